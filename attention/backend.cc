@@ -1,0 +1,7 @@
+#include "attention/backend.h"
+
+namespace tpsim::attention {
+
+AttentionBackend::~AttentionBackend() = default;
+
+}  // namespace tpsim::attention

@@ -1,0 +1,85 @@
+// What an attention backend is to the rest of tpsim, in the words of SGLang's "steps to add a backend".
+//
+// One object serves one rank. Per forward pass the rank calls init_forward_metadata() (eager) or
+// init_forward_metadata_replay_cuda_graph() (captured decode) once: this is where the plan is made, the
+// tiles and KV splits that the kernel would run for exactly this batch. It then calls forward_extend() /
+// forward_decode() once per kind of layer; the cost of the plan on the given GPU comes back.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "proto/forward.pb.h"
+
+namespace tpsim::attention {
+
+// One kind of attention layer on one rank.
+struct LayerShape {
+  std::uint32_t num_q_heads = 0;     // of this rank
+  std::uint32_t num_kv_heads = 0;    // of this rank (replicated heads included)
+  std::uint32_t head_dim = 0;        // of q and k
+  std::uint32_t v_head_dim = 0;
+  std::uint32_t sliding_window = 0;  // tokens; 0 = full attention
+  std::uint32_t q_bytes = 2;         // per element of q and of the output
+  std::uint32_t kv_bytes = 2;        // per element of the KV cache
+};
+
+// The batch of one forward pass, as every rank knows it (heads are sharded, requests are not).
+struct ForwardMetadata {
+  proto::ForwardMode forward_mode = proto::IDLE;
+  // Extend part (EXTEND, MIXED): tokens per request.
+  std::span<const std::uint32_t> extend_prefix_lens;
+  std::span<const std::uint32_t> extend_lens;
+  // Decode part (DECODE, MIXED): KV length of each decoding request, its new token included.
+  std::span<const std::uint32_t> decode_seq_lens;
+  // Batch size of the captured graph that runs the decode (>= decode_seq_lens.size()); 0 = eager.
+  std::uint32_t capture_bucket = 0;
+};
+
+// Cost of one call of one layer on one GPU.
+struct KernelCost {
+  double seconds = 0;         // on the device, launches not included
+  double flops = 0;           // arithmetic that the plan really does (masked tiles included)
+  double bytes = 0;           // device memory traffic
+  std::uint32_t launches = 0; // kernels launched
+
+  KernelCost& operator+=(const KernelCost& other) {
+    seconds += other.seconds;
+    flops += other.flops;
+    bytes += other.bytes;
+    launches += other.launches;
+    return *this;
+  }
+};
+
+class AttentionBackend {
+ public:
+  AttentionBackend() = default;
+  AttentionBackend(const AttentionBackend&) = delete;
+  AttentionBackend& operator=(const AttentionBackend&) = delete;
+  virtual ~AttentionBackend();
+
+  // SGLang's spelling: "fa3", "flashinfer", or "fa3+flashinfer" for a hybrid pair (prefill+decode).
+  virtual std::string_view name() const = 0;
+
+  // Once, before any pass: room for graphs of up to `max_bs` requests.
+  virtual void init_cuda_graph_state(std::uint32_t max_bs) = 0;
+  // Once per captured batch size.
+  virtual void init_forward_metadata_capture_cuda_graph(std::uint32_t bs) = 0;
+  // Once per replayed decode. REQUIRES: metadata.capture_bucket was captured; mode DECODE.
+  virtual void init_forward_metadata_replay_cuda_graph(const ForwardMetadata& metadata) = 0;
+  // Once per eager pass. The spans must stay valid until the pass's last forward_* call.
+  virtual void init_forward_metadata(const ForwardMetadata& metadata) = 0;
+
+  // Per layer: the extend part, and the decode part, of the batch that was planned last.
+  virtual KernelCost forward_extend(const LayerShape& layer) = 0;
+  virtual KernelCost forward_decode(const LayerShape& layer) = 0;
+
+  // Device time of the plan itself (kernels that build metadata), once per pass.
+  virtual KernelCost plan_cost() const = 0;
+  // Host time of the plan, seconds; it delays an eager launch.
+  virtual double plan_host_seconds() const = 0;
+};
+
+}  // namespace tpsim::attention

@@ -1,0 +1,51 @@
+// Sequences of token ids, held as runs.
+//
+// A prompt of a trace is known as blocks of tokens that nobody has seen; as runs, a 100,000-token prompt
+// costs as much as its blocks. Real token ids are runs too (mostly of length 1).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tpsim::kvcache {
+
+using TokenId = std::uint64_t;
+
+// `length` consecutive ids: first, first + 1, …
+struct TokenRun {
+  TokenId first = 0;
+  std::uint32_t length = 0;
+  friend bool operator==(const TokenRun&, const TokenRun&) = default;
+};
+
+// A sequence of tokens as canonical runs.
+// Invariants: no run is empty; no run continues the one before it (so equal sequences have equal runs).
+class TokenSequence {
+ public:
+  TokenSequence() = default;
+  // Any runs; they are made canonical.
+  explicit TokenSequence(std::span<const TokenRun> runs);
+
+  // Appends `run`, merging it into the last run where it continues it. An empty run changes nothing.
+  void append(TokenRun run);
+  void append(const TokenSequence& other);
+  void clear();
+  // Keeps the first `length` tokens. REQUIRES: length <= size().
+  void truncate(std::size_t length);
+
+  std::size_t size() const { return size_; }  // tokens
+  bool empty() const { return size_ == 0; }
+  std::span<const TokenRun> runs() const { return runs_; }
+  // The id at position `index`, in time linear in the runs. REQUIRES: index < size().
+  TokenId at(std::size_t index) const;
+
+  friend bool operator==(const TokenSequence&, const TokenSequence&) = default;
+
+ private:
+  std::vector<TokenRun> runs_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace tpsim::kvcache

@@ -1,0 +1,8 @@
+#include "proto/error.h"
+
+namespace tpsim {
+
+UserError::UserError(const std::string& sentence) : std::runtime_error(sentence) {}
+UserError::~UserError() = default;
+
+}  // namespace tpsim

@@ -1,0 +1,29 @@
+// The border between the scheduler and whatever carries out its batches.
+//
+// The scheduler knows no ranks and no MPI: it hands one ForwardBatch after another to an Executor and is
+// told how long each takes. The modeled executor answers from a cost model at once; the numeric one
+// computes.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/forward.pb.h"
+
+namespace tpsim::scheduler {
+
+// What the scheduler needs to know of one finished pass.
+struct StepOutcome {
+  double step_time = 0;  // seconds on the slowest rank, from the first kernel to the last
+  // Host work, in seconds, that must precede the pass and cannot overlap the pass before it.
+  double host_time = 0;
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  // Carries out `batch`. Batches come with consecutive sequence numbers from 0. The reference is not kept.
+  // Throws UserError where the batch cannot be carried out, RankLost where a rank is gone.
+  virtual StepOutcome forward(const proto::ForwardBatch& batch) = 0;
+};
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,31 @@
+// A workload: the requests that a run serves, in order of arrival.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kvcache/token_runs.h"
+
+namespace tpsim::scheduler {
+
+// Token ids above this are invented by the simulator for generated tokens; readers stay below.
+inline constexpr kvcache::TokenId kGeneratedTokenBase = kvcache::TokenId{1} << 48;
+
+struct WorkloadRequest {
+  double arrival_time = 0;           // seconds since the first request; not decreasing
+  kvcache::TokenSequence prompt;     // at least one token
+  std::uint32_t max_new_tokens = 0;  // at least one
+  std::int32_t priority = 0;
+  std::uint32_t extra_key = 0;       // index into Workload::extra_keys; 0 = none
+  std::uint32_t session = 0;         // conversation number from 1; 0 = none
+};
+
+struct Workload {
+  std::string name;                             // file name or dataset name, for reports
+  std::string format;                           // "mooncake", "azure", "burstgpt", "sharegpt", "tpsim", "random"
+  std::vector<WorkloadRequest> requests;        // sorted by arrival_time
+  std::vector<std::string> extra_keys = {""};   // namespaces
+};
+
+}  // namespace tpsim::scheduler
