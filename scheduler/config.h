@@ -1,0 +1,46 @@
+// Everything the scheduler has to be told: resolved options, no defaults left to guess.
+// launch/ fills it from the command line with the defaults that SGLang would choose.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "kvcache/eviction_policy.h"
+
+namespace tpsim::scheduler {
+
+// SGLang's --schedule-policy.
+enum class SchedulePolicy : std::uint8_t { kLpm, kDfsWeight, kFcfs, kLof, kRandom };
+
+struct SchedulerConfig {
+  std::uint32_t page_size = 1;               // tokens; 1, 16, 32, 64 or 128
+  std::uint64_t max_total_num_tokens = 0;    // KV pool, a multiple of page_size
+  std::uint32_t max_running_requests = 0;
+  std::uint32_t max_prefill_tokens = 16384;  // input tokens of one prefill batch
+  std::uint32_t chunked_prefill_size = 0;    // tokens of one chunk; 0 = no chunked prefill
+  bool enable_mixed_chunk = false;
+  SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
+  double schedule_conservativeness = 1.0;
+  bool disable_radix_cache = false;
+  kvcache::EvictionPolicy radix_eviction_policy = kvcache::EvictionPolicy::kLru;
+  bool disable_overlap_schedule = false;
+  std::uint32_t context_length = 0;          // tokens of prompt and output together
+  std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes, ascending; empty = no graphs
+  std::uint64_t random_seed = 1;
+  double scheduler_step_seconds = 0;         // host work of one step, overlapped unless disabled
+  bool check_invariants = false;             // allocated + free + cached = pool, after every step
+};
+
+// How requests are offered (the names are those of SGLang's serving benchmark).
+struct LoadConfig {
+  double time_scale = 1.0;  // arrival times are multiplied by this; 0.5 = twice as fast
+  // Replaces the arrival times: requests per second, Poisson, or evenly spaced with fixed_interval.
+  // Infinity: all at once.
+  std::optional<double> request_rate;
+  bool fixed_interval = false;
+  // Closed loop: at most this many in flight; the next is sent when one completes. 0 = open loop.
+  std::uint32_t max_concurrency = 0;
+};
+
+}  // namespace tpsim::scheduler

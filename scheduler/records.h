@@ -1,0 +1,65 @@
+// What a run tells its observer: one record per finished request and one per step.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/forward.pb.h"
+
+namespace tpsim::scheduler {
+
+enum class RequestState : std::uint8_t {
+  kCompleted,
+  kRejected,   // longer than the context or than the pool
+  kUnfinished  // the run stopped early
+};
+
+// Times in seconds of the run's clock, since its start.
+struct RequestRecord {
+  std::uint64_t id = 0;  // position in the workload, from 0
+  RequestState state = RequestState::kUnfinished;
+  std::uint32_t session = 0;
+  std::uint32_t input_tokens = 0;
+  std::uint32_t output_tokens = 0;
+  std::uint32_t cached_tokens = 0;  // prompt tokens found in the radix pool at first admission
+  std::uint32_t retractions = 0;
+  double arrival_time = 0;
+  double first_scheduled_time = 0;  // start of its first prefill
+  double first_token_time = 0;
+  double finish_time = 0;
+};
+
+struct StepRecord {
+  std::uint64_t sequence_number = 0;
+  proto::ForwardMode forward_mode = proto::IDLE;
+  double start_time = 0;
+  double step_time = 0;
+  std::uint32_t extend_requests = 0;
+  std::uint32_t extend_tokens = 0;
+  std::uint32_t cached_tokens = 0;    // prefix tokens reused by requests admitted in this step
+  std::uint32_t decode_requests = 0;
+  std::uint32_t capture_bucket = 0;   // 0 = eager
+  std::uint32_t waiting = 0;          // after the batch was formed
+  std::uint32_t running = 0;
+  std::uint64_t kv_allocated_tokens = 0;  // held by running requests and not evictable
+  std::uint64_t kv_cached_tokens = 0;     // evictable
+  std::uint64_t kv_free_tokens = 0;
+};
+
+// A point of the run as a progress bar shows it.
+struct Progress {
+  double time = 0;                // seconds of the run's clock
+  std::uint64_t finished = 0;     // requests completed or rejected
+  std::uint64_t total = 0;
+  std::uint64_t steps = 0;
+};
+
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void on_request(const RequestRecord& record) = 0;
+  virtual void on_step(const StepRecord& record) = 0;
+  // Called every few thousand steps. Returning false stops the run early.
+  virtual bool on_progress(const Progress& progress) = 0;
+};
+
+}  // namespace tpsim::scheduler
