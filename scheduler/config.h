@@ -14,8 +14,8 @@ namespace tpsim::scheduler {
 enum class SchedulePolicy : std::uint8_t { kLpm, kDfsWeight, kFcfs, kLof, kRandom };
 
 struct SchedulerConfig {
-  std::uint32_t page_size = 1;               // tokens; 1, 16, 32, 64 or 128
-  std::uint64_t max_total_num_tokens = 0;    // KV pool, a multiple of page_size
+  std::uint32_t page_size = 1;             // tokens; 1, 16, 32, 64 or 128
+  std::uint64_t max_total_num_tokens = 0;  // KV pool, a multiple of page_size
   std::uint32_t max_running_requests = 0;
   std::uint32_t max_prefill_tokens = 16384;  // input tokens of one prefill batch
   std::uint32_t chunked_prefill_size = 0;    // tokens of one chunk; 0 = no chunked prefill
@@ -28,8 +28,8 @@ struct SchedulerConfig {
   std::uint32_t context_length = 0;          // tokens of prompt and output together
   std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes, ascending; empty = no graphs
   std::uint64_t random_seed = 1;
-  double scheduler_step_seconds = 0;         // host work of one step, overlapped unless disabled
-  bool check_invariants = false;             // allocated + free + cached = pool, after every step
+  double scheduler_step_seconds = 0;  // host work of one step, overlapped unless disabled
+  bool check_invariants = false;      // allocated + free + cached = pool, after every step
 };
 
 // How requests are offered (the names are those of SGLang's serving benchmark).

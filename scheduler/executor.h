@@ -14,7 +14,8 @@ namespace tpsim::scheduler {
 // What the scheduler needs to know of one finished pass.
 struct StepOutcome {
   double step_time = 0;  // seconds on the slowest rank, from the first kernel to the last
-  // Host work, in seconds, that must precede the pass and cannot overlap the pass before it.
+  // Host work, in seconds, between the forming of the batch and its first kernel (a backend that plans on the
+  // host). With overlap scheduling it hides behind the pass before.
   double host_time = 0;
 };
 

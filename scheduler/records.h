@@ -35,10 +35,10 @@ struct StepRecord {
   double step_time = 0;
   std::uint32_t extend_requests = 0;
   std::uint32_t extend_tokens = 0;
-  std::uint32_t cached_tokens = 0;    // prefix tokens reused by requests admitted in this step
+  std::uint32_t cached_tokens = 0;  // prefix tokens reused by requests admitted in this step
   std::uint32_t decode_requests = 0;
-  std::uint32_t capture_bucket = 0;   // 0 = eager
-  std::uint32_t waiting = 0;          // after the batch was formed
+  std::uint32_t capture_bucket = 0;  // 0 = eager
+  std::uint32_t waiting = 0;         // after the batch was formed
   std::uint32_t running = 0;
   std::uint64_t kv_allocated_tokens = 0;  // held by running requests and not evictable
   std::uint64_t kv_cached_tokens = 0;     // evictable
@@ -47,8 +47,8 @@ struct StepRecord {
 
 // A point of the run as a progress bar shows it.
 struct Progress {
-  double time = 0;                // seconds of the run's clock
-  std::uint64_t finished = 0;     // requests completed or rejected
+  double time = 0;             // seconds of the run's clock
+  std::uint64_t finished = 0;  // requests completed or rejected
   std::uint64_t total = 0;
   std::uint64_t steps = 0;
 };

@@ -1,0 +1,196 @@
+#include "scheduler/engine.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "scheduler/load.h"
+#include "scheduler/metrics.h"
+#include "scheduler/scheduler.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+// The event loops of SGLang's scheduler (event_loop_normal, event_loop_overlap) on a clock that the executor
+// drives. `now_` is the time of the scheduler's thread, `gpu_free_` when the last launched pass ends.
+class Engine {
+ public:
+  Engine(const SchedulerConfig& config, const LoadConfig& load, const Workload& workload, Executor& executor,
+         RunObserver& observer)
+      : config_(config),
+        workload_(workload),
+        executor_(executor),
+        observer_(observer),
+        load_(load, workload, config.random_seed),
+        scheduler_(
+            config, [this](const Req& req, const char* because) { on_finished(req, because); },
+            [this](double gap, std::uint32_t count) { metrics_.on_inter_token(gap, count); }) {}
+
+  proto::RunReport run() {
+    bool running = true;
+    while (running && !stopped_) {
+      receive();
+      running = config_.disable_overlap_schedule ? step_normal() : step_overlap();
+    }
+    proto::RunReport report;
+    report.set_stopped_early(stopped_);
+    if (stopped_) record_unfinished();
+    report.set_page_size(config_.page_size);
+    report.set_kv_pool_tokens(scheduler_.pool().capacity());
+    report.set_retractions(scheduler_.retractions());
+    report.set_evicted_tokens(scheduler_.pool().evicted_tokens());
+    metrics_.write(now_, report);
+    return report;
+  }
+
+ private:
+  struct Launched {
+    ScheduleBatch* batch = nullptr;
+    double end = 0;
+  };
+
+  void receive() {
+    while (load_.next_time() <= now_) {
+      const LoadGenerator::Sent sent = load_.pop();
+      scheduler_.add_request(sent.index, workload_.requests[sent.index], sent.time);
+    }
+  }
+
+  // Returns whether there is anything left to do.
+  bool step_normal() {
+    ScheduleBatch* batch = scheduler_.get_next_batch_to_run(now_);
+    if (batch == nullptr) return idle();
+    const Launched launched = launch(*batch);
+    now_ = launched.end;
+    finish(launched);
+    return true;
+  }
+
+  // The next pass is formed and launched while the one before still runs; only then is its result looked at.
+  bool step_overlap() {
+    ScheduleBatch* batch = scheduler_.get_next_batch_to_run(now_);
+    Launched launched;
+    if (batch != nullptr) {
+      launched = launch(*batch);
+      now_ += config_.scheduler_step_seconds;
+    }
+    if (pending_.batch != nullptr) {
+      now_ = std::max(now_, pending_.end);
+      finish(pending_);
+    } else if (batch == nullptr) {
+      return idle();
+    }
+    pending_ = launched;
+    return true;
+  }
+
+  bool idle() {
+    if (scheduler_.on_idle(now_)) return true;
+    const double next = load_.next_time();
+    if (next == LoadGenerator::kNever) return false;
+    now_ = std::max(now_, next);
+    return true;
+  }
+
+  Launched launch(ScheduleBatch& batch) {
+    scheduler_.write_forward_batch(batch, message_);
+    message_.set_sequence_number(sequence_number_++);
+    const StepOutcome outcome = executor_.forward(message_);
+    const double host = config_.scheduler_step_seconds + outcome.host_time;
+    const double start = std::max(gpu_free_, now_ + host);
+    gpu_free_ = start + outcome.step_time;
+    record_step(batch, start, outcome.step_time);
+    if (config_.check_invariants) scheduler_.check_invariants();
+    return {&batch, gpu_free_};
+  }
+
+  void finish(const Launched& launched) {
+    scheduler_.process_batch_result(*launched.batch, now_);
+    if (config_.check_invariants) scheduler_.check_invariants();
+  }
+
+  void record_step(const ScheduleBatch& batch, double start, double step_time) {
+    const KvPool& pool = scheduler_.pool();
+    StepRecord record;
+    record.sequence_number = message_.sequence_number();
+    record.forward_mode = batch.forward_mode;
+    record.start_time = start;
+    record.step_time = step_time;
+    record.extend_requests = static_cast<std::uint32_t>(batch.num_extend);
+    record.extend_tokens = batch.extend_tokens;
+    record.cached_tokens = batch.cached_tokens;
+    record.decode_requests = static_cast<std::uint32_t>(batch.reqs.size() - batch.num_extend);
+    record.capture_bucket = batch.capture_bucket;
+    record.waiting = static_cast<std::uint32_t>(scheduler_.waiting_queue().size());
+    record.running = static_cast<std::uint32_t>(scheduler_.num_running());
+    record.kv_cached_tokens = pool.evictable_size();
+    record.kv_free_tokens = pool.available_size();
+    record.kv_allocated_tokens = pool.capacity() - record.kv_cached_tokens - record.kv_free_tokens;
+    metrics_.on_step(record, step_time);
+    observer_.on_step(record);
+    constexpr std::uint64_t kProgressEvery = 512;  // steps
+    if (record.sequence_number % kProgressEvery == 0) report_progress();
+  }
+
+  void report_progress() {
+    const Progress progress{now_, metrics_.finished(), load_.size(), metrics_.steps()};
+    if (!observer_.on_progress(progress)) stopped_ = true;
+  }
+
+  RequestRecord record_of(const Req& req, RequestState state) const {
+    RequestRecord record;
+    record.id = req.id;
+    record.state = state;
+    record.session = req.source->session;
+    record.input_tokens = req.input_len;
+    record.output_tokens = req.output_len;
+    record.cached_tokens = req.cached_tokens;
+    record.retractions = req.retractions;
+    record.arrival_time = req.arrival_time;
+    record.first_scheduled_time = req.first_scheduled_time;
+    record.first_token_time = req.first_token_time;
+    record.finish_time = state == RequestState::kUnfinished ? 0 : now_;
+    return record;
+  }
+
+  void on_finished(const Req& req, const char* because) {
+    if (because != nullptr) {
+      spdlog::debug("request {} of {} + {} tokens is refused: {}", req.id, req.input_len,
+                    req.source->max_new_tokens, because);
+    }
+    const RequestRecord record =
+        record_of(req, because == nullptr ? RequestState::kCompleted : RequestState::kRejected);
+    load_.on_finished(now_);
+    metrics_.on_request(record);
+    observer_.on_request(record);
+  }
+
+  void record_unfinished() {
+    scheduler_.visit_unfinished(
+        [this](const Req& req) { observer_.on_request(record_of(req, RequestState::kUnfinished)); });
+  }
+
+  const SchedulerConfig& config_;
+  const Workload& workload_;
+  Executor& executor_;
+  RunObserver& observer_;
+  LoadGenerator load_;
+  RunMetrics metrics_;
+  Scheduler scheduler_;
+  proto::ForwardBatch message_;
+  Launched pending_;
+  std::uint64_t sequence_number_ = 0;
+  double now_ = 0;
+  double gpu_free_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load, const Workload& workload,
+                              Executor& executor, RunObserver& observer) {
+  return Engine(config, load, workload, executor, observer).run();
+}
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,218 @@
+#include "scheduler/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "proto/versions.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+constexpr double kMilli = 1e3;
+
+}  // namespace
+
+void WeightedSamples::seal() {
+  std::sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) { return a.value < b.value; });
+  cumulative_.clear();
+  cumulative_.reserve(groups_.size());
+  count_ = 0;
+  for (const Group& group : groups_) {
+    count_ += group.count;
+    cumulative_.push_back(count_);
+  }
+}
+
+double WeightedSamples::mean() const {
+  if (count_ == 0) return 0;
+  double sum = 0;
+  for (const Group& group : groups_) sum += group.value * static_cast<double>(group.count);
+  return sum / static_cast<double>(count_);
+}
+
+double WeightedSamples::stddev() const {
+  if (count_ == 0) return 0;
+  const double center = mean();
+  double sum = 0;
+  for (const Group& group : groups_) {
+    sum += (group.value - center) * (group.value - center) * static_cast<double>(group.count);
+  }
+  return std::sqrt(sum / static_cast<double>(count_));
+}
+
+double WeightedSamples::at_rank(std::uint64_t rank) const {
+  const auto group = std::upper_bound(cumulative_.begin(), cumulative_.end(), rank);
+  return groups_[static_cast<std::size_t>(group - cumulative_.begin())].value;
+}
+
+double WeightedSamples::percentile(double q) const {
+  if (count_ == 0) return 0;
+  const double position = static_cast<double>(count_ - 1) * q / 100;
+  const double floor = std::floor(position);
+  const auto rank = static_cast<std::uint64_t>(floor);
+  const double low = at_rank(rank);
+  if (rank + 1 >= count_) return low;
+  return low + (at_rank(rank + 1) - low) * (position - floor);
+}
+
+void WeightedSamples::histogram(double scale, proto::Histogram& out) const {
+  if (count_ == 0) return;
+  // 24 bins per decade: narrow enough for two backends 10 % apart to look different.
+  constexpr double kBinsPerDecade = 24;
+  const double lowest = std::max(groups_.front().value * scale, 1e-3);
+  int bin = static_cast<int>(std::floor(std::log10(lowest) * kBinsPerDecade));
+  std::size_t next = 0;
+  while (next < groups_.size()) {
+    const double edge = std::pow(10.0, (bin + 1) / kBinsPerDecade);
+    std::uint64_t in_bin = 0;
+    while (next < groups_.size() && groups_[next].value * scale < edge) in_bin += groups_[next++].count;
+    out.add_upper_ms(edge);
+    out.add_fraction(static_cast<double>(in_bin) / static_cast<double>(count_));
+    ++bin;
+  }
+}
+
+RunMetrics::Bucket& RunMetrics::bucket_at(double time) {
+  auto index = static_cast<std::size_t>(time / bucket_seconds_);
+  while (index >= kBuckets) {
+    // Pairs are merged: the timeline keeps at most kBuckets points however long the run is.
+    for (std::size_t i = 0; i < buckets_.size(); i += 2) {
+      Bucket merged = buckets_[i];
+      if (i + 1 < buckets_.size()) {
+        const Bucket& other = buckets_[i + 1];
+        merged.queue += other.queue;
+        merged.running += other.running;
+        merged.kv_usage += other.kv_usage;
+        merged.prompt_tokens += other.prompt_tokens;
+        merged.hit_tokens += other.hit_tokens;
+        merged.prefill_tokens += other.prefill_tokens;
+        merged.decode_tokens += other.decode_tokens;
+      }
+      buckets_[i / 2] = merged;
+    }
+    buckets_.resize((buckets_.size() + 1) / 2);
+    bucket_seconds_ *= 2;
+    index = static_cast<std::size_t>(time / bucket_seconds_);
+  }
+  if (index >= buckets_.size()) buckets_.resize(index + 1);
+  return buckets_[index];
+}
+
+void RunMetrics::on_step(const StepRecord& step, double gpu_seconds) {
+  ++steps_;
+  prefill_steps_ += step.forward_mode == proto::EXTEND ? 1 : 0;
+  decode_steps_ += step.forward_mode == proto::DECODE ? 1 : 0;
+  mixed_steps_ += step.forward_mode == proto::MIXED ? 1 : 0;
+  gpu_seconds_ += gpu_seconds;
+  const std::uint64_t pool = step.kv_allocated_tokens + step.kv_cached_tokens + step.kv_free_tokens;
+  const double usage =
+      pool > 0 ? static_cast<double>(step.kv_allocated_tokens) / static_cast<double>(pool) : 0;
+  peak_kv_usage_ = std::max(peak_kv_usage_, usage);
+
+  Bucket& first = bucket_at(step.start_time);
+  first.prompt_tokens += step.cached_tokens + step.extend_tokens;
+  first.hit_tokens += step.cached_tokens;
+  first.prefill_tokens += step.extend_tokens;
+  first.decode_tokens += step.decode_requests;
+  double from = step.start_time;
+  const double end = step.start_time + step.step_time;
+  while (from < end) {
+    Bucket& bucket = bucket_at(from);
+    const double boundary = (std::floor(from / bucket_seconds_) + 1) * bucket_seconds_;
+    const double to = boundary > from ? std::min(end, boundary) : end;
+    bucket.queue += step.waiting * (to - from);
+    bucket.running += step.running * (to - from);
+    bucket.kv_usage += usage * (to - from);
+    from = to;
+  }
+}
+
+void RunMetrics::on_request(const RequestRecord& record) {
+  if (record.state == RequestState::kRejected) {
+    ++rejected_;
+    return;
+  }
+  if (record.state != RequestState::kCompleted) return;
+  ++completed_;
+  input_tokens_ += record.input_tokens;
+  output_tokens_ += record.output_tokens;
+  prompt_tokens_ += record.input_tokens;
+  hit_tokens_ += record.cached_tokens;
+  const double ttft = record.first_token_time - record.arrival_time;
+  const double e2e = record.finish_time - record.arrival_time;
+  ttft_.add(ttft, 1);
+  e2e_.add(e2e, 1);
+  if (record.output_tokens > 1) tpot_.add((e2e - ttft) / (record.output_tokens - 1), 1);
+  latency_sum_ += e2e;
+  last_finish_ = std::max(last_finish_, record.finish_time);
+}
+
+void RunMetrics::write_timeline(double end, proto::RunReport& report) const {
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const Bucket& bucket = buckets_[i];
+    const double start = static_cast<double>(i) * bucket_seconds_;
+    const double width = std::min(bucket_seconds_, end - start);
+    if (width <= 0) break;
+    proto::TimelinePoint& point = *report.add_timeline();
+    point.set_time(start);
+    point.set_queue(bucket.queue / width);
+    point.set_running(bucket.running / width);
+    point.set_kv_usage(bucket.kv_usage / width);
+    point.set_cache_hit_rate(bucket.prompt_tokens > 0 ? bucket.hit_tokens / bucket.prompt_tokens : 0);
+    point.set_prefill_tokens_per_second(bucket.prefill_tokens / width);
+    point.set_decode_tokens_per_second(bucket.decode_tokens / width);
+  }
+}
+
+void RunMetrics::write(double end, proto::RunReport& report) {
+  const double duration = report.stopped_early() ? end : last_finish_;
+  const auto rate = [duration](double amount) { return duration > 0 ? amount / duration : 0; };
+  ttft_.seal();
+  tpot_.seal();
+  itl_.seal();
+  e2e_.seal();
+  report.set_version(kRunReportVersion);
+  report.set_completed(completed_);
+  report.set_failed(rejected_);
+  report.set_duration(duration);
+  report.set_total_input_tokens(input_tokens_);
+  report.set_total_output_tokens(output_tokens_);
+  report.set_request_throughput(rate(static_cast<double>(completed_)));
+  report.set_input_throughput(rate(static_cast<double>(input_tokens_)));
+  report.set_output_throughput(rate(static_cast<double>(output_tokens_)));
+  report.set_total_throughput(rate(static_cast<double>(input_tokens_ + output_tokens_)));
+  report.set_mean_ttft_ms(ttft_.mean() * kMilli);
+  report.set_median_ttft_ms(ttft_.percentile(50) * kMilli);
+  report.set_p90_ttft_ms(ttft_.percentile(90) * kMilli);
+  report.set_p99_ttft_ms(ttft_.percentile(99) * kMilli);
+  report.set_std_ttft_ms(ttft_.stddev() * kMilli);
+  report.set_mean_tpot_ms(tpot_.mean() * kMilli);
+  report.set_median_tpot_ms(tpot_.percentile(50) * kMilli);
+  report.set_p99_tpot_ms(tpot_.percentile(99) * kMilli);
+  report.set_std_tpot_ms(tpot_.stddev() * kMilli);
+  report.set_mean_itl_ms(itl_.mean() * kMilli);
+  report.set_median_itl_ms(itl_.percentile(50) * kMilli);
+  report.set_p95_itl_ms(itl_.percentile(95) * kMilli);
+  report.set_p99_itl_ms(itl_.percentile(99) * kMilli);
+  report.set_max_itl_ms(itl_.max() * kMilli);
+  report.set_mean_e2e_latency_ms(e2e_.mean() * kMilli);
+  report.set_median_e2e_latency_ms(e2e_.percentile(50) * kMilli);
+  report.set_p90_e2e_latency_ms(e2e_.percentile(90) * kMilli);
+  report.set_p99_e2e_latency_ms(e2e_.percentile(99) * kMilli);
+  report.set_concurrency(rate(latency_sum_));
+  report.set_cache_hit_rate(
+      prompt_tokens_ > 0 ? static_cast<double>(hit_tokens_) / static_cast<double>(prompt_tokens_) : 0);
+  report.set_peak_kv_usage(peak_kv_usage_);
+  report.set_steps(steps_);
+  report.set_prefill_steps(prefill_steps_);
+  report.set_decode_steps(decode_steps_);
+  report.set_mixed_steps(mixed_steps_);
+  report.set_gpu_busy_fraction(rate(gpu_seconds_));
+  write_timeline(end, report);
+  ttft_.histogram(kMilli, *report.mutable_ttft_histogram());
+  tpot_.histogram(kMilli, *report.mutable_tpot_histogram());
+  itl_.histogram(kMilli, *report.mutable_itl_histogram());
+}
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,86 @@
+// What a run measured, in the terms of SGLang's serving benchmark (bench_serving.py): TTFT, TPOT =
+// (latency - TTFT) / (output tokens - 1), ITL, end-to-end latency, throughputs over the whole duration.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "proto/report.pb.h"
+#include "scheduler/records.h"
+
+namespace tpsim::scheduler {
+
+// Samples that come in groups of equal values.
+class WeightedSamples {
+ public:
+  void add(double value, std::uint64_t count) {
+    if (!groups_.empty() && groups_.back().value == value) {
+      groups_.back().count += count;
+    } else {
+      groups_.push_back({value, count});
+    }
+  }
+  // Sorts; call once, before the readers.
+  void seal();
+  std::uint64_t count() const { return count_; }
+  double mean() const;
+  double stddev() const;  // of the population, as numpy's std
+  // Linear interpolation between the closest ranks, as numpy's percentile. q in [0, 100]; 0 of no samples.
+  double percentile(double q) const;
+  double max() const { return groups_.empty() ? 0 : groups_.back().value; }
+  // Shares of the samples in bins whose edges grow geometrically; edges in the samples' unit x scale.
+  void histogram(double scale, proto::Histogram& out) const;
+
+ private:
+  struct Group {
+    double value;
+    std::uint64_t count;
+  };
+  double at_rank(std::uint64_t rank) const;
+  std::vector<Group> groups_;
+  std::vector<std::uint64_t> cumulative_;
+  std::uint64_t count_ = 0;
+};
+
+class RunMetrics {
+ public:
+  void on_step(const StepRecord& step, double gpu_seconds);
+  void on_inter_token(double gap, std::uint32_t count) { itl_.add(gap, count); }
+  void on_request(const RequestRecord& record);
+  // Fills the scheduler part of the report. `end`: time of the last event, seconds.
+  void write(double end, proto::RunReport& report);
+
+  std::uint64_t finished() const { return completed_ + rejected_; }
+  std::uint64_t steps() const { return steps_; }
+
+ private:
+  // Mean of the state over [start, start + width) of the run's clock.
+  struct Bucket {
+    double seconds = 0;  // covered by steps or idle time
+    double queue = 0;    // integrals over time
+    double running = 0;
+    double kv_usage = 0;
+    double prompt_tokens = 0;
+    double hit_tokens = 0;
+    double prefill_tokens = 0;
+    double decode_tokens = 0;
+  };
+  Bucket& bucket_at(double time);
+  void write_timeline(double end, proto::RunReport& report) const;
+
+  static constexpr std::size_t kBuckets = 256;
+  double bucket_seconds_ = 0.125;
+  std::vector<Bucket> buckets_;
+
+  WeightedSamples ttft_, tpot_, itl_, e2e_;
+  std::uint64_t completed_ = 0, rejected_ = 0;
+  std::uint64_t input_tokens_ = 0, output_tokens_ = 0;
+  std::uint64_t prompt_tokens_ = 0, hit_tokens_ = 0;
+  std::uint64_t steps_ = 0, prefill_steps_ = 0, decode_steps_ = 0, mixed_steps_ = 0;
+  double gpu_seconds_ = 0;
+  double latency_sum_ = 0;
+  double last_finish_ = 0;
+  double peak_kv_usage_ = 0;
+};
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,183 @@
+#include "scheduler/policy.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "proto/error.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+using NodeId = kvcache::RadixCache::NodeId;
+
+std::uint64_t mix(std::uint64_t h, std::uint64_t value) {
+  h ^= value + 0x9e3779b97f4a7c15ULL + (h << 6) + (h >> 2);
+  h *= 0xff51afd7ed558ccdULL;
+  return h ^ (h >> 33);
+}
+
+// Hash of the namespace and the first kInBatchDeprioritizeThreshold tokens; only asked for where there are
+// that many. Canonical runs make equal tokens hash equally.
+std::uint64_t first_tokens_hash(const Req& req) {
+  std::uint32_t left = WaitingQueuePolicy::kInBatchDeprioritizeThreshold;
+  std::uint64_t h = mix(0, req.cache.extra_key);
+  for (const kvcache::TokenRun& run : req.tokens.runs()) {
+    const std::uint32_t take = std::min(left, run.length);
+    h = mix(mix(h, run.first), take);
+    left -= take;
+    if (left == 0) break;
+  }
+  return h;
+}
+
+}  // namespace
+
+WaitingQueuePolicy::WaitingQueuePolicy(SchedulePolicy policy, kvcache::RadixCache& radix, bool radix_disabled,
+                                       std::uint64_t seed)
+    : policy_(policy), radix_(radix), random_(seed) {
+  const bool cache_aware = policy == SchedulePolicy::kLpm || policy == SchedulePolicy::kDfsWeight;
+  if (cache_aware && radix_disabled) policy_ = SchedulePolicy::kFcfs;
+}
+
+SchedulePolicy WaitingQueuePolicy::active(std::size_t waiting) const {
+  if (policy_ == SchedulePolicy::kLpm && waiting > kMaxWaitingForPrefixMatch) return SchedulePolicy::kFcfs;
+  return policy_;
+}
+
+void WaitingQueuePolicy::calc_priority(std::vector<Req*>& waiting) {
+  switch (active(waiting.size())) {
+    case SchedulePolicy::kFcfs:
+      return;
+    case SchedulePolicy::kLpm:
+      compute_prefix_matches(waiting);
+      sort_by_longest_prefix(waiting);
+      return;
+    case SchedulePolicy::kDfsWeight:
+      compute_prefix_matches(waiting);
+      sort_by_dfs_weight(waiting);
+      return;
+    case SchedulePolicy::kLof:
+      std::stable_sort(waiting.begin(), waiting.end(),
+                       [](const Req* a, const Req* b) { return a->max_new_tokens > b->max_new_tokens; });
+      return;
+    case SchedulePolicy::kRandom:
+      shuffle(waiting);
+      return;
+  }
+}
+
+// In-batch prefix caching asks whether an earlier request of the queue, itself little matched, shares at
+// least the threshold of leading tokens. SGLang asks a second radix tree; since the threshold is fixed, a set
+// of hashes of the first `threshold` tokens gives the same answer.
+void WaitingQueuePolicy::compute_prefix_matches(std::vector<Req*>& waiting) {
+  queued_prefixes_.clear();
+  deprioritized_.clear();
+  for (Req* req : waiting) {
+    req->spell_out();
+    const auto match =
+        radix_.match_prefix(req->tokens, req->full_len(), req->cache.extra_key, req->queue_cursor);
+    req->num_matched_prefix_tokens = match.matched_tokens;
+    req->cache.last_node = match.last_node;
+    if (match.matched_tokens > kInBatchCheckThreshold) continue;
+    if (req->full_len() < kInBatchDeprioritizeThreshold) continue;
+    if (!req->in_batch_prefix_known) {
+      req->in_batch_prefix_hash = first_tokens_hash(*req);
+      req->in_batch_prefix_known = true;
+    }
+    if (!queued_prefixes_.insert(req->in_batch_prefix_hash).second) deprioritized_.insert(req->id);
+  }
+}
+
+void WaitingQueuePolicy::sort_by_longest_prefix(std::vector<Req*>& waiting) {
+  keyed_.clear();
+  for (Req* req : waiting) {
+    // Longest match first; deprioritised requests last.
+    const std::uint64_t key = deprioritized_.contains(req->id)
+                                  ? ~std::uint64_t{0}
+                                  : std::uint64_t{1} << 40 | (0xffffffffULL - req->num_matched_prefix_tokens);
+    keyed_.push_back({key, req});
+  }
+  // The queue stays nearly sorted from pass to pass; std::is_sorted saves most passes the sort.
+  const auto by_key = [](const Keyed& a, const Keyed& b) { return a.key < b.key; };
+  if (std::is_sorted(keyed_.begin(), keyed_.end(), by_key)) return;
+  std::stable_sort(keyed_.begin(), keyed_.end(), by_key);
+  for (std::size_t i = 0; i < keyed_.size(); ++i) waiting[i] = keyed_[i].req;
+}
+
+// Depth first through the radix pool, heaviest subtree (most waiting requests) first; the requests of a node
+// follow those of its children. Only nodes on the way to a waiting request are visited.
+void WaitingQueuePolicy::sort_by_dfs_weight(std::vector<Req*>& waiting) {
+  constexpr NodeId kRoot = kvcache::RadixCache::kRoot;
+  std::unordered_map<NodeId, std::uint32_t> weight;
+  std::unordered_map<NodeId, std::vector<Req*>> requests;
+  for (Req* req : waiting) {
+    requests[req->cache.last_node].push_back(req);
+    for (NodeId node = req->cache.last_node;; node = radix_.parent(node)) {
+      ++weight[node];
+      if (node == kRoot) break;
+    }
+  }
+  waiting.clear();
+  struct Frame {
+    NodeId node;
+    std::vector<NodeId> children;
+    std::size_t next = 0;
+  };
+  const auto open = [&](NodeId node) {
+    Frame frame{node, {}, 0};
+    for (NodeId child : radix_.children(node)) {
+      if (weight.contains(child)) frame.children.push_back(child);
+    }
+    std::stable_sort(frame.children.begin(), frame.children.end(),
+                     [&](NodeId a, NodeId b) { return weight[a] > weight[b]; });
+    return frame;
+  };
+  std::vector<Frame> stack;
+  stack.push_back(open(kRoot));
+  while (!stack.empty()) {
+    Frame& top = stack.back();
+    if (top.next < top.children.size()) {
+      const NodeId child = top.children[top.next++];
+      stack.push_back(open(child));
+      continue;
+    }
+    const auto found = requests.find(top.node);
+    if (found != requests.end()) {
+      waiting.insert(waiting.end(), found->second.begin(), found->second.end());
+    }
+    stack.pop_back();
+  }
+}
+
+// Fisher-Yates over our own generator: std::shuffle may differ between standard libraries.
+void WaitingQueuePolicy::shuffle(std::vector<Req*>& waiting) {
+  for (std::size_t i = waiting.size(); i > 1; --i) {
+    std::swap(waiting[i - 1], waiting[random_() % i]);
+  }
+}
+
+namespace {
+constexpr std::pair<SchedulePolicy, const char*> kNames[] = {{SchedulePolicy::kLpm, "lpm"},
+                                                             {SchedulePolicy::kDfsWeight, "dfs-weight"},
+                                                             {SchedulePolicy::kFcfs, "fcfs"},
+                                                             {SchedulePolicy::kLof, "lof"},
+                                                             {SchedulePolicy::kRandom, "random"}};
+}
+
+const char* schedule_policy_name(SchedulePolicy policy) {
+  for (const auto& [value, name] : kNames) {
+    if (value == policy) return name;
+  }
+  return "";
+}
+
+SchedulePolicy parse_schedule_policy(const std::string& name) {
+  for (const auto& [value, known] : kNames) {
+    if (name == known) return value;
+  }
+  throw_user_error("--schedule-policy {}: unknown policy; use lpm, dfs-weight, fcfs, lof or random", name);
+}
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,57 @@
+// Order of the waiting queue: SGLang's SchedulePolicy.calc_priority.
+//
+// Cache-aware policies (lpm, dfs-weight) match every waiting request against the radix pool first. lpm falls
+// back to fcfs above 128 waiting requests, and both deprioritise a request whose prefix another waiting
+// request is about to compute (in-batch prefix caching). Without a radix pool they become fcfs.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "kvcache/radix_cache.h"
+#include "scheduler/config.h"
+#include "scheduler/req.h"
+
+namespace tpsim::scheduler {
+
+class WaitingQueuePolicy {
+ public:
+  // Thresholds of SGLang 0.5: schedule_policy.py.
+  static constexpr std::size_t kMaxWaitingForPrefixMatch = 128;
+  static constexpr std::uint32_t kInBatchCheckThreshold = 32;         // tokens matched in the pool
+  static constexpr std::uint32_t kInBatchDeprioritizeThreshold = 32;  // tokens matched in the queue
+
+  WaitingQueuePolicy(SchedulePolicy policy, kvcache::RadixCache& radix, bool radix_disabled,
+                     std::uint64_t seed);
+
+  // Reorders `waiting` and refreshes num_matched_prefix_tokens where the policy needs it.
+  void calc_priority(std::vector<Req*>& waiting);
+
+ private:
+  SchedulePolicy active(std::size_t waiting) const;
+  void compute_prefix_matches(std::vector<Req*>& waiting);
+  void sort_by_longest_prefix(std::vector<Req*>& waiting);
+  void sort_by_dfs_weight(std::vector<Req*>& waiting);
+  void shuffle(std::vector<Req*>& waiting);
+
+  SchedulePolicy policy_;
+  kvcache::RadixCache& radix_;
+  std::mt19937_64 random_;
+  std::unordered_set<std::uint64_t> queued_prefixes_;
+  std::unordered_set<std::uint64_t> deprioritized_;  // request ids
+  struct Keyed {
+    std::uint64_t key;
+    Req* req;
+  };
+  std::vector<Keyed> keyed_;
+};
+
+// Name of a policy as --schedule-policy spells it, and back. parse throws UserError.
+const char* schedule_policy_name(SchedulePolicy policy);
+SchedulePolicy parse_schedule_policy(const std::string& name);
+
+}  // namespace tpsim::scheduler

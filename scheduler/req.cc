@@ -1,0 +1,32 @@
+#include "scheduler/req.h"
+
+#include <cstddef>
+
+namespace tpsim::scheduler {
+
+void Req::spell_out() {
+  if (spelled_output == output_len) return;
+  const kvcache::TokenSequence& named = source->output;
+  if (named.empty()) {
+    tokens.append({output_base + spelled_output, output_len - spelled_output});
+  } else {
+    std::uint32_t position = 0;
+    for (const kvcache::TokenRun& run : named.runs()) {
+      const std::uint32_t end = position + run.length;
+      if (end > spelled_output && position < output_len) {
+        const std::uint32_t from = position < spelled_output ? spelled_output - position : 0;
+        const std::uint32_t to = end > output_len ? output_len - position : run.length;
+        tokens.append({run.first + from, to - from});
+      }
+      position = end;
+    }
+    // A trace may name fewer tokens than are generated: the rest is invented.
+    if (position < output_len) {
+      const std::uint32_t from = position > spelled_output ? position : spelled_output;
+      tokens.append({output_base + from, output_len - from});
+    }
+  }
+  spelled_output = output_len;
+}
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,63 @@
+// One request while it is served: SGLang's Req.
+#pragma once
+
+#include <cstdint>
+
+#include "kvcache/radix_cache.h"
+#include "kvcache/token_runs.h"
+#include "scheduler/workload/workload.h"
+
+namespace tpsim::scheduler {
+
+// Invariants while running: kv_committed_len tokens have a place in the KV pool and the request's row names
+// their pages; output_len <= max_new_tokens.
+struct Req {
+  // Touched at every decode step; kept together.
+  std::uint32_t output_len = 0;        // tokens generated
+  std::uint32_t max_new_tokens = 0;    // clipped by the context length and the pool
+  std::uint32_t kv_committed_len = 0;  // tokens that have KV slots
+  std::uint32_t in_flight = 0;         // launched passes whose result is not processed yet
+  double last_token_time = 0;
+  bool finished = false;
+  bool retracted = false;  // while a pass in flight still names it
+  bool in_decode_set = false;
+  bool in_running = false;  // named by the running batch
+  bool live = false;        // arrived, not yet finished or rejected
+
+  std::uint64_t id = 0;  // position in the workload
+  const WorkloadRequest* source = nullptr;
+  double arrival_time = 0;
+  std::uint32_t input_len = 0;
+
+  // Prompt and the generated tokens that have been spelled out so far (spell_out() appends the rest).
+  kvcache::TokenSequence tokens;
+  kvcache::TokenId output_base = 0;  // id of the first generated token, where the trace names none
+  std::uint32_t spelled_output = 0;
+
+  kvcache::RadixCache::RequestState cache;
+  kvcache::RadixCache::MatchCursor queue_cursor;      // of the waiting queue's matches
+  kvcache::RadixCache::MatchCursor admission_cursor;  // of the admission's match
+  std::uint32_t num_matched_prefix_tokens = 0;        // of the last match
+
+  // The extend that is being formed or runs: positions [prefix_len, prefix_len + extend_len).
+  std::uint32_t prefix_len = 0;
+  std::uint32_t extend_len = 0;
+
+  std::uint64_t in_batch_prefix_hash = 0;  // of the first tokens, for in-batch prefix caching
+  bool in_batch_prefix_known = false;
+
+  bool admitted_once = false;
+  std::uint32_t cached_tokens = 0;
+  std::uint32_t retractions = 0;
+  double first_scheduled_time = 0;
+  double first_token_time = 0;
+
+  // Tokens that must be in the KV cache before the next token can be sampled.
+  std::uint32_t full_len() const { return input_len + output_len; }
+  std::uint32_t fill_len() const { return prefix_len + extend_len; }
+
+  // Makes `tokens` hold the prompt and all output_len generated tokens.
+  void spell_out();
+};
+
+}  // namespace tpsim::scheduler

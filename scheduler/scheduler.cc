@@ -1,0 +1,420 @@
+#include "scheduler/scheduler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "proto/versions.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+// SGLang keeps room for the sampled tokens behind the longest prompt it accepts (scheduler.py, tp_worker.py).
+constexpr std::uint32_t kInputHeadroom = 5;  // tokens
+
+std::uint32_t clip32(std::uint64_t value) {
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(value, std::numeric_limits<std::uint32_t>::max()));
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerConfig& config, OnFinished on_finished, OnInterToken on_inter_token)
+    : config_(config),
+      on_finished_(std::move(on_finished)),
+      on_inter_token_(std::move(on_inter_token)),
+      pool_(config),
+      policy_(config.schedule_policy, pool_.radix(), config.disable_radix_cache, config.random_seed),
+      new_token_ratio_(config.schedule_conservativeness) {
+  const std::uint64_t longest = std::min<std::uint64_t>(config.context_length, pool_.capacity());
+  limits_.max_req_len = longest > 0 ? clip32(longest - 1) : 0;
+  limits_.max_req_input_len = limits_.max_req_len > kInputHeadroom ? limits_.max_req_len - kInputHeadroom : 0;
+}
+
+Scheduler::~Scheduler() = default;
+
+void Scheduler::add_request(std::uint64_t id, const WorkloadRequest& source, double now) {
+  Req* req;
+  if (free_reqs_.empty()) {
+    arena_.push_back(std::make_unique<Req>());
+    req = arena_.back().get();
+  } else {
+    req = free_reqs_.back();
+    free_reqs_.pop_back();
+    kvcache::TokenSequence recycled = std::move(req->tokens);
+    *req = Req{};
+    req->tokens = std::move(recycled);
+  }
+  req->live = true;
+  req->id = id;
+  req->source = &source;
+  req->arrival_time = now;
+  req->tokens = source.prompt;
+  req->input_len = clip32(source.prompt.size());
+  req->output_base = next_output_base_;
+  next_output_base_ += source.max_new_tokens;
+  req->cache.extra_key = source.extra_key;
+  req->cache.priority = source.priority;
+  req->max_new_tokens = source.max_new_tokens;
+  if (req->input_len >= limits_.max_req_input_len) {
+    reject(*req, "its prompt is longer than the context length or the KV pool allows");
+    return;
+  }
+  req->max_new_tokens = std::min(source.max_new_tokens, limits_.max_req_len - req->input_len - 1);
+  waiting_.push_back(req);
+}
+
+ScheduleBatch* Scheduler::get_next_batch_to_run(double now) {
+  merge_last_extend();
+  // Prefill first, as SGLang: decoding goes on when no prefill can be formed.
+  ScheduleBatch* batch = get_new_batch_prefill(now);
+  if (batch == nullptr && !running_.empty()) batch = update_running_batch();
+  last_batch_ = batch;
+  if (batch != nullptr) {
+    idle_retried_ = false;
+    for (Req* req : batch->reqs) ++req->in_flight;
+  }
+  recycle();
+  return batch;
+}
+
+// Requests whose prefill was launched by the last batch go on to decode; an unfinished chunk's KV is made
+// available to others and the request stays out.
+void Scheduler::merge_last_extend() {
+  if (chunked_req_ != nullptr) pool_.cache_unfinished(*chunked_req_);
+  if (last_batch_ == nullptr || last_batch_->forward_mode == proto::DECODE) return;
+  std::size_t merged = 0;
+  for (Req* req : last_batch_->reqs) {
+    if (req->finished || req->retracted || req == last_batch_->chunked_req) continue;
+    running_.push_back(req);
+    req->in_running = true;
+    ++merged;
+    if (!req->in_decode_set) {
+      req->in_decode_set = true;
+      pool_.edits().join(req->cache.row);
+    }
+  }
+  if (merged < last_batch_->reqs.size()) batch_is_full_ = false;
+}
+
+void Scheduler::match_prefix_for_admission(Req& req) {
+  req.spell_out();
+  // A match never covers the whole sequence: the last token must be computed to sample the next one.
+  const auto match =
+      pool_.radix().match_prefix(req.tokens, req.full_len() - 1, req.cache.extra_key, req.admission_cursor);
+  req.num_matched_prefix_tokens = match.matched_tokens;
+  req.cache.last_node = match.last_node;
+  req.cache.cache_protected_len = match.matched_tokens;
+  req.prefix_len = match.matched_tokens;
+}
+
+ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
+  if ((batch_is_full_ || waiting_.empty()) && chunked_req_ == nullptr) return nullptr;
+  const std::size_t running = running_.size();
+  const std::size_t allocatable =
+      config_.max_running_requests > running ? config_.max_running_requests - running : 0;
+  if (allocatable == 0 && chunked_req_ == nullptr) {
+    batch_is_full_ = true;
+    return nullptr;
+  }
+  policy_.calc_priority(waiting_);
+
+  const bool mixed = config_.enable_mixed_chunk && config_.chunked_prefill_size > 0;
+  PrefillAdder adder(pool_, running_, new_token_ratio_.current(), config_.max_prefill_tokens,
+                     config_.chunked_prefill_size > 0
+                         ? std::optional<std::uint32_t>(config_.chunked_prefill_size)
+                         : std::nullopt,
+                     mixed ? static_cast<std::uint32_t>(running) : 0, config_.disable_radix_cache);
+  if (chunked_req_ != nullptr) {
+    chunked_req_->prefix_len = chunked_req_->fill_len();
+    adder.add_chunked_req(*chunked_req_);
+  }
+  for (Req* req : waiting_) {
+    if (adder.can_run_list().size() >= allocatable) batch_is_full_ = true;
+    if (batch_is_full_) break;
+    match_prefix_for_admission(*req);
+    const AddReqResult result = adder.add_one_req(*req);
+    if (result == AddReqResult::kContinue) continue;
+    if (result == AddReqResult::kNoToken) batch_is_full_ = true;
+    break;
+  }
+  if (adder.can_run_list().empty()) return nullptr;
+
+  ScheduleBatch& batch = take_batch();
+  fill_prefill(batch, adder, now);
+  if (batch.reqs.empty()) return nullptr;
+  if (mixed) mix_with_running(batch);
+  return &batch;
+}
+
+// Gives every admitted request its pages. Where the pool's pages do not suffice after all (admission counts
+// tokens, paged allocation may need a page more), the rest goes back to the head of the queue.
+void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, double now) {
+  const std::vector<Req*>& admitted = adder.can_run_list();
+  std::uint64_t extend_tokens = 0;
+  for (const Req* req : admitted) extend_tokens += req->extend_len;
+  const std::uint64_t page = pool_.page_size();
+  pool_.evict_for(page == 1 ? extend_tokens : extend_tokens + admitted.size() * page);
+
+  Req* unfinished = nullptr;
+  bool out_of_pages = false;
+  for (Req* req : admitted) {
+    const bool first = req->kv_committed_len == 0;
+    out_of_pages = out_of_pages || !pool_.alloc_for_extend(*req);
+    if (out_of_pages) {
+      req->extend_len = 0;
+      if (!first) {
+        unfinished = req;  // its next chunk waits for pages
+      } else if (!config_.disable_radix_cache) {
+        pool_.radix().dec_lock_ref(req->cache.last_node);
+      }
+      continue;
+    }
+    batch.reqs.push_back(req);
+    batch.extend_tokens += req->extend_len;
+    if (req->fill_len() < req->full_len()) unfinished = batch.chunked_req = req;
+    if (!first) continue;
+    ++active_;
+    batch.cached_tokens += req->prefix_len;
+    if (!req->admitted_once) {
+      req->admitted_once = true;
+      req->first_scheduled_time = now;
+      req->cached_tokens = std::min(req->prefix_len, req->input_len);
+    }
+  }
+  chunked_req_ = unfinished;
+  std::erase_if(waiting_, [](const Req* req) { return req->kv_committed_len > 0; });
+  batch.num_extend = batch.reqs.size();
+  batch.forward_mode = proto::EXTEND;
+}
+
+void Scheduler::mix_with_running(ScheduleBatch& batch) {
+  filter_finished(running_);
+  if (running_.empty() || !check_decode_mem(running_)) return;
+  prepare_for_decode(running_);
+  batch.forward_mode = proto::MIXED;
+  batch.reqs.insert(batch.reqs.end(), running_.begin(), running_.end());
+  for (Req* req : running_) req->in_running = false;
+  running_.clear();
+}
+
+void Scheduler::filter_finished(std::vector<Req*>& reqs) {
+  std::erase_if(reqs, [](Req* req) {
+    if (req->finished) req->in_running = false;
+    return req->finished;
+  });
+}
+
+bool Scheduler::check_decode_mem(const std::vector<Req*>& reqs) {
+  const std::uint64_t tokens = pool_.new_tokens_required_next_decode(reqs);
+  pool_.evict_for(tokens);
+  return pool_.available_size() >= tokens;
+}
+
+ScheduleBatch* Scheduler::update_running_batch() {
+  const std::size_t before = running_.size();
+  filter_finished(running_);
+  if (running_.empty()) {
+    batch_is_full_ = false;
+    return nullptr;
+  }
+  if (check_decode_mem(running_)) {
+    new_token_ratio_.decay_step();
+  } else {
+    retract_decode();
+  }
+  if (running_.size() < before) batch_is_full_ = false;
+  if (running_.empty()) return nullptr;
+
+  prepare_for_decode(running_);
+  ScheduleBatch& batch = take_batch();
+  batch.forward_mode = proto::DECODE;
+  batch.reqs.assign(running_.begin(), running_.end());
+  batch.capture_bucket = capture_bucket(running_.size());
+  return &batch;
+}
+
+// Gives up requests, those with the fewest generated tokens first (ties: the longest prompt), until the next
+// decode step fits. They start again from the queue; what they generated is kept.
+void Scheduler::retract_decode() {
+  constexpr std::size_t kRetractDecodeSteps = 20;  // SGLANG_RETRACT_DECODE_STEPS
+  std::vector<Req*> kept = running_;
+  std::stable_sort(kept.begin(), kept.end(), [](const Req* a, const Req* b) {
+    return std::pair(a->output_len, b->input_len) > std::pair(b->output_len, a->input_len);
+  });
+  const auto give_up = [&](Req& req, std::size_t remaining) {
+    pool_.release(req, /*is_insert=*/false);
+    --active_;
+    req.in_running = false;
+    pool_.evict_for(remaining * kRetractDecodeSteps);
+    req.prefix_len = req.extend_len = 0;
+    req.admission_cursor = req.queue_cursor = {};
+    req.in_batch_prefix_known = false;
+  };
+  for (bool first = true; first || !check_decode_mem(kept); first = false) {
+    if (kept.size() == 1) break;  // one always stays
+    Req* req = kept.back();
+    kept.pop_back();
+    give_up(*req, kept.size());
+    req->retracted = req->in_flight > 0;
+    ++req->retractions;
+    ++retractions_;
+    waiting_.push_back(req);
+  }
+  if (kept.size() == 1 && !check_decode_mem(kept)) {
+    Req* req = kept.back();
+    kept.pop_back();
+    give_up(*req, 0);
+    reject(*req, "the KV pool is too small even for this request alone");
+  }
+  running_ = kept;
+
+  double decoded = 0;
+  double wanted = 0;
+  for (const Req* req : running_) {
+    decoded += req->output_len;
+    wanted += req->max_new_tokens;
+  }
+  const double steps = static_cast<double>(kRetractDecodeSteps * running_.size());
+  new_token_ratio_.on_retract(std::min(1.0, (decoded + steps) / (wanted + 1)));
+}
+
+// REQUIRES: check_decode_mem(reqs).
+void Scheduler::prepare_for_decode(std::vector<Req*>& reqs) {
+  const std::uint64_t page = pool_.page_size();
+  pool_.evict_for(reqs.size() * page);
+  for (Req* req : reqs) {
+    if (!pool_.alloc_for_decode(*req)) {
+      throw std::logic_error(
+          fmt::format("request {}: no page left although the decode step was checked", req->id));
+    }
+  }
+}
+
+void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBatch& message) {
+  message.Clear();
+  message.set_version(kForwardBatchVersion);
+  message.set_forward_mode(batch.forward_mode);
+  message.set_capture_bucket(batch.capture_bucket);
+  for (std::size_t i = 0; i < batch.num_extend; ++i) {
+    const Req& req = *batch.reqs[i];
+    message.add_extend_req_pool_indices(req.cache.row);
+    message.add_extend_prefix_lens(req.prefix_len);
+    message.add_extend_lens(req.extend_len);
+  }
+  pool_.edits().flush(message);
+}
+
+void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
+  for (std::size_t i = 0; i < batch.reqs.size(); ++i) {
+    Req& req = *batch.reqs[i];
+    --req.in_flight;
+    if (req.finished || req.retracted) {
+      if (req.in_flight == 0) req.retracted = false;
+      continue;
+    }
+    if (&req == batch.chunked_req) continue;
+    token_arrived(req, now);
+    if (req.output_len >= req.max_new_tokens) {
+      finish(req);
+    } else if (i < batch.num_extend) {
+      pool_.cache_unfinished(req);
+    }
+  }
+  flush_inter_token();
+}
+
+// Requests that decode together get their tokens at the same times: gaps are reported in groups.
+void Scheduler::token_arrived(Req& req, double now) {
+  if (++req.output_len == 1) {
+    req.first_token_time = now;
+  } else {
+    const double gap = now - req.last_token_time;
+    if (gap != gap_) {
+      flush_inter_token();
+      gap_ = gap;
+    }
+    ++gap_count_;
+  }
+  req.last_token_time = now;
+}
+
+void Scheduler::flush_inter_token() {
+  if (gap_count_ > 0) on_inter_token_(gap_, gap_count_);
+  gap_count_ = 0;
+}
+
+void Scheduler::finish(Req& req) {
+  pool_.release(req, /*is_insert=*/true);
+  --active_;
+  req.finished = true;
+  on_finished_(req, nullptr);
+  retired_.push_back(&req);
+}
+
+void Scheduler::reject(Req& req, const char* because) {
+  req.finished = true;
+  on_finished_(req, because);
+  retired_.push_back(&req);
+}
+
+// A request is forgotten when no pass in flight and no list names it any more.
+void Scheduler::recycle() {
+  std::erase_if(retired_, [this](Req* req) {
+    if (req->in_flight > 0 || req->in_running) return false;
+    req->live = false;
+    free_reqs_.push_back(req);
+    return true;
+  });
+}
+
+ScheduleBatch& Scheduler::take_batch() {
+  ScheduleBatch& batch = batches_[next_batch_];
+  next_batch_ ^= 1;
+  batch.reqs.clear();
+  batch.num_extend = 0;
+  batch.chunked_req = nullptr;
+  batch.extend_tokens = batch.cached_tokens = batch.capture_bucket = 0;
+  return batch;
+}
+
+std::uint32_t Scheduler::capture_bucket(std::size_t bs) const {
+  const auto bucket = std::lower_bound(config_.cuda_graph_bs.begin(), config_.cuda_graph_bs.end(), bs);
+  return bucket == config_.cuda_graph_bs.end() ? 0 : *bucket;
+}
+
+bool Scheduler::on_idle(double) {
+  new_token_ratio_.on_idle();
+  if (waiting_.empty()) return false;
+  batch_is_full_ = false;
+  if (!idle_retried_) {  // with fresh estimates and the whole pool
+    idle_retried_ = true;
+    return true;
+  }
+  Req* req = waiting_.front();
+  waiting_.erase(waiting_.begin());
+  reject(*req, "prompt and output together do not fit the KV pool");
+  return true;
+}
+
+void Scheduler::visit_unfinished(const std::function<void(const Req&)>& visit) const {
+  std::vector<const Req*> live;
+  for (const auto& req : arena_) {
+    if (req->live && !req->finished) live.push_back(req.get());
+  }
+  std::sort(live.begin(), live.end(), [](const Req* a, const Req* b) { return a->id < b->id; });
+  for (const Req* req : live) visit(*req);
+}
+
+void Scheduler::check_invariants() const {
+  std::vector<const Req*> live;
+  for (const auto& req : arena_) {
+    if (req->live && !req->finished) live.push_back(req.get());
+  }
+  pool_.check_invariants(live);
+}
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,124 @@
+// Continuous batching: SGLang's Scheduler without its process, sockets and clock.
+//
+// The engine calls get_next_batch_to_run(), carries the batch out, and hands the batch back to
+// process_batch_result() when its result is known: at once, or, with overlap scheduling, after the next
+// batch has been formed. As in SGLang, a request that ends is then still part of one more decode pass, whose
+// token is dropped.
+//
+// Source of the rules: SGLang 0.5 scheduler.py, schedule_batch.py, mem_cache/common.py.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "proto/forward.pb.h"
+#include "scheduler/config.h"
+#include "scheduler/kv_pool.h"
+#include "scheduler/new_token_ratio.h"
+#include "scheduler/policy.h"
+#include "scheduler/prefill_adder.h"
+#include "scheduler/req.h"
+
+namespace tpsim::scheduler {
+
+// One launched pass. The first num_extend requests are its extend part, the rest decode one token.
+struct ScheduleBatch {
+  proto::ForwardMode forward_mode = proto::IDLE;
+  std::vector<Req*> reqs;
+  std::size_t num_extend = 0;
+  Req* chunked_req = nullptr;  // prefill not finished by this pass: no token
+  std::uint32_t extend_tokens = 0;
+  std::uint32_t cached_tokens = 0;
+  std::uint32_t capture_bucket = 0;
+};
+
+class Scheduler {
+ public:
+  // Called once for each request that leaves: completed, or rejected with the reason.
+  using OnFinished = std::function<void(const Req&, const char* rejected_because)>;
+  // Called for runs of requests that got a token `gap` seconds after their previous one.
+  using OnInterToken = std::function<void(double gap, std::uint32_t count)>;
+
+  Scheduler(const SchedulerConfig& config, OnFinished on_finished, OnInterToken on_inter_token);
+  ~Scheduler();
+
+  // A request arrives. Rejected at once where it cannot fit the context or the pool.
+  void add_request(std::uint64_t id, const WorkloadRequest& source, double now);
+
+  // The next pass, or null where there is nothing to run. The batch stays valid until
+  // process_batch_result(). At most two are out at a time.
+  ScheduleBatch* get_next_batch_to_run(double now);
+  // Moves the metadata of `batch` (deltas since the batch before) into `message`.
+  void write_forward_batch(const ScheduleBatch& batch, proto::ForwardBatch& message);
+  // The tokens of `batch` arrive at `now`.
+  void process_batch_result(ScheduleBatch& batch, double now);
+
+  // Nothing to run and nothing in flight: forgets the estimates, and rejects the request at the head of the
+  // queue where even an empty pool did not admit it. Returns whether it rejected one.
+  bool on_idle(double now);
+
+  const std::vector<Req*>& waiting_queue() const { return waiting_; }
+  std::size_t num_running() const { return active_; }
+  const KvPool& pool() const { return pool_; }
+  std::uint64_t retractions() const { return retractions_; }
+  // Visits what is neither finished nor rejected.
+  void visit_unfinished(const std::function<void(const Req&)>& visit) const;
+  // allocated + free + cached = capacity; throws std::logic_error.
+  void check_invariants() const;
+
+ private:
+  struct Limits {
+    std::uint32_t max_req_len;
+    std::uint32_t max_req_input_len;
+  };
+
+  void merge_last_extend();
+  ScheduleBatch* get_new_batch_prefill(double now);
+  void fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, double now);
+  void mix_with_running(ScheduleBatch& batch);
+  ScheduleBatch* update_running_batch();
+  void filter_finished(std::vector<Req*>& reqs);
+  void retract_decode();
+  bool check_decode_mem(const std::vector<Req*>& reqs);
+  void prepare_for_decode(std::vector<Req*>& reqs);
+  void match_prefix_for_admission(Req& req);
+  void token_arrived(Req& req, double now);
+  void flush_inter_token();
+  void finish(Req& req);
+  void reject(Req& req, const char* because);
+  void recycle();
+  ScheduleBatch& take_batch();
+  std::uint32_t capture_bucket(std::size_t bs) const;
+
+  SchedulerConfig config_;
+  Limits limits_;
+  OnFinished on_finished_;
+  OnInterToken on_inter_token_;
+  KvPool pool_;
+  WaitingQueuePolicy policy_;
+  NewTokenRatio new_token_ratio_;
+
+  std::vector<std::unique_ptr<Req>> arena_;  // every Req ever made; free ones are reused
+  std::vector<Req*> free_reqs_;
+  std::vector<Req*> retired_;  // finished or rejected, perhaps still named by a list or a pass
+  std::size_t active_ = 0;     // requests with KV slots
+
+  std::vector<Req*> waiting_;
+  std::vector<Req*> running_;
+  bool batch_is_full_ = false;
+  Req* chunked_req_ = nullptr;
+  ScheduleBatch* last_batch_ = nullptr;
+  ScheduleBatch batches_[2];
+  std::size_t next_batch_ = 0;
+
+  kvcache::TokenId next_output_base_ = kGeneratedTokenBase;
+  std::uint64_t retractions_ = 0;
+  double gap_ = 0;
+  std::uint32_t gap_count_ = 0;
+  bool idle_retried_ = false;
+};
+
+}  // namespace tpsim::scheduler
