@@ -1,0 +1,122 @@
+#include "launch/flag_set.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "launch/text.h"
+#include "launch/unsupported_flags.h"
+#include "proto/error.h"
+
+namespace tpsim::launch {
+
+FlagSet::FlagSet(CLI::App& app) : app_(app) {
+  app_.allow_extras();
+  add(Kind::kValue, "--config", "FILE",
+      "YAML file whose keys are flags without their dashes; flags given here win",
+      [this](std::string_view, const std::vector<std::string>& values) { config_path_ = values.back(); });
+}
+
+void FlagSet::add(Kind kind, const std::string& names, const std::string& metavar, const std::string& help,
+                  ReadList read) {
+  CLI::Option* option = nullptr;
+  if (kind == Kind::kSwitch) {
+    option = app_.add_flag(names, help);
+  } else {
+    option = app_.add_option(
+        names, [](const CLI::results_t&) { return true; }, help);
+    option->type_name(metavar);
+    if (kind == Kind::kList)
+      option->expected(1, CLI::detail::expected_max_vector_size);
+    else
+      option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+  option->group(group_);
+  const std::vector<std::string> aliases = option->get_lnames();
+  flags_.push_back({kind, "--" + aliases.front(), aliases, option, std::move(read)});
+}
+
+void FlagSet::add_value(const std::string& names, const std::string& metavar, const std::string& help,
+                        ReadValue read) {
+  add(Kind::kValue, names, metavar, help,
+      [read = std::move(read)](std::string_view flag, const std::vector<std::string>& values) {
+        read(flag, values.back());
+      });
+}
+
+void FlagSet::add_list(const std::string& names, const std::string& metavar, const std::string& help,
+                       ReadList read) {
+  add(Kind::kList, names, metavar, help, std::move(read));
+}
+
+void FlagSet::add_switch(const std::string& names, const std::string& help, bool& target) {
+  add(Kind::kSwitch, names, "", help,
+      [&target](std::string_view flag, const std::vector<std::string>& values) {
+        const std::string& value = values.back();
+        if (value != "true" && value != "false")
+          throw_user_error("{} {}: must be true or false", flag, value);
+        target = value == "true";
+      });
+}
+
+std::vector<std::string_view> FlagSet::known_names() const {
+  std::vector<std::string_view> names;
+  for (const Flag& flag : flags_) names.insert(names.end(), flag.aliases.begin(), flag.aliases.end());
+  return names;
+}
+
+void FlagSet::refuse_unknown() const {
+  const std::vector<std::string> extras = app_.remaining();
+  if (extras.empty()) return;
+  std::string word = extras.front();
+  if (word.rfind("--", 0) != 0)
+    throw_user_error("{}: `tpsim {}` takes flags only, see `tpsim {} --help`", word, app_.get_name(),
+                     app_.get_name());
+  word = word.substr(2, word.find('=') == std::string::npos ? word.npos : word.find('=') - 2);
+  refuse_unsupported_flag("--" + word);
+  const std::string_view guess = nearest(word, known_names());
+  if (guess.empty()) throw_user_error("--{}: unknown flag, see `tpsim {} --help`", word, app_.get_name());
+  throw_user_error("--{}: unknown flag, did you mean --{}?", word, guess);
+}
+
+void FlagSet::read() {
+  refuse_unknown();
+  // --config is the first flag.
+  if (flags_.front().option->count() > 0)
+    flags_.front().read(flags_.front().name, flags_.front().option->results());
+  std::vector<ConfigEntry> entries;
+  if (!config_path_.empty()) entries = read_config_file(config_path_);
+
+  // Unknown keys first: a misspelt key must not hide behind another error.
+  for (const ConfigEntry& entry : entries) {
+    const std::vector<std::string_view> names = known_names();
+    if (entry.key != "config" && std::find(names.begin(), names.end(), entry.key) != names.end()) continue;
+    try {
+      refuse_unsupported_flag("--" + entry.key);
+    } catch (const UserError& error) {
+      throw_user_error("{}:{}: {}", config_path_, entry.line, error.what());
+    }
+    const std::string_view guess = nearest(entry.key, names);
+    throw_user_error("{}:{}: {}: not an option of `tpsim {}`{}", config_path_, entry.line, entry.key,
+                     app_.get_name(), guess.empty() ? "" : fmt::format(", did you mean {}?", guess));
+  }
+
+  for (const Flag& flag : flags_) {
+    if (flag.name == "--config") continue;
+    if (flag.option->count() > 0) {
+      flag.read(flag.name, flag.option->results());
+      continue;
+    }
+    for (const ConfigEntry& entry : entries) {
+      if (std::find(flag.aliases.begin(), flag.aliases.end(), entry.key) == flag.aliases.end()) continue;
+      try {
+        if (flag.kind != Kind::kList && entry.values.size() != 1)
+          throw_user_error("{}: takes one value, not a list of {}", entry.key, entry.values.size());
+        flag.read(flag.name, entry.values);
+      } catch (const UserError& error) {
+        throw_user_error("{}:{}: {}", config_path_, entry.line, error.what());
+      }
+    }
+  }
+}
+
+}  // namespace tpsim::launch

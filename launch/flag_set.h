@@ -1,0 +1,65 @@
+// The flags of one subcommand, from the command line and from a config file.
+//
+// A flag is declared once, with the function that reads its value; CLI11 parses and prints help, and the
+// values are read afterwards in the order of declaration, so that the first wrong flag in that order is the
+// one that the user hears about, however it was given. A flag on the command line wins over the same key of
+// `--config`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/config_file.h"
+
+namespace tpsim::launch {
+
+class FlagSet {
+ public:
+  // Called with the flag's canonical name ("--page-size") and the text given. Throws UserError.
+  using ReadValue = std::function<void(std::string_view flag, const std::string& value)>;
+  using ReadList = std::function<void(std::string_view flag, const std::vector<std::string>& values)>;
+
+  // The flags are added to `app`, which must outlive this object.
+  explicit FlagSet(CLI::App& app);
+
+  // Heading of the help under which the flags that follow are printed.
+  void group(std::string heading) { group_ = std::move(heading); }
+
+  // `names` as CLI11 takes them ("--tp-size,--tp"); the first long name is the canonical one. Given twice,
+  // the last one counts.
+  void add_value(const std::string& names, const std::string& metavar, const std::string& help,
+                 ReadValue read);
+  // One or more values, separated by blanks or by repeating the flag.
+  void add_list(const std::string& names, const std::string& metavar, const std::string& help, ReadList read);
+  // A switch; a config file may say false.
+  void add_switch(const std::string& names, const std::string& help, bool& target);
+
+  // After `app` was parsed. Refuses flags that `app` did not know (the nearest known one is named), reads
+  // the config file if `--config` was given, and hands every value to its function. Throws UserError.
+  void read();
+
+ private:
+  enum class Kind { kValue, kList, kSwitch };
+  struct Flag {
+    Kind kind;
+    std::string name;                  // canonical, with dashes
+    std::vector<std::string> aliases;  // all long names without dashes
+    CLI::Option* option;
+    ReadList read;
+  };
+
+  void add(Kind kind, const std::string& names, const std::string& metavar, const std::string& help,
+           ReadList read);
+  void refuse_unknown() const;
+  std::vector<std::string_view> known_names() const;
+
+  CLI::App& app_;
+  std::string group_ = "Options";
+  std::vector<Flag> flags_;
+  std::string config_path_;
+};
+
+}  // namespace tpsim::launch

@@ -1,0 +1,87 @@
+#include "launch/progress.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace tpsim::launch {
+
+namespace {
+
+constexpr std::chrono::milliseconds kRedraw{100};
+constexpr std::chrono::seconds kLogInterval{3};
+constexpr int kBarWidth = 24;
+
+int terminal_width() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+}  // namespace
+
+std::string progress_line(const std::string& label, const scheduler::Progress& progress, double wall_seconds,
+                          int width) {
+  const double share = progress.total == 0
+                           ? 1.0
+                           : static_cast<double>(progress.finished) / static_cast<double>(progress.total);
+  const int filled = std::clamp(static_cast<int>(share * kBarWidth), 0, kBarWidth);
+  const std::string parts[] = {
+      label,
+      fmt::format("  [{}{}]", std::string(filled, '#'), std::string(kBarWidth - filled, '-')),
+      fmt::format(" {:3.0f}%", share * 100),
+      fmt::format("  {}/{} requests", progress.finished, progress.total),
+      fmt::format("  {:.1f} s simulated", progress.time),
+      wall_seconds > 0 ? fmt::format("  {:.0f} s/s", progress.time / wall_seconds) : std::string(),
+  };
+  std::string line;
+  for (const std::string& part : parts) {
+    if (static_cast<int>(line.size() + part.size()) > width) break;
+    line += part;
+  }
+  return line;
+}
+
+ProgressBar::Mode ProgressBar::mode_for_stderr(bool enabled) {
+  if (!enabled) return Mode::kOff;
+  return isatty(STDERR_FILENO) ? Mode::kTerminal : Mode::kLog;
+}
+
+ProgressBar::ProgressBar(Mode mode, std::string label)
+    : mode_(mode), label_(std::move(label)), start_(Clock::now()), next_(start_) {
+  if (mode_ == Mode::kLog) next_ += kLogInterval;
+}
+
+ProgressBar::~ProgressBar() {
+  if (drawn_) draw("");
+}
+
+void ProgressBar::draw(const std::string& line) {
+  // Carriage return, text, erase to the end of the line.
+  const std::string out = "\r" + line + "\x1b[K";
+  std::fwrite(out.data(), 1, out.size(), stderr);
+  std::fflush(stderr);
+}
+
+void ProgressBar::update(const scheduler::Progress& progress) {
+  if (mode_ == Mode::kOff) return;
+  const Clock::time_point now = Clock::now();
+  if (now < next_) return;
+  const double wall = std::chrono::duration<double>(now - start_).count();
+  if (mode_ == Mode::kTerminal) {
+    next_ = now + kRedraw;
+    // One column less than the terminal has: a full line would wrap on some.
+    draw(progress_line(label_, progress, wall, terminal_width() - 1));
+    drawn_ = true;
+  } else {
+    next_ = now + kLogInterval;
+    spdlog::info("{}", progress_line(label_, progress, wall, 200));
+  }
+}
+
+}  // namespace tpsim::launch

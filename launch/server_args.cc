@@ -1,0 +1,381 @@
+#include "launch/server_args.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <span>
+#include <string_view>
+
+#include "launch/text.h"
+#include "proto/error.h"
+
+namespace tpsim::launch {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// No count of tokens or requests in a run comes near; larger ones are slips of the keyboard.
+constexpr std::uint64_t kMaxCount = 1'000'000'000;
+
+template <typename T>
+struct Named {
+  std::string_view name;
+  T value;
+};
+
+constexpr std::array<Named<scheduler::SchedulePolicy>, 5> kSchedulePolicies = {{
+    {"lpm", scheduler::SchedulePolicy::kLpm},
+    {"dfs-weight", scheduler::SchedulePolicy::kDfsWeight},
+    {"fcfs", scheduler::SchedulePolicy::kFcfs},
+    {"lof", scheduler::SchedulePolicy::kLof},
+    {"random", scheduler::SchedulePolicy::kRandom},
+}};
+
+constexpr std::array<Named<kvcache::EvictionPolicy>, 6> kEvictionPolicies = {{
+    {"lru", kvcache::EvictionPolicy::kLru},
+    {"lfu", kvcache::EvictionPolicy::kLfu},
+    {"fifo", kvcache::EvictionPolicy::kFifo},
+    {"mru", kvcache::EvictionPolicy::kMru},
+    {"filo", kvcache::EvictionPolicy::kFilo},
+    {"priority", kvcache::EvictionPolicy::kPriority},
+}};
+
+[[noreturn]] void refuse_choice(std::string_view flag, std::string_view value,
+                                std::span<const std::string_view> choices) {
+  const std::string_view guess = nearest(value, choices);
+  throw_user_error("{} {}: must be {}{}", flag, value, join_or(choices),
+                   guess.empty() ? "" : fmt::format(", did you mean {}?", guess));
+}
+
+// Reads a word out of `table` into `target`.
+template <typename T, std::size_t N>
+FlagSet::ReadValue choice(const std::array<Named<T>, N>& table, T& target) {
+  return [&table, &target](std::string_view flag, const std::string& value) {
+    std::vector<std::string_view> names;
+    for (const auto& entry : table) {
+      if (entry.name == value) {
+        target = entry.value;
+        return;
+      }
+      names.push_back(entry.name);
+    }
+    refuse_choice(flag, value, names);
+  };
+}
+
+FlagSet::ReadValue word(std::vector<std::string_view> choices, std::string& target) {
+  return [choices = std::move(choices), &target](std::string_view flag, const std::string& value) {
+    if (std::find(choices.begin(), choices.end(), value) == choices.end())
+      refuse_choice(flag, value, choices);
+    target = value;
+  };
+}
+
+FlagSet::ReadValue text(std::string& target) {
+  return [&target](std::string_view flag, const std::string& value) {
+    if (value.empty()) throw_user_error("{}: the value is empty", flag);
+    target = value;
+  };
+}
+
+template <typename T>
+FlagSet::ReadValue count(T& target, std::uint64_t min, std::uint64_t max = kMaxCount) {
+  return [&target, min, max](std::string_view flag, const std::string& value) {
+    using Number = std::conditional_t<std::is_arithmetic_v<T>, T, std::uint64_t>;
+    if constexpr (std::is_arithmetic_v<T>)
+      target = static_cast<Number>(parse_count(flag, value, min, max));
+    else
+      target = static_cast<typename T::value_type>(parse_count(flag, value, min, max));
+  };
+}
+
+template <typename T>
+FlagSet::ReadValue real(T& target, double min, bool min_included, double max, bool max_included) {
+  return [=, &target](std::string_view flag, const std::string& value) {
+    target = parse_real(flag, value, min, min_included, max, max_included);
+  };
+}
+
+FlagSet::ReadValue backend_name(std::optional<std::string>& target) {
+  return [&target](std::string_view flag, const std::string& value) {
+    if (value.empty()) throw_user_error("{}: the value is empty, name a backend", flag);
+    if (value.find_first_of("+,") != std::string::npos)
+      throw_user_error(
+          "{} {}: takes one backend; name a pair by --prefill-attention-backend and "
+          "--decode-attention-backend",
+          flag, value);
+    target = value;
+  };
+}
+
+// "fa3", or "flashinfer+fa3" (prefill+decode).
+BackendPair parse_pair(std::string_view flag, const std::string& text) {
+  const std::size_t plus = text.find('+');
+  BackendPair pair{text.substr(0, plus), plus == std::string::npos ? text : text.substr(plus + 1)};
+  if (pair.prefill.empty() || pair.decode.empty() || pair.decode.find('+') != std::string::npos)
+    throw_user_error("{} {}: must be a backend or a pair PREFILL+DECODE", flag, text.empty() ? "''" : text);
+  return pair;
+}
+
+void read_backend_list(std::string_view flag, const std::vector<std::string>& values,
+                       std::vector<BackendPair>& target) {
+  target.clear();
+  for (const std::string& value : values) {
+    std::size_t start = 0;
+    while (start <= value.size()) {
+      const std::size_t comma = std::min(value.find(',', start), value.size());
+      BackendPair pair = parse_pair(flag, value.substr(start, comma - start));
+      for (const BackendPair& other : target) {
+        if (other.name() == pair.name()) throw_user_error("{} {}: is named twice", flag, pair.name());
+      }
+      target.push_back(std::move(pair));
+      start = comma + 1;
+    }
+  }
+}
+
+RankSlowdown parse_slowdown(std::string_view flag, const std::string& value) {
+  const std::size_t colon = value.find(':');
+  if (colon == std::string::npos)
+    throw_user_error("{} {}: must be RANK:FACTOR, for example 3:1.2", flag, value);
+  const std::string name = fmt::format("{} {}", flag, value);
+  return {static_cast<std::uint32_t>(parse_count(name + ": the rank", value.substr(0, colon), 0, 1 << 20)),
+          parse_real(name + ": the factor", value.substr(colon + 1), 0, false, 1e6, true)};
+}
+
+void read_capture_sizes(std::string_view flag, const std::vector<std::string>& values,
+                        std::vector<std::uint32_t>& target) {
+  target.clear();
+  for (const std::string& value : values)
+    target.push_back(static_cast<std::uint32_t>(parse_count(flag, value, 1, 65536)));
+  std::sort(target.begin(), target.end());
+  target.erase(std::unique(target.begin(), target.end()), target.end());
+}
+
+void declare_deployment(FlagSet& flags, ServerArgs& args) {
+  flags.group("Deployment");
+  flags.add_value("--model-path,--model", "MODEL",
+                  "catalogue name, or a folder with a Hugging Face config.json (required)",
+                  text(args.model_path));
+  flags.add_value("--hardware", "GPU", "GPU of the catalogue, see `tpsim backends` (required)",
+                  text(args.hardware));
+  flags.add_value("--tp-size,--tp,--tensor-parallel-size", "N", "GPUs of the deployment (default 1)",
+                  count(args.tp_size, 1, 1024));
+  flags.add_value("--executor", "KIND", "modeled: ranks price their batches (default modeled)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    if (value == "numeric")
+                      throw_user_error("{} numeric: is not implemented yet, use modeled", flag);
+                    word({"modeled"}, args.executor)(flag, value);
+                  });
+  flags.add_value("--load-format", "FORMAT",
+                  "auto or dummy: the modeled executor reads no weights (default auto)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    if (value != "auto" && value != "dummy")
+                      throw_user_error("{} {}: must be auto or dummy, the modeled executor reads no weights",
+                                       flag, value);
+                    args.load_format = value;
+                  });
+  flags.add_value("--dtype", "TYPE", "auto, bfloat16, float16 or half (default auto: the model's)",
+                  word({"auto", "bfloat16", "float16", "half"}, args.dtype));
+  flags.add_value("--context-length", "TOKENS", "prompt and output together (default: the model's)",
+                  count(args.context_length, 2));
+  flags.add_list("--rank-slowdown", "RANK:FACTOR", "makes ranks slower, for example 3:1.2 (several allowed)",
+                 [&args](std::string_view flag, const std::vector<std::string>& values) {
+                   args.rank_slowdown.clear();
+                   for (const std::string& value : values)
+                     args.rank_slowdown.push_back(parse_slowdown(flag, value));
+                 });
+}
+
+void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
+  flags.group("Attention");
+  if (compare) {
+    flags.add_list(
+        "--attention-backends", "LIST",
+        "backends and PREFILL+DECODE pairs to compare, for example fa3,triton,flashinfer+fa3 (required)",
+        [&args](std::string_view flag, const std::vector<std::string>& values) {
+          read_backend_list(flag, values, args.attention_backends);
+        });
+  } else {
+    flags.add_value("--attention-backend", "NAME",
+                    "for prefill and decode (default: chosen for GPU and model)",
+                    backend_name(args.attention_backend));
+    flags.add_value("--prefill-attention-backend", "NAME", "for prefill (default: --attention-backend)",
+                    backend_name(args.prefill_attention_backend));
+    flags.add_value("--decode-attention-backend", "NAME", "for decode (default: --attention-backend)",
+                    backend_name(args.decode_attention_backend));
+  }
+  flags.add_value(
+      "--page-size", "TOKENS", "of one KV page: 1, 16, 32, 64 or 128 (default: 1, or what the backend needs)",
+      [&args](std::string_view flag, const std::string& value) {
+        const bool good = value == "1" || value == "16" || value == "32" || value == "64" || value == "128";
+        if (!good) throw_user_error("{} {}: must be 1, 16, 32, 64 or 128", flag, value);
+        args.page_size = static_cast<std::uint32_t>(parse_count(flag, value, 1, 128));
+      });
+  flags.add_value(
+      "--kv-cache-dtype", "TYPE", "auto, bf16, bfloat16, fp8_e4m3 or fp8_e5m2 (default auto: the model's)",
+      [&args](std::string_view flag, const std::string& value) {
+        if (value == "fp4_e2m1")
+          throw_user_error("{} fp4_e2m1: is not implemented yet, use auto, bf16, fp8_e4m3 or fp8_e5m2", flag);
+        word({"auto", "bf16", "bfloat16", "fp8_e4m3", "fp8_e5m2"}, args.kv_cache_dtype)(flag, value);
+      });
+}
+
+void declare_scheduling(FlagSet& flags, ServerArgs& args) {
+  flags.group("Memory and batches");
+  flags.add_value("--mem-fraction-static", "SHARE",
+                  "of GPU memory for weights and KV cache (default: from GPU, --tp and batch sizes)",
+                  real(args.mem_fraction_static, 0, false, 1, false));
+  flags.add_value("--max-total-tokens", "TOKENS", "of the KV pool (default: what fits)",
+                  count(args.max_total_tokens, 1, 1'000'000'000'000));
+  flags.add_value("--max-running-requests", "N", "at once (default: from the pool and the context length)",
+                  count(args.max_running_requests, 1));
+  flags.add_value("--max-prefill-tokens", "TOKENS", "new tokens of one prefill batch (default 16384)",
+                  count(args.max_prefill_tokens, 1));
+  flags.add_value("--chunked-prefill-size", "TOKENS",
+                  "longest piece of a prompt in one batch, -1 for no chunks (default: from the GPU)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    if (value == "-1")
+                      args.chunked_prefill_size = -1;
+                    else if (value == "0" || value.rfind('-', 0) == 0)
+                      throw_user_error("{} {}: must be a whole number from 1 to {}, or -1 for no chunks",
+                                       flag, value, kMaxCount);
+                    else
+                      args.chunked_prefill_size =
+                          static_cast<std::int64_t>(parse_count(flag, value, 1, kMaxCount));
+                  });
+  flags.add_switch("--enable-mixed-chunk", "a chunk of prefill and the decode batch in one pass",
+                   args.enable_mixed_chunk);
+  flags.add_value("--schedule-policy", "NAME",
+                  "of the waiting queue: lpm, dfs-weight, fcfs, lof or random (default fcfs)",
+                  choice(kSchedulePolicies, args.schedule_policy));
+  flags.add_value("--schedule-conservativeness", "X",
+                  "larger reserves more for running requests (default 1.0)",
+                  real(args.schedule_conservativeness, 0, true, 1000, true));
+  flags.add_switch("--disable-radix-cache", "no reuse of prefixes", args.disable_radix_cache);
+  flags.add_value("--radix-eviction-policy", "NAME", "lru, lfu, fifo, mru, filo or priority (default lru)",
+                  choice(kEvictionPolicies, args.radix_eviction_policy));
+  flags.add_switch("--disable-overlap-schedule", "scheduling waits for the GPU and the GPU for scheduling",
+                   args.disable_overlap_schedule);
+  flags.add_switch("--disable-cuda-graph", "decode pays a launch per kernel", args.disable_cuda_graph);
+  flags.add_value("--cuda-graph-max-bs", "N", "largest captured batch (default: from GPU and --tp)",
+                  count(args.cuda_graph_max_bs, 1, 65536));
+  flags.add_list("--cuda-graph-bs", "N", "captured batch sizes (default: SGLang's list up to the largest)",
+                 [&args](std::string_view flag, const std::vector<std::string>& values) {
+                   read_capture_sizes(flag, values, args.cuda_graph_bs);
+                 });
+}
+
+void declare_load(FlagSet& flags, ServerArgs& args) {
+  flags.group("Load");
+  flags.add_value("--trace", "FILE", "workload to serve; gzip is accepted", text(args.trace));
+  flags.add_value("--trace-format", "FORMAT",
+                  "auto, mooncake, azure, burstgpt, sharegpt or tpsim (default auto)",
+                  word({"auto", "mooncake", "azure", "burstgpt", "sharegpt", "tpsim"}, args.trace_format));
+  flags.add_value("--dataset-name", "NAME", "random: prompts of random length, instead of a trace",
+                  word({"random"}, args.dataset_name));
+  flags.add_value("--num-prompts", "N", "requests (default: the whole trace, or 1000 random ones)",
+                  count(args.num_prompts, 1));
+  flags.add_value("--random-input-len", "TOKENS", "longest random prompt (default 1024)",
+                  count(args.random_input_len, 1));
+  flags.add_value("--random-output-len", "TOKENS", "longest random output (default 1024)",
+                  count(args.random_output_len, 1));
+  flags.add_value("--random-range-ratio", "R", "shortest length over longest (default 0.0)",
+                  real(args.random_range_ratio, 0, true, 1, true));
+  flags.add_value("--request-rate", "PER_S",
+                  "arrivals per second, inf for all at once (default: the trace's times, random: inf)",
+                  real(args.request_rate, 0, false, kInfinity, true));
+  flags.add_value("--request-interval", "KIND", "of --request-rate: poisson or fixed (default poisson)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    std::string kind;
+                    word({"poisson", "fixed"}, kind)(flag, value);
+                    args.fixed_interval = kind == "fixed";
+                  });
+  flags.add_value("--max-concurrency", "N", "closed loop: requests in flight (default: open loop)",
+                  count(args.max_concurrency, 1));
+  flags.add_value("--time-scale", "X", "multiplies the times of the trace, 0.5 is twice as fast (default 1)",
+                  real(args.time_scale, 0, false, 1e6, true));
+  flags.add_value("--random-seed,--seed", "N", "of everything random (default 1)",
+                  count(args.random_seed, 0, std::numeric_limits<std::uint32_t>::max()));
+}
+
+void declare_output(FlagSet& flags, ServerArgs& args) {
+  flags.group("Output");
+  flags.add_value("--report-dir", "DIR", "receives report.json, requests.csv, steps.csv and report.html",
+                  text(args.report_dir));
+  flags.add_value("--log-level", "LEVEL", "debug, info, warning or error (default warning)",
+                  word({"debug", "info", "warning", "error"}, args.log_level));
+  flags.add_switch("--quiet", "no progress bar and no table", args.quiet);
+  flags.add_switch("--no-progress", "no progress bar", args.no_progress);
+  flags.add_switch("--check-invariants", "checks the accounts of the KV pool after every step",
+                   args.check_invariants);
+}
+
+void check_load(const ServerArgs& args) {
+  if (args.trace.empty() && args.dataset_name.empty())
+    throw_user_error("--trace: is required, or --dataset-name random for random lengths");
+  if (!args.trace.empty() && !args.dataset_name.empty())
+    throw_user_error("--dataset-name {}: excludes --trace, give one of the two", args.dataset_name);
+  const bool random = !args.dataset_name.empty();
+  for (const auto& [flag, given] :
+       {std::pair<std::string_view, bool>{"--random-input-len", args.random_input_len.has_value()},
+        {"--random-output-len", args.random_output_len.has_value()},
+        {"--random-range-ratio", args.random_range_ratio.has_value()}}) {
+    if (given && !random)
+      throw_user_error("{}: is for --dataset-name random, the lengths of a trace are its own", flag);
+  }
+  if (random && args.trace_format != "auto")
+    throw_user_error("--trace-format {}: is for --trace", args.trace_format);
+  if (random && args.time_scale)
+    throw_user_error("--time-scale {}: is for --trace, use --request-rate for random requests",
+                     format_real(*args.time_scale));
+  if (args.fixed_interval && !args.request_rate)
+    throw_user_error("--request-interval fixed: needs --request-rate");
+  if (args.request_rate && args.time_scale)
+    throw_user_error("--time-scale {}: excludes --request-rate, which replaces the times of the trace",
+                     format_real(*args.time_scale));
+}
+
+}  // namespace
+
+void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
+  declare_deployment(flags, args);
+  declare_attention(flags, args, compare);
+  declare_scheduling(flags, args);
+  declare_load(flags, args);
+  declare_output(flags, args);
+}
+
+void check_server_args(const ServerArgs& args, bool compare) {
+  if (args.model_path.empty())
+    throw_user_error("--model-path: is required, a catalogue name or a folder with a config.json");
+  if (args.hardware.empty()) throw_user_error("--hardware: is required, for example h200-sxm");
+  if (compare && args.attention_backends.empty())
+    throw_user_error("--attention-backends: is required, for example fa3,flashinfer,flashinfer+fa3");
+  for (const RankSlowdown& slowdown : args.rank_slowdown) {
+    if (slowdown.rank >= args.tp_size)
+      throw_user_error("--rank-slowdown {}:{}: --tp {} has ranks 0 to {}", slowdown.rank,
+                       format_real(slowdown.factor), args.tp_size, args.tp_size - 1);
+  }
+  if (!args.cuda_graph_bs.empty() && args.cuda_graph_max_bs &&
+      args.cuda_graph_bs.back() != *args.cuda_graph_max_bs)
+    throw_user_error("--cuda-graph-max-bs {}: contradicts --cuda-graph-bs, whose largest size is {}",
+                     *args.cuda_graph_max_bs, args.cuda_graph_bs.back());
+  check_load(args);
+}
+
+std::string_view to_string(scheduler::SchedulePolicy policy) {
+  for (const auto& entry : kSchedulePolicies) {
+    if (entry.value == policy) return entry.name;
+  }
+  return "?";
+}
+
+std::string_view to_string(kvcache::EvictionPolicy policy) {
+  for (const auto& entry : kEvictionPolicies) {
+    if (entry.value == policy) return entry.name;
+  }
+  return "?";
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,100 @@
+// What the user asked for: the flags of `tpsim run` and `tpsim compare` under SGLang's names, checked one by
+// one. What was left open (an empty optional) is chosen in launch/deployment.h, where model, GPU and
+// attention backend are known.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvcache/eviction_policy.h"
+#include "launch/flag_set.h"
+#include "scheduler/config.h"
+
+namespace tpsim::launch {
+
+// One rank runs slower than its GPU would: --rank-slowdown RANK:FACTOR.
+struct RankSlowdown {
+  std::uint32_t rank = 0;
+  double factor = 1;  // > 0; of the rank's step time
+};
+
+// A backend, or a hybrid pair with one for prefill and one for decode.
+struct BackendPair {
+  std::string prefill;
+  std::string decode;
+
+  // SGLang's spelling: "fa3", or "flashinfer+fa3" for a pair.
+  std::string name() const { return prefill == decode ? prefill : prefill + "+" + decode; }
+};
+
+struct ServerArgs {
+  // Deployment.
+  std::string model_path;
+  std::string hardware;
+  std::uint32_t tp_size = 1;
+  std::string executor = "modeled";
+  std::string load_format = "auto";
+  std::string dtype = "auto";
+  std::optional<std::uint32_t> context_length;
+  std::vector<RankSlowdown> rank_slowdown;
+
+  // Attention.
+  std::optional<std::string> attention_backend;
+  std::optional<std::string> prefill_attention_backend;
+  std::optional<std::string> decode_attention_backend;
+  std::vector<BackendPair> attention_backends;  // compare
+  std::optional<std::uint32_t> page_size;
+  std::string kv_cache_dtype = "auto";
+
+  // Memory and batches.
+  std::optional<double> mem_fraction_static;
+  std::optional<std::uint64_t> max_total_tokens;
+  std::optional<std::uint32_t> max_running_requests;
+  std::uint32_t max_prefill_tokens = 16384;
+  std::optional<std::int64_t> chunked_prefill_size;  // -1: no chunks
+  bool enable_mixed_chunk = false;
+  scheduler::SchedulePolicy schedule_policy = scheduler::SchedulePolicy::kFcfs;
+  double schedule_conservativeness = 1.0;
+  bool disable_radix_cache = false;
+  kvcache::EvictionPolicy radix_eviction_policy = kvcache::EvictionPolicy::kLru;
+  bool disable_overlap_schedule = false;
+  bool disable_cuda_graph = false;
+  std::optional<std::uint32_t> cuda_graph_max_bs;
+  std::vector<std::uint32_t> cuda_graph_bs;
+
+  // Load.
+  std::string trace;
+  std::string trace_format = "auto";
+  std::string dataset_name;  // "random"; empty: --trace
+  std::optional<std::uint64_t> num_prompts;
+  std::optional<std::uint32_t> random_input_len;   // default 1024
+  std::optional<std::uint32_t> random_output_len;  // default 1024
+  std::optional<double> random_range_ratio;        // default 0
+  std::optional<double> request_rate;
+  bool fixed_interval = false;
+  std::uint32_t max_concurrency = 0;
+  std::optional<double> time_scale;  // default 1
+  std::uint64_t random_seed = 1;
+
+  // Output.
+  std::string report_dir;
+  std::string log_level = "warning";
+  bool quiet = false;
+  bool no_progress = false;
+  bool check_invariants = false;
+};
+
+// Declares the flags of run (or, with `compare`, of compare) in `flags`; they are read into `args`, which
+// must outlive `flags`.
+void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare);
+
+// Checks that need more than one flag, after all were read: what must be given, what excludes what.
+// Throws UserError.
+void check_server_args(const ServerArgs& args, bool compare);
+
+std::string_view to_string(scheduler::SchedulePolicy policy);
+std::string_view to_string(kvcache::EvictionPolicy policy);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,93 @@
+#include "launch/text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <system_error>
+#include <vector>
+
+#include "proto/error.h"
+
+namespace tpsim::launch {
+
+namespace {
+
+std::size_t edits(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    next[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      next[j] = std::min({row[j] + 1, next[j - 1] + 1, row[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        next[j] = std::min(next[j], before[j - 2] + 1);
+    }
+    before.swap(row);
+    row.swap(next);
+  }
+  return row[b.size()];
+}
+
+std::string range_sentence(double min, bool min_included, double max, bool max_included) {
+  std::string low = fmt::format("{} {}", min_included ? "at least" : "more than", format_real(min));
+  if (!std::isfinite(max)) return low;
+  return fmt::format("{} and {} {}", low, max_included ? "at most" : "less than", format_real(max));
+}
+
+}  // namespace
+
+std::string join_or(std::span<const std::string_view> words) {
+  std::string out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) out += i + 1 == words.size() ? " or " : ", ";
+    out += words[i];
+  }
+  return out;
+}
+
+std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
+  std::string_view best;
+  std::size_t best_edits = std::numeric_limits<std::size_t>::max();
+  for (std::string_view candidate : candidates) {
+    const std::size_t n = edits(word, candidate);
+    if (n < best_edits) {
+      best_edits = n;
+      best = candidate;
+    }
+  }
+  const std::size_t allowed = std::max<std::size_t>(2, word.size() / 3);
+  return best_edits <= allowed ? best : std::string_view();
+}
+
+std::uint64_t parse_count(std::string_view flag, const std::string& text, std::uint64_t min,
+                          std::uint64_t max) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || text.empty() || value < min || value > max)
+    throw_user_error("{} {}: must be a whole number from {} to {}", flag, text, min, max);
+  return value;
+}
+
+double parse_real(std::string_view flag, const std::string& text, double min, bool min_included, double max,
+                  bool max_included) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  const bool number = error == std::errc() && stop == end && !text.empty() && !std::isnan(value);
+  const bool in_range =
+      number && (min_included ? value >= min : value > min) && (max_included ? value <= max : value < max);
+  if (!in_range)
+    throw_user_error("{} {}: must be a number {}", flag, text,
+                     range_sentence(min, min_included, max, max_included));
+  return value;
+}
+
+std::string format_real(double value) {
+  char buffer[64];
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  return error == std::errc() ? std::string(buffer, end) : std::string("?");
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,28 @@
+// Small helpers for the sentences that tpsim says about its command line.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tpsim::launch {
+
+// "1, 16, 32, 64 or 128".
+std::string join_or(std::span<const std::string_view> words);
+
+// The candidate with the fewest single-letter edits (insert, delete, replace, swap neighbours) from `word`,
+// or "" where none is near enough to be what the user meant. Ties: the first candidate.
+std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
+
+// Numbers of a flag. Each throws UserError naming `flag` and the range for everything that is not wholly a
+// number of that range (signs, blanks, trailing letters, overflow, nan).
+std::uint64_t parse_count(std::string_view flag, const std::string& text, std::uint64_t min,
+                          std::uint64_t max);
+double parse_real(std::string_view flag, const std::string& text, double min, bool min_included, double max,
+                  bool max_included);
+
+// The shortest decimal text that reads back as `value`.
+std::string format_real(double value);
+
+}  // namespace tpsim::launch

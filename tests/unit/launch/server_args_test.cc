@@ -1,0 +1,232 @@
+#include "launch/server_args.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/unit/launch/parse.h"
+
+namespace tpsim::launch {
+namespace {
+
+std::vector<std::string> with(std::vector<std::string> extra) {
+  std::vector<std::string> words = {"--model-path", "llama-3.1-8b", "--hardware",
+                                    "h200-sxm",     "--trace",      "t.jsonl"};
+  words.insert(words.end(), extra.begin(), extra.end());
+  return words;
+}
+
+TEST(ServerArgs, DefaultsAreSglangs) {
+  const ServerArgs args = parse(with({}));
+  EXPECT_EQ(args.tp_size, 1u);
+  EXPECT_EQ(args.max_prefill_tokens, 16384u);
+  EXPECT_EQ(args.schedule_policy, scheduler::SchedulePolicy::kFcfs);
+  EXPECT_EQ(args.radix_eviction_policy, kvcache::EvictionPolicy::kLru);
+  EXPECT_DOUBLE_EQ(args.schedule_conservativeness, 1.0);
+  EXPECT_EQ(args.kv_cache_dtype, "auto");
+  EXPECT_FALSE(args.page_size);
+  EXPECT_FALSE(args.mem_fraction_static);
+  EXPECT_FALSE(args.chunked_prefill_size);
+  EXPECT_FALSE(args.disable_overlap_schedule);
+  EXPECT_EQ(args.max_concurrency, 0u);
+}
+
+TEST(ServerArgs, AliasesMeanTheSame) {
+  for (const char* name : {"--tp", "--tp-size", "--tensor-parallel-size"})
+    EXPECT_EQ(parse(with({name, "8"})).tp_size, 8u);
+  EXPECT_EQ(parse(with({"--model", "other"})).model_path, "other");
+  EXPECT_EQ(parse(with({"--seed", "5"})).random_seed, 5u);
+  EXPECT_EQ(parse(with({"--random-seed=6"})).random_seed, 6u);
+}
+
+TEST(ServerArgs, ReadsEveryFlagOfTheScheduler) {
+  const ServerArgs args = parse(with({"--page-size",
+                                      "64",
+                                      "--kv-cache-dtype",
+                                      "fp8_e4m3",
+                                      "--mem-fraction-static",
+                                      "0.8",
+                                      "--max-total-tokens",
+                                      "100000",
+                                      "--max-running-requests",
+                                      "64",
+                                      "--max-prefill-tokens",
+                                      "4096",
+                                      "--chunked-prefill-size",
+                                      "-1",
+                                      "--enable-mixed-chunk",
+                                      "--schedule-policy",
+                                      "dfs-weight",
+                                      "--schedule-conservativeness",
+                                      "0.3",
+                                      "--disable-radix-cache",
+                                      "--radix-eviction-policy",
+                                      "filo",
+                                      "--disable-overlap-schedule",
+                                      "--disable-cuda-graph",
+                                      "--cuda-graph-max-bs",
+                                      "32",
+                                      "--cuda-graph-bs",
+                                      "32",
+                                      "8",
+                                      "8",
+                                      "--context-length",
+                                      "4096",
+                                      "--check-invariants"}));
+  EXPECT_EQ(args.page_size, 64u);
+  EXPECT_EQ(args.kv_cache_dtype, "fp8_e4m3");
+  EXPECT_DOUBLE_EQ(args.mem_fraction_static.value(), 0.8);
+  EXPECT_EQ(args.max_total_tokens, 100000u);
+  EXPECT_EQ(args.max_running_requests, 64u);
+  EXPECT_EQ(args.max_prefill_tokens, 4096u);
+  EXPECT_EQ(args.chunked_prefill_size, -1);
+  EXPECT_TRUE(args.enable_mixed_chunk);
+  EXPECT_EQ(args.schedule_policy, scheduler::SchedulePolicy::kDfsWeight);
+  EXPECT_DOUBLE_EQ(args.schedule_conservativeness, 0.3);
+  EXPECT_TRUE(args.disable_radix_cache);
+  EXPECT_EQ(args.radix_eviction_policy, kvcache::EvictionPolicy::kFilo);
+  EXPECT_TRUE(args.disable_overlap_schedule);
+  EXPECT_TRUE(args.disable_cuda_graph);
+  EXPECT_EQ(args.cuda_graph_bs, (std::vector<std::uint32_t>{8, 32}));
+  EXPECT_EQ(args.context_length, 4096u);
+  EXPECT_TRUE(args.check_invariants);
+}
+
+TEST(ServerArgs, ReadsTheLoad) {
+  const ServerArgs args =
+      parse({"--model-path",       "m",    "--hardware",          "h",   "--dataset-name",       "random",
+             "--random-input-len", "512",  "--random-output-len", "64",  "--random-range-ratio", "0.5",
+             "--num-prompts",      "10",   "--request-rate",      "inf", "--max-concurrency",    "4",
+             "--rank-slowdown",    "0:1.5"});
+  EXPECT_EQ(args.random_input_len, 512u);
+  EXPECT_EQ(args.random_output_len, 64u);
+  EXPECT_EQ(args.num_prompts, 10u);
+  EXPECT_EQ(args.request_rate, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(args.max_concurrency, 4u);
+  EXPECT_DOUBLE_EQ(args.rank_slowdown.at(0).factor, 1.5);
+  EXPECT_TRUE(parse(with({"--request-rate", "2", "--request-interval", "fixed"})).fixed_interval);
+}
+
+TEST(ServerArgs, TheLastOfARepeatedFlagCounts) {
+  EXPECT_EQ(parse(with({"--tp", "2", "--tp", "4"})).tp_size, 4u);
+}
+
+TEST(ServerArgs, CompareTakesBackendsAndPairs) {
+  const ServerArgs args =
+      parse(with({"--attention-backends", "fa3,flashinfer+fa3", "triton", "fa3+flashinfer"}), true);
+  ASSERT_EQ(args.attention_backends.size(), 4u);
+  EXPECT_EQ(args.attention_backends[0].name(), "fa3");
+  EXPECT_EQ(args.attention_backends[1].prefill, "flashinfer");
+  EXPECT_EQ(args.attention_backends[1].decode, "fa3");
+  EXPECT_EQ(args.attention_backends[3].name(), "fa3+flashinfer");
+  EXPECT_EQ(parse(with({"--attention-backends", "fa3+fa3"}), true).attention_backends[0].name(), "fa3");
+}
+
+struct Refusal {
+  std::vector<std::string> words;
+  std::string sentence;
+};
+
+// Every sentence that one flag, or two that contradict each other, can earn.
+TEST(ServerArgs, RefusesInOneSentence) {
+  const Refusal kRefusals[] = {
+      {{"--page-size", "48"}, "--page-size 48: must be 1, 16, 32, 64 or 128"},
+      {{"--page-size", "abc"}, "--page-size abc: must be 1, 16, 32, 64 or 128"},
+      {{"--page-sise", "16"}, "--page-sise: unknown flag, did you mean --page-size?"},
+      {{"--page-sise=16"}, "--page-sise: unknown flag, did you mean --page-size?"},
+      {{"--frobnicate"}, "--frobnicate: unknown flag, see `tpsim run --help`"},
+      {{"word"}, "word: `tpsim run` takes flags only, see `tpsim run --help`"},
+      {{"--tp", "0"}, "--tp-size 0: must be a whole number from 1 to 1024"},
+      {{"--tp", "-8"}, "--tp-size -8: must be a whole number from 1 to 1024"},
+      {{"--tp", "eight"}, "--tp-size eight: must be a whole number from 1 to 1024"},
+      {{"--tp", "99999999999999999999"},
+       "--tp-size 99999999999999999999: must be a whole number from 1 to 1024"},
+      {{"--executor", "numeric"}, "--executor numeric: is not implemented yet, use modeled"},
+      {{"--executor", "modelled"}, "--executor modelled: must be modeled, did you mean modeled?"},
+      {{"--load-format", "safetensors"},
+       "--load-format safetensors: must be auto or dummy, the modeled executor reads no weights"},
+      {{"--dtype", "float32"},
+       "--dtype float32: must be auto, bfloat16, float16 or half, did you mean float16?"},
+      {{"--kv-cache-dtype", "fp8"},
+       "--kv-cache-dtype fp8: must be auto, bf16, bfloat16, fp8_e4m3 or fp8_e5m2, did you mean bf16?"},
+      {{"--kv-cache-dtype", "fp4_e2m1"},
+       "--kv-cache-dtype fp4_e2m1: is not implemented yet, use auto, bf16, fp8_e4m3 or fp8_e5m2"},
+      {{"--context-length", "1"}, "--context-length 1: must be a whole number from 2 to 1000000000"},
+      {{"--mem-fraction-static", "1.5"},
+       "--mem-fraction-static 1.5: must be a number more than 0 and less than 1"},
+      {{"--mem-fraction-static", "nan"},
+       "--mem-fraction-static nan: must be a number more than 0 and less than 1"},
+      {{"--chunked-prefill-size", "0"},
+       "--chunked-prefill-size 0: must be a whole number from 1 to 1000000000, or -1 for no chunks"},
+      {{"--chunked-prefill-size", "-2"},
+       "--chunked-prefill-size -2: must be a whole number from 1 to 1000000000, or -1 for no chunks"},
+      {{"--schedule-policy", "lmp"},
+       "--schedule-policy lmp: must be lpm, dfs-weight, fcfs, lof or random, did you mean lpm?"},
+      {{"--schedule-conservativeness", "-1"},
+       "--schedule-conservativeness -1: must be a number at least 0 and at most 1000"},
+      {{"--radix-eviction-policy", "slru"},
+       "--radix-eviction-policy slru: must be lru, lfu, fifo, mru, filo or priority, did you mean lru?"},
+      {{"--attention-backend", "fa3+triton"},
+       "--attention-backend fa3+triton: takes one backend; name a pair by --prefill-attention-backend and "
+       "--decode-attention-backend"},
+      {{"--rank-slowdown", "3"}, "--rank-slowdown 3: must be RANK:FACTOR, for example 3:1.2"},
+      {{"--rank-slowdown", "x:2"},
+       "--rank-slowdown x:2: the rank x: must be a whole number from 0 to 1048576"},
+      {{"--rank-slowdown", "0:0"},
+       "--rank-slowdown 0:0: the factor 0: must be a number more than 0 and at most 1000000"},
+      {{"--tp", "2", "--rank-slowdown", "3:1.2"}, "--rank-slowdown 3:1.2: --tp 2 has ranks 0 to 1"},
+      {{"--cuda-graph-bs", "0"}, "--cuda-graph-bs 0: must be a whole number from 1 to 65536"},
+      {{"--cuda-graph-bs", "8", "--cuda-graph-max-bs", "16"},
+       "--cuda-graph-max-bs 16: contradicts --cuda-graph-bs, whose largest size is 8"},
+      {{"--dataset-name", "random"}, "--dataset-name random: excludes --trace, give one of the two"},
+      {{"--dataset-name", "sharegpt"}, "--dataset-name sharegpt: must be random"},
+      {{"--random-input-len", "9"},
+       "--random-input-len: is for --dataset-name random, the lengths of a trace are its own"},
+      {{"--request-rate", "0"}, "--request-rate 0: must be a number more than 0"},
+      {{"--request-interval", "fixed"}, "--request-interval fixed: needs --request-rate"},
+      {{"--request-rate", "1", "--time-scale", "2"},
+       "--time-scale 2: excludes --request-rate, which replaces the times of the trace"},
+      {{"--time-scale", "0"}, "--time-scale 0: must be a number more than 0 and at most 1000000"},
+      {{"--max-concurrency", "0"}, "--max-concurrency 0: must be a whole number from 1 to 1000000000"},
+      {{"--trace-format", "moonkake"},
+       "--trace-format moonkake: must be auto, mooncake, azure, burstgpt, sharegpt or tpsim, did you mean "
+       "mooncake?"},
+      {{"--log-level", "loud"}, "--log-level loud: must be debug, info, warning or error"},
+      {{"--report-dir", ""}, "--report-dir: the value is empty"},
+      {{"--speculative-algorithm", "EAGLE"},
+       "--speculative-algorithm: speculative decoding is not simulated yet; leave it out"},
+      {{"--mm-attention-backend", "fa3"},
+       "--mm-attention-backend: multimodal models are not simulated yet; leave it out"},
+      {{"--quantization", "fp8"},
+       "--quantization: quantised weights are not simulated yet; leave it out for bfloat16 weights"},
+      {{"--pp-size", "2"}, "--pp-size: only tensor parallelism (--tp) is simulated"},
+      {{"--port", "30000"},
+       "--port: is about SGLang's server process, which tpsim does not start; leave it out"},
+  };
+  for (const Refusal& test : kRefusals) EXPECT_EQ(refusal(with(test.words)), test.sentence);
+}
+
+TEST(ServerArgs, RefusesWhatIsMissing) {
+  EXPECT_EQ(refusal({}), "--model-path: is required, a catalogue name or a folder with a config.json");
+  EXPECT_EQ(refusal({"--model-path", "m"}), "--hardware: is required, for example h200-sxm");
+  EXPECT_EQ(refusal({"--model-path", "m", "--hardware", "h"}),
+            "--trace: is required, or --dataset-name random for random lengths");
+  EXPECT_EQ(refusal(with({}), true),
+            "--attention-backends: is required, for example fa3,flashinfer,flashinfer+fa3");
+}
+
+TEST(ServerArgs, RefusesBadBackendLists) {
+  EXPECT_EQ(refusal(with({"--attention-backends", "fa3,,triton"}), true),
+            "--attention-backends '': must be a backend or a pair PREFILL+DECODE");
+  EXPECT_EQ(refusal(with({"--attention-backends", "fa3+"}), true),
+            "--attention-backends fa3+: must be a backend or a pair PREFILL+DECODE");
+  EXPECT_EQ(refusal(with({"--attention-backends", "a+b+c"}), true),
+            "--attention-backends a+b+c: must be a backend or a pair PREFILL+DECODE");
+  EXPECT_EQ(refusal(with({"--attention-backends", "fa3,fa3"}), true),
+            "--attention-backends fa3: is named twice");
+  EXPECT_EQ(refusal(with({"--attention-backend", "fa3"}), true),
+            "--attention-backend: unknown flag, did you mean --attention-backends?");
+}
+
+}  // namespace
+}  // namespace tpsim::launch
