@@ -1,0 +1,249 @@
+// Whole runs on a virtual clock with a cost that is easy to compute by hand.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "proto/versions.h"
+#include "tests/unit/scheduler/fake_executor.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+SchedulerConfig small_config() {
+  SchedulerConfig config;
+  config.max_total_num_tokens = 100000;
+  config.max_running_requests = 100;
+  config.context_length = 50000;
+  config.check_invariants = true;
+  config.disable_overlap_schedule = true;
+  return config;
+}
+
+WorkloadRequest request(double arrival, kvcache::TokenId first, std::uint32_t length, std::uint32_t output) {
+  WorkloadRequest r;
+  r.arrival_time = arrival;
+  r.prompt.append({first, length});
+  r.max_new_tokens = output;
+  return r;
+}
+
+proto::RunReport run(const SchedulerConfig& config, const Workload& workload, FakeExecutor& executor,
+                     RecordingObserver& observer, const LoadConfig& load = {}) {
+  return run_workload(config, load, workload, executor, observer);
+}
+
+TEST(Engine, OneRequestTakesOnePrefillAndADecodePerFurtherToken) {
+  FakeExecutor executor;
+  RecordingObserver observer;
+  Workload workload;
+  workload.requests.push_back(request(0, 1000, 100, 5));
+  const proto::RunReport report = run(small_config(), workload, executor, observer);
+  ASSERT_EQ(executor.batches.size(), 5u);
+  EXPECT_EQ(executor.batches[0].forward_mode(), proto::EXTEND);
+  EXPECT_EQ(executor.batches[0].version(), kForwardBatchVersion);
+  EXPECT_EQ(executor.batches[0].extend_lens(0), 100u);
+  EXPECT_EQ(executor.batches[0].extend_prefix_lens(0), 0u);
+  for (int i = 1; i < 5; ++i) EXPECT_EQ(executor.batches[i].forward_mode(), proto::DECODE);
+  EXPECT_EQ(executor.batches[1].decode_join_size(), 1);
+  EXPECT_EQ(executor.batches[2].decode_join_size(), 0);
+  EXPECT_NEAR(report.mean_ttft_ms(), 11, 1e-9);
+  EXPECT_NEAR(report.mean_tpot_ms(), 10, 1e-9);
+  EXPECT_NEAR(report.mean_itl_ms(), 10, 1e-9);
+  EXPECT_NEAR(report.duration(), 0.051, 1e-12);
+  EXPECT_EQ(report.total_output_tokens(), 5u);
+}
+
+// With overlap the end of a request is seen one pass late: one more decode runs, and its token is dropped.
+TEST(Engine, OverlapRunsOneDecodeMoreAndHidesHostWork) {
+  SchedulerConfig config = small_config();
+  config.disable_overlap_schedule = false;
+  config.scheduler_step_seconds = 0.002;
+  FakeExecutor executor;
+  RecordingObserver observer;
+  Workload workload;
+  workload.requests.push_back(request(0, 1000, 100, 5));
+  const proto::RunReport report = run(config, workload, executor, observer);
+  EXPECT_EQ(executor.batches.size(), 6u);
+  EXPECT_EQ(report.total_output_tokens(), 5u);
+  EXPECT_NEAR(report.mean_tpot_ms(), 10, 1e-9);  // host work hidden
+  EXPECT_NEAR(report.mean_ttft_ms(), 13, 1e-9);  // but not in front of the first pass
+  config.disable_overlap_schedule = true;
+  FakeExecutor serial;
+  RecordingObserver ignored;
+  EXPECT_NEAR(run(config, workload, serial, ignored).mean_tpot_ms(), 12, 1e-9);
+}
+
+TEST(Engine, SharedPrefixIsComputedOnce) {
+  FakeExecutor executor;
+  RecordingObserver observer;
+  Workload workload;
+  workload.requests.push_back(request(0, 1000, 400, 3));
+  workload.requests.push_back(request(1, 1000, 500, 3));
+  const proto::RunReport report = run(small_config(), workload, executor, observer);
+  ASSERT_EQ(observer.requests.size(), 2u);
+  EXPECT_EQ(observer.requests[1].cached_tokens, 400u);
+  EXPECT_NEAR(report.cache_hit_rate(), 400.0 / 900.0, 1e-12);
+}
+
+// The same prompt again: the match stops before the last token, which must be computed.
+TEST(Engine, AMatchNeverCoversTheWholePrompt) {
+  FakeExecutor executor;
+  RecordingObserver observer;
+  Workload workload;
+  workload.requests.push_back(request(0, 1000, 400, 2));
+  workload.requests.push_back(request(1, 1000, 400, 2));
+  run(small_config(), workload, executor, observer);
+  EXPECT_EQ(observer.requests[1].cached_tokens, 399u);
+  SchedulerConfig paged = small_config();
+  paged.page_size = 16;
+  FakeExecutor executor16;
+  RecordingObserver observer16;
+  run(paged, workload, executor16, observer16);
+  EXPECT_EQ(observer16.requests[1].cached_tokens, 384u);
+}
+
+TEST(Engine, NextTurnFindsThePreviousAnswerWhereTheTraceNamesIt) {
+  Workload workload;
+  WorkloadRequest first = request(0, 1000, 100, 10);
+  first.output.append({5000, 10});
+  WorkloadRequest second = request(1, 1000, 100, 4);
+  second.prompt.append({5000, 10});
+  second.prompt.append({9000, 30});
+  workload.requests = {first, second};
+  FakeExecutor executor;
+  RecordingObserver observer;
+  run(small_config(), workload, executor, observer);
+  // The last generated token has no KV: it was sampled, never fed back.
+  EXPECT_EQ(observer.requests[1].cached_tokens, 109u);
+}
+
+TEST(Engine, LongPromptsAreChunkedAndMixedWithDecodes) {
+  SchedulerConfig config = small_config();
+  config.chunked_prefill_size = 256;
+  Workload workload;
+  workload.requests.push_back(request(0, 1000, 200, 30));
+  workload.requests.push_back(request(0.05, 5000, 1000, 3));
+  FakeExecutor executor;
+  RecordingObserver observer;
+  run(config, workload, executor, observer);
+  std::vector<std::uint32_t> chunks;
+  for (const auto& batch : executor.batches) {
+    for (const auto length : batch.extend_lens()) chunks.push_back(length);
+  }
+  EXPECT_EQ(chunks, (std::vector<std::uint32_t>{200, 256, 256, 256, 232}));
+
+  config.enable_mixed_chunk = true;
+  FakeExecutor mixed;
+  RecordingObserver mixed_observer;
+  const proto::RunReport report = run(config, workload, mixed, mixed_observer);
+  EXPECT_EQ(report.mixed_steps(), 4u);
+  chunks.clear();
+  for (const auto& batch : mixed.batches) {
+    for (const auto length : batch.extend_lens()) chunks.push_back(length);
+  }
+  // The decoding request takes one token of each chunk.
+  EXPECT_EQ(chunks, (std::vector<std::uint32_t>{200, 255, 255, 255, 235}));
+}
+
+TEST(Engine, MaxRunningRequestsIsNeverExceeded) {
+  SchedulerConfig config = small_config();
+  config.max_running_requests = 7;
+  Workload workload;
+  for (int i = 0; i < 60; ++i) workload.requests.push_back(request(0, 1000 * (i + 1), 50, 20));
+  FakeExecutor executor;
+  RecordingObserver observer;
+  const proto::RunReport report = run(config, workload, executor, observer);
+  EXPECT_EQ(report.completed(), 60u);
+  std::uint32_t most = 0;
+  for (const auto& step : observer.steps) most = std::max(most, step.running);
+  EXPECT_EQ(most, 7u);
+}
+
+TEST(Engine, ClosedLoopKeepsItsConcurrency) {
+  Workload workload;
+  for (int i = 0; i < 40; ++i) workload.requests.push_back(request(0, 1000 * (i + 1), 64, 8));
+  LoadConfig load;
+  load.request_rate = kInfinity;
+  load.max_concurrency = 4;
+  FakeExecutor executor;
+  RecordingObserver observer;
+  const proto::RunReport report = run(small_config(), workload, executor, observer, load);
+  EXPECT_EQ(report.completed(), 40u);
+  for (const auto& step : observer.steps) EXPECT_LE(step.running + step.waiting, 4u);
+  EXPECT_GT(report.concurrency(), 3.5);
+  EXPECT_LE(report.concurrency(), 4.0 + 1e-9);
+}
+
+TEST(Engine, CaptureBucketIsTheNextCapturedSize) {
+  SchedulerConfig config = small_config();
+  config.cuda_graph_bs = {1, 2, 4, 8};
+  Workload workload;
+  for (int i = 0; i < 9; ++i) workload.requests.push_back(request(0.0, 1000 * (i + 1), 8, 2 + i));
+  FakeExecutor executor;
+  RecordingObserver observer;
+  run(config, workload, executor, observer);
+  for (const auto& step : observer.steps) {
+    if (step.forward_mode != proto::DECODE) {
+      EXPECT_EQ(step.capture_bucket, 0u);
+      continue;
+    }
+    const std::uint32_t bs = step.decode_requests;
+    EXPECT_EQ(step.capture_bucket, bs > 8 ? 0u : bs > 4 ? 8u : bs > 2 ? 4u : bs);
+  }
+}
+
+TEST(Engine, WhatCannotFitIsRejectedAndTheRestIsServed) {
+  SchedulerConfig config = small_config();
+  config.max_total_num_tokens = 1000;
+  Workload workload;
+  workload.requests.push_back(request(0, 1000, 5000, 10));     // longer than the pool
+  workload.requests.push_back(request(0, 100000, 60000, 10));  // longer than the context
+  workload.requests.push_back(request(0, 200000, 100, 10));
+  FakeExecutor executor;
+  RecordingObserver observer;
+  const proto::RunReport report = run(config, workload, executor, observer);
+  EXPECT_EQ(report.failed(), 2u);
+  EXPECT_EQ(report.completed(), 1u);
+}
+
+TEST(Engine, OutputIsClippedByTheContextLength) {
+  SchedulerConfig config = small_config();
+  config.context_length = 200;
+  Workload workload;
+  workload.requests.push_back(request(0, 1000, 150, 1000));
+  FakeExecutor executor;
+  RecordingObserver observer;
+  run(config, workload, executor, observer);
+  EXPECT_EQ(observer.requests[0].output_tokens, 200u - 1 - 150 - 1);
+}
+
+TEST(Engine, AStoppedRunReportsWhatIsFinished) {
+  Workload workload;
+  for (int i = 0; i < 2000; ++i) workload.requests.push_back(request(0.1 * i, 1000 * (i + 1), 50, 20));
+  FakeExecutor executor;
+  RecordingObserver observer;
+  observer.progress = [](const Progress& p) { return p.steps < 3000; };
+  const proto::RunReport report = run(small_config(), workload, executor, observer);
+  EXPECT_TRUE(report.stopped_early());
+  EXPECT_GT(report.completed(), 0u);
+  EXPECT_LT(report.completed(), 2000u);
+}
+
+TEST(Engine, SameInputsSameReportByteForByte) {
+  SchedulerConfig config = small_config();
+  config.schedule_policy = SchedulePolicy::kRandom;
+  Workload workload;
+  for (int i = 0; i < 100; ++i)
+    workload.requests.push_back(request(0.003 * i, 1000 * (i % 9 + 1), 50 + i, 20));
+  FakeExecutor a;
+  FakeExecutor b;
+  RecordingObserver ignored;
+  EXPECT_EQ(run(config, workload, a, ignored).SerializeAsString(),
+            run(config, workload, b, ignored).SerializeAsString());
+}
+
+}  // namespace
+}  // namespace tpsim::scheduler

@@ -1,0 +1,130 @@
+#include "scheduler/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+namespace tpsim::scheduler {
+namespace {
+
+// The definition: sort, interpolate linearly between the closest ranks.
+double plain_percentile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  const double position = static_cast<double>(values.size() - 1) * q / 100;
+  const auto low = static_cast<std::size_t>(position);
+  const std::size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (values[high] - values[low]) * (position - static_cast<double>(low));
+}
+
+TEST(WeightedSamples, PercentilesEqualThoseOfTheExpandedList) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 50; ++round) {
+    WeightedSamples samples;
+    std::vector<double> plain;
+    const int groups = 1 + static_cast<int>(random() % 40);
+    for (int i = 0; i < groups; ++i) {
+      const double value = static_cast<double>(random() % 1000) / 7;
+      const auto count = 1 + random() % 5;
+      samples.add(value, count);
+      plain.insert(plain.end(), count, value);
+    }
+    samples.seal();
+    ASSERT_EQ(samples.count(), plain.size());
+    for (const double q : {0.0, 1.0, 50.0, 95.0, 99.0, 100.0}) {
+      EXPECT_NEAR(samples.percentile(q), plain_percentile(plain, q), 1e-9) << "q " << q << " round " << round;
+    }
+    double sum = 0;
+    for (const double value : plain) sum += value;
+    EXPECT_NEAR(samples.mean(), sum / static_cast<double>(plain.size()), 1e-9);
+  }
+}
+
+TEST(WeightedSamples, EmptyIsZero) {
+  WeightedSamples samples;
+  samples.seal();
+  EXPECT_EQ(samples.percentile(50), 0);
+  EXPECT_EQ(samples.mean(), 0);
+  EXPECT_EQ(samples.max(), 0);
+}
+
+TEST(WeightedSamples, HistogramHoldsEverySample) {
+  WeightedSamples samples;
+  for (const double ms : {1.0, 2.0, 50.0, 900.0, 12345.0}) samples.add(ms / 1e3, 3);
+  samples.seal();
+  proto::Histogram histogram;
+  samples.histogram(1e3, histogram);
+  double sum = 0;
+  for (const double share : histogram.fraction()) sum += share;
+  EXPECT_NEAR(sum, 1, 1e-12);
+  EXPECT_GT(histogram.upper_ms(histogram.upper_ms_size() - 1), 12345.0);
+}
+
+RequestRecord completed(double arrival, double first, double finish, std::uint32_t in, std::uint32_t out,
+                        std::uint32_t cached) {
+  RequestRecord record;
+  record.state = RequestState::kCompleted;
+  record.arrival_time = arrival;
+  record.first_token_time = first;
+  record.finish_time = finish;
+  record.input_tokens = in;
+  record.output_tokens = out;
+  record.cached_tokens = cached;
+  return record;
+}
+
+TEST(RunMetrics, FollowsTheBenchmarksDefinitions) {
+  RunMetrics metrics;
+  metrics.on_request(completed(0, 1, 5, 100, 5, 20));
+  metrics.on_request(completed(2, 4, 10, 300, 3, 100));
+  RequestRecord rejected;
+  rejected.state = RequestState::kRejected;
+  metrics.on_request(rejected);
+  proto::RunReport report;
+  metrics.write(10, report);
+  EXPECT_EQ(report.completed(), 2u);
+  EXPECT_EQ(report.failed(), 1u);
+  EXPECT_DOUBLE_EQ(report.duration(), 10);
+  EXPECT_DOUBLE_EQ(report.request_throughput(), 0.2);
+  EXPECT_DOUBLE_EQ(report.input_throughput(), 40);
+  EXPECT_DOUBLE_EQ(report.output_throughput(), 0.8);
+  EXPECT_DOUBLE_EQ(report.mean_ttft_ms(), 1500);
+  EXPECT_DOUBLE_EQ(report.mean_tpot_ms(), (1000.0 + 3000.0) / 2);
+  EXPECT_DOUBLE_EQ(report.mean_e2e_latency_ms(), 6500);
+  EXPECT_DOUBLE_EQ(report.concurrency(), 1.3);
+  EXPECT_DOUBLE_EQ(report.cache_hit_rate(), 0.3);
+}
+
+TEST(RunMetrics, TimelineKeepsItsIntegralsHoweverLongTheRun) {
+  RunMetrics metrics;
+  StepRecord step;
+  step.forward_mode = proto::DECODE;
+  step.decode_requests = 4;
+  step.running = 4;
+  step.kv_free_tokens = 50;
+  step.kv_allocated_tokens = 50;
+  step.step_time = 0.5;
+  for (int i = 0; i < 5000; ++i) {
+    step.start_time = 0.5 * i;
+    metrics.on_step(step, step.step_time);
+  }
+  proto::RunReport report;
+  metrics.on_request(completed(0, 1, 2500, 1, 2, 0));
+  metrics.write(2500, report);
+  ASSERT_LE(report.timeline_size(), 256);
+  ASSERT_GE(report.timeline_size(), 100);
+  double tokens = 0;
+  for (int i = 0; i < report.timeline_size(); ++i) {
+    const double end = i + 1 < report.timeline_size() ? report.timeline(i + 1).time() : 2500;
+    tokens += report.timeline(i).decode_tokens_per_second() * (end - report.timeline(i).time());
+    EXPECT_NEAR(report.timeline(i).running(), 4, 1e-6);
+    EXPECT_NEAR(report.timeline(i).kv_usage(), 0.5, 1e-6);
+  }
+  EXPECT_NEAR(tokens, 20000, 1e-6);
+  EXPECT_EQ(report.decode_steps(), 5000u);
+}
+
+}  // namespace
+}  // namespace tpsim::scheduler

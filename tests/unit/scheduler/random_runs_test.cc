@@ -1,0 +1,189 @@
+// Random workloads under random configurations. The pool's sum is checked after every step, and a plain
+// model of a rank applies every ForwardBatch and checks that no pass writes into a page that another
+// running request reads, and that every table covers its sequence.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "tests/unit/scheduler/fake_executor.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+class CheckingRank : public Executor {
+ public:
+  explicit CheckingRank(const SchedulerConfig& config)
+      : page_size_(config.page_size), pages_(config.max_total_num_tokens / config.page_size) {}
+
+  StepOutcome forward(const proto::ForwardBatch& batch) override {
+    edit_tables(batch);
+    for (const auto row : batch.decode_leave()) {
+      const auto found = std::find(decoding_.begin(), decoding_.end(), row);
+      ASSERT_TRUE_OR_THROW(found != decoding_.end(), "leaves without having joined");
+      decoding_.erase(found);
+    }
+    for (const auto row : batch.decode_join()) {
+      ASSERT_TRUE_OR_THROW(std::find(decoding_.begin(), decoding_.end(), row) == decoding_.end(),
+                           "joins twice");
+      decoding_.push_back(row);
+    }
+    double tokens = 0;
+    std::vector<std::pair<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>>> writes;
+    for (int i = 0; i < batch.extend_lens_size(); ++i) {
+      const auto row = batch.extend_req_pool_indices(i);
+      const auto from = batch.extend_prefix_lens(i);
+      const auto to = from + batch.extend_lens(i);
+      ASSERT_TRUE_OR_THROW(to > from, "extends by nothing");
+      seq_len_[row] = to;
+      writes.push_back({row, {from, to}});
+      tokens += to - from;
+    }
+    if (batch.forward_mode() == proto::DECODE || batch.forward_mode() == proto::MIXED) {
+      ASSERT_TRUE_OR_THROW(!decoding_.empty(), "decodes nobody");
+      for (const auto row : decoding_) {
+        const auto length = ++seq_len_[row];
+        if (table_[row].size() * page_size_ < length) table_[row].push_back(table_[row].back() + 1);
+        writes.push_back({row, {length - 1, length}});
+      }
+    }
+    check(batch, writes);
+    return {0.004 + 2e-5 * tokens, 0};
+  }
+
+ private:
+  static void ASSERT_TRUE_OR_THROW(bool condition, const char* what) {
+    if (!condition) throw std::logic_error(what);
+  }
+
+  void edit_tables(const proto::ForwardBatch& batch) {
+    int run = 0;
+    for (int i = 0; i < batch.table_req_size(); ++i) {
+      auto& table = table_[batch.table_req(i)];
+      ASSERT_TRUE_OR_THROW(batch.table_start_page(i) <= table.size(), "edit leaves a hole");
+      table.resize(batch.table_start_page(i));
+      for (std::uint32_t k = 0; k < batch.table_num_runs(i); ++k, ++run) {
+        for (std::uint32_t p = 0; p < batch.run_num_pages(run); ++p) {
+          table.push_back(batch.run_first_page(run) + p);
+          ASSERT_TRUE_OR_THROW(table.back() < pages_, "page beyond the pool");
+        }
+      }
+    }
+    ASSERT_TRUE_OR_THROW(run == batch.run_first_page_size(), "runs left over");
+  }
+
+  template <typename Writes>
+  void check(const proto::ForwardBatch& batch, const Writes& writes) {
+    // How many running sequences read each page.
+    std::map<std::uint32_t, int> readers;
+    std::vector<std::uint32_t> rows = decoding_;
+    for (const auto row : batch.extend_req_pool_indices()) {
+      ASSERT_TRUE_OR_THROW(std::find(rows.begin(), rows.end(), row) == rows.end(),
+                           "extends and decodes at once");
+      rows.push_back(row);
+    }
+    for (const auto row : rows) {
+      const auto needed = (seq_len_[row] + page_size_ - 1) / page_size_;
+      ASSERT_TRUE_OR_THROW(table_[row].size() >= needed, "table shorter than its sequence");
+      for (std::size_t i = 0; i < needed; ++i) ++readers[table_[row][i]];
+    }
+    for (const auto& [row, range] : writes) {
+      for (auto p = range.first / page_size_; p * page_size_ < range.second; ++p) {
+        ASSERT_TRUE_OR_THROW(readers[table_[row][p]] == 1, "writes into a page that another request reads");
+      }
+    }
+  }
+
+  std::uint32_t page_size_;
+  std::uint64_t pages_;
+  std::map<std::uint32_t, std::vector<std::uint32_t>> table_;
+  std::map<std::uint32_t, std::uint32_t> seq_len_;
+  std::vector<std::uint32_t> decoding_;
+};
+
+Workload random_workload(std::mt19937_64& random, std::uint64_t capacity) {
+  Workload workload;
+  workload.extra_keys = {"", "a", "b"};
+  std::vector<kvcache::TokenSequence> earlier;
+  double time = 0;
+  kvcache::TokenId fresh = 1;
+  const int count = 20 + static_cast<int>(random() % 100);
+  for (int i = 0; i < count; ++i) {
+    WorkloadRequest r;
+    time += static_cast<double>(random() % 100) * 1e-3;
+    r.arrival_time = time;
+    // Often a continuation of an earlier prompt, cut somewhere.
+    if (!earlier.empty() && random() % 3 != 0) {
+      r.prompt = earlier[random() % earlier.size()];
+      r.prompt.truncate(random() % (r.prompt.size() + 1));
+    }
+    const auto length = static_cast<std::uint32_t>(1 + random() % (capacity / 6));
+    r.prompt.append({fresh, length});
+    fresh += length + 7;
+    r.max_new_tokens = static_cast<std::uint32_t>(1 + random() % 60);
+    if (random() % 2 == 0) {
+      r.output.append({fresh, r.max_new_tokens});
+      fresh += r.max_new_tokens + 3;
+    }
+    r.priority = static_cast<std::int32_t>(random() % 3);
+    r.extra_key = static_cast<std::uint32_t>(random() % 8 == 0 ? random() % 3 : 0);
+    earlier.push_back(r.prompt);
+    earlier.back().append(r.output);
+    workload.requests.push_back(std::move(r));
+  }
+  return workload;
+}
+
+class RandomRuns : public ::testing::TestWithParam<int> {};
+
+TEST_P(RandomRuns, KeepEveryInvariant) {
+  for (int round = 0; round < 25; ++round) {
+    const std::uint64_t seed =
+        static_cast<std::uint64_t>(GetParam()) * 1000 + static_cast<std::uint64_t>(round);
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    SchedulerConfig config;
+    config.page_size = std::vector<std::uint32_t>{1, 16, 32, 64, 128}[random() % 5];
+    config.max_total_num_tokens = std::uint64_t{config.page_size} * (20 + random() % 200);
+    if (config.page_size == 1) config.max_total_num_tokens *= 10;
+    config.max_running_requests = static_cast<std::uint32_t>(1 + random() % 20);
+    config.max_prefill_tokens = static_cast<std::uint32_t>(100 + random() % 2000);
+    config.chunked_prefill_size =
+        random() % 3 == 0 ? 0 : config.page_size * static_cast<std::uint32_t>(1 + random() % 8);
+    config.enable_mixed_chunk = random() % 3 == 0;
+    config.schedule_policy = static_cast<SchedulePolicy>(random() % 5);
+    config.radix_eviction_policy = static_cast<kvcache::EvictionPolicy>(random() % 6);
+    config.disable_radix_cache = random() % 5 == 0;
+    config.disable_overlap_schedule = random() % 2 == 0;
+    config.schedule_conservativeness = random() % 2 == 0 ? 1.0 : 0.05;
+    config.context_length = static_cast<std::uint32_t>(config.max_total_num_tokens);
+    config.scheduler_step_seconds = 0.001;
+    config.check_invariants = true;
+    const Workload workload = random_workload(random, config.max_total_num_tokens);
+    LoadConfig load;
+    if (random() % 3 == 0) load.max_concurrency = static_cast<std::uint32_t>(1 + random() % 10);
+
+    CheckingRank rank(config);
+    RecordingObserver observer;
+    const proto::RunReport report = run_workload(config, load, workload, rank, observer);
+    ASSERT_EQ(report.completed() + report.failed(), workload.requests.size());
+    ASSERT_EQ(observer.requests.size(), workload.requests.size());
+    for (const auto& record : observer.requests) {
+      if (record.state == RequestState::kRejected) continue;
+      const auto& source = workload.requests[record.id];
+      EXPECT_EQ(record.input_tokens, source.prompt.size());
+      EXPECT_LE(record.output_tokens, source.max_new_tokens);
+      EXPECT_LT(record.cached_tokens, record.input_tokens);
+      EXPECT_GE(record.first_scheduled_time, record.arrival_time);
+      EXPECT_GT(record.first_token_time, record.first_scheduled_time);
+      EXPECT_GE(record.finish_time, record.first_token_time);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomRuns, ::testing::Range(0, 12));
+
+}  // namespace
+}  // namespace tpsim::scheduler
