@@ -26,7 +26,7 @@ void FlagSet::add(Kind kind, const std::string& names, const std::string& metava
         names, [](const CLI::results_t&) { return true; }, help);
     option->type_name(metavar);
     if (kind == Kind::kList)
-      option->expected(1, CLI::detail::expected_max_vector_size);
+      option->expected(1, CLI::detail::expected_max_vector_size)->allow_extra_args();
     else
       option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }

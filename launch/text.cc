@@ -50,7 +50,9 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   std::string_view best;
   std::size_t best_edits = std::numeric_limits<std::size_t>::max();
   for (std::string_view candidate : candidates) {
-    const std::size_t n = edits(word, candidate);
+    // The start of a name stands for the name.
+    const bool start = word.size() >= 3 && candidate.substr(0, word.size()) == word;
+    const std::size_t n = start && candidate != word ? 1 : edits(word, candidate);
     if (n < best_edits) {
       best_edits = n;
       best = candidate;
@@ -86,7 +88,11 @@ double parse_real(std::string_view flag, const std::string& text, double min, bo
 
 std::string format_real(double value) {
   char buffer[64];
-  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  const double size = std::fabs(value);
+  const bool plain = value == 0 || (size >= 1e-6 && size < 1e15);  // 1000000 rather than 1e+06
+  const auto [end, error] =
+      plain ? std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed)
+            : std::to_chars(buffer, buffer + sizeof buffer, value);
   return error == std::errc() ? std::string(buffer, end) : std::string("?");
 }
 

@@ -11,8 +11,9 @@ namespace tpsim::launch {
 // "1, 16, 32, 64 or 128".
 std::string join_or(std::span<const std::string_view> words);
 
-// The candidate with the fewest single-letter edits (insert, delete, replace, swap neighbours) from `word`,
-// or "" where none is near enough to be what the user meant. Ties: the first candidate.
+// The candidate that starts with `word`, or the one with the fewest single-letter edits (insert, delete,
+// replace, swap neighbours) from `word`, or "" where none is near enough to be what the user meant. Ties: the
+// first candidate.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
 
 // Numbers of a flag. Each throws UserError naming `flag` and the range for everything that is not wholly a

@@ -148,7 +148,7 @@ TEST(ServerArgs, RefusesInOneSentence) {
       {{"--dtype", "float32"},
        "--dtype float32: must be auto, bfloat16, float16 or half, did you mean float16?"},
       {{"--kv-cache-dtype", "fp8"},
-       "--kv-cache-dtype fp8: must be auto, bf16, bfloat16, fp8_e4m3 or fp8_e5m2, did you mean bf16?"},
+       "--kv-cache-dtype fp8: must be auto, bf16, bfloat16, fp8_e4m3 or fp8_e5m2, did you mean fp8_e4m3?"},
       {{"--kv-cache-dtype", "fp4_e2m1"},
        "--kv-cache-dtype fp4_e2m1: is not implemented yet, use auto, bf16, fp8_e4m3 or fp8_e5m2"},
       {{"--context-length", "1"}, "--context-length 1: must be a whole number from 2 to 1000000000"},
