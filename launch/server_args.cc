@@ -134,15 +134,6 @@ void read_backend_list(std::string_view flag, const std::vector<std::string>& va
   }
 }
 
-RankSlowdown parse_slowdown(std::string_view flag, const std::string& value) {
-  const std::size_t colon = value.find(':');
-  if (colon == std::string::npos)
-    throw_user_error("{} {}: must be RANK:FACTOR, for example 3:1.2", flag, value);
-  const std::string name = fmt::format("{} {}", flag, value);
-  return {static_cast<std::uint32_t>(parse_count(name + ": the rank", value.substr(0, colon), 0, 1 << 20)),
-          parse_real(name + ": the factor", value.substr(colon + 1), 0, false, 1e6, true)};
-}
-
 void read_capture_sizes(std::string_view flag, const std::vector<std::string>& values,
                         std::vector<std::uint32_t>& target) {
   target.clear();
@@ -179,12 +170,9 @@ void declare_deployment(FlagSet& flags, ServerArgs& args) {
                   word({"auto", "bfloat16", "float16", "half"}, args.dtype));
   flags.add_value("--context-length", "TOKENS", "prompt and output together (default: the model's)",
                   count(args.context_length, 2));
-  flags.add_list("--rank-slowdown", "RANK:FACTOR", "makes ranks slower, for example 3:1.2 (several allowed)",
-                 [&args](std::string_view flag, const std::vector<std::string>& values) {
-                   args.rank_slowdown.clear();
-                   for (const std::string& value : values)
-                     args.rank_slowdown.push_back(parse_slowdown(flag, value));
-                 });
+  flags.add_list(
+      "--rank-slowdown", "RANK:FACTOR", "makes ranks compute slower, for example 3:1.2 (several allowed)",
+      [&args](std::string_view, const std::vector<std::string>& values) { args.rank_slowdown = values; });
 }
 
 void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
@@ -352,11 +340,6 @@ void check_server_args(const ServerArgs& args, bool compare) {
   if (args.hardware.empty()) throw_user_error("--hardware: is required, for example h200-sxm");
   if (compare && args.attention_backends.empty())
     throw_user_error("--attention-backends: is required, for example fa3,flashinfer,flashinfer+fa3");
-  for (const RankSlowdown& slowdown : args.rank_slowdown) {
-    if (slowdown.rank >= args.tp_size)
-      throw_user_error("--rank-slowdown {}:{}: --tp {} has ranks 0 to {}", slowdown.rank,
-                       format_real(slowdown.factor), args.tp_size, args.tp_size - 1);
-  }
   if (!args.cuda_graph_bs.empty() && args.cuda_graph_max_bs &&
       args.cuda_graph_bs.back() != *args.cuda_graph_max_bs)
     throw_user_error("--cuda-graph-max-bs {}: contradicts --cuda-graph-bs, whose largest size is {}",

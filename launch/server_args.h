@@ -14,12 +14,6 @@
 
 namespace tpsim::launch {
 
-// One rank runs slower than its GPU would: --rank-slowdown RANK:FACTOR.
-struct RankSlowdown {
-  std::uint32_t rank = 0;
-  double factor = 1;  // > 0; of the rank's step time
-};
-
 // A backend, or a hybrid pair with one for prefill and one for decode.
 struct BackendPair {
   std::string prefill;
@@ -38,7 +32,7 @@ struct ServerArgs {
   std::string load_format = "auto";
   std::string dtype = "auto";
   std::optional<std::uint32_t> context_length;
-  std::vector<RankSlowdown> rank_slowdown;
+  std::vector<std::string> rank_slowdown;  // RANK:FACTOR, read by rank/parallel/slowdown.h
 
   // Attention.
   std::optional<std::string> attention_backend;

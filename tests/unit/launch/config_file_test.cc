@@ -43,8 +43,7 @@ TEST_F(ConfigFile, FillsWhatTheCommandLineLeavesOpen) {
   EXPECT_TRUE(args.enable_mixed_chunk);
   EXPECT_FALSE(args.disable_radix_cache);
   EXPECT_EQ(args.cuda_graph_bs, (std::vector<std::uint32_t>{1, 4, 8}));
-  ASSERT_EQ(args.rank_slowdown.size(), 1u);
-  EXPECT_EQ(args.rank_slowdown[0].rank, 3u);
+  EXPECT_EQ(args.rank_slowdown, (std::vector<std::string>{"3:1.5"}));
 }
 
 TEST_F(ConfigFile, AListOnTheCommandLineReplacesTheFilesList) {
