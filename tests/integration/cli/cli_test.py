@@ -1,0 +1,390 @@
+#!/usr/bin/env python3
+"""The tpsim program seen from outside: exit status, the one sentence of a refusal, and the files left behind.
+
+Usage: cli_test.py TPSIM [CLASS ...]
+"""
+
+import gzip
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+TPSIM = None
+
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMPI_MCA_odls_base_sigkill_timeout": "20",
+}
+
+
+def mooncake(timestamp=0, input_length=1000, output_length=20, hash_ids=(1, 2), **more):
+    row = {"timestamp": timestamp, "input_length": input_length, "output_length": output_length,
+           "hash_ids": list(hash_ids)}
+    row.update(more)
+    return json.dumps(row) + "\n"
+
+
+GOOD_TRACE = mooncake(0) + mooncake(100, hash_ids=(1, 3)) + mooncake(200, hash_ids=(1, 3))
+
+
+class CommandLine(unittest.TestCase):
+    """A scratch folder, and ways to run tpsim in it."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="tpsim-cli-")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def write(self, name, content):
+        path = os.path.join(self.folder, name)
+        with open(path, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def trace(self, content=GOOD_TRACE, name="trace.jsonl"):
+        return self.write(name, content)
+
+    def tpsim(self, *words, processes=None, timeout=60):
+        command = [TPSIM, *words]
+        if processes is not None:
+            command = ["mpirun", "--quiet", "-n", str(processes)] + command
+        return subprocess.run(command, cwd=self.folder, env={**os.environ, **MPI_ENVIRONMENT}, timeout=timeout,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def deployment(self, *extra, command="run"):
+        words = [command, "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm"]
+        if command == "compare" and "--attention-backends" not in extra:
+            words += ["--attention-backends", "fa3,triton"]
+        return words + list(extra)
+
+    def run_trace(self, content, *extra, name="trace.jsonl"):
+        return self.tpsim(*self.deployment("--trace", self.trace(content, name), *extra))
+
+    def assert_refused(self, words, *expected, processes=None):
+        """Exit 2, exactly one line on stderr that begins with "tpsim: " and has each of `expected`, nothing on
+        stdout, no report."""
+        report = os.path.join(self.folder, "report")
+        with self.subTest(words=" ".join(words)):
+            if words and words[0] in ("run", "compare") and "--report-dir" not in words:
+                words = [*words, "--report-dir", report]
+            done = self.tpsim(*words, processes=processes)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertEqual(done.stdout, "")
+            self.assertRegex(done.stderr, r"\Atpsim: [^\n]+\n\Z")
+            for text in expected:
+                self.assertIn(text, done.stderr)
+            self.assertFalse(os.path.exists(report) and os.listdir(report), "a report was left behind")
+
+
+class Help(CommandLine):
+    def test_help_and_version(self):
+        for words, expected in (
+            (["--help"], ["run", "compare", "backends", "trace"]),
+            (["run", "--help"], ["--tp-size,--tp", "default 16384", "Deployment", "Attention", "Load"]),
+            (["compare", "--help"], ["--attention-backends"]),
+            (["backends", "--help"], ["--hardware", "--model-path"]),
+            (["trace", "--help"], ["generate", "inspect", "convert"]),
+            (["--version"], ["tpsim 0."]),
+        ):
+            with self.subTest(words=words):
+                done = self.tpsim(*words)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                for text in expected:
+                    self.assertIn(text, done.stdout)
+
+    def test_backends_lists_the_matrix(self):
+        done = self.tpsim("backends", "--hardware", "h200-sxm", "--model-path", "llama-3.1-70b")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for text in ("fa3", "flashinfer", "triton", "torch_native", "h200-sxm"):
+            self.assertIn(text, done.stdout)
+
+
+class Flags(CommandLine):
+    def test_commands(self):
+        self.assert_refused([], "command", "run, compare")
+        self.assert_refused(["rnu"], "rnu", "did you mean run?")
+        self.assert_refused(["simulate"], "simulate", "run, compare")
+
+    def test_bad_values(self):
+        base = self.deployment("--trace", self.trace())
+        for flag, value, expected in (
+            ("--page-size", "48", "must be 1, 16, 32, 64 or 128"),
+            ("--page-size", "-1", "must be 1, 16, 32, 64 or 128"),
+            ("--tp", "0", "from 1 to"),
+            ("--tp", "abc", "from 1 to"),
+            ("--mem-fraction-static", "1.5", "more than 0 and less than 1"),
+            ("--max-total-tokens", "0", "--max-total-tokens 0"),
+            ("--max-total-tokens", "1e9", "--max-total-tokens 1e9"),
+            ("--max-total-tokens", "99999999999999999999999999", "--max-total-tokens"),
+            ("--max-running-requests", "-4", "--max-running-requests -4"),
+            ("--chunked-prefill-size", "0", "-1 for no chunks"),
+            ("--schedule-policy", "lmp", "did you mean lpm?"),
+            ("--radix-eviction-policy", "lur", "did you mean lru?"),
+            ("--rank-slowdown", "3", "--rank-slowdown"),
+            ("--rank-slowdown", "3:1.2", "--rank-slowdown 3:1.2"),
+            ("--executor", "numeric", "not implemented yet"),
+            ("--kv-cache-dtype", "fp5", "--kv-cache-dtype fp5"),
+            ("--speculative-algorithm", "EAGLE", "not simulated yet"),
+            ("--quantization", "fp8", "not simulated yet"),
+            ("--page-sise", "16", "did you mean --page-size?"),
+            ("--log-level", "loud", "must be debug"),
+        ):
+            self.assert_refused([*base, flag, value], expected)
+
+    def test_missing_values(self):
+        self.assert_refused([*self.deployment("--trace", self.trace()), "--page-size"], "--page-size")
+        self.assert_refused(["run"], "--model-path")
+        self.assert_refused(["run", "--model-path", "llama-3.1-8b"], "--hardware")
+        self.assert_refused(self.deployment(), "--trace")
+        self.assert_refused(["compare", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--trace", "x"],
+                            "--attention-backends")
+
+
+class Config(CommandLine):
+    def test_flags_win_over_the_file(self):
+        config = self.write("run.yaml", "model-path: llama-3.1-8b\nhardware: h200-sxm\ntp: 2\npage-size: 64\n"
+                            f"trace: {self.trace()}\nreport-dir: {self.folder}/report\n")
+        done = self.tpsim("run", "--config", config, "--page-size", "16")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(f"{self.folder}/report/report.json") as file:
+            report = json.load(file)
+        self.assertEqual((report["tp_size"], report["page_size"]), (2, 16))
+
+    def test_bad_files(self):
+        for content, expected in (
+            ("tp: 8\npage-sise: 16\n", ":2: page-sise"),
+            ("page-size: 48\n", ":1: --page-size 48"),
+            ("tp: [\n", "not valid YAML"),
+            ("", "empty"),
+            ("tp: 1\ntp: 2\n", ":2: tp is given twice"),
+        ):
+            self.assert_refused(["run", "--config", self.write("run.yaml", content)], "run.yaml", expected)
+        self.assert_refused(["run", "--config", "missing.yaml"], "missing.yaml", "No such file")
+
+
+class Deployment(CommandLine):
+    def test_impossible_deployments(self):
+        trace = self.trace()
+        for extra, expected in (
+            (["--attention-backend", "flashinfre"], ["flashinfre", "flashinfer"]),
+            (["--prefill-attention-backend", "fa33"], ["fa33", "fa3"]),
+            (["--tp", "3"], ["--tp", "3", "heads"]),
+            (["--tp", "64"], ["--tp", "64"]),
+            (["--max-total-tokens", "64"], ["--max-total-tokens 64"]),
+            (["--mem-fraction-static", "0.05"], ["--mem-fraction-static 0.05"]),
+            (["--context-length", "10000000"], ["--context-length 10000000"]),
+            (["--chunked-prefill-size", "100", "--page-size", "64"], ["--chunked-prefill-size 100", "64"]),
+        ):
+            self.assert_refused([*self.deployment("--trace", trace), *extra], *expected)
+
+    def test_unknown_names(self):
+        trace = self.trace()
+        self.assert_refused(["run", "--model-path", "llama-3.1-7b", "--hardware", "h200-sxm", "--trace", trace],
+                            "llama-3.1-7b", "llama-3.1-8b")
+        self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "h200", "--trace", trace], "h200",
+                            "h200-sxm")
+        self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "a100-sxm", "--trace", trace,
+                             "--attention-backend", "fa3"], "fa3", "a100-sxm")
+        self.assert_refused(self.deployment("--trace", trace, "--attention-backends", "fa3,trtion", command="compare"),
+                            "trtion", "triton")
+
+    def test_model_folders(self):
+        trace = self.trace()
+        for name, content, expected in (
+            ("no-config", None, "config.json"),
+            ("broken", "{", "config.json"),
+            ("not-llama", '{"architectures": ["BertModel"]}', "BertModel"),
+            ("no-heads", '{"architectures": ["LlamaForCausalLM"], "hidden_size": 64}', "config.json"),
+        ):
+            os.mkdir(os.path.join(self.folder, name))
+            if content is not None:
+                self.write(f"{name}/config.json", content)
+            self.assert_refused(["run", "--model-path", os.path.join(self.folder, name), "--hardware", "h200-sxm",
+                                 "--trace", trace], expected)
+
+
+class Traces(CommandLine):
+    def refused(self, content, *expected, name="trace.jsonl", extra=()):
+        path = self.trace(content, name)
+        self.assert_refused([*self.deployment("--trace", path), *extra], name, *expected)
+
+    def test_bad_mooncake_lines(self):
+        good = mooncake(0)
+        for line, expected in (
+            (mooncake(5, input_length=-1), "input_length"),
+            (mooncake(5, input_length="many"), "input_length"),
+            (mooncake(5, input_length=10**18), "input_length"),
+            (mooncake(5, input_length=0, hash_ids=()), "input_length"),
+            (mooncake(5, output_length=-3), "output_length"),
+            (mooncake(-5), "timestamp"),
+            ('{"timestamp": 5, "input_length": 10, "hash_ids": [1]}\n', "output_length"),
+            ('{"timestamp": 5, "input_length": 10, "output_length": 5', ":2"),
+            ("not json\n", ":2"),
+            ("[1, 2]\n", ":2"),
+        ):
+            self.refused(good + line, ":2", expected)
+
+    def test_bad_azure_lines(self):
+        head = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"
+        for line, expected in (
+            ("2023-11-16 18:15:47.0,-1,44\n", "ContextTokens"),
+            ("2023-11-16 18:15:47.0,ten,44\n", "ContextTokens"),
+            ("2023-11-16 18:15:47.0,10\n", ":3"),
+            ("yesterday,10,10\n", "TIMESTAMP"),
+            ("2023-11-16 18:15:47.0,99999999999999999999,1\n", "ContextTokens"),
+        ):
+            self.refused(head + line, ":3", expected, name="trace.csv")
+
+    def test_bad_files(self):
+        self.assert_refused(self.deployment("--trace", "missing.jsonl"), "missing.jsonl", "No such file")
+        self.assert_refused(self.deployment("--trace", self.folder), self.folder)
+        self.refused("", "empty")
+        self.refused(b"\x00\xff\x80 nothing known", name="trace.bin")
+        self.refused(gzip.compress(GOOD_TRACE.encode() * 50)[:-20], name="trace.jsonl.gz")
+        self.refused(GOOD_TRACE, extra=("--trace-format", "azure"))
+
+    def test_unsorted_arrivals_are_served_in_order_or_refused(self):
+        done = self.run_trace(mooncake(500) + mooncake(100))
+        self.assertIn(done.returncode, (0, 2))
+        if done.returncode == 2:
+            self.assertRegex(done.stderr, r"\Atpsim: [^\n]*:2[^\n]*timestamp[^\n]*\n\Z")
+
+    def test_prompts_beyond_the_context_are_counted_as_failed(self):
+        report = os.path.join(self.folder, "report")
+        done = self.run_trace(GOOD_TRACE + mooncake(300, input_length=200000, hash_ids=range(391)), "--report-dir",
+                              report)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(report, "report.json")) as file:
+            result = json.load(file)
+        self.assertEqual((result["completed"], result["failed"]), (3, 1))
+
+
+class Reports(CommandLine):
+    def test_a_run_writes_every_file(self):
+        report = os.path.join(self.folder, "deep", "report")
+        done = self.run_trace(GOOD_TRACE, "--report-dir", report)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(os.listdir(report)), ["report.html", "report.json", "requests.csv", "steps.csv"])
+        with open(os.path.join(report, "report.json")) as file:
+            result = json.load(file)
+        self.assertEqual(result["completed"], 3)
+        self.assertEqual(result["total_output_tokens"], 60)
+        self.assertEqual(result["prefill_attention_backend"], "fa3")
+        self.assertIn("server_args", result)
+        self.assertEqual(done.stderr, "")
+
+    def test_runs_are_identical_byte_for_byte(self):
+        seen = []
+        for processes in (None, 1, 2, 4):
+            report = os.path.join(self.folder, f"report-{processes}")
+            done = self.tpsim(*self.deployment("--trace", self.trace(), "--tp", "4", "--report-dir", report),
+                              processes=processes)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            seen.append({name: open(os.path.join(report, name), "rb").read() for name in sorted(os.listdir(report))})
+        for other in seen[1:]:
+            self.assertEqual(other, seen[0])
+
+    def test_compare_marks_the_best(self):
+        report = os.path.join(self.folder, "report")
+        done = self.tpsim(*self.deployment("--trace", self.trace(), "--report-dir", report, command="compare"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("report.html", done.stdout)
+        with open(os.path.join(report, "report.json")) as file:
+            result = json.load(file)
+        self.assertEqual([run["backend"] for run in result["runs"]], ["fa3", "triton"])
+        self.assertIn(result["best"], ("fa3", "triton"))
+
+    def test_random_load(self):
+        report = os.path.join(self.folder, "report")
+        done = self.tpsim(*self.deployment("--dataset-name", "random", "--num-prompts", "20", "--random-input-len", "64",
+                                           "--random-output-len", "8", "--max-concurrency", "4", "--report-dir", report))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(report, "report.json")) as file:
+            self.assertEqual(json.load(file)["completed"], 20)
+
+    def test_unwritable_folders(self):
+        base = self.deployment("--trace", self.trace())
+        occupied = self.write("occupied", "a file")
+        self.assert_refused([*base, "--report-dir", occupied], "--report-dir", "occupied")
+        self.assert_refused([*base, "--report-dir", os.path.join(occupied, "below")], "--report-dir", "occupied")
+        self.assert_refused([*base, "--report-dir", "/proc/nowhere"], "--report-dir", "/proc/nowhere")
+
+    def test_quiet_says_nothing(self):
+        done = self.run_trace(GOOD_TRACE, "--quiet")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+
+class Processes(CommandLine):
+    def test_wrong_process_counts(self):
+        base = self.deployment("--trace", self.trace(), "--tp", "4")
+        self.assert_refused(base, "mpirun -n", "3", processes=3)
+        self.assert_refused(base, "mpirun -n", "8", processes=8)
+
+    def test_refusals_are_printed_once(self):
+        self.assert_refused([*self.deployment("--trace", self.trace(), "--tp", "2"), "--page-size", "48"],
+                            "--page-size 48", processes=2)
+        self.assert_refused(self.deployment("--trace", "missing.jsonl", "--tp", "2"), "missing.jsonl", processes=2)
+        self.assert_refused(self.deployment("--trace", self.trace(), "--tp", "2", "--attention-backend", "fa33"),
+                            "fa33", processes=2)
+        self.assert_refused([*self.deployment("--trace", self.trace(), "--tp", "2"), "--report-dir", "/proc/nowhere"],
+                            "--report-dir", processes=2)
+
+
+class Interrupts(CommandLine):
+    # Long enough to be caught in the middle: a few minutes of simulating if nobody interrupts.
+    LONG = ["--dataset-name", "random", "--num-prompts", "400000", "--random-input-len", "64", "--random-output-len", "256",
+            "--random-range-ratio", "0.1"]
+
+    def start(self, report, processes=None):
+        command = [TPSIM, *self.deployment("--tp", "2", "--report-dir", report, *self.LONG)]
+        if processes is not None:
+            command = ["mpirun", "--quiet", "-n", str(processes)] + command
+        return subprocess.Popen(command, cwd=self.folder, env={**os.environ, **MPI_ENVIRONMENT},
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def check_interrupt(self, number, processes=None):
+        report = os.path.join(self.folder, f"report-{number}-{processes}")
+        child = self.start(report, processes)
+        time.sleep(3)
+        self.assertIsNone(child.poll(), "the run ended before it could be interrupted")
+        child.send_signal(number)
+        _, errors = child.communicate(timeout=40)
+        self.assertEqual(child.returncode, 3, errors)
+        with open(os.path.join(report, "report.json")) as file:
+            result = json.load(file)
+        self.assertTrue(result["stopped_early"])
+        self.assertGreater(result["completed"], 0)
+        self.assertTrue(re.search("interrupted", errors), errors)
+
+    def test_sigint_writes_what_was_finished(self):
+        self.check_interrupt(signal.SIGINT)
+
+    def test_sigterm_writes_what_was_finished(self):
+        self.check_interrupt(signal.SIGTERM)
+
+    def test_sigint_under_mpirun(self):
+        report = os.path.join(self.folder, "report-mpi")
+        child = self.start(report, processes=2)
+        time.sleep(4)
+        self.assertIsNone(child.poll(), "the run ended before it could be interrupted")
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=40)
+        self.assertNotEqual(child.returncode, 0)
+        with open(os.path.join(report, "report.json")) as file:
+            self.assertTrue(json.load(file)["stopped_early"])
+
+
+if __name__ == "__main__":
+    TPSIM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
