@@ -30,6 +30,7 @@ struct Workload {
   std::string format;                           // "mooncake", "azure", "burstgpt", "sharegpt", "tpsim", "random"
   std::vector<WorkloadRequest> requests;        // sorted by arrival_time
   std::vector<std::string> extra_keys = {""};   // namespaces
+  std::vector<std::string> notes;               // what a reader left out, one sentence each, for the user
 };
 
 }  // namespace tpsim::scheduler
