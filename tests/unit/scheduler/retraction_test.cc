@@ -62,8 +62,11 @@ TEST(Retraction, TheYoungestGoesFirst) {
   const Workload workload = overcommitting();
   run_workload(tight_config(), {}, workload, executor, observer);
   for (const auto& record : observer.requests) {
-    if (record.id == 0) EXPECT_EQ(record.retractions, 0u);
-    if (record.id == 3) EXPECT_GT(record.retractions, 0u);
+    if (record.id == 0) {
+      EXPECT_EQ(record.retractions, 0u);
+    } else if (record.id == 3) {
+      EXPECT_GT(record.retractions, 0u);
+    }
   }
 }
 
