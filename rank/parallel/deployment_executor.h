@@ -1,0 +1,19 @@
+// An executor of the scheduler that stands for a whole deployment and can say, at the end, what each of its
+// ranks did.
+#pragma once
+
+#include <vector>
+
+#include "proto/report.pb.h"
+#include "scheduler/executor.h"
+
+namespace tpsim::rank {
+
+class DeploymentExecutor : public scheduler::Executor {
+ public:
+  // Ends the run and returns the report of every rank, in rank order; the same for any number of processes.
+  // REQUIRES: called once, after the last forward(). Throws what forward() throws.
+  virtual std::vector<proto::RankReport> finish() = 0;
+};
+
+}  // namespace tpsim::rank

@@ -1,0 +1,84 @@
+// The ranks of a deployment that one process stands in for.
+//
+// Ranks see the same batches, so they share one RankState. Where their shards have the same shapes they also
+// share one RankModel: a pass is priced once and accounted for each rank, with the same result as pricing it
+// for each. An injected slowdown multiplies what a rank computes (attention, GEMM, other), not its launches
+// and not the wire.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "proto/forward.pb.h"
+#include "proto/report.pb.h"
+#include "rank/parallel/rank_model.h"
+#include "rank/parallel/rank_state.h"
+
+namespace tpsim::rank {
+
+// What every process knows of the whole deployment; entry r of the vectors is rank r.
+struct DeploymentConfig {
+  std::uint32_t tp_size = 1;
+  RankStateConfig state;         // state.rank is filled in
+  std::vector<double> slowdown;  // tp_size factors
+  // tp_size reports with what does not depend on the run: heads, weight_bytes, kv_pool_bytes.
+  std::vector<proto::RankReport> ranks;
+};
+
+// When the slowest of some ranks has done a pass, in seconds.
+struct StepTimes {
+  double arrival = 0;     // everything before the collectives
+  double collective = 0;  // after the last rank has arrived
+  double host = 0;
+
+  double step_time() const { return arrival + collective; }
+  void take_slowest(const StepTimes& other);
+  friend bool operator==(const StepTimes&, const StepTimes&) = default;
+};
+
+class LocalRanks {
+ public:
+  // Ranks first_rank … first_rank + num_ranks - 1. `models` is one model for all of them (identical shards)
+  // or one for each. Throws std::invalid_argument for other numbers.
+  LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank, std::uint32_t num_ranks,
+             std::vector<std::unique_ptr<RankModel>> models);
+
+  std::uint32_t first_rank() const { return first_rank_; }
+  std::uint32_t num_ranks() const { return num_ranks_; }
+  bool identical_shards() const { return models_.size() == 1; }
+  const RankState& state() const { return state_; }
+
+  // Applies and prices `batch`; returns the slowest of the ranks of this process.
+  // Throws UserError for a batch that RankState refuses.
+  StepTimes price(const proto::ForwardBatch& batch);
+  // The slowest of the whole deployment in the pass priced last. REQUIRES: identical_shards().
+  StepTimes slowest_of_deployment() const;
+  // Adds the pass priced last to the totals; the slowest rank of the deployment arrived at `arrival`.
+  void account(double arrival);
+
+  // One report per rank of this process, in rank order.
+  std::vector<proto::RankReport> reports() const;
+
+ private:
+  // Ranks with the same model and slowdown have the same totals.
+  struct Class {
+    std::size_t model = 0;
+    double slowdown = 1;
+    StepCost total;
+    double wait = 0;
+  };
+
+  const std::vector<proto::RankReport> ranks_;
+  const std::vector<double> slowdown_;
+  const std::uint32_t first_rank_;
+  const std::uint32_t num_ranks_;
+  double slowest_slowdown_ = 1;  // of the whole deployment
+  RankState state_;
+  std::vector<std::unique_ptr<RankModel>> models_;
+  std::vector<StepCost> costs_;  // of the pass priced last, per model
+  std::vector<Class> classes_;
+  std::vector<std::size_t> class_of_;  // per local rank
+};
+
+}  // namespace tpsim::rank

@@ -1,0 +1,24 @@
+// All ranks of a deployment in this process; needs no MPI.
+#pragma once
+
+#include <vector>
+
+#include "rank/parallel/deployment_executor.h"
+#include "rank/parallel/local_ranks.h"
+
+namespace tpsim::rank {
+
+class ModeledExecutor : public DeploymentExecutor {
+ public:
+  // REQUIRES: `ranks` are all ranks of the deployment.
+  explicit ModeledExecutor(LocalRanks ranks);
+
+  // The step takes as long as the slowest rank needs to arrive at the collectives, and the collectives.
+  scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override;
+  std::vector<proto::RankReport> finish() override;
+
+ private:
+  LocalRanks ranks_;
+};
+
+}  // namespace tpsim::rank

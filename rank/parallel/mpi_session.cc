@@ -1,0 +1,91 @@
+#include "rank/parallel/mpi_session.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "proto/error.h"
+
+namespace tpsim::rank {
+
+namespace {
+
+bool started_by_launcher() {
+  // Open MPI's mpirun; MPICH's and Slurm's PMI; PMIx.
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
+// "1, 2, 4 or 8"
+std::string divisors(std::uint32_t number) {
+  std::string text;
+  for (std::uint32_t d = 1; d <= number; ++d) {
+    if (number % d != 0) continue;
+    if (!text.empty()) text += d == number ? " or " : ", ";
+    text += std::to_string(d);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string ProcessGroup::name_of(std::uint32_t of_process) const {
+  const std::uint32_t first = first_rank(of_process);
+  if (ranks_per_process() == 1) return fmt::format("rank {} (process {})", first, of_process);
+  return fmt::format("ranks {}-{} (process {})", first, first + ranks_per_process() - 1, of_process);
+}
+
+MpiSession::MpiSession() {
+  if (!started_by_launcher()) return;
+  // Processes may well outnumber cores: waiting inside MPI (start, end) must let others run. Messages are
+  // small, and copying through process_vm_readv is forbidden in many containers. The user's own settings win.
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+  setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+  MPI_Init(nullptr, nullptr);
+  active_ = true;
+  int process = 0;
+  int num_processes = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &process);
+  MPI_Comm_size(MPI_COMM_WORLD, &num_processes);
+  process_ = static_cast<std::uint32_t>(process);
+  num_processes_ = static_cast<std::uint32_t>(num_processes);
+  // Nobody outlives a launcher that was killed: process 0 reports first, the others have nothing to say.
+  prctl(PR_SET_PDEATHSIG, process_ == 0 ? SIGTERM : SIGKILL);
+}
+
+MpiSession::~MpiSession() {
+  if (!active_) return;
+  if (lost_) abort(3);
+  MPI_Finalize();
+}
+
+ProcessGroup MpiSession::process_group(std::uint32_t tp_size, std::uint32_t num_deployments) {
+  if (num_deployments == 0 || num_processes_ % num_deployments != 0 ||
+      num_processes_ / num_deployments > tp_size || tp_size % (num_processes_ / num_deployments) != 0) {
+    const std::string of_each = num_deployments == 1 ? "" : fmt::format(" for each of {}", num_deployments);
+    throw_user_error("mpirun started {} processes, but --tp {} runs with mpirun -n {}{}", num_processes_,
+                     tp_size, divisors(tp_size), of_each);
+  }
+  ProcessGroup group;
+  group.tp_size = tp_size;
+  group.num_processes = num_processes_ / num_deployments;
+  group.deployment = process_ / group.num_processes;
+  group.process = process_ % group.num_processes;
+  if (active_) {
+    MPI_Comm_split(MPI_COMM_WORLD, static_cast<int>(group.deployment), static_cast<int>(group.process),
+                   &group.comm);
+  }
+  return group;
+}
+
+void MpiSession::abort(int exit_status) {
+  if (active_) MPI_Abort(MPI_COMM_WORLD, exit_status);
+  std::_Exit(exit_status);
+}
+
+}  // namespace tpsim::rank

@@ -1,0 +1,61 @@
+// The life of MPI in this process, and the process group of a deployment.
+//
+// A plain `tpsim` is one process and never touches MPI (a singleton MPI_Init costs 0.35 s and a helper
+// process); under mpirun, MPI_COMM_WORLD is what mpirun started.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <string>
+
+namespace tpsim::rank {
+
+// The processes that stand in for the ranks of one deployment.
+struct ProcessGroup {
+  MPI_Comm comm = MPI_COMM_NULL;  // null where the group is this process alone and MPI is not running
+  std::uint32_t process = 0;      // of this process in the group; 0 schedules
+  std::uint32_t num_processes = 1;
+  std::uint32_t tp_size = 1;
+  std::uint32_t deployment = 0;
+
+  std::uint32_t ranks_per_process() const { return tp_size / num_processes; }
+  std::uint32_t first_rank(std::uint32_t of_process) const { return of_process * ranks_per_process(); }
+  // "rank 3 (process 3)", "ranks 6-7 (process 3)": how errors name a process.
+  std::string name_of(std::uint32_t of_process) const;
+};
+
+class MpiSession {
+ public:
+  // Starts MPI where a launcher (mpirun, srun) started this process. At most one per process, on the main
+  // thread, before any other thread.
+  MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+  // Ends MPI; every process must come here. After mark_lost(): aborts the job with exit status 3 instead,
+  // because a process that is gone never will.
+  ~MpiSession();
+
+  bool active() const { return active_; }
+  std::uint32_t process() const { return process_; }  // in MPI_COMM_WORLD
+  std::uint32_t num_processes() const { return num_processes_; }
+
+  // Splits MPI_COMM_WORLD into `num_deployments` groups of neighbouring processes; returns this process's.
+  // Collective. Throws UserError, in every process, where their number does not divide `tp_size`: print it
+  // where process() is 0 and return 2 from main everywhere.
+  ProcessGroup process_group(std::uint32_t tp_size, std::uint32_t num_deployments = 1);
+
+  // A process is lost: see the destructor.
+  void mark_lost() { lost_ = true; }
+  bool lost() const { return lost_; }
+  // Ends all processes now, with this exit status for mpirun.
+  [[noreturn]] void abort(int exit_status);
+
+ private:
+  bool active_ = false;
+  bool lost_ = false;
+  std::uint32_t process_ = 0;
+  std::uint32_t num_processes_ = 1;
+};
+
+}  // namespace tpsim::rank

@@ -1,0 +1,33 @@
+// What one rank's share of the model costs for one pass. The executors know nothing else of a model, so they
+// can be tested with any arithmetic in its place.
+#pragma once
+
+#include "attention/backend.h"
+
+namespace tpsim::rank {
+
+// One pass on one rank. Times in seconds, all layers together.
+struct StepCost {
+  double attention = 0;
+  double gemm = 0;
+  double collective = 0;  // from the moment that the slowest rank arrives
+  double other = 0;       // norms, rope, activations, embedding, sampling, copies
+  double launch = 0;      // kernel launch gaps or graph replay
+  double flops = 0;
+  double memory_bytes = 0;        // device memory traffic
+  double communicated_bytes = 0;  // sent by this rank
+  // Host work that must precede the pass and cannot overlap the pass before it.
+  double host_seconds = 0;
+
+  friend bool operator==(const StepCost&, const StepCost&) = default;
+};
+
+// REQUIRES of implementations: the answer depends only on the passes given so far, so that every process
+// that prices the same stream gets the same bits.
+class RankModel {
+ public:
+  virtual ~RankModel() = default;
+  virtual StepCost forward(const attention::ForwardMetadata& metadata) = 0;
+};
+
+}  // namespace tpsim::rank

@@ -1,0 +1,362 @@
+#include "rank/parallel/rank_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "proto/error.h"
+#include "proto/versions.h"
+
+namespace tpsim::rank {
+
+using kvcache::PageRun;
+using proto::ForwardBatch;
+
+template <typename... Args>
+void RankState::refuse(const char* format, const Args&... args) const {
+  throw UserError(fmt::format("rank {}: batch {} is refused: {}", config_.rank, next_sequence_number_,
+                              fmt::format(fmt::runtime(format), args...)));
+}
+
+RankState::RankState(const RankStateConfig& config) : config_(config), references_(config.num_pages, 0) {
+  if (config.page_size == 0 || config.max_requests > UINT16_MAX ||
+      std::uint64_t{config.num_pages} * config.page_size > UINT32_MAX / 2) {
+    throw std::invalid_argument("RankState: page size 0, more than 65535 rows, or more than 2^31 tokens");
+  }
+}
+
+attention::ForwardMetadata RankState::apply(const ForwardBatch& batch) {
+  check_header(batch);
+  attention::ForwardMetadata metadata;
+  if (batch.end_of_run()) {
+    ++next_sequence_number_;
+    return metadata;
+  }
+  const proto::ForwardMode mode = batch.forward_mode();
+  const bool extends = mode == proto::EXTEND || mode == proto::MIXED;
+  const bool decodes = mode == proto::DECODE || mode == proto::MIXED;
+  if (extends) check_extend(batch);
+  const bool edits = batch.table_req_size() != 0 || batch.run_first_page_size() != 0;
+  if (edits) apply_table_edits(batch);
+  if (batch.decode_leave_size() != 0) apply_leaves(batch);
+  if (batch.decode_join_size() != 0) apply_joins(batch);
+  if (extends) apply_extend(batch);
+  if (edits) check_edited_members(batch);
+  if (decodes) {
+    if (!pending_rows_.empty()) drop_pending();
+    decode_one_token();
+    if (config_.check) check_implicit_pages();
+  }
+  peak_held_pages_ = std::max(peak_held_pages_, held_pages_);
+
+  metadata.forward_mode = mode;
+  metadata.capture_bucket = batch.capture_bucket();
+  if (extends) {
+    metadata.extend_prefix_lens = {batch.extend_prefix_lens().data(),
+                                   static_cast<std::size_t>(batch.extend_prefix_lens_size())};
+    metadata.extend_lens = {batch.extend_lens().data(), static_cast<std::size_t>(batch.extend_lens_size())};
+  }
+  if (decodes) metadata.decode_seq_lens = decode_seq_lens_;
+  if (mode == proto::DECODE) {
+    if (decode_rows_.empty()) refuse("it decodes, but the decode set is empty");
+    if (batch.capture_bucket() != 0 && batch.capture_bucket() < decode_rows_.size()) {
+      refuse("its capture bucket is {}, but {} requests decode", batch.capture_bucket(), decode_rows_.size());
+    }
+  }
+  ++next_sequence_number_;
+  return metadata;
+}
+
+void RankState::check_header(const ForwardBatch& batch) const {
+  if (batch.version() != kForwardBatchVersion) {
+    refuse("its version is {}, this program reads version {}", batch.version(), kForwardBatchVersion);
+  }
+  if (batch.sequence_number() != next_sequence_number_) {
+    refuse("its sequence number is {}, batches must be consecutive", batch.sequence_number());
+  }
+  switch (batch.forward_mode()) {
+    case proto::EXTEND:
+    case proto::MIXED:
+      if (batch.capture_bucket() != 0) refuse("only DECODE replays a captured graph");
+      break;
+    case proto::DECODE:
+    case proto::IDLE:
+      if (batch.extend_req_pool_indices_size() + batch.extend_prefix_lens_size() + batch.extend_lens_size() !=
+          0) {
+        refuse("a {} batch has no extend part", proto::ForwardMode_Name(batch.forward_mode()));
+      }
+      break;
+    default:
+      refuse("forward mode {} is not one of EXTEND, DECODE, MIXED and IDLE",
+             static_cast<int>(batch.forward_mode()));
+  }
+}
+
+// Looks at the extend part before anything changes: leaves need to know which rows it names.
+void RankState::check_extend(const ForwardBatch& batch) {
+  const int count = batch.extend_req_pool_indices_size();
+  if (count == 0 || batch.extend_prefix_lens_size() != count || batch.extend_lens_size() != count) {
+    refuse("its extend part has {} requests, {} prefix lengths and {} extend lengths", count,
+           batch.extend_prefix_lens_size(), batch.extend_lens_size());
+  }
+  for (const std::uint32_t index : batch.extend_req_pool_indices()) {
+    Row& row = row_at(index);
+    if (row.last_extend == next_sequence_number_ + 1) refuse("request {} is extended twice", index);
+    row.last_extend = next_sequence_number_ + 1;
+  }
+}
+
+void RankState::apply_table_edits(const ForwardBatch& batch) {
+  const int count = batch.table_req_size();
+  const int num_runs = batch.run_first_page_size();
+  if (batch.table_start_page_size() != count || batch.table_num_runs_size() != count ||
+      batch.run_num_pages_size() != num_runs) {
+    refuse("its table edits have arrays of different lengths");
+  }
+  int next_run = 0;
+  for (int i = 0; i < count; ++i) {
+    Row& row = row_at(batch.table_req(i));
+    materialise(row);
+    if (batch.table_start_page(i) > row.num_pages) {
+      refuse("row {} has {} pages and cannot be cut to {}", batch.table_req(i), row.num_pages,
+             batch.table_start_page(i));
+    }
+    cut(row, batch.table_start_page(i));
+    if (batch.table_num_runs(i) > static_cast<std::uint32_t>(num_runs - next_run)) {
+      refuse("its table edits name more page runs than the {} it has", num_runs);
+    }
+    for (std::uint32_t r = 0; r < batch.table_num_runs(i); ++r, ++next_run) {
+      const PageRun run{batch.run_first_page(next_run), batch.run_num_pages(next_run)};
+      if (run.count == 0 || run.count > config_.num_pages || run.first > config_.num_pages - run.count) {
+        refuse("pages {}+{} of row {} are not in a pool of {} pages", run.first, run.count,
+               batch.table_req(i), config_.num_pages);
+      }
+      if (row.num_pages > config_.num_pages) refuse("row {} names a page twice", batch.table_req(i));
+      if (!row.runs.empty() && row.runs.back().first + row.runs.back().count == run.first) {
+        row.runs.back().count += run.count;
+      } else {
+        row.runs.push_back(run);
+      }
+      row.num_pages += run.count;
+      if (row.held) reference(run);
+    }
+    if (row.decode_position != kNotDecoding) {
+      decode_covered_[row.decode_position] = row.num_pages * config_.page_size;
+    }
+  }
+  if (next_run != num_runs) refuse("it has {} page runs, its table edits use {}", num_runs, next_run);
+}
+
+void RankState::apply_leaves(const ForwardBatch& batch) {
+  for (const std::uint32_t index : batch.decode_leave()) {
+    Row& row = row_at(index);
+    if (row.decode_position == kNotDecoding) {
+      refuse("request {} leaves the decode set, but is not in it", index);
+    }
+    materialise(row);
+    row.seq_len = decode_seq_lens_[row.decode_position];
+    decode_rows_[row.decode_position] = UINT32_MAX;  // taken out below
+    row.decode_position = kNotDecoding;
+    // Edits come first: a row that this very batch extends already belongs to its next request.
+    if (row.last_extend != next_sequence_number_ + 1) release(row);
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < decode_rows_.size(); ++i) {
+    if (decode_rows_[i] == UINT32_MAX) continue;
+    decode_rows_[kept] = decode_rows_[i];
+    decode_seq_lens_[kept] = decode_seq_lens_[i];
+    decode_covered_[kept] = decode_covered_[i];
+    rows_[decode_rows_[kept]].decode_position = static_cast<std::uint32_t>(kept);
+    ++kept;
+  }
+  decode_rows_.resize(kept);
+  decode_seq_lens_.resize(kept);
+  decode_covered_.resize(kept);
+}
+
+void RankState::apply_joins(const ForwardBatch& batch) {
+  for (const std::uint32_t index : batch.decode_join()) {
+    Row& row = row_at(index);
+    if (row.decode_position != kNotDecoding) refuse("request {} joins the decode set twice", index);
+    if (row.seq_len == 0) refuse("request {} joins the decode set, but was never extended", index);
+    if (std::uint64_t{row.num_pages} * config_.page_size < row.seq_len) {
+      refuse("request {} joins with {} tokens, but its {} pages of {} tokens do not cover them", index,
+             row.seq_len, row.num_pages, config_.page_size);
+    }
+    if (!row.held) hold(row);
+    row.pending = false;
+    row.decode_position = static_cast<std::uint32_t>(decode_rows_.size());
+    decode_rows_.push_back(index);
+    decode_seq_lens_.push_back(row.seq_len);
+    decode_covered_.push_back(row.num_pages * config_.page_size);
+  }
+}
+
+void RankState::apply_extend(const ForwardBatch& batch) {
+  for (int i = 0; i < batch.extend_lens_size(); ++i) {
+    const std::uint32_t index = batch.extend_req_pool_indices(i);
+    Row& row = row_at(index);
+    const std::uint64_t length = std::uint64_t{batch.extend_prefix_lens(i)} + batch.extend_lens(i);
+    if (row.decode_position != kNotDecoding) refuse("request {} is extended while it decodes", index);
+    if (batch.extend_lens(i) == 0) refuse("request {} is extended by no token", index);
+    if (length > std::uint64_t{row.num_pages} * config_.page_size || length > UINT32_MAX) {
+      refuse("request {} is extended to {} tokens, but its {} pages of {} tokens do not cover them", index,
+             length, row.num_pages, config_.page_size);
+    }
+    row.seq_len = static_cast<std::uint32_t>(length);
+    if (!row.held) hold(row);
+    if (!row.pending) {
+      row.pending = true;
+      pending_rows_.push_back(index);
+    }
+  }
+}
+
+// An edit may cut a member's row only if what it appends covers the member's tokens again.
+void RankState::check_edited_members(const ForwardBatch& batch) const {
+  for (const std::uint32_t index : batch.table_req()) {
+    const Row& row = rows_[index];
+    if (row.decode_position == kNotDecoding) continue;
+    if (decode_covered_[row.decode_position] < decode_seq_lens_[row.decode_position]) {
+      refuse("request {} decodes with {} tokens, but its row was cut to {} pages of {} tokens", index,
+             decode_seq_lens_[row.decode_position], row.num_pages, config_.page_size);
+    }
+  }
+}
+
+// One more token for every member; who has no room takes the page after its last one. This is the loop
+// that runs at every decode step, so it is three plain arrays and no branch.
+void RankState::decode_one_token() {
+  const std::size_t count = decode_rows_.size();
+  const std::uint32_t page_size = config_.page_size;
+  std::uint32_t* const seq_lens = decode_seq_lens_.data();
+  std::uint32_t* const covered = decode_covered_.data();
+  std::uint32_t new_pages = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t length = seq_lens[i] + 1;
+    const std::uint32_t needs_page = length > covered[i] ? 1 : 0;
+    seq_lens[i] = length;
+    covered[i] += needs_page != 0 ? page_size : 0;
+    new_pages += needs_page;
+  }
+  held_pages_ += new_pages;
+}
+
+// Rows that were extended before this decode pass and neither joined it nor are extended again: their
+// requests ended with their prefill.
+void RankState::drop_pending() {
+  std::erase_if(pending_rows_, [&](std::uint32_t index) {
+    Row& row = rows_[index];
+    if (row.pending && row.last_extend == next_sequence_number_ + 1) return false;
+    if (row.pending) release(row);
+    row.pending = false;
+    return true;
+  });
+}
+
+void RankState::check_implicit_pages() const {
+  for (std::size_t i = 0; i < decode_rows_.size(); ++i) {
+    const Row& row = rows_[decode_rows_[i]];
+    const std::uint32_t implicit = implicit_pages(row);
+    if (implicit == 0) continue;
+    const PageRun last = row.runs.back();
+    if (std::uint64_t{last.first} + last.count + implicit > config_.num_pages) {
+      refuse("request {} takes the page after its last one, which is beyond the pool of {} pages",
+             decode_rows_[i], config_.num_pages);
+    }
+  }
+}
+
+RankState::Row& RankState::row_at(std::uint32_t index) {
+  if (index >= rows_.size()) {
+    if (index >= config_.max_requests) {
+      refuse("pool index {} is beyond the {} rows of the table", index, config_.max_requests);
+    }
+    rows_.resize(index + 1);
+  }
+  return rows_[index];
+}
+
+std::uint32_t RankState::implicit_pages(const Row& row) const {
+  if (row.decode_position == kNotDecoding) return 0;
+  return decode_covered_[row.decode_position] / config_.page_size - row.num_pages;
+}
+
+// Writes the pages that a member took implicitly into its row. They were counted as held when taken, each
+// as a page of its own; reference() counts them again, but only those that no other row names meanwhile.
+void RankState::materialise(Row& row) {
+  const std::uint32_t implicit = implicit_pages(row);
+  if (implicit == 0) return;
+  PageRun& last = row.runs.back();  // a member has at least one page: joins demand it
+  const PageRun taken{last.first + last.count, implicit};
+  if (taken.count > config_.num_pages || taken.first > config_.num_pages - taken.count) {
+    refuse("row {} took pages beyond the pool of {} pages", &row - rows_.data(), config_.num_pages);
+  }
+  last.count += implicit;
+  row.num_pages += implicit;
+  held_pages_ -= implicit;
+  reference(taken);
+}
+
+void RankState::cut(Row& row, std::uint32_t num_pages) {
+  while (row.num_pages > num_pages) {
+    PageRun& last = row.runs.back();
+    const std::uint32_t count = std::min(last.count, row.num_pages - num_pages);
+    last.count -= count;
+    row.num_pages -= count;
+    if (row.held) dereference({last.first + last.count, count});
+    if (last.count == 0) row.runs.pop_back();
+  }
+}
+
+void RankState::hold(Row& row) {
+  row.held = true;
+  for (const PageRun& run : row.runs) reference(run);
+}
+
+void RankState::release(Row& row) {
+  if (!row.held) return;
+  row.held = false;
+  for (const PageRun& run : row.runs) dereference(run);
+}
+
+void RankState::reference(PageRun run) {
+  std::uint16_t* const counts = references_.data() + run.first;
+  std::uint32_t fresh = 0;
+  for (std::uint32_t i = 0; i < run.count; ++i) {
+    fresh += counts[i] == 0 ? 1 : 0;
+    counts[i] = static_cast<std::uint16_t>(counts[i] + 1);
+  }
+  held_pages_ += fresh;
+}
+
+void RankState::dereference(PageRun run) {
+  std::uint16_t* const counts = references_.data() + run.first;
+  std::uint32_t freed = 0;
+  for (std::uint32_t i = 0; i < run.count; ++i) {
+    counts[i] = static_cast<std::uint16_t>(counts[i] - 1);
+    freed += counts[i] == 0 ? 1 : 0;
+  }
+  held_pages_ -= freed;
+}
+
+std::uint32_t RankState::seq_len(std::uint32_t row) const {
+  if (row >= rows_.size()) return 0;
+  const std::uint32_t position = rows_[row].decode_position;
+  return position == kNotDecoding ? rows_[row].seq_len : decode_seq_lens_[position];
+}
+
+std::vector<PageRun> RankState::pages(std::uint32_t row) const {
+  if (row >= rows_.size()) return {};
+  std::vector<PageRun> result = rows_[row].runs;
+  const std::uint32_t implicit = implicit_pages(rows_[row]);
+  if (implicit != 0) result.back().count += implicit;
+  return result;
+}
+
+std::uint64_t RankState::peak_held_bytes() const {
+  return peak_held_pages_ * config_.page_size * config_.kv_bytes_per_token;
+}
+
+}  // namespace tpsim::rank

@@ -1,0 +1,112 @@
+// What a rank knows of the requests that it serves: the request-to-page table, the decode set, and how much
+// of its KV pool they hold. It is kept from the deltas of ForwardBatch alone (see proto/forward.proto), so
+// every rank of a deployment that applies the same stream holds the same state.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "attention/backend.h"
+#include "kvcache/page_run.h"
+#include "proto/forward.pb.h"
+
+namespace tpsim::rank {
+
+struct RankStateConfig {
+  std::uint32_t rank = 0;                // named in errors
+  std::uint32_t page_size = 1;           // tokens
+  std::uint32_t num_pages = 0;           // page numbers are below this
+  std::uint64_t kv_bytes_per_token = 0;  // of this rank, all its layers
+  std::uint32_t max_requests = 65535;    // rows of the table, at most 65535
+  bool check = false;                    // look at every implicit page in every pass
+};
+
+// Invariants: a request is at most once in the decode set; decode_set()[i] has decode_seq_lens()[i] tokens,
+// all of which its pages cover; held_pages() is the number of distinct pages named by rows in use.
+//
+// A row is in use from its first extend until its request leaves the decode set; a request that ends with
+// its prefill never joins, and its row falls out of use at the next decode pass that does not join it.
+//
+// Pages that a decoding request took implicitly are counted as its own until it leaves: as in SGLang, nobody
+// shares what a request generates before it has finished. (Otherwise held_pages() would be too high, nothing
+// else.)
+//
+// A batch that breaks the rules of proto/forward.proto throws UserError with its sequence number and the
+// rank; the state is then no longer usable.
+class RankState {
+ public:
+  // REQUIRES: page_size >= 1, max_requests <= 65535, num_pages * page_size < 2^31.
+  explicit RankState(const RankStateConfig& config);
+
+  // Applies `batch` and returns the pass as kernels see it. The spans are valid until the next apply() and
+  // for as long as `batch` is. A steady decode step allocates nothing.
+  attention::ForwardMetadata apply(const proto::ForwardBatch& batch);
+
+  std::uint64_t next_sequence_number() const { return next_sequence_number_; }
+  std::span<const std::uint32_t> decode_set() const { return decode_rows_; }
+  std::span<const std::uint32_t> decode_seq_lens() const { return decode_seq_lens_; }
+  // Tokens of the request in row `row`; 0 where there never was one.
+  std::uint32_t seq_len(std::uint32_t row) const;
+  // Pages of row `row`, those that a decoding request took implicitly included.
+  std::vector<kvcache::PageRun> pages(std::uint32_t row) const;
+
+  std::uint64_t held_pages() const { return held_pages_; }
+  std::uint64_t peak_held_pages() const { return peak_held_pages_; }
+  std::uint64_t peak_held_bytes() const;
+
+ private:
+  static constexpr std::uint32_t kNotDecoding = UINT32_MAX;
+
+  struct Row {
+    std::vector<kvcache::PageRun> runs;  // explicit pages
+    std::uint32_t num_pages = 0;         // in `runs`
+    std::uint32_t seq_len = 0;           // while not decoding
+    std::uint32_t decode_position = kNotDecoding;
+    bool held = false;              // its pages are counted in references_
+    bool pending = false;           // extended, not yet joined
+    std::uint64_t last_extend = 0;  // sequence number + 1 of the pass that extended it last
+  };
+
+  template <typename... Args>
+  [[noreturn]] void refuse(const char* format, const Args&... args) const;
+
+  void check_header(const proto::ForwardBatch& batch) const;
+  void check_extend(const proto::ForwardBatch& batch);
+  void apply_table_edits(const proto::ForwardBatch& batch);
+  void apply_leaves(const proto::ForwardBatch& batch);
+  void apply_joins(const proto::ForwardBatch& batch);
+  void apply_extend(const proto::ForwardBatch& batch);
+  void check_edited_members(const proto::ForwardBatch& batch) const;
+  void decode_one_token();
+  void drop_pending();
+  void check_implicit_pages() const;
+
+  // The row of a pool index, made on first use. Throws where the index is beyond max_requests.
+  Row& row_at(std::uint32_t index);
+  std::uint32_t implicit_pages(const Row& row) const;
+  void materialise(Row& row);
+  void cut(Row& row, std::uint32_t num_pages);
+  void hold(Row& row);
+  void release(Row& row);
+  void reference(kvcache::PageRun run);
+  void dereference(kvcache::PageRun run);
+
+  const RankStateConfig config_;
+  std::uint64_t next_sequence_number_ = 0;
+  std::vector<Row> rows_;
+  std::vector<std::uint32_t> pending_rows_;
+
+  // The decode set in its order, as parallel arrays.
+  std::vector<std::uint32_t> decode_rows_;
+  std::vector<std::uint32_t> decode_seq_lens_;
+  // Tokens that the pages cover. Pages that a member takes implicitly are only counted here, and written
+  // into its row when somebody asks for them (an edit, its leave).
+  std::vector<std::uint32_t> decode_covered_;
+
+  std::vector<std::uint16_t> references_;  // per page: rows in use that name it
+  std::uint64_t held_pages_ = 0;
+  std::uint64_t peak_held_pages_ = 0;
+};
+
+}  // namespace tpsim::rank

@@ -1,0 +1,201 @@
+#include "rank/parallel/worker_link.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "proto/error.h"
+#include "rank/parallel/idle_backoff.h"
+#include "rank/parallel/rank_lost.h"
+
+namespace tpsim::rank {
+
+namespace {
+
+// A pause of this process itself (a stopped job, a suspended machine) must not look like silence of others:
+// one look at the clock counts at most this much.
+constexpr double kLongestTick = 0.1;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+WorkerLink::WorkerLink(MpiSession& session, const ProcessGroup& group, const MpiOptions& options)
+    : session_(session),
+      group_(group),
+      options_(options),
+      slots_(std::max<std::uint32_t>(options.window, 1) + 1),
+      answered_(group.num_processes, 0),
+      silence_(group.num_processes, 0),
+      reports_(group.num_processes) {
+  for (Slot& s : slots_) s.sends.assign(group.num_processes - 1, MPI_REQUEST_NULL);
+}
+
+WorkerLink::~WorkerLink() { shutdown(2); }
+
+std::uint32_t WorkerLink::begin_run(std::uint64_t configuration_hash, OnAnswer on_answer) {
+  on_answer_ = std::move(on_answer);
+  // What an abandoned run had not sent is never sent.
+  message().clear();
+  current_run_ = next_run_index_++;
+  RunSetup setup;
+  setup.run_index = current_run_;
+  setup.synchronous = options_.synchronous ? 1 : 0;
+  setup.configuration_hash = configuration_hash;
+  message().add(setup);
+  send();
+  return current_run_;
+}
+
+void WorkerLink::end_run() { on_answer_ = nullptr; }
+
+bool WorkerLink::message_full() const {
+  const MessageWriter& writer = slot(filling_).writer;
+  return writer.num_batches() >= options_.batches_per_message ||
+         writer.bytes().size() >= options_.bytes_per_message;
+}
+
+void WorkerLink::start_sends() {
+  Slot& current = slot(filling_);
+  const std::span<const char> bytes = current.writer.bytes();
+  for (std::uint32_t process = 1; process < group_.num_processes; ++process) {
+    MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_CHAR, static_cast<int>(process), kMessageTag,
+              group_.comm, &current.sends[process - 1]);
+  }
+  ++filling_;
+}
+
+void WorkerLink::send() {
+  start_sends();
+  poll();
+  // The slot that comes next must be free: sent, and answered by everybody.
+  Slot& next = slot(filling_);
+  if (filling_ >= slots_.size()) {
+    const std::uint64_t before = filling_ - slots_.size() + 1;
+    wait_until([&] { return answered_by_all() >= before && sends_done(next); });
+  }
+  next.writer.clear();
+}
+
+void WorkerLink::poll() {
+  while (receive_one()) {
+  }
+}
+
+void WorkerLink::wait_for_answers() {
+  wait_until([&] { return answered_by_all() >= filling_; });
+}
+
+std::vector<std::string> WorkerLink::collect_reports() {
+  wait_until([&] {
+    return std::none_of(reports_.begin() + 1, reports_.end(), [](const auto& r) { return r.empty(); });
+  });
+  return std::exchange(reports_, std::vector<std::string>(group_.num_processes));
+}
+
+void WorkerLink::shutdown(int exit_status) noexcept {
+  if (std::exchange(shut_down_, true)) return;
+  on_answer_ = nullptr;
+  if (session_.lost()) return;
+  try {
+    message().clear();
+    message().add_shutdown(exit_status);
+    start_sends();
+    wait_until([&] {
+      return answered_by_all() >= filling_ &&
+             std::all_of(slots_.begin(), slots_.end(), [&](Slot& s) { return sends_done(s); });
+    });
+  } catch (const std::exception&) {
+    session_.mark_lost();
+  }
+}
+
+bool WorkerLink::sends_done(Slot& of) {
+  int done = 0;
+  MPI_Testall(static_cast<int>(of.sends.size()), of.sends.data(), &done, MPI_STATUSES_IGNORE);
+  return done != 0;
+}
+
+std::uint64_t WorkerLink::answered_by_all() const {
+  return *std::min_element(answered_.begin() + 1, answered_.end());
+}
+
+// Takes one message of a worker, if there is one.
+bool WorkerLink::receive_one() {
+  int arrived = 0;
+  MPI_Message message = MPI_MESSAGE_NULL;
+  MPI_Status status;
+  MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, group_.comm, &arrived, &message, &status);
+  if (arrived == 0) return false;
+  int size = 0;
+  MPI_Get_count(&status, MPI_CHAR, &size);
+  received_.resize(static_cast<std::size_t>(size));
+  MPI_Mrecv(received_.data(), size, MPI_CHAR, &message, MPI_STATUS_IGNORE);
+
+  const auto process = static_cast<std::uint32_t>(status.MPI_SOURCE);
+  silence_[process] = 0;
+  switch (status.MPI_TAG) {
+    case kReportTag:
+      reports_[process].assign(received_.begin(), received_.end());
+      break;
+    case kGoodbyeTag:  // comes from a worker in any state; it owes nothing any more
+      answered_[process] = filling_;
+      break;
+    case kErrorTag:
+      if (!shut_down_) {
+        throw_user_error("{}: {}", group_.name_of(process),
+                         std::string_view(received_.data(), received_.size()));
+      }
+      break;
+    default: {
+      const std::uint64_t number = answered_[process]++;
+      AnswerHead head;
+      std::memcpy(&head, received_.data(), sizeof head);
+      // Late answers of a run that was given up are only counted.
+      if (on_answer_ && head.run_index == current_run_) {
+        on_answer_(process, number, head, std::span<const char>(received_).subspan(sizeof head));
+      }
+    }
+  }
+  return true;
+}
+
+template <typename Done>
+void WorkerLink::wait_until(Done done) {
+  IdleBackoff backoff;
+  double last = now();
+  while (true) {
+    const bool received = receive_one();
+    if (done()) return;
+    if (received) {
+      backoff.reset();
+      continue;
+    }
+    backoff.wait();
+    const double time = now();
+    const double tick = std::min(time - last, kLongestTick);
+    last = time;
+    std::string lost;
+    for (std::uint32_t process = 1; process < group_.num_processes; ++process) {
+      silence_[process] += tick;
+      const bool owes = answered_[process] < filling_;
+      if (!owes) silence_[process] = 0;
+      if (silence_[process] < options_.answer_timeout_seconds) continue;
+      lost += (lost.empty() ? "" : ", ") + group_.name_of(process);
+    }
+    if (!lost.empty()) {
+      session_.mark_lost();
+      throw RankLost(
+          fmt::format("{} has not answered for {:g} s: the process is stopped or hangs; the run "
+                      "cannot go on without it",
+                      lost, options_.answer_timeout_seconds));
+    }
+  }
+}
+
+}  // namespace tpsim::rank
