@@ -28,10 +28,14 @@ class Engine {
             [this](double gap, std::uint32_t count) { metrics_.on_inter_token(gap, count); }) {}
 
   proto::RunReport run() {
-    bool running = true;
-    while (running && !stopped_) {
-      receive();
-      running = config_.disable_overlap_schedule ? step_normal() : step_overlap();
+    try {
+      bool running = true;
+      while (running && !stopped_) {
+        receive();
+        running = config_.disable_overlap_schedule ? step_normal() : step_overlap();
+      }
+    } catch (const ExecutorLost&) {
+      stopped_ = true;  // whoever made the executor knows why
     }
     proto::RunReport report;
     report.set_stopped_early(stopped_);

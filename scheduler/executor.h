@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 
 #include "proto/forward.pb.h"
 
@@ -19,11 +20,18 @@ struct StepOutcome {
   double host_time = 0;
 };
 
+// The executor cannot go on, through no fault of the batch (a rank is gone): the run stops early and what was
+// finished is reported.
+class ExecutorLost : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
   // Carries out `batch`. Batches come with consecutive sequence numbers from 0. The reference is not kept.
-  // Throws UserError where the batch cannot be carried out, RankLost where a rank is gone.
+  // Throws UserError where the batch cannot be carried out, ExecutorLost where no batch can be any more.
   virtual StepOutcome forward(const proto::ForwardBatch& batch) = 0;
 };
 
