@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -18,6 +19,9 @@
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
+
+// Tokens of one prompt, and tokens that one request generates, at most.
+inline constexpr std::uint64_t kMaxRequestTokens = (std::uint64_t{1} << 31) - 1;
 
 struct ReadOptions {
   std::string format = "auto";  // "auto" or one of trace_format_names()

@@ -17,8 +17,8 @@ struct WorkloadRequest {
   kvcache::TokenSequence prompt;     // at least one token
   std::uint32_t max_new_tokens = 0;  // at least one
   std::int32_t priority = 0;
-  std::uint32_t extra_key = 0;       // index into Workload::extra_keys; 0 = none
-  std::uint32_t session = 0;         // conversation number from 1; 0 = none
+  std::uint32_t extra_key = 0;  // index into Workload::extra_keys; 0 = none
+  std::uint32_t session = 0;    // conversation number from 1; 0 = none
   // The ids that will be generated, max_new_tokens of them, where the workload knows them: a later turn's
   // prompt can then contain the very ids of this answer, and find them in the cache. Empty: the scheduler
   // invents ids (from kGeneratedTokenBase), which no prompt contains.
@@ -26,11 +26,11 @@ struct WorkloadRequest {
 };
 
 struct Workload {
-  std::string name;                             // file name or dataset name, for reports
-  std::string format;                           // "mooncake", "azure", "burstgpt", "sharegpt", "tpsim", "random"
-  std::vector<WorkloadRequest> requests;        // sorted by arrival_time
-  std::vector<std::string> extra_keys = {""};   // namespaces
-  std::vector<std::string> notes;               // what a reader left out, one sentence each, for the user
+  std::string name;                       // file name or dataset name, for reports
+  std::string format;                     // "mooncake", "azure", "burstgpt", "sharegpt", "tpsim", "random"
+  std::vector<WorkloadRequest> requests;  // sorted by arrival_time
+  std::vector<std::string> extra_keys = {""};  // namespaces
+  std::vector<std::string> notes;              // what a reader left out, one sentence each, for the user
 };
 
 }  // namespace tpsim::scheduler

@@ -1,0 +1,108 @@
+// The Azure LLM inference traces (2023 and 2024): CSV with the columns
+//
+//   TIMESTAMP        2023-11-16 18:15:46.6805900, in UTC or with an offset (+00:00)
+//   ContextTokens    prompt tokens
+//   GeneratedTokens  generated tokens
+//
+// Nothing tells which prompts share a prefix, so none do.
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "scheduler/workload/csv_record.h"
+#include "scheduler/workload/trace_formats.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+constexpr std::int64_t kTicksPerSecond = 10'000'000;  // the trace's seven decimals
+
+// Takes `digits` decimal digits from the front of `text`; nothing where they are not there.
+std::optional<int> take_digits(std::string_view& text, std::size_t digits) {
+  if (text.size() < digits) return std::nullopt;
+  int value = 0;
+  for (std::size_t i = 0; i < digits; ++i) {
+    if (text[i] < '0' || text[i] > '9') return std::nullopt;
+    value = value * 10 + (text[i] - '0');
+  }
+  text.remove_prefix(digits);
+  return value;
+}
+
+bool take(std::string_view& text, char c) {
+  if (text.empty() || text.front() != c) return false;
+  text.remove_prefix(1);
+  return true;
+}
+
+// Ticks since 1970 of a date and time; nothing where `text` is not one.
+std::optional<std::int64_t> parse_ticks(std::string_view text) {
+  const auto year = take_digits(text, 4);
+  if (!year || !take(text, '-')) return std::nullopt;
+  const auto month = take_digits(text, 2);
+  if (!month || !take(text, '-')) return std::nullopt;
+  const auto day = take_digits(text, 2);
+  if (!day || !(take(text, ' ') || take(text, 'T'))) return std::nullopt;
+  const auto hour = take_digits(text, 2);
+  if (!hour || !take(text, ':')) return std::nullopt;
+  const auto minute = take_digits(text, 2);
+  if (!minute || !take(text, ':')) return std::nullopt;
+  const auto second = take_digits(text, 2);
+  if (!second || *hour > 23 || *minute > 59 || *second > 59) return std::nullopt;
+  std::int64_t fraction = 0;
+  if (take(text, '.')) {
+    std::int64_t unit = kTicksPerSecond / 10;
+    if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;
+    for (; !text.empty() && text.front() >= '0' && text.front() <= '9'; unit /= 10) {
+      fraction += (text.front() - '0') * unit;  // beyond 100 ns: unit is 0
+      text.remove_prefix(1);
+    }
+  }
+  std::int64_t offset = 0;  // seconds east of UTC
+  if (!text.empty() && !(text == "Z")) {
+    const int sign = text.front() == '-' ? -1 : 1;
+    if (!take(text, '+') && !take(text, '-')) return std::nullopt;
+    const auto hours = take_digits(text, 2);
+    take(text, ':');
+    const auto minutes = take_digits(text, 2);
+    if (!hours || !minutes || !text.empty() || *hours > 23 || *minutes > 59) return std::nullopt;
+    offset = sign * (*hours * 3600 + *minutes * 60);
+  }
+  const std::chrono::year_month_day date{std::chrono::year(*year), std::chrono::month(*month),
+                                         std::chrono::day(*day)};
+  if (!date.ok()) return std::nullopt;
+  const std::int64_t days = std::chrono::sys_days(date).time_since_epoch().count();
+  const std::int64_t seconds = days * 86400 + *hour * 3600 + *minute * 60 + *second - offset;
+  return seconds * kTicksPerSecond + fraction;
+}
+
+}  // namespace
+
+void read_azure(TraceInput& input, WorkloadBuilder& builder) {
+  enum { kTimestamp, kContextTokens, kGeneratedTokens };
+  constexpr std::array<std::string_view, 3> kColumns = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"};
+
+  std::string_view line;
+  if (!input.next_filled_line(line)) return;
+  CsvRecord record(line, input.place(), kColumns, kColumns.size());
+  std::optional<std::int64_t> first_ticks;
+  while (!builder.full() && input.next_filled_line(line)) {
+    const Place place = input.place();
+    record.parse(line, place);
+    const std::optional<std::int64_t> ticks = parse_ticks(record.text(kTimestamp));
+    if (!ticks) {
+      place.fail("TIMESTAMP is {}; a date and time like 2023-11-16 18:15:46.6805900 is needed",
+                 in_quotes(record.text(kTimestamp)));
+    }
+    if (!first_ticks) first_ticks = ticks;
+    WorkloadRequest request;
+    request.arrival_time = static_cast<double>(*ticks - *first_ticks) / kTicksPerSecond;
+    const auto length = static_cast<std::uint32_t>(record.count(kContextTokens, 1, kMaxRequestTokens));
+    request.max_new_tokens = static_cast<std::uint32_t>(record.count(kGeneratedTokens, 1, kMaxRequestTokens));
+    builder.add_unique(place, std::move(request), length);
+  }
+}
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,61 @@
+// Mooncake's trace release (FAST'25): one JSON object in each line, in order of time.
+//
+//   timestamp      milliseconds
+//   input_length   prompt tokens
+//   output_length  generated tokens
+//   hash_ids       one per block of 512 prompt tokens, the last block may be partial; equal ids at the
+//                  beginning of two prompts mean equal tokens there
+//
+// Block h stands for the token ids [512 h, 512 h + 512), so consecutive blocks are one run.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "scheduler/workload/json_record.h"
+#include "scheduler/workload/trace_formats.h"
+
+namespace tpsim::scheduler {
+
+void read_mooncake(JsonRecords& records, WorkloadBuilder& builder) {
+  constexpr std::uint64_t kBlock = 512;
+  constexpr std::uint64_t kMaxBlockId = kGeneratedTokenBase / kBlock - 1;
+  enum { kTimestamp, kInputLength, kOutputLength, kHashIds };
+  constexpr std::array<std::string_view, 4> kKeys = {"timestamp", "input_length", "output_length",
+                                                     "hash_ids"};
+
+  JsonRecord record(kKeys);
+  std::string_view text;
+  Place place;
+  double first_timestamp = -1;
+  while (!builder.full() && records.next(text, place)) {
+    record.parse(text, place);
+    WorkloadRequest request;
+    const double timestamp = record.number(kTimestamp);
+    if (first_timestamp < 0) first_timestamp = timestamp;
+    request.arrival_time = (timestamp - first_timestamp) / 1000;
+    const std::uint64_t input_length = record.count(kInputLength, 1, kMaxRequestTokens);
+    request.max_new_tokens = static_cast<std::uint32_t>(record.count(kOutputLength, 1, kMaxRequestTokens));
+    const JsonField& hash_ids = record.field(kHashIds);
+    if (hash_ids.kind != JsonKind::kUnsigneds) {
+      place.fail(
+          "hash_ids is missing or not an array of whole numbers from 0 up; one id for each block of {} "
+          "prompt tokens is needed",
+          kBlock);
+    }
+    const std::uint64_t blocks = (input_length + kBlock - 1) / kBlock;
+    if (hash_ids.values.size() != blocks) {
+      place.fail("{} hash_ids for an input_length of {}; {} are needed, one for each block of {} tokens",
+                 hash_ids.values.size(), input_length, blocks, kBlock);
+    }
+    std::uint64_t left = input_length;
+    for (const std::uint64_t id : hash_ids.values) {
+      if (id > kMaxBlockId) place.fail("hash_ids has {}; ids are at most {}", id, kMaxBlockId);
+      const std::uint64_t length = std::min(left, kBlock);
+      request.prompt.append({id * kBlock, static_cast<std::uint32_t>(length)});
+      left -= length;
+    }
+    builder.add(place, std::move(request));
+  }
+}
+
+}  // namespace tpsim::scheduler

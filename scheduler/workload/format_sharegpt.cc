@@ -1,0 +1,64 @@
+// Lengths of a chat dataset such as ShareGPT: a JSON array of objects, or one object in each line, with
+//
+//   prompt_len or input_len   prompt tokens, or `prompt`: the token ids
+//   output_len                generated tokens, or `output`: the token ids
+//
+// All requests arrive at 0: offer them with --request-rate or --max-concurrency. Text is refused: how many
+// tokens it has depends on a tokenizer, and a guess would be an invented workload.
+#include <array>
+#include <utility>
+
+#include "scheduler/workload/json_record.h"
+#include "scheduler/workload/trace_formats.h"
+
+namespace tpsim::scheduler {
+
+void read_sharegpt(JsonRecords& records, WorkloadBuilder& builder) {
+  enum { kPromptLen, kInputLen, kPrompt, kOutputLen, kOutput, kConversations, kConversation };
+  constexpr std::array<std::string_view, 7> kKeys = {
+      "prompt_len", "input_len", "prompt", "output_len", "output", "conversations", "conversation"};
+
+  JsonRecord record(kKeys);
+  std::string_view text;
+  Place place;
+  while (!builder.full() && records.next(text, place)) {
+    record.parse(text, place);
+    const bool has_ids = record.has(kPrompt) && record.field(kPrompt).kind != JsonKind::kString;
+    const int lengths = record.has(kPromptLen) + record.has(kInputLen) + has_ids;
+    if (lengths > 1)
+      place.fail("the prompt is given more than once; give one of prompt_len, input_len, prompt");
+    if (lengths == 0) {
+      if (record.has(kConversations) || record.has(kConversation) || record.has(kPrompt)) {
+        place.fail(
+            "the prompt is given as text, whose length in tokens is not known; count prompt and answer with "
+            "your model's tokenizer and give {{\"prompt_len\": …, \"output_len\": …}}");
+      }
+      place.fail("the prompt is missing; give prompt_len, or prompt as an array of token ids");
+    }
+    WorkloadRequest request;
+    const bool has_output_ids = record.has(kOutput) && record.field(kOutput).kind != JsonKind::kString;
+    if (has_output_ids) {
+      request.output = record.tokens(kOutput, kGeneratedTokenBase);
+      if (request.output.empty()) place.fail("output is empty; at least one token is generated");
+      request.max_new_tokens = static_cast<std::uint32_t>(request.output.size());
+      if (record.has(kOutputLen) &&
+          record.count(kOutputLen, 1, kMaxRequestTokens) != request.max_new_tokens) {
+        place.fail("output has {} tokens and output_len is {}; make them equal or leave one out",
+                   request.max_new_tokens, record.field(kOutputLen).number);
+      }
+    } else {
+      request.max_new_tokens = static_cast<std::uint32_t>(record.count(kOutputLen, 1, kMaxRequestTokens));
+    }
+    if (has_ids) {
+      request.prompt = record.tokens(kPrompt, kGeneratedTokenBase);
+      if (request.prompt.empty()) place.fail("prompt is empty; at least one token is needed");
+      builder.add(place, std::move(request));
+    } else {
+      const int length = record.has(kPromptLen) ? kPromptLen : kInputLen;
+      builder.add_unique(place, std::move(request),
+                         static_cast<std::uint32_t>(record.count(length, 1, kMaxRequestTokens)));
+    }
+  }
+}
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,119 @@
+// tpsim's own format: one JSON object in each line, in order of time, with the fields of proto/request.proto.
+//
+//   arrival_time    seconds
+//   prompt          runs [[first id, length], …] or token ids [17, 4, …]; or
+//   prompt_ids      token ids; or
+//   prompt_len      a length: ids that nothing else in the trace has
+//   max_new_tokens  tokens to generate; may be left out where `output` is given
+//   output          the ids that will be generated, as `prompt`; optional
+//   priority        optional, 0
+//   extra_key       cache namespace, text; optional
+//   session_id      conversation, text or number; optional
+//   version         of the format; optional, 1
+//
+// The writer is in trace_writer.cc.
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "proto/versions.h"
+#include "scheduler/workload/json_record.h"
+#include "scheduler/workload/trace_formats.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+enum Key {
+  kArrivalTime,
+  kPrompt,
+  kPromptIds,
+  kPromptLen,
+  kMaxNewTokens,
+  kOutput,
+  kPriority,
+  kExtraKey,
+  kSessionId,
+  kVersion
+};
+constexpr std::array<std::string_view, 10> kKeys = {"arrival_time",   "prompt", "prompt_ids", "prompt_len",
+                                                    "max_new_tokens", "output", "priority",   "extra_key",
+                                                    "session_id",     "version"};
+
+// Text, or a number as text, or "" where the field is absent or null.
+std::string label(const JsonRecord& record, Key key, const Place& place) {
+  const JsonField& field = record.field(key);
+  switch (field.kind) {
+    case JsonKind::kAbsent:
+    case JsonKind::kNull:
+      return "";
+    case JsonKind::kString:
+      return field.text;
+    case JsonKind::kUnsigned:
+      return fmt::format("{}", field.integer);
+    default:
+      place.fail("{} is neither text nor a whole number; one of them is needed", kKeys[key]);
+  }
+}
+
+std::int32_t priority(const JsonRecord& record, const Place& place) {
+  const JsonField& field = record.field(kPriority);
+  if (field.kind == JsonKind::kAbsent) return 0;
+  const bool numeric = field.kind == JsonKind::kUnsigned || field.kind == JsonKind::kNegative;
+  if (!numeric || std::abs(field.number) > std::numeric_limits<std::int32_t>::max()) {
+    place.fail("priority is not a whole number of 32 bits; one from -2147483647 to 2147483647 is needed");
+  }
+  return static_cast<std::int32_t>(field.number);
+}
+
+}  // namespace
+
+void read_tpsim(JsonRecords& records, WorkloadBuilder& builder) {
+  JsonRecord record(kKeys);
+  std::string_view text;
+  Place place;
+  while (!builder.full() && records.next(text, place)) {
+    record.parse(text, place);
+    if (!record.unknown_key().empty()) {
+      place.fail("{} is not a field of this format; there are {}", in_quotes(record.unknown_key()),
+                 fmt::join(kKeys, ", "));
+    }
+    if (record.has(kVersion) && record.count(kVersion, 0, kMaxRequestTokens) != kRequestVersion) {
+      place.fail("version {} of the format is not known; this program reads version {}",
+                 record.field(kVersion).number, kRequestVersion);
+    }
+    WorkloadRequest request;
+    request.arrival_time = record.number(kArrivalTime);
+    request.priority = priority(record, place);
+    request.extra_key = builder.extra_key(label(record, kExtraKey, place));
+    request.session = builder.session(label(record, kSessionId, place));
+    if (record.has(kOutput)) {
+      request.output = record.tokens(kOutput, kGeneratedTokenBase);
+      if (request.output.empty()) place.fail("output is empty; leave it out or give max_new_tokens ids");
+    }
+    if (record.has(kMaxNewTokens) || request.output.empty()) {
+      request.max_new_tokens = static_cast<std::uint32_t>(record.count(kMaxNewTokens, 1, kMaxRequestTokens));
+    } else {
+      request.max_new_tokens = static_cast<std::uint32_t>(request.output.size());
+    }
+    if (!request.output.empty() && request.output.size() != request.max_new_tokens) {
+      place.fail("output has {} tokens and max_new_tokens is {}; make them equal", request.output.size(),
+                 request.max_new_tokens);
+    }
+    const int prompts = record.has(kPrompt) + record.has(kPromptIds) + record.has(kPromptLen);
+    if (prompts != 1) {
+      place.fail("the prompt is {}; give one of prompt, prompt_ids, prompt_len",
+                 prompts == 0 ? "missing" : "given more than once");
+    }
+    if (record.has(kPromptLen)) {
+      builder.add_unique(place, std::move(request),
+                         static_cast<std::uint32_t>(record.count(kPromptLen, 1, kMaxRequestTokens)));
+      continue;
+    }
+    request.prompt = record.tokens(record.has(kPrompt) ? kPrompt : kPromptIds, kGeneratedTokenBase);
+    if (request.prompt.empty()) place.fail("the prompt is empty; at least one token is needed");
+    builder.add(place, std::move(request));
+  }
+}
+
+}  // namespace tpsim::scheduler
