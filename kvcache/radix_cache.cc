@@ -1,0 +1,585 @@
+#include "kvcache/radix_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <stdexcept>
+
+namespace tpsim::kvcache {
+namespace {
+
+std::uint64_t mix(std::uint64_t h, std::uint64_t value) {
+  h ^= value + 0x9e3779b97f4a7c15ULL + (h << 6) + (h >> 2);
+  h *= 0xff51afd7ed558ccdULL;
+  return h ^ (h >> 32);
+}
+
+void append_run(std::vector<PageRun>& runs, PageRun run) {
+  if (!runs.empty() && runs.back().first + runs.back().count == run.first) {
+    runs.back().count += run.count;
+  } else {
+    runs.push_back(run);
+  }
+}
+
+// Moves what lies behind the first `amount` units of `from` into `to`.
+template <typename Run, typename Size>
+void split_runs(std::vector<Run>& from, std::uint32_t amount, Size Run::*size, std::vector<Run>& to) {
+  std::size_t i = 0;
+  while (amount >= from[i].*size) amount -= from[i++].*size;
+  to.assign(from.begin() + static_cast<std::ptrdiff_t>(i), from.end());
+  to.front().first += amount;
+  to.front().*size -= amount;
+  if (amount > 0) from[i++].*size = amount;
+  from.resize(i);
+}
+
+}  // namespace
+
+void RadixCache::KeyView::advance(std::uint32_t tokens) {
+  left -= tokens;
+  while (tokens > 0) {
+    const std::uint32_t step = std::min(tokens, runs[run].length - offset);
+    offset += step;
+    tokens -= step;
+    if (offset == runs[run].length) {
+      ++run;
+      offset = 0;
+    }
+  }
+}
+
+RadixCache::RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool* pool)
+    : options_(options), allocator_(allocator), pool_(pool) {
+  reset();
+}
+
+void RadixCache::reset() {
+  nodes_.clear();
+  free_nodes_.clear();
+  index_.clear();
+  heap_.clear();
+  leaves_ = 0;
+  evictable_size_ = protected_size_ = 0;
+  new_node();
+  nodes_[kRoot].lock_ref = 1;
+  nodes_[kRoot].priority = std::numeric_limits<std::int32_t>::min();
+}
+
+RadixCache::NodeId RadixCache::new_node() {
+  NodeId id;
+  if (free_nodes_.empty()) {
+    id = static_cast<NodeId>(nodes_.size());
+    nodes_.emplace_back();
+  } else {
+    id = free_nodes_.back();
+    free_nodes_.pop_back();
+    Node fresh;
+    fresh.key = std::move(nodes_[id].key);
+    fresh.pages = std::move(nodes_[id].pages);
+    fresh.key.clear();
+    fresh.pages.clear();
+    nodes_[id] = std::move(fresh);
+  }
+  Node& node = nodes_[id];
+  node.life = ++lives_;
+  node.creation = node.last_access = ++clock_;
+  return id;
+}
+
+// ---- children ----
+
+std::uint64_t RadixCache::child_hash(NodeId parent, std::uint32_t extra_key, KeyView key) const {
+  std::uint64_t h = mix(mix(0, parent), extra_key);
+  std::uint32_t left = options_.page_size;
+  while (left > 0) {
+    const TokenRun& run = key.runs[key.run];
+    const std::uint32_t take = std::min(left, run.length - key.offset);
+    h = mix(mix(h, run.first + key.offset), take);
+    left -= take;
+    ++key.run;
+    key.offset = 0;
+  }
+  return h;
+}
+
+RadixCache::NodeId RadixCache::find_child(NodeId parent, std::uint32_t extra_key, const KeyView& key) const {
+  const auto found = index_.find(child_hash(parent, extra_key, key));
+  if (found == index_.end()) return kNoNode;
+  for (NodeId child = found->second; child != kNoNode; child = nodes_[child].next_same_hash) {
+    const Node& node = nodes_[child];
+    if (node.parent == parent && node.extra_key == extra_key && common_prefix(node, key) > 0) return child;
+  }
+  return kNoNode;
+}
+
+void RadixCache::index(NodeId child) {
+  Node& node = nodes_[child];
+  node.hash = child_hash(node.parent, node.extra_key, KeyView{node.key, 0, 0, node.length});
+  const auto [slot, fresh] = index_.try_emplace(node.hash, child);
+  node.next_same_hash = fresh ? kNoNode : slot->second;
+  slot->second = child;
+}
+
+void RadixCache::unindex(NodeId child) {
+  const Node& node = nodes_[child];
+  const auto slot = index_.find(node.hash);
+  if (slot->second == child) {
+    if (node.next_same_hash == kNoNode) {
+      index_.erase(slot);
+    } else {
+      slot->second = node.next_same_hash;
+    }
+    return;
+  }
+  NodeId before = slot->second;
+  while (nodes_[before].next_same_hash != child) before = nodes_[before].next_same_hash;
+  nodes_[before].next_same_hash = node.next_same_hash;
+}
+
+void RadixCache::link_last(NodeId parent, NodeId child) {
+  Node& up = nodes_[parent];
+  Node& node = nodes_[child];
+  if (up.first_child == kNoNode && up.lock_ref == 0) --leaves_;  // it was an evictable leaf
+  node.parent = parent;
+  node.previous_sibling = up.last_child;
+  node.next_sibling = kNoNode;
+  if (up.last_child == kNoNode) {
+    up.first_child = child;
+  } else {
+    nodes_[up.last_child].next_sibling = child;
+  }
+  up.last_child = child;
+  ++up.generation;
+}
+
+std::vector<RadixCache::NodeId> RadixCache::children(NodeId node) const {
+  std::vector<NodeId> out;
+  for (NodeId child = nodes_[node].first_child; child != kNoNode; child = nodes_[child].next_sibling) {
+    out.push_back(child);
+  }
+  return out;
+}
+
+// ---- matching and inserting ----
+
+// Tokens of `node`'s key that `key` begins with, in whole pages. Both are canonical runs, so where the ids at
+// the same position are equal, the shorter rest of the two runs is common, and where they differ it ends.
+std::uint32_t RadixCache::common_prefix(const Node& node, KeyView key) const {
+  std::uint32_t common = 0;
+  const std::uint32_t most = std::min(node.length, key.left);
+  std::size_t run = 0;
+  std::uint32_t offset = 0;
+  while (common < most) {
+    const TokenRun& a = node.key[run];
+    const TokenRun& b = key.runs[key.run];
+    if (a.first + offset != b.first + key.offset) break;
+    const std::uint32_t step = std::min({a.length - offset, b.length - key.offset, most - common});
+    common += step;
+    offset += step;
+    key.offset += step;
+    if (offset == a.length) {
+      ++run;
+      offset = 0;
+    }
+    if (key.offset == b.length) {
+      ++key.run;
+      key.offset = 0;
+    }
+  }
+  return align(common);
+}
+
+RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::uint32_t limit,
+                                                 std::uint32_t extra_key) {
+  MatchCursor unused;
+  return match_prefix(key, limit, extra_key, unused);
+}
+
+RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::uint32_t limit,
+                                                 std::uint32_t extra_key, MatchCursor& cursor) {
+  limit = align(std::min(limit, static_cast<std::uint32_t>(key.size())));
+  if (options_.disable || limit == 0) return {};
+  if (cursor.life == 0 || nodes_[cursor.node].life != cursor.life)
+    cursor = {kRoot, 0, nodes_[kRoot].life, ~0ULL};
+  MatchResult result{cursor.matched_tokens, cursor.node};
+  if (nodes_[cursor.node].generation != cursor.generation && cursor.matched_tokens < limit) {
+    KeyView rest{key.runs(), 0, 0, limit};
+    rest.advance(cursor.matched_tokens);
+    const std::uint64_t access_time = ++clock_;
+    result = walk(cursor.node, cursor.matched_tokens, rest, extra_key);
+    // The split's upper half is younger than this access; everything above it is touched through it.
+    if (nodes_[result.last_node].last_access < access_time) touch(result.last_node, access_time);
+    cursor.node = result.last_node;
+    cursor.matched_tokens = result.matched_tokens;
+    cursor.life = nodes_[result.last_node].life;
+    cursor.generation = nodes_[result.last_node].generation;
+  } else {
+    touch(result.last_node, ++clock_);
+  }
+  return result;
+}
+
+RadixCache::MatchResult RadixCache::walk(NodeId node, std::uint32_t matched, KeyView key,
+                                         std::uint32_t extra_key) {
+  while (key.left > 0) {
+    const NodeId child = find_child(node, extra_key, key);
+    if (child == kNoNode) break;
+    const std::uint32_t common = common_prefix(nodes_[child], key);
+    matched += common;
+    if (common < nodes_[child].length) {
+      touch(child, clock_);  // SGLang touches the node before it splits it: the lower half keeps this
+      return {matched, split(child, common)};
+    }
+    node = child;
+    key.advance(common);
+  }
+  return {matched, node};
+}
+
+// Cuts the first `length` tokens of `lower` off into a new node above it, and returns that.
+RadixCache::NodeId RadixCache::split(NodeId lower, std::uint32_t length) {
+  const NodeId upper = new_node();
+  unindex(lower);
+  Node& up = nodes_[upper];
+  Node& low = nodes_[lower];
+  std::vector<TokenRun> key_rest;
+  std::vector<PageRun> page_rest;
+  split_runs(low.key, length, &TokenRun::length, key_rest);
+  if (!low.pages.empty()) split_runs(low.pages, length / options_.page_size, &PageRun::count, page_rest);
+  up.key.assign(low.key.begin(), low.key.end());
+  up.pages.assign(low.pages.begin(), low.pages.end());
+  low.key = std::move(key_rest);
+  low.pages = std::move(page_rest);
+  up.length = length;
+  low.length -= length;
+  up.lock_ref = low.lock_ref;
+  up.priority = low.priority;
+  up.hit_count = low.hit_count;
+  up.extra_key = low.extra_key;
+  // The new node takes the old one's place among its siblings.
+  up.parent = low.parent;
+  up.previous_sibling = low.previous_sibling;
+  up.next_sibling = low.next_sibling;
+  Node& parent = nodes_[up.parent];
+  (up.previous_sibling == kNoNode ? parent.first_child : nodes_[up.previous_sibling].next_sibling) = upper;
+  (up.next_sibling == kNoNode ? parent.last_child : nodes_[up.next_sibling].previous_sibling) = upper;
+  up.first_child = up.last_child = lower;
+  ++up.generation;
+  low.parent = upper;
+  low.previous_sibling = low.next_sibling = kNoNode;
+  index(upper);
+  index(lower);
+  return upper;
+}
+
+RadixCache::InsertResult RadixCache::insert(const TokenSequence& key, std::uint32_t length,
+                                            std::span<const PageRun> pages, std::int32_t priority,
+                                            std::uint32_t extra_key) {
+  length = align(std::min(length, static_cast<std::uint32_t>(key.size())));
+  if (options_.disable) return {};
+  const std::uint64_t access_time = ++clock_;
+  KeyView rest{key.runs(), 0, 0, length};
+  NodeId node = kRoot;
+  std::uint32_t prefix_len = 0;
+  nodes_[kRoot].priority = std::max(nodes_[kRoot].priority, priority);
+  while (rest.left > 0) {
+    const NodeId child = find_child(node, extra_key, rest);
+    if (child == kNoNode) break;
+    const std::uint32_t common = common_prefix(nodes_[child], rest);
+    prefix_len += common;
+    rest.advance(common);
+    if (common < nodes_[child].length) {
+      touch(child, access_time);
+      node = split(child, common);
+    } else {
+      node = child;
+    }
+    Node& passed = nodes_[node];
+    passed.priority = std::max(passed.priority, priority);
+    ++passed.hit_count;
+  }
+  if (nodes_[node].last_access < access_time) touch(node, access_time);
+  if (rest.left == 0) return {prefix_len, node};
+
+  const NodeId leaf = new_node();
+  Node& fresh = nodes_[leaf];
+  fresh.length = rest.left;
+  fresh.priority = priority;
+  fresh.extra_key = extra_key;
+  while (rest.left > 0) {
+    const TokenRun& run = rest.runs[rest.run];
+    const std::uint32_t take = std::min(rest.left, run.length - rest.offset);
+    fresh.key.push_back({run.first + rest.offset, take});
+    rest.advance(take);
+  }
+  std::uint32_t skip = prefix_len / options_.page_size;
+  std::uint32_t wanted = fresh.length / options_.page_size;
+  for (const PageRun& run : pages) {
+    if (skip >= run.count) {
+      skip -= run.count;
+      continue;
+    }
+    const std::uint32_t take = std::min(wanted, run.count - skip);
+    if (take == 0) break;
+    append_run(fresh.pages, {run.first + skip, take});
+    wanted -= take;
+    skip = 0;
+  }
+  link_last(node, leaf);
+  index(leaf);
+  evictable_size_ += fresh.length;
+  ++leaves_;
+  offer(leaf);
+  return {prefix_len, leaf};
+}
+
+void RadixCache::collect_pages(NodeId node, std::vector<PageRun>& out) const {
+  std::vector<NodeId> path;
+  for (; node != kRoot; node = nodes_[node].parent) path.push_back(node);
+  for (auto it = path.rbegin(); it != path.rend(); ++it) {
+    for (const PageRun& run : nodes_[*it].pages) append_run(out, run);
+  }
+}
+
+// ---- locks and eviction ----
+
+void RadixCache::inc_lock_ref(NodeId id) {
+  if (options_.disable) return;
+  for (; id != kRoot; id = nodes_[id].parent) {
+    Node& node = nodes_[id];
+    if (node.lock_ref++ > 0) continue;
+    evictable_size_ -= node.length;
+    protected_size_ += node.length;
+    if (node.first_child == kNoNode) --leaves_;
+  }
+}
+
+void RadixCache::dec_lock_ref(NodeId id) {
+  if (options_.disable) return;
+  for (; id != kRoot; id = nodes_[id].parent) {
+    Node& node = nodes_[id];
+    if (node.lock_ref == 0)
+      throw std::logic_error(fmt::format("radix node {} is unlocked once too often", id));
+    if (--node.lock_ref > 0) continue;
+    evictable_size_ += node.length;
+    protected_size_ -= node.length;
+    if (node.first_child == kNoNode) {
+      ++leaves_;
+      offer(id);
+    }
+  }
+}
+
+RadixCache::EvictionKey RadixCache::eviction_key(const Node& node) const {
+  const auto access = static_cast<std::int64_t>(node.last_access);
+  const auto creation = static_cast<std::int64_t>(node.creation);
+  switch (options_.policy) {
+    case EvictionPolicy::kLru:
+      return {access, 0};
+    case EvictionPolicy::kLfu:
+      return {static_cast<std::int64_t>(node.hit_count), access};
+    case EvictionPolicy::kFifo:
+      return {creation, 0};
+    case EvictionPolicy::kMru:
+      return {-access, 0};
+    case EvictionPolicy::kFilo:
+      return {-creation, 0};
+    case EvictionPolicy::kPriority:
+      return {node.priority, access};
+  }
+  return {};
+}
+
+// A leaf's key only grows while it waits in the heap, so that an outdated entry is met too early and can be
+// put back; with mru it shrinks, and the leaf is offered again.
+void RadixCache::touch(NodeId id, std::uint64_t time) {
+  Node& node = nodes_[id];
+  node.last_access = time;
+  if (options_.policy == EvictionPolicy::kMru && id != kRoot && is_evictable_leaf(node)) offer(id);
+}
+
+void RadixCache::offer(NodeId id) {
+  if (heap_.size() > 4 * leaves_ + 1024) {
+    rebuild_heap();
+    return;  // `id` is a leaf and is in it
+  }
+  heap_.push_back({eviction_key(nodes_[id]), id, nodes_[id].life});
+  std::push_heap(heap_.begin(), heap_.end(),
+                 [](const HeapEntry& a, const HeapEntry& b) { return b.key < a.key; });
+}
+
+void RadixCache::rebuild_heap() {
+  heap_.clear();
+  for (NodeId id = 1; id < nodes_.size(); ++id) {
+    const Node& node = nodes_[id];
+    if (node.life != 0 && is_evictable_leaf(node)) heap_.push_back({eviction_key(node), id, node.life});
+  }
+  std::make_heap(heap_.begin(), heap_.end(),
+                 [](const HeapEntry& a, const HeapEntry& b) { return b.key < a.key; });
+}
+
+std::uint64_t RadixCache::evict(std::uint64_t num_tokens) {
+  if (options_.disable) return 0;
+  std::uint64_t evicted = 0;
+  while (evicted < num_tokens && !heap_.empty()) {
+    std::pop_heap(heap_.begin(), heap_.end(),
+                  [](const HeapEntry& a, const HeapEntry& b) { return b.key < a.key; });
+    const HeapEntry entry = heap_.back();
+    heap_.pop_back();
+    const Node& node = nodes_[entry.node];
+    if (node.life != entry.life || !is_evictable_leaf(node)) continue;
+    if (eviction_key(node) != entry.key) {
+      if (eviction_key(node) > entry.key) offer(entry.node);
+      continue;
+    }
+    evicted += node.length;
+    if (allocator_ != nullptr) {
+      for (const PageRun& run : node.pages) allocator_->free(run);
+    }
+    remove_leaf(entry.node);
+  }
+  return evicted;
+}
+
+void RadixCache::remove_leaf(NodeId id) {
+  unindex(id);
+  Node& node = nodes_[id];
+  const NodeId parent = node.parent;
+  Node& up = nodes_[parent];
+  (node.previous_sibling == kNoNode ? up.first_child : nodes_[node.previous_sibling].next_sibling) =
+      node.next_sibling;
+  (node.next_sibling == kNoNode ? up.last_child : nodes_[node.next_sibling].previous_sibling) =
+      node.previous_sibling;
+  evictable_size_ -= node.length;
+  --leaves_;
+  // Touches of the leaf were touches of the whole path.
+  up.last_access = std::max(up.last_access, node.last_access);
+  node.life = 0;
+  free_nodes_.push_back(id);
+  if (parent != kRoot && is_evictable_leaf(up)) {
+    ++leaves_;
+    offer(parent);
+  }
+}
+
+// ---- requests ----
+
+void RadixCache::free_pages(std::uint32_t row, std::uint32_t first_page, std::uint32_t end_page) {
+  if (first_page >= end_page) return;
+  scratch_.clear();
+  pool_->copy_out(row, first_page, end_page - first_page, scratch_);
+  for (const PageRun& run : scratch_) allocator_->free(run);
+}
+
+void RadixCache::cache_finished_req(RequestState& req, const TokenSequence& tokens,
+                                    std::uint32_t committed_len, bool is_insert) {
+  const std::uint32_t page = options_.page_size;
+  const std::uint32_t pages = pool_->num_pages(req.row);
+  if (options_.disable) {
+    free_pages(req.row, 0, pages);
+    return;
+  }
+  const std::uint32_t aligned = align(std::min(committed_len, static_cast<std::uint32_t>(tokens.size())));
+  const std::uint32_t mine = req.cache_protected_len / page;
+  if (is_insert) {
+    const InsertResult result = insert(tokens, aligned, pool_->runs(req.row), req.priority, req.extra_key);
+    free_pages(req.row, mine, result.prefix_len / page);
+    free_pages(req.row, aligned / page, pages);
+  } else {
+    free_pages(req.row, mine, pages);
+  }
+  dec_lock_ref(req.last_node);
+  req.last_node = kRoot;
+  req.cache_protected_len = 0;
+}
+
+std::uint32_t RadixCache::cache_unfinished_req(RequestState& req, const TokenSequence& tokens,
+                                               std::uint32_t fill_len) {
+  req.prefix_len = fill_len;
+  const std::uint32_t pages = pool_->num_pages(req.row);
+  if (options_.disable) return pages;
+  const std::uint32_t page = options_.page_size;
+  const std::uint32_t aligned = align(fill_len);
+  const std::uint32_t mine = req.cache_protected_len / page;
+  const InsertResult result = insert(tokens, aligned, pool_->runs(req.row), req.priority, req.extra_key);
+  std::uint32_t changed = pages;
+  const std::uint32_t known = result.prefix_len / page;
+  if (known > mine) {
+    // What the tree had already replaces the request's own pages.
+    free_pages(req.row, mine, known);
+    std::vector<PageRun> path;
+    collect_pages(result.last_node, path);
+    std::vector<PageRun> tail;
+    pool_->copy_out(req.row, known, pages - known, tail);
+    pool_->truncate(req.row, mine);
+    std::uint32_t skip = mine;
+    std::uint32_t wanted = known - mine;
+    for (const PageRun& run : path) {
+      if (skip >= run.count) {
+        skip -= run.count;
+        continue;
+      }
+      const std::uint32_t take = std::min(wanted, run.count - skip);
+      if (take == 0) break;
+      pool_->append(req.row, {run.first + skip, take});
+      wanted -= take;
+      skip = 0;
+    }
+    for (const PageRun& run : tail) pool_->append(req.row, run);
+    changed = mine;
+  }
+  touch(result.last_node, ++clock_);  // SGLang matches again to find the node
+  req.cache_protected_len = aligned;
+  dec_lock_ref(req.last_node);
+  inc_lock_ref(result.last_node);
+  req.last_node = result.last_node;
+  return changed;
+}
+
+// ---- checks ----
+
+void RadixCache::check_invariants() const {
+  const auto fail = [](NodeId id, const char* what) {
+    throw std::logic_error(fmt::format("radix node {}: {}", id, what));
+  };
+  std::uint64_t evictable = 0;
+  std::uint64_t locked = 0;
+  std::size_t leaves = 0;
+  std::vector<NodeId> todo = {kRoot};
+  while (!todo.empty()) {
+    const NodeId id = todo.back();
+    todo.pop_back();
+    const Node& node = nodes_[id];
+    if (node.life == 0) fail(id, "is in the tree but free");
+    std::uint64_t child_locks = 0;
+    for (const NodeId child : children(id)) {
+      if (nodes_[child].parent != id) fail(child, "does not know its parent");
+      child_locks += nodes_[child].lock_ref;
+      todo.push_back(child);
+    }
+    if (id == kRoot) continue;
+    if (node.lock_ref < child_locks) fail(id, "is locked less often than its children");
+    std::uint64_t tokens = 0;
+    std::uint64_t pages = 0;
+    for (const TokenRun& run : node.key) tokens += run.length;
+    for (const PageRun& run : node.pages) pages += run.count;
+    if (tokens != node.length || tokens == 0) fail(id, "has a key of another length");
+    if (tokens % options_.page_size != 0) fail(id, "holds a part of a page");
+    if (!node.pages.empty() && pages * options_.page_size != tokens) fail(id, "has another number of pages");
+    if (find_child(node.parent, node.extra_key, KeyView{node.key, 0, 0, node.length}) != id) {
+      fail(id, "is not found under its first page");
+    }
+    (node.lock_ref > 0 ? locked : evictable) += tokens;
+    leaves += is_evictable_leaf(node) ? 1 : 0;
+  }
+  if (evictable != evictable_size_ || locked != protected_size_ || leaves != leaves_) {
+    throw std::logic_error(
+        fmt::format("radix pool: {} + {} tokens counted, {} + {} found; {} leaves counted, {} found",
+                    evictable_size_, protected_size_, evictable, locked, leaves_, leaves));
+  }
+}
+
+}  // namespace tpsim::kvcache

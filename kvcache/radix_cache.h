@@ -1,0 +1,183 @@
+// The radix pool: prefixes whose KV is kept for reuse (SGLang's RadixCache; with `disable`, its ChunkCache).
+//
+// A tree whose edges are sequences of tokens. A node holds a key (runs of token ids, a multiple of the page
+// size) and the pages of that key's KV. Looking up splits a node where a match ends inside it. Locked nodes
+// (lock_ref > 0) are in use by requests; the others can be evicted, leaves first, in the order of a policy.
+//
+// Differences from SGLang that cannot be observed: cost and memory follow runs, not tokens; time is a
+// counter; touching a path records the time at its deepest node only, and a node's access time is the latest
+// in its subtree (children hand theirs to the parent when they go); eviction keeps a heap between calls.
+//
+// Invariants: children of a node differ in their first page; a node's lock_ref is at least the sum of its
+// children's; evictable_size() + protected_size() is the number of tokens in the tree.
+//
+// Source of the rules: SGLang 0.5 mem_cache/radix_cache.py, evict_policy.py, chunk_cache.py; hit counts as
+// hiradix_cache.py counts them (every insertion that passes through a node).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "kvcache/eviction_policy.h"
+#include "kvcache/page_allocator.h"
+#include "kvcache/page_run.h"
+#include "kvcache/req_to_token_pool.h"
+#include "kvcache/token_runs.h"
+
+namespace tpsim::kvcache {
+
+class RadixCache {
+ public:
+  using NodeId = std::uint32_t;
+  static constexpr NodeId kRoot = 0;
+
+  struct Options {
+    std::uint32_t page_size = 1;  // tokens
+    EvictionPolicy policy = EvictionPolicy::kLru;
+    bool disable = false;
+  };
+  struct MatchResult {
+    std::uint32_t matched_tokens = 0;  // a multiple of the page size
+    NodeId last_node = kRoot;
+  };
+  struct InsertResult {
+    std::uint32_t prefix_len = 0;  // tokens that were in the tree already
+    NodeId last_node = kRoot;
+  };
+  // Where the last match of a key ended. Valid for the same key, limit and namespace only.
+  struct MatchCursor {
+    NodeId node = kRoot;
+    std::uint32_t matched_tokens = 0;
+    std::uint64_t life = 0;        // of the node; 0 = no match yet
+    std::uint64_t generation = 0;  // of the node's children
+  };
+  // What SGLang's Req carries for the cache.
+  struct RequestState {
+    std::uint32_t row = ReqToTokenPool::kNoRow;
+    NodeId last_node = kRoot;
+    std::uint32_t cache_protected_len = 0;  // leading tokens whose pages the tree owns
+    std::uint32_t extra_key = 0;            // namespace
+    std::int32_t priority = 0;
+    std::uint32_t prefix_len = 0;  // tokens with KV after cache_unfinished_req
+  };
+
+  // `allocator` takes back evicted and duplicate pages, `pool` holds the requests' rows; both may be null
+  // where the tree is used for matching alone. They must outlive the cache.
+  RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool* pool);
+
+  // Longest cached prefix of the first `limit` tokens of `key`. Refreshes access times.
+  MatchResult match_prefix(const TokenSequence& key, std::uint32_t limit, std::uint32_t extra_key);
+  // The same result; O(1) where nothing changed at the end of the cursor's last match.
+  MatchResult match_prefix(const TokenSequence& key, std::uint32_t limit, std::uint32_t extra_key,
+                           MatchCursor& cursor);
+  // Appends the pages from the root to the end of `node`.
+  void collect_pages(NodeId node, std::vector<PageRun>& out) const;
+  // Puts the first `length` tokens (cut to whole pages) in the tree. `pages` holds their KV; the pages of
+  // what was there already (prefix_len) stay the caller's.
+  InsertResult insert(const TokenSequence& key, std::uint32_t length, std::span<const PageRun> pages,
+                      std::int32_t priority, std::uint32_t extra_key);
+
+  void inc_lock_ref(NodeId node);
+  void dec_lock_ref(NodeId node);
+  // Evicts leaves until at least `num_tokens` tokens are free or nothing is left. Returns tokens evicted.
+  std::uint64_t evict(std::uint64_t num_tokens);
+
+  std::uint64_t evictable_size() const { return evictable_size_; }  // tokens
+  std::uint64_t protected_size() const { return protected_size_; }
+  std::uint64_t total_size() const { return evictable_size_ + protected_size_; }
+
+  // The request is done: the KV of its first `committed_len` tokens goes into the tree (is_insert) or back
+  // to the allocator; duplicates and the tail that fills no page are freed; its lock is released. The row is
+  // left for the caller to free.
+  void cache_finished_req(RequestState& req, const TokenSequence& tokens, std::uint32_t committed_len,
+                          bool is_insert = true);
+  // The request goes on: the KV of its first `fill_len` tokens becomes reusable; pages that duplicate what
+  // the tree has are freed and the row is rewritten; the lock moves to the new node. Returns the first page
+  // index of the row that changed, or the row's number of pages if none did.
+  std::uint32_t cache_unfinished_req(RequestState& req, const TokenSequence& tokens, std::uint32_t fill_len);
+
+  // Forgets everything. REQUIRES: nothing is locked. Pages are not given back.
+  void reset();
+  // In order of insertion, as Python's dictionaries keep it.
+  std::vector<NodeId> children(NodeId node) const;
+  NodeId parent(NodeId node) const { return nodes_[node].parent; }
+  // Throws std::logic_error with a description where an invariant is broken. Walks the whole tree.
+  void check_invariants() const;
+
+ private:
+  static constexpr NodeId kNoNode = 0xffffffffU;
+
+  struct Node {
+    std::vector<TokenRun> key;
+    std::vector<PageRun> pages;
+    std::uint32_t length = 0;  // tokens
+    std::uint32_t lock_ref = 0;
+    NodeId parent = kNoNode;
+    NodeId first_child = kNoNode, last_child = kNoNode;
+    NodeId next_sibling = kNoNode, previous_sibling = kNoNode;
+    NodeId next_same_hash = kNoNode;  // chain of the child index
+    std::uint64_t hash = 0;           // of parent, namespace and first page
+    std::uint64_t last_access = 0;
+    std::uint64_t creation = 0;
+    std::uint64_t life = 0;        // unique per use of this slot; 0 = free
+    std::uint64_t generation = 0;  // children gained
+    std::uint64_t hit_count = 0;
+    std::int32_t priority = 0;
+    std::uint32_t extra_key = 0;
+  };
+  // A position in a key.
+  struct KeyView {
+    std::span<const TokenRun> runs;
+    std::size_t run = 0;
+    std::uint32_t offset = 0;  // in the run
+    std::uint32_t left = 0;    // tokens to the limit
+    void advance(std::uint32_t tokens);
+  };
+  // Smaller is evicted first.
+  struct EvictionKey {
+    std::int64_t major = 0;
+    std::int64_t minor = 0;
+    friend auto operator<=>(const EvictionKey&, const EvictionKey&) = default;
+  };
+  struct HeapEntry {
+    EvictionKey key;
+    NodeId node;
+    std::uint64_t life;
+  };
+
+  std::uint32_t align(std::uint32_t tokens) const { return tokens / options_.page_size * options_.page_size; }
+  std::uint64_t child_hash(NodeId parent, std::uint32_t extra_key, KeyView key) const;
+  NodeId find_child(NodeId parent, std::uint32_t extra_key, const KeyView& key) const;
+  std::uint32_t common_prefix(const Node& node, KeyView key) const;
+  MatchResult walk(NodeId node, std::uint32_t matched, KeyView key, std::uint32_t extra_key);
+  NodeId split(NodeId lower, std::uint32_t length);
+  NodeId new_node();
+  void link_last(NodeId parent, NodeId child);
+  void index(NodeId child);
+  void unindex(NodeId child);
+  void remove_leaf(NodeId leaf);
+  bool is_evictable_leaf(const Node& node) const { return node.lock_ref == 0 && node.first_child == kNoNode; }
+  void touch(NodeId node, std::uint64_t time);
+  EvictionKey eviction_key(const Node& node) const;
+  void offer(NodeId node);
+  void rebuild_heap();
+  void free_pages(std::uint32_t row, std::uint32_t first_page, std::uint32_t end_page);
+
+  Options options_;
+  PageAllocator* allocator_;
+  ReqToTokenPool* pool_;
+  std::vector<Node> nodes_;
+  std::vector<NodeId> free_nodes_;
+  std::unordered_map<std::uint64_t, NodeId> index_;
+  std::vector<HeapEntry> heap_;  // of evictable leaves; entries may be out of date
+  std::size_t leaves_ = 0;       // evictable ones
+  std::uint64_t clock_ = 0;
+  std::uint64_t lives_ = 0;
+  std::uint64_t evictable_size_ = 0;
+  std::uint64_t protected_size_ = 0;
+  std::vector<PageRun> scratch_;
+};
+
+}  // namespace tpsim::kvcache

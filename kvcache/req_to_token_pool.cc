@@ -1,0 +1,74 @@
+#include "kvcache/req_to_token_pool.h"
+
+#include <algorithm>
+#include <functional>
+
+namespace tpsim::kvcache {
+namespace {
+
+void append_run(std::vector<PageRun>& runs, PageRun run) {
+  if (!runs.empty() && runs.back().first + runs.back().count == run.first) {
+    runs.back().count += run.count;
+  } else {
+    runs.push_back(run);
+  }
+}
+
+}  // namespace
+
+std::uint32_t ReqToTokenPool::alloc_row() {
+  if (!free_.empty()) {
+    std::pop_heap(free_.begin(), free_.end(), std::greater<>());
+    const std::uint32_t row = free_.back();
+    free_.pop_back();
+    return row;
+  }
+  if (max_rows_ != 0 && rows_.size() >= max_rows_) return kNoRow;
+  rows_.emplace_back();
+  return static_cast<std::uint32_t>(rows_.size() - 1);
+}
+
+void ReqToTokenPool::free_row(std::uint32_t row) {
+  rows_[row].runs.clear();
+  rows_[row].pages = 0;
+  free_.push_back(row);
+  std::push_heap(free_.begin(), free_.end(), std::greater<>());
+}
+
+void ReqToTokenPool::truncate(std::uint32_t row, std::uint32_t pages) {
+  Row& r = rows_[row];
+  while (r.pages > pages) {
+    PageRun& last = r.runs.back();
+    const std::uint32_t excess = r.pages - pages;
+    if (last.count > excess) {
+      last.count -= excess;
+      r.pages = pages;
+    } else {
+      r.pages -= last.count;
+      r.runs.pop_back();
+    }
+  }
+}
+
+void ReqToTokenPool::append(std::uint32_t row, PageRun run) {
+  if (run.count == 0) return;
+  append_run(rows_[row].runs, run);
+  rows_[row].pages += run.count;
+}
+
+void ReqToTokenPool::copy_out(std::uint32_t row, std::uint32_t first_page, std::uint32_t count,
+                              std::vector<PageRun>& out) const {
+  for (const PageRun& run : rows_[row].runs) {
+    if (count == 0) return;
+    if (first_page >= run.count) {
+      first_page -= run.count;
+      continue;
+    }
+    const std::uint32_t take = std::min(count, run.count - first_page);
+    append_run(out, {run.first + first_page, take});
+    first_page = 0;
+    count -= take;
+  }
+}
+
+}  // namespace tpsim::kvcache
