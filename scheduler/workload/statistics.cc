@@ -1,0 +1,121 @@
+#include "scheduler/workload/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "scheduler/workload/prefix_index.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+double percentile(const std::vector<double>& sorted, double percent) {
+  const double position = percent / 100 * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(position);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  const double share = position - static_cast<double>(below);
+  return sorted[below] + (sorted[above] - sorted[below]) * share;
+}
+
+BestHitRate best_hit_rate(const Workload& workload, std::uint32_t page_size) {
+  BestHitRate best{page_size, 0, 0};
+  std::uint64_t tokens = 0;
+  PrefixIndex index(page_size);
+  kvcache::TokenSequence stored;
+  for (const WorkloadRequest& request : workload.requests) {
+    tokens += request.prompt.size();
+    best.hit_tokens += index.match(request.extra_key, request.prompt, request.prompt.size() - 1);
+    // Where the answer's ids are not known, no later prompt can contain them.
+    if (request.output.empty()) {
+      index.insert(request.extra_key, request.prompt);
+    } else {
+      stored = request.prompt;
+      stored.append(request.output);
+      stored.truncate(stored.size() - 1);
+      index.insert(request.extra_key, stored);
+    }
+  }
+  best.hit_rate = static_cast<double>(best.hit_tokens) / static_cast<double>(tokens);
+  return best;
+}
+
+// Standard deviation over mean of the gaps; 0 where there are none or all are 0.
+double variation_of_gaps(const Workload& workload) {
+  const std::size_t gaps = workload.requests.size() - 1;
+  const double span = workload.requests.back().arrival_time - workload.requests.front().arrival_time;
+  if (gaps == 0 || span == 0) return 0;
+  const double mean = span / static_cast<double>(gaps);
+  double squares = 0;
+  for (std::size_t i = 1; i <= gaps; ++i) {
+    const double gap = workload.requests[i].arrival_time - workload.requests[i - 1].arrival_time;
+    squares += (gap - mean) * (gap - mean);
+  }
+  return std::sqrt(squares / static_cast<double>(gaps)) / mean;
+}
+
+}  // namespace
+
+Distribution describe(std::vector<double> values) {
+  Distribution result;
+  if (values.empty()) return result;
+  std::sort(values.begin(), values.end());
+  double sum = 0;
+  for (const double value : values) sum += value;
+  result.mean = sum / static_cast<double>(values.size());
+  result.p1 = percentile(values, 1);
+  result.p5 = percentile(values, 5);
+  result.p25 = percentile(values, 25);
+  result.p50 = percentile(values, 50);
+  result.p75 = percentile(values, 75);
+  result.p90 = percentile(values, 90);
+  result.p95 = percentile(values, 95);
+  result.p99 = percentile(values, 99);
+  result.max = values.back();
+  return result;
+}
+
+WorkloadStatistics describe(const Workload& workload, std::span<const std::uint32_t> page_sizes,
+                            std::uint32_t intervals) {
+  WorkloadStatistics result;
+  result.name = workload.name;
+  result.format = workload.format;
+  result.notes = workload.notes;
+  result.requests = workload.requests.size();
+  std::vector<double> inputs;
+  std::vector<double> outputs;
+  std::vector<bool> sessions;
+  std::vector<bool> namespaces(workload.extra_keys.size());
+  for (const WorkloadRequest& request : workload.requests) {
+    inputs.push_back(static_cast<double>(request.prompt.size()));
+    outputs.push_back(request.max_new_tokens);
+    result.input_tokens += request.prompt.size();
+    result.output_tokens += request.max_new_tokens;
+    result.prompt_runs += request.prompt.runs().size();
+    if (request.session >= sessions.size()) sessions.resize(request.session + std::size_t{1});
+    sessions[request.session] = true;
+    namespaces[request.extra_key] = true;
+  }
+  if (!sessions.empty()) sessions[0] = false;  // no session
+  result.sessions = static_cast<std::uint64_t>(std::count(sessions.begin(), sessions.end(), true));
+  result.namespaces = static_cast<std::uint64_t>(std::count(namespaces.begin(), namespaces.end(), true));
+  result.input_length = describe(std::move(inputs));
+  result.output_length = describe(std::move(outputs));
+
+  const double first = workload.requests.front().arrival_time;
+  result.duration = workload.requests.back().arrival_time - first;
+  if (result.duration > 0) {
+    result.request_rate = static_cast<double>(result.requests) / result.duration;
+    result.interval = result.duration / intervals;
+    result.arrivals.resize(intervals);
+    for (const WorkloadRequest& request : workload.requests) {
+      const auto at = static_cast<std::size_t>((request.arrival_time - first) / result.duration * intervals);
+      ++result.arrivals[std::min<std::size_t>(at, intervals - 1)];
+    }
+  }
+  result.burstiness = variation_of_gaps(workload);
+  for (const std::uint32_t page_size : page_sizes) {
+    result.best_hit_rates.push_back(best_hit_rate(workload, page_size));
+  }
+  return result;
+}
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,25 @@
+// The load of SGLang's serving benchmark with `--dataset-name random`.
+#pragma once
+
+#include <cstdint>
+
+#include "scheduler/workload/workload.h"
+
+namespace tpsim::scheduler {
+
+// Names and defaults are the benchmark's.
+struct RandomOptions {
+  std::uint64_t num_prompts = 1000;
+  std::uint64_t random_input_len = 1024;
+  std::uint64_t random_output_len = 1024;
+  // Lengths are uniform from this share of the length up to the length: 1 = all equal, 0 = from 1 up.
+  double random_range_ratio = 0;
+  std::uint64_t seed = 1;
+};
+
+// Prompts of which no two share a token, all arriving at 0 (offer them with --request-rate or
+// --max-concurrency). Equal options, equal workload. Throws UserError that names the flag that is out of
+// range.
+Workload make_random_workload(const RandomOptions& options);
+
+}  // namespace tpsim::scheduler

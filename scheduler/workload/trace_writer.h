@@ -1,0 +1,24 @@
+// Writes a Workload as a trace file, in formats that hold all of it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "scheduler/workload/workload.h"
+
+namespace tpsim::scheduler {
+
+// "tpsim" (any workload), "mooncake" (prompts of whole 512-token blocks, whole milliseconds) and "azure"
+// (prompts that share nothing).
+std::vector<std::string> writable_format_names();
+
+// The text of `workload` in `format`: read_trace gives an equal workload (in "azure" up to the names of ids).
+// Throws UserError that names the request, counted from 1, that the format cannot hold.
+std::string format_trace(const Workload& workload, const std::string& format);
+
+// Writes `text` to `path`, gzip-compressed where the name ends in ".gz" (equal text, equal bytes). The file
+// appears complete or not at all. Throws UserError where it cannot be written.
+void write_trace_file(const std::filesystem::path& path, const std::string& text);
+
+}  // namespace tpsim::scheduler
