@@ -11,9 +11,18 @@ namespace {
 
 // Room left behind an allocation for the tokens that its request will generate.
 constexpr std::uint32_t kGapTokens = 1024;
+constexpr std::uint32_t kBlock = 64;  // pages: a word of the bitmap
 
 std::uint64_t mask(std::uint32_t bit, std::uint32_t count) {
   return (count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << bit;
+}
+
+void append_run(std::vector<PageRun>& out, PageRun run) {
+  if (!out.empty() && out.back().first + out.back().count == run.first) {
+    out.back().count += run.count;
+  } else {
+    out.push_back(run);
+  }
 }
 
 }  // namespace
@@ -24,38 +33,33 @@ PageAllocator::PageAllocator(std::uint32_t num_pages, std::uint32_t page_size)
 }
 
 void PageAllocator::clear() {
-  const std::uint32_t words = (num_pages_ + 63) / 64;
-  words_.assign(words, ~std::uint64_t{0});
-  if (num_pages_ % 64 != 0) words_.back() = mask(0, num_pages_ % 64);
-  summary_.assign((words + 63) / 64, ~std::uint64_t{0});
-  if (words % 64 != 0) summary_.back() = mask(0, words % 64);
+  const std::uint32_t blocks = (num_pages_ + kBlock - 1) / kBlock;
+  free_ = SummaryBitset(num_pages_);
+  free_blocks_ = SummaryBitset(blocks);
+  for (std::uint32_t block = 0; block < blocks; ++block) {
+    set_block(block, mask(0, std::min(kBlock, num_pages_ - block * kBlock)));
+  }
   available_ = num_pages_;
   rover_ = 0;
 }
 
-std::uint32_t PageAllocator::find_free(std::uint32_t from) const {
-  if (from >= num_pages_) return kNoPage;
-  std::uint32_t word = from / 64;
-  const std::uint64_t here = words_[word] & (~std::uint64_t{0} << (from % 64));
-  if (here != 0) return word * 64 + static_cast<std::uint32_t>(std::countr_zero(here));
-  if (++word >= words_.size()) return kNoPage;
-  std::uint32_t group = word / 64;
-  std::uint64_t candidates = summary_[group] & (~std::uint64_t{0} << (word % 64));
-  while (candidates == 0) {
-    if (++group >= summary_.size()) return kNoPage;
-    candidates = summary_[group];
+void PageAllocator::set_block(std::uint32_t block, std::uint64_t bits) {
+  constexpr std::uint64_t kAll = ~std::uint64_t{0};
+  const std::uint64_t before = free_.word(block);
+  free_.set_word(block, bits);
+  if (bits == kAll) {
+    free_blocks_.set(block);
+  } else if (before == kAll) {
+    free_blocks_.reset(block);
   }
-  word = group * 64 + static_cast<std::uint32_t>(std::countr_zero(candidates));
-  return word * 64 + static_cast<std::uint32_t>(std::countr_zero(words_[word]));
 }
 
 std::uint32_t PageAllocator::free_run_length(std::uint32_t page, std::uint32_t limit) const {
   std::uint32_t length = 0;
   while (length < limit && page + length < num_pages_) {
     const std::uint32_t at = page + length;
-    const std::uint64_t rest = words_[at / 64] >> (at % 64);
-    const std::uint32_t bits = 64 - at % 64;
-    const auto ones = static_cast<std::uint32_t>(std::countr_one(rest));
+    const std::uint32_t bits = kBlock - at % kBlock;
+    const auto ones = static_cast<std::uint32_t>(std::countr_one(free_.word(at / kBlock) >> (at % kBlock)));
     length += std::min(ones, bits);
     if (ones < bits) break;
   }
@@ -65,10 +69,9 @@ std::uint32_t PageAllocator::free_run_length(std::uint32_t page, std::uint32_t l
 void PageAllocator::take(std::uint32_t page, std::uint32_t count) {
   available_ -= count;
   while (count > 0) {
-    const std::uint32_t word = page / 64;
-    const std::uint32_t step = std::min(count, 64 - page % 64);
-    words_[word] &= ~mask(page % 64, step);
-    if (words_[word] == 0) summary_[word / 64] &= ~(std::uint64_t{1} << (word % 64));
+    const std::uint32_t block = page / kBlock;
+    const std::uint32_t step = std::min(count, kBlock - page % kBlock);
+    set_block(block, free_.word(block) & ~mask(page % kBlock, step));
     page += step;
     count -= step;
   }
@@ -76,7 +79,7 @@ void PageAllocator::take(std::uint32_t page, std::uint32_t count) {
 
 // Gaps are worth it only while most of the pool is free; later they fill up.
 void PageAllocator::leave_gap(std::uint32_t end) {
-  const bool roomy = available_ > num_pages_ / 4 && num_pages_ > 16 * gap_;
+  const bool roomy = available_ > num_pages_ / 4 && num_pages_ / 16 > gap_;
   rover_ = end + (roomy ? gap_ : 0);
   if (rover_ >= num_pages_) rover_ = 0;
 }
@@ -85,35 +88,88 @@ bool PageAllocator::alloc(std::uint32_t pages, std::vector<PageRun>& out) {
   if (pages > available_) return false;
   if (pages == 0) return true;
   std::uint32_t end = rover_;
+  std::uint32_t block = (rover_ + kBlock - 1) / kBlock;
+  bool wrapped = false;
   while (pages > 0) {
-    std::uint32_t page = find_free(end);
-    if (page == kNoPage) page = find_free(0);
-    const std::uint32_t count = free_run_length(page, pages);
-    take(page, count);
-    if (!out.empty() && out.back().first + out.back().count == page) {
-      out.back().count += count;
-    } else {
-      out.push_back({page, count});
+    block = free_blocks_.find(block);
+    if (block == SummaryBitset::kNone) {
+      if (wrapped) break;
+      wrapped = true;
+      block = 0;
+      continue;
     }
-    end = page + count;
+    const std::uint32_t count = std::min(pages, kBlock);
+    take(block * kBlock, count);
+    append_run(out, {block * kBlock, count});
+    end = ++block * kBlock;
     pages -= count;
   }
+  if (pages > 0) end = take_fragments(end, pages, out);
   leave_gap(end);
   return true;
+}
+
+// No whole block is left: takes what is left of others, a block at a time, from `from` on round the pool.
+// Returns the page behind the last one taken. REQUIRES: `pages` are free.
+std::uint32_t PageAllocator::take_fragments(std::uint32_t from, std::uint32_t pages,
+                                            std::vector<PageRun>& out) {
+  available_ -= pages;
+  while (pages > 0) {
+    std::uint32_t page = free_.find(from);
+    if (page == SummaryBitset::kNone) page = free_.find(0);
+    const std::uint32_t block = page / kBlock;
+    const std::uint64_t word = free_.word(block);
+    std::uint64_t left = word & (~std::uint64_t{0} << (page % kBlock));
+    while (left != 0 && pages > 0) {
+      const std::uint32_t first = static_cast<std::uint32_t>(std::countr_zero(left));
+      const std::uint32_t count = std::min(pages, static_cast<std::uint32_t>(std::countr_one(left >> first)));
+      append_run(out, {block * kBlock + first, count});
+      left &= ~mask(first, count);
+      pages -= count;
+      from = block * kBlock + first + count;
+    }
+    const std::uint64_t below = page % kBlock == 0 ? 0 : mask(0, page % kBlock);
+    set_block(block, left | (word & below));
+  }
+  return from;
 }
 
 std::uint32_t PageAllocator::alloc_next(std::uint32_t last_page) {
   if (available_ == 0) return kNoPage;
   std::uint32_t page = last_page + 1;
-  if (page < num_pages_ && !is_allocated(page)) {
+  if (page < num_pages_ && free_.test(page)) {
     take(page, 1);
     return page;
   }
-  page = find_free(rover_);
-  if (page == kNoPage) page = find_free(0);
-  take(page, 1);
-  leave_gap(page + 1);
-  return page;
+  std::uint32_t block = free_blocks_.find((rover_ + kBlock - 1) / kBlock);
+  if (block == SummaryBitset::kNone) block = free_blocks_.find(0);
+  if (block != SummaryBitset::kNone) {
+    take(block * kBlock, 1);
+    leave_gap((block + 1) * kBlock);
+    return block * kBlock;
+  }
+  return take_from_longest_run();
+}
+
+// No block is free: among the next free runs, the longest is left to the sequence that asked.
+std::uint32_t PageAllocator::take_from_longest_run() {
+  constexpr int kTries = 8;
+  std::uint32_t best = kNoPage;
+  std::uint32_t best_length = 0;
+  std::uint32_t at = rover_;
+  for (int i = 0; i < kTries && best_length < kBlock / 2; ++i) {
+    std::uint32_t page = free_.find(at);
+    if (page == SummaryBitset::kNone) page = free_.find(0);
+    const std::uint32_t length = free_run_length(page, kBlock);
+    if (length > best_length) {
+      best = page;
+      best_length = length;
+    }
+    at = page + length < num_pages_ ? page + length : 0;
+  }
+  take(best, 1);
+  rover_ = best + best_length < num_pages_ ? best + best_length : 0;
+  return best;
 }
 
 void PageAllocator::free(PageRun run) {
@@ -124,14 +180,13 @@ void PageAllocator::free(PageRun run) {
   std::uint32_t page = run.first;
   std::uint32_t count = run.count;
   while (count > 0) {
-    const std::uint32_t word = page / 64;
-    const std::uint32_t step = std::min(count, 64 - page % 64);
-    const std::uint64_t bits = mask(page % 64, step);
-    if ((words_[word] & bits) != 0) {
+    const std::uint32_t block = page / kBlock;
+    const std::uint32_t step = std::min(count, kBlock - page % kBlock);
+    const std::uint64_t bits = mask(page % kBlock, step);
+    if ((free_.word(block) & bits) != 0) {
       throw std::logic_error(fmt::format("a page of {} to {} is freed twice", page, page + step - 1));
     }
-    words_[word] |= bits;
-    summary_[word / 64] |= std::uint64_t{1} << (word % 64);
+    set_block(block, free_.word(block) | bits);
     page += step;
     count -= step;
   }

@@ -1,24 +1,27 @@
 // Hands out the pages of a KV pool.
 //
-// Pages are numbers 0 … num_pages-1. Free pages are bits of a bitmap with a summary above it. Allocation
-// goes round the pool (next fit) and, while there is room, leaves a gap behind what it hands out, so that a
-// sequence that grows by a page at a time finds the page after its last one free and stays one run.
+// Pages are numbers 0 … num_pages-1; 64 neighbours are a block. Allocation goes round the pool and takes
+// whole free blocks first, so that the rest of a request's last block, and while there is room a gap behind
+// it, stays free for the pages that the request grows by. Sequences then stay few runs even in a pool that
+// is full of cached prefixes, and what is evicted is long runs again.
 //
-// Invariant: available_pages() is the number of free bits.
+// Invariants: available_pages() is the number of free pages; free_blocks_ holds the blocks that are free
+// altogether.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "kvcache/page_run.h"
+#include "kvcache/summary_bitset.h"
 
 namespace tpsim::kvcache {
 
 class PageAllocator {
  public:
-  static constexpr std::uint32_t kNoPage = 0xffffffffU;
+  static constexpr std::uint32_t kNoPage = SummaryBitset::kNone;
 
-  // page_size: tokens of a page, only carried along for callers.
+  // page_size: tokens of a page; decides how large a gap is worth leaving.
   PageAllocator(std::uint32_t num_pages, std::uint32_t page_size);
 
   std::uint32_t page_size() const { return page_size_; }
@@ -35,21 +38,23 @@ class PageAllocator {
   void free(PageRun run);
   // Every page is free again.
   void clear();
-  bool is_allocated(std::uint32_t page) const { return (words_[page / 64] >> (page % 64) & 1) == 0; }
+  bool is_allocated(std::uint32_t page) const { return !free_.test(page); }
 
  private:
-  std::uint32_t find_free(std::uint32_t from) const;  // first free page at or after `from`, or kNoPage
+  void set_block(std::uint32_t block, std::uint64_t bits);
   std::uint32_t free_run_length(std::uint32_t page, std::uint32_t limit) const;
   void take(std::uint32_t page, std::uint32_t count);
   void leave_gap(std::uint32_t end);
+  std::uint32_t take_fragments(std::uint32_t from, std::uint32_t pages, std::vector<PageRun>& out);
+  std::uint32_t take_from_longest_run();
 
   std::uint32_t num_pages_;
   std::uint32_t page_size_;
   std::uint32_t gap_;  // pages
   std::uint32_t available_ = 0;
   std::uint32_t rover_ = 0;
-  std::vector<std::uint64_t> words_;    // bit set = page is free
-  std::vector<std::uint64_t> summary_;  // bit set = the word has a free page
+  SummaryBitset free_;         // pages
+  SummaryBitset free_blocks_;  // blocks that are free altogether
 };
 
 }  // namespace tpsim::kvcache
