@@ -1,0 +1,125 @@
+// The tpsim program: one command a run, one sentence where it cannot be carried out.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/commands.h"
+#include "launch/text.h"
+#include "launch/trace/trace_commands.h"
+#include "proto/error.h"
+#include "rank/parallel/mpi_session.h"
+#include "rank/parallel/rank_lost.h"
+
+namespace {
+
+using tpsim::launch::Action;
+
+std::vector<std::string_view> names_of(const std::vector<const CLI::App*>& commands) {
+  std::vector<std::string_view> names;
+  for (const CLI::App* command : commands) names.push_back(command->get_name());
+  return names;
+}
+
+std::vector<std::string_view> subcommands_of(const CLI::App& app) {
+  return names_of(app.get_subcommands([](const CLI::App*) { return true; }));
+}
+
+// What is wrong with a word that CLI11 did not expect.
+std::string sentence_of_extra(const CLI::App& root, const CLI::App& app, const std::string& path) {
+  const std::vector<std::string> extras = root.remaining(true);
+  const std::string word = extras.empty() ? "?" : extras.front();
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  const std::vector<std::string_view> names(flags.begin(), flags.end());
+  const std::string_view guess = tpsim::launch::nearest(word, names);
+  return fmt::format(
+      "{}: is not expected by `{}`, {}", word, path,
+      guess.empty() ? fmt::format("see `{} --help`", path) : fmt::format("did you mean {}?", guess));
+}
+
+// CLI11's complaint as a sentence of tpsim's, with the command that it is about.
+std::string sentence_of(const CLI::ParseError& error, const CLI::App& root) {
+  const CLI::App* app = &root;
+  std::string path = root.get_name();
+  while (!app->get_subcommands().empty()) {
+    app = app->get_subcommands().front();
+    path += " " + app->get_name();
+  }
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return sentence_of_extra(root, *app, path);
+  const std::vector<std::string_view> commands = subcommands_of(*app);
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !commands.empty())
+    return fmt::format("{}: a command is required: {}, see `{} --help`", app->get_name(),
+                       tpsim::launch::join_or(commands), path);
+  std::string text = error.what();
+  for (char& c : text) {
+    if (c == '\n') c = ' ';
+  }
+  while (!text.empty() && (text.back() == ' ' || text.back() == '.')) text.pop_back();
+  return fmt::format("{}, see `{} --help`", text, path);
+}
+
+// Throws where the first word is no command.
+void check_command(const CLI::App& root, int argc, char** argv) {
+  const std::vector<std::string_view> names = subcommands_of(root);
+  if (argc < 2)
+    tpsim::throw_user_error("a command is required: {}, see `tpsim --help`", tpsim::launch::join_or(names));
+  const std::string_view word = argv[1];
+  if (word.empty() || word.front() != '-') {
+    for (std::string_view name : names) {
+      if (name == word) return;
+    }
+    const std::string_view guess = tpsim::launch::nearest(word, names);
+    tpsim::throw_user_error("{}: is no command, {}", word,
+                            guess.empty() ? fmt::format("use {}", tpsim::launch::join_or(names))
+                                          : fmt::format("did you mean {}?", guess));
+  }
+}
+
+// `speaks`: this process prints for all.
+int run_program(int argc, char** argv, bool speaks) {
+  CLI::App root("Simulates a tensor-parallel LLM deployment under a workload, per attention backend",
+                "tpsim");
+  root.set_version_flag("--version", "tpsim " TPSIM_VERSION);
+  root.get_formatter()->column_width(44);
+  Action action;
+  tpsim::launch::add_trace_commands(root, [&action](Action chosen) { action = std::move(chosen); });
+  try {
+    check_command(root, argc, argv);
+    root.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return speaks ? root.exit(help) : 0;
+  } catch (const CLI::ParseError& error) {
+    throw tpsim::UserError(sentence_of(error, root));
+  }
+  if (!action) tpsim::throw_user_error("{}: is a flag, begin with a command, see `tpsim --help`", argv[1]);
+  return action();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  tpsim::rank::MpiSession session;
+  const bool speaks = session.process() == 0;
+  const auto say = [speaks](const std::string& sentence) {
+    if (speaks) std::fprintf(stderr, "tpsim: %s\n", sentence.c_str());
+  };
+  try {
+    return run_program(argc, argv, speaks);
+  } catch (const tpsim::UserError& error) {
+    say(error.what());
+    return tpsim::launch::kRefused;
+  } catch (const tpsim::rank::RankLost& error) {
+    say(error.what());
+    return tpsim::launch::kStoppedEarly;
+  } catch (const std::exception& error) {
+    // A defect: whichever process meets it says so, and the others must not wait for it.
+    std::fprintf(stderr, "tpsim: internal error, please report it: %s\n", error.what());
+    if (session.num_processes() > 1) session.abort(tpsim::launch::kInternalError);
+    return tpsim::launch::kInternalError;
+  }
+}

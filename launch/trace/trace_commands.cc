@@ -1,0 +1,177 @@
+#include "launch/trace/trace_commands.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/trace/inspect_report.h"
+#include "proto/error.h"
+#include "scheduler/workload/conversations.h"
+#include "scheduler/workload/statistics.h"
+#include "scheduler/workload/trace_reader.h"
+#include "scheduler/workload/trace_writer.h"
+
+namespace tpsim::launch {
+namespace {
+
+using SetAction = std::function<void(TraceAction)>;
+
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+std::string format_list(const std::vector<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+struct InspectFlags {
+  std::string file;
+  scheduler::ReadOptions read;
+  std::vector<std::uint32_t> page_sizes = {16, 64};
+  std::uint32_t intervals = 30;
+  bool json = false;
+};
+
+int inspect(const InspectFlags& flags) {
+  constexpr std::uint32_t kMaxPageSize = 1 << 20;
+  constexpr std::uint32_t kMaxIntervals = 100'000;
+  std::vector<std::uint32_t> page_sizes = {1};
+  for (const std::uint32_t page_size : flags.page_sizes) {
+    if (page_size == 0 || page_size > kMaxPageSize) {
+      throw_user_error("--page-size is {}; a whole number from 1 to {} is needed", page_size, kMaxPageSize);
+    }
+    if (page_size != 1) page_sizes.push_back(page_size);
+  }
+  if (flags.intervals == 0 || flags.intervals > kMaxIntervals) {
+    throw_user_error("--intervals is {}; a whole number from 1 to {} is needed", flags.intervals,
+                     kMaxIntervals);
+  }
+  const scheduler::Workload workload = scheduler::read_trace(std::filesystem::path(flags.file), flags.read);
+  const scheduler::WorkloadStatistics statistics = scheduler::describe(workload, page_sizes, flags.intervals);
+  print(flags.json ? inspect_json(statistics) : inspect_text(statistics));
+  return 0;
+}
+
+struct ConvertFlags {
+  std::string input;
+  std::string output;
+  scheduler::ReadOptions read;
+  std::string format = "tpsim";
+  double time_scale = 1;
+};
+
+int convert(const ConvertFlags& flags) {
+  if (!(flags.time_scale >= 0 && flags.time_scale <= 1e6)) {
+    throw_user_error("--time-scale is {}; a number from 0 to 1000000 is needed (0.5 = twice as fast)",
+                     flags.time_scale);
+  }
+  scheduler::Workload workload = scheduler::read_trace(std::filesystem::path(flags.input), flags.read);
+  for (scheduler::WorkloadRequest& request : workload.requests) request.arrival_time *= flags.time_scale;
+  scheduler::write_trace_file(flags.output, scheduler::format_trace(workload, flags.format));
+  for (const std::string& note : workload.notes) fmt::print(stderr, "note: {}\n", note);
+  print(fmt::format("{}: {} requests, {} → {}\n", flags.output, workload.requests.size(), workload.format,
+                    flags.format));
+  return 0;
+}
+
+struct GenerateFlags {
+  std::string output;
+  scheduler::ConversationOptions options;
+};
+
+int generate(const GenerateFlags& flags) {
+  const scheduler::Workload workload = scheduler::make_conversations(flags.options);
+  scheduler::write_trace_file(flags.output, scheduler::format_trace(workload, "tpsim"));
+  print(fmt::format("{}: {} requests over {:.1f} s; see `tpsim trace inspect {}`\n", flags.output,
+                    workload.requests.size(), workload.requests.back().arrival_time, flags.output));
+  return 0;
+}
+
+// The flags live as long as the command: CLI11 keeps references to them.
+template <typename Flags>
+std::shared_ptr<Flags> flags_of(CLI::App& command, const SetAction& set_action, int (*act)(const Flags&)) {
+  auto flags = std::make_shared<Flags>();
+  command.option_defaults()->always_capture_default();
+  command.final_callback([flags, set_action, act] { set_action([flags, act] { return act(*flags); }); });
+  return flags;
+}
+
+void add_inspect(CLI::App& trace, const SetAction& set_action) {
+  CLI::App& command = *trace.add_subcommand(
+      "inspect",
+      "Print counts, length percentiles, arrivals over time and the best possible prefix hit rate");
+  const auto flags = flags_of<InspectFlags>(command, set_action, inspect);
+  command.add_option("FILE", flags->file, "Trace file, plain or gzip-compressed")->required();
+  command.add_option("--format", flags->read.format,
+                     "auto, or " + format_list(scheduler::trace_format_names()));
+  command.add_option("--num-prompts", flags->read.num_prompts, "Look at the first so many requests; 0 = all");
+  command.add_flag("--sort", flags->read.sort, "Put requests in order of arrival first");
+  command.add_option("--page-size", flags->page_sizes, "Page sizes to give hit rates for, besides 1");
+  command.add_option("--intervals", flags->intervals, "Lines of the chart of arrivals");
+  command.add_flag("--json", flags->json, "Print one JSON object");
+}
+
+void add_convert(CLI::App& trace, const SetAction& set_action) {
+  CLI::App& command =
+      *trace.add_subcommand("convert", "Write a trace in another format, in order, or at another speed");
+  const auto flags = flags_of<ConvertFlags>(command, set_action, convert);
+  command.add_option("IN", flags->input, "Trace file, plain or gzip-compressed")->required();
+  command.add_option("OUT", flags->output, "File to write; compressed if its name ends in .gz")->required();
+  command.add_option("--from", flags->read.format,
+                     "Format of IN: auto, or " + format_list(scheduler::trace_format_names()));
+  command.add_option("--format", flags->format,
+                     "Format of OUT: " + format_list(scheduler::writable_format_names()));
+  command.add_flag("--sort", flags->read.sort, "Put requests in order of arrival");
+  command.add_option("--time-scale", flags->time_scale,
+                     "Arrival times are multiplied by this; 0.5 = twice as fast");
+  command.add_option("--num-prompts", flags->read.num_prompts, "Keep the first so many requests; 0 = all");
+}
+
+void add_generate(CLI::App& trace, const SetAction& set_action) {
+  CLI::App& command = *trace.add_subcommand(
+      "generate", "Make a trace of multi-turn conversations with shared system prompts and bursty arrivals");
+  const auto flags = flags_of<GenerateFlags>(command, set_action, generate);
+  scheduler::ConversationOptions& o = flags->options;
+  command.add_option("--output", flags->output, "File to write; compressed if its name ends in .gz")
+      ->required();
+  command.add_option("--num-conversations", o.num_conversations, "0 = as many as begin within --duration");
+  command.add_option("--duration", o.duration, "Seconds after which nothing arrives; 0 = no limit");
+  command.add_option("--request-rate", o.request_rate,
+                     "Requests per second that the starts of conversations are spaced for");
+  command.add_option("--burstiness", o.burstiness,
+                     "Coefficient of variation of the gaps between starts; 1 = Poisson");
+  command.add_option("--system-prompts", o.system_prompts, "Different system prompts; 0 = none");
+  command.add_option("--system-prompt-median", o.system_prompt_median, "Tokens");
+  command.add_option("--system-prompt-sigma", o.system_prompt_sigma, "Deviation of the logarithm");
+  command.add_option("--turns-mean", o.turns_mean, "Turns of a conversation (geometric)");
+  command.add_option("--message-median", o.message_median, "Tokens of a user's message");
+  command.add_option("--message-sigma", o.message_sigma, "Deviation of the logarithm");
+  command.add_option("--document-probability", o.document_probability,
+                     "Share of conversations that begin with a document");
+  command.add_option("--document-median", o.document_median, "Tokens");
+  command.add_option("--document-sigma", o.document_sigma, "Deviation of the logarithm");
+  command.add_option("--answer-median", o.answer_median, "Generated tokens");
+  command.add_option("--answer-sigma", o.answer_sigma, "Deviation of the logarithm");
+  command.add_option("--think-time-mean", o.think_time_mean, "Seconds between an answer and the next turn");
+  command.add_option("--answer-rate", o.answer_rate,
+                     "Tokens per second at which an answer is taken to arrive before the user thinks");
+  command.add_option("--max-prompt-len", o.max_prompt_len, "A conversation ends before a prompt is longer");
+  command.add_option("--max-answer-len", o.max_answer_len, "Longer answers are cut");
+  command.add_option("--seed", o.seed, "Equal seed and flags, equal file");
+}
+
+}  // namespace
+
+void add_trace_commands(CLI::App& app, std::function<void(TraceAction)> set_action) {
+  CLI::App& trace = *app.add_subcommand("trace", "Make, look into or convert a workload trace");
+  trace.require_subcommand(1);
+  add_generate(trace, set_action);
+  add_inspect(trace, set_action);
+  add_convert(trace, set_action);
+}
+
+}  // namespace tpsim::launch
