@@ -16,9 +16,9 @@ namespace tpsim::attention {
 
 // One kind of attention layer on one rank.
 struct LayerShape {
-  std::uint32_t num_q_heads = 0;     // of this rank
-  std::uint32_t num_kv_heads = 0;    // of this rank (replicated heads included)
-  std::uint32_t head_dim = 0;        // of q and k
+  std::uint32_t num_q_heads = 0;   // of this rank
+  std::uint32_t num_kv_heads = 0;  // of this rank (replicated heads included)
+  std::uint32_t head_dim = 0;      // of q and k
   std::uint32_t v_head_dim = 0;
   std::uint32_t sliding_window = 0;  // tokens; 0 = full attention
   std::uint32_t q_bytes = 2;         // per element of q and of the output
@@ -39,10 +39,10 @@ struct ForwardMetadata {
 
 // Cost of one call of one layer on one GPU.
 struct KernelCost {
-  double seconds = 0;         // on the device, launches not included
-  double flops = 0;           // arithmetic that the plan really does (masked tiles included)
-  double bytes = 0;           // device memory traffic
-  std::uint32_t launches = 0; // kernels launched
+  double seconds = 0;          // on the device, launches not included
+  double flops = 0;            // arithmetic that the plan really does (masked tiles included)
+  double bytes = 0;            // device memory traffic
+  std::uint32_t launches = 0;  // kernels launched
 
   KernelCost& operator+=(const KernelCost& other) {
     seconds += other.seconds;

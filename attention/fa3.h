@@ -1,0 +1,34 @@
+// FlashAttention 3 (Hopper): paged variable-length kernel, the default of SGLang on Hopper.
+//
+// Facts from the public sources of flash-attention (hopper/heuristics.h, tile_size.h,
+// flash_prepare_scheduler.cu) and of SGLang's flashattention_backend.py: query tiles of 128 rows (192 for
+// head size 64), KV steps by head size; decode packs the query heads of one KV head into a tile; the number
+// of KV splits comes from how far the blocks of the longest sequence fill the multiprocessors, and is then
+// lowered per request by a small kernel that runs before the attention.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/planned_backend.h"
+
+namespace tpsim::attention {
+
+class Fa3Backend : public PlannedBackend {
+ public:
+  Fa3Backend(const proto::HardwareProfile& profile, std::uint32_t page_size);
+
+  KernelCost plan_cost() const override;
+
+  // KV splits of the longest sequence: `blocks` thread blocks without splitting, `kv_steps` steps of the loop
+  // over KV. Public for tests.
+  static std::uint32_t num_splits(std::uint32_t blocks, std::uint32_t multiprocessors,
+                                  std::uint32_t kv_steps);
+  static std::uint32_t tile_m(std::uint32_t head_dim);
+  static std::uint32_t tile_n(std::uint32_t head_dim);
+
+ protected:
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
+  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+};
+
+}  // namespace tpsim::attention

@@ -1,0 +1,35 @@
+// Two backends, one for prefill and one for decode, routed by forward mode (SGLang's HybridAttnBackend).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "attention/backend.h"
+
+namespace tpsim::attention {
+
+class HybridAttnBackend : public AttentionBackend {
+ public:
+  HybridAttnBackend(std::unique_ptr<AttentionBackend> prefill, std::unique_ptr<AttentionBackend> decode);
+
+  std::string_view name() const override { return name_; }
+  // Only the decode backend is captured: prefill is never replayed without speculative decoding.
+  void init_cuda_graph_state(std::uint32_t max_bs) override { decode_->init_cuda_graph_state(max_bs); }
+  void init_forward_metadata_capture_cuda_graph(std::uint32_t bs) override {
+    decode_->init_forward_metadata_capture_cuda_graph(bs);
+  }
+  void init_forward_metadata_replay_cuda_graph(const ForwardMetadata& metadata) override;
+  void init_forward_metadata(const ForwardMetadata& metadata) override;
+  KernelCost forward_extend(const LayerShape& layer) override { return active_->forward_extend(layer); }
+  KernelCost forward_decode(const LayerShape& layer) override { return active_->forward_decode(layer); }
+  KernelCost plan_cost() const override { return active_->plan_cost(); }
+  double plan_host_seconds() const override { return active_->plan_host_seconds(); }
+
+ private:
+  std::string name_;
+  std::unique_ptr<AttentionBackend> prefill_;
+  std::unique_ptr<AttentionBackend> decode_;
+  AttentionBackend* active_;
+};
+
+}  // namespace tpsim::attention

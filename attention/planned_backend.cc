@@ -1,0 +1,80 @@
+#include "attention/planned_backend.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <utility>
+
+namespace tpsim::attention {
+
+PlannedBackend::PlannedBackend(std::string name, const proto::HardwareProfile& profile,
+                               std::uint32_t page_size)
+    : name_(std::move(name)),
+      profile_(profile),
+      page_size_(page_size),
+      multiprocessors_(profile.multiprocessors()),
+      extend_cost_(profile, coefficients_of(profile, "attention." + name_ + ".extend")),
+      decode_cost_(profile, coefficients_of(profile, "attention." + name_ + ".decode")) {}
+
+void PlannedBackend::init_cuda_graph_state(std::uint32_t max_bs) { captured_.assign(max_bs + 1, false); }
+
+void PlannedBackend::init_forward_metadata_capture_cuda_graph(std::uint32_t bs) { captured_.at(bs) = true; }
+
+void PlannedBackend::init_forward_metadata_replay_cuda_graph(const ForwardMetadata& metadata) {
+  if (metadata.capture_bucket >= captured_.size() || !captured_[metadata.capture_bucket]) {
+    throw std::logic_error(
+        fmt::format("{}: no graph of batch size {} was captured", name_, metadata.capture_bucket));
+  }
+  metadata_ = metadata;
+}
+
+void PlannedBackend::init_forward_metadata(const ForwardMetadata& metadata) { metadata_ = metadata; }
+
+const DecodePlan& PlannedBackend::decode_plan(const LayerShape& layer) {
+  decode_plan_.clear();
+  if (metadata_.forward_mode == proto::DECODE && !metadata_.decode_seq_lens.empty())
+    plan_decode(layer, decode_plan_);
+  return decode_plan_;
+}
+
+const ExtendPlan& PlannedBackend::extend_plan(const LayerShape& layer) {
+  extend_plan_.clear();
+  if (metadata_.forward_mode != proto::DECODE) plan_extend(layer, extend_plan_);
+  return extend_plan_;
+}
+
+KernelCost PlannedBackend::forward_extend(const LayerShape& layer) {
+  return extend_cost(extend_plan(layer), layer);
+}
+
+KernelCost PlannedBackend::forward_decode(const LayerShape& layer) {
+  return decode_cost(decode_plan(layer), layer);
+}
+
+KernelCost PlannedBackend::decode_cost(const DecodePlan& plan, const LayerShape& layer) {
+  return decode_cost_.decode(plan, layer);
+}
+
+KernelCost PlannedBackend::extend_cost(const ExtendPlan& plan, const LayerShape& layer) {
+  return extend_cost_.extend(plan, layer);
+}
+
+DecodeItem PlannedBackend::decode_item(std::uint32_t request, std::uint32_t seq_len,
+                                       const LayerShape& layer) {
+  const std::uint32_t window = layer.sliding_window;
+  const std::uint32_t begin = window != 0 && seq_len > window ? seq_len - window : 0;
+  return {request, begin, seq_len, 1, seq_len - begin};
+}
+
+void PlannedBackend::add_extend_items(ExtendPlan& plan) const {
+  const auto extends = static_cast<std::uint32_t>(metadata_.extend_lens.size());
+  for (std::uint32_t i = 0; i < extends; ++i) {
+    plan.items.push_back({i, metadata_.extend_prefix_lens[i], metadata_.extend_lens[i]});
+  }
+  if (metadata_.forward_mode != proto::MIXED) return;
+  for (std::uint32_t i = 0; i < metadata_.decode_seq_lens.size(); ++i) {
+    plan.items.push_back({extends + i, metadata_.decode_seq_lens[i] - 1, 1});
+  }
+}
+
+}  // namespace tpsim::attention

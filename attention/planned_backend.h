@@ -1,0 +1,65 @@
+// What the implemented backends have in common: they keep the batch of the pass, make a plan for each kind
+// of layer of it once, and charge the cost of that plan.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "attention/backend.h"
+#include "attention/plan.h"
+#include "attention/plan_cost.h"
+#include "proto/hardware.pb.h"
+
+namespace tpsim::attention {
+
+class PlannedBackend : public AttentionBackend {
+ public:
+  PlannedBackend(std::string name, const proto::HardwareProfile& profile, std::uint32_t page_size);
+
+  std::string_view name() const override { return name_; }
+  void init_cuda_graph_state(std::uint32_t max_bs) override;
+  void init_forward_metadata_capture_cuda_graph(std::uint32_t bs) override;
+  // Throws std::logic_error for a bucket that was not captured.
+  void init_forward_metadata_replay_cuda_graph(const ForwardMetadata& metadata) override;
+  void init_forward_metadata(const ForwardMetadata& metadata) override;
+  KernelCost forward_extend(const LayerShape& layer) override;
+  KernelCost forward_decode(const LayerShape& layer) override;
+  KernelCost plan_cost() const override { return {}; }
+  double plan_host_seconds() const override { return 0; }
+
+  // The plan for the batch that was planned last, for tests and for whoever carries it out. A mixed batch is
+  // an extend batch in which decoding requests extend by one token, as in SGLang.
+  const DecodePlan& decode_plan(const LayerShape& layer);
+  const ExtendPlan& extend_plan(const LayerShape& layer);
+
+ protected:
+  // Fill `plan` for metadata(); `plan` is empty but keeps its capacity.
+  virtual void plan_decode(const LayerShape& layer, DecodePlan& plan) = 0;
+  virtual void plan_extend(const LayerShape& layer, ExtendPlan& plan) = 0;
+  // Cost of carrying out the plan; by default the cost model's.
+  virtual KernelCost decode_cost(const DecodePlan& plan, const LayerShape& layer);
+  virtual KernelCost extend_cost(const ExtendPlan& plan, const LayerShape& layer);
+
+  const ForwardMetadata& metadata() const { return metadata_; }
+  std::uint32_t page_size() const { return page_size_; }
+  std::uint32_t multiprocessors() const { return multiprocessors_; }
+  const proto::HardwareProfile& profile() const { return profile_; }
+  // KV tokens [begin, end) that a decoding request reads.
+  static DecodeItem decode_item(std::uint32_t request, std::uint32_t seq_len, const LayerShape& layer);
+  void add_extend_items(ExtendPlan& plan) const;
+
+ private:
+  std::string name_;
+  proto::HardwareProfile profile_;
+  std::uint32_t page_size_;
+  std::uint32_t multiprocessors_;
+  PlanCost extend_cost_;
+  PlanCost decode_cost_;
+  std::vector<bool> captured_;  // by batch size
+  ForwardMetadata metadata_;
+  DecodePlan decode_plan_;
+  ExtendPlan extend_plan_;
+};
+
+}  // namespace tpsim::attention
