@@ -13,7 +13,7 @@
 //   a geometric number and an exponential time of thought between them;
 // - a turn's prompt is the system prompt, the whole conversation so far with its answers, and the new
 // message,
-//   so that most of Mooncake's and here most prompt tokens were seen before;
+//   so that most prompt tokens of a later turn were seen before;
 // - some conversations begin with a document, which gives prompt lengths their long tail.
 #pragma once
 
@@ -26,21 +26,21 @@ namespace tpsim::scheduler {
 // Field x_y is the flag --x-y. Lengths are in tokens, times in seconds.
 struct ConversationOptions {
   std::uint64_t num_conversations = 0;  // 0 = as many as begin within duration
-  double duration = 600;                // no request arrives later; 0 = no limit (needs num_conversations)
-  double request_rate = 4.5;            // requests per second that conversation starts are spaced for
+  double duration = 400;                // no request arrives later; 0 = no limit (needs num_conversations)
+  double request_rate = 6.5;            // requests per second that conversation starts are spaced for
   double burstiness = 2.0;              // coefficient of variation of the gaps between starts; 1 = Poisson
   std::uint64_t system_prompts = 12;    // the k-th most popular is chosen 1/k as often as the first
   double system_prompt_median = 700;
   double system_prompt_sigma = 0.6;
-  double turns_mean = 4.0;
+  double turns_mean = 3;
   double message_median = 130;
   double message_sigma = 1.1;
-  double document_probability = 0.35;
-  double document_median = 4000;
-  double document_sigma = 0.9;
+  double document_probability = 0.5;
+  double document_median = 4500;
+  double document_sigma = 0.8;
   double answer_median = 230;
   double answer_sigma = 0.8;
-  double think_time_mean = 25;
+  double think_time_mean = 20;
   // A turn's answer is taken to arrive at this speed before the user thinks: the trace is open-loop.
   double answer_rate = 40;
   std::uint64_t max_prompt_len = 32768;  // a conversation ends before a prompt becomes longer

@@ -23,6 +23,7 @@ struct WorkloadRequest {
   // prompt can then contain the very ids of this answer, and find them in the cache. Empty: the scheduler
   // invents ids (from kGeneratedTokenBase), which no prompt contains.
   kvcache::TokenSequence output;
+  friend bool operator==(const WorkloadRequest&, const WorkloadRequest&) = default;
 };
 
 struct Workload {

@@ -58,7 +58,7 @@ class WorkloadBuilder {
 };
 
 // Puts requests in order of arrival (equal times keep their order), moves the first arrival to 0 and numbers
-// sessions by first appearance.
+// sessions and namespaces by first appearance.
 void sort_by_arrival(Workload& workload);
 
 }  // namespace tpsim::scheduler
