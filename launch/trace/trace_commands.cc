@@ -91,6 +91,16 @@ int generate(const GenerateFlags& flags) {
   return 0;
 }
 
+// An option for whole numbers. CLI11 alone would take -1 for the largest one.
+template <typename Number>
+CLI::Option* add_count(CLI::App& command, const std::string& name, Number& value,
+                       const std::string& description) {
+  return command.add_option(name, value, description)->check([](const std::string& text) {
+    const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+    return digits ? std::string() : text + " is not a whole number from 0 up";
+  });
+}
+
 // The flags live as long as the command: CLI11 keeps references to them.
 template <typename Flags>
 std::shared_ptr<Flags> flags_of(CLI::App& command, const SetAction& set_action, int (*act)(const Flags&)) {
@@ -108,10 +118,13 @@ void add_inspect(CLI::App& trace, const SetAction& set_action) {
   command.add_option("FILE", flags->file, "Trace file, plain or gzip-compressed")->required();
   command.add_option("--format", flags->read.format,
                      "auto, or " + format_list(scheduler::trace_format_names()));
-  command.add_option("--num-prompts", flags->read.num_prompts, "Look at the first so many requests; 0 = all");
+  add_count(command, "--num-prompts", flags->read.num_prompts, "Look at the first so many requests; 0 = all");
   command.add_flag("--sort", flags->read.sort, "Put requests in order of arrival first");
-  command.add_option("--page-size", flags->page_sizes, "Page sizes to give hit rates for, besides 1");
-  command.add_option("--intervals", flags->intervals, "Lines of the chart of arrivals");
+  add_count(command, "--page-size", flags->page_sizes, "Page sizes to give hit rates for, besides 1: 16,64")
+      ->delimiter(',')
+      ->expected(1)
+      ->allow_extra_args(false);
+  add_count(command, "--intervals", flags->intervals, "Lines of the chart of arrivals");
   command.add_flag("--json", flags->json, "Print one JSON object");
 }
 
@@ -128,7 +141,7 @@ void add_convert(CLI::App& trace, const SetAction& set_action) {
   command.add_flag("--sort", flags->read.sort, "Put requests in order of arrival");
   command.add_option("--time-scale", flags->time_scale,
                      "Arrival times are multiplied by this; 0.5 = twice as fast");
-  command.add_option("--num-prompts", flags->read.num_prompts, "Keep the first so many requests; 0 = all");
+  add_count(command, "--num-prompts", flags->read.num_prompts, "Keep the first so many requests; 0 = all");
 }
 
 void add_generate(CLI::App& trace, const SetAction& set_action) {
@@ -138,13 +151,13 @@ void add_generate(CLI::App& trace, const SetAction& set_action) {
   scheduler::ConversationOptions& o = flags->options;
   command.add_option("--output", flags->output, "File to write; compressed if its name ends in .gz")
       ->required();
-  command.add_option("--num-conversations", o.num_conversations, "0 = as many as begin within --duration");
+  add_count(command, "--num-conversations", o.num_conversations, "0 = as many as begin within --duration");
   command.add_option("--duration", o.duration, "Seconds after which nothing arrives; 0 = no limit");
   command.add_option("--request-rate", o.request_rate,
                      "Requests per second that the starts of conversations are spaced for");
   command.add_option("--burstiness", o.burstiness,
                      "Coefficient of variation of the gaps between starts; 1 = Poisson");
-  command.add_option("--system-prompts", o.system_prompts, "Different system prompts; 0 = none");
+  add_count(command, "--system-prompts", o.system_prompts, "Different system prompts; 0 = none");
   command.add_option("--system-prompt-median", o.system_prompt_median, "Tokens");
   command.add_option("--system-prompt-sigma", o.system_prompt_sigma, "Deviation of the logarithm");
   command.add_option("--turns-mean", o.turns_mean, "Turns of a conversation (geometric)");
@@ -159,9 +172,9 @@ void add_generate(CLI::App& trace, const SetAction& set_action) {
   command.add_option("--think-time-mean", o.think_time_mean, "Seconds between an answer and the next turn");
   command.add_option("--answer-rate", o.answer_rate,
                      "Tokens per second at which an answer is taken to arrive before the user thinks");
-  command.add_option("--max-prompt-len", o.max_prompt_len, "A conversation ends before a prompt is longer");
-  command.add_option("--max-answer-len", o.max_answer_len, "Longer answers are cut");
-  command.add_option("--seed", o.seed, "Equal seed and flags, equal file");
+  add_count(command, "--max-prompt-len", o.max_prompt_len, "A conversation ends before a prompt is longer");
+  add_count(command, "--max-answer-len", o.max_answer_len, "Longer answers are cut");
+  add_count(command, "--seed", o.seed, "Equal seed and flags, equal file");
 }
 
 }  // namespace

@@ -10,6 +10,12 @@ namespace tpsim::scheduler {
 CsvRecord::CsvRecord(std::string_view header, const Place& place, std::span<const std::string_view> columns,
                      std::size_t optional_from)
     : columns_(columns.begin(), columns.end()), positions_(columns.size(), kNone), place_(place) {
+  for (std::size_t c = 0; c < optional_from; ++c) {
+    if (header.find(columns_[c]) == std::string_view::npos) {
+      place.fail("the header {} has no column {}; the first line must name the columns", in_quotes(header),
+                 columns_[c]);
+    }
+  }
   width_ = split(header, place);
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     for (std::size_t i = 0; i < width_; ++i) {

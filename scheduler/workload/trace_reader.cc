@@ -80,7 +80,6 @@ std::string_view detect_format(TraceInput& input, JsonRecords& records) {
 }
 
 Workload read(std::unique_ptr<ByteSource> source, const std::string& name, const ReadOptions& options) {
-  if (options.format != "auto") format_named(options.format);  // a wrong name is said before the file is read
   TraceInput input(decode(std::move(source), name), name);
   JsonRecords records(input);
   const TraceFormat& format =
@@ -103,6 +102,8 @@ std::vector<std::string> trace_format_names() {
 }
 
 Workload read_trace(const std::filesystem::path& path, const ReadOptions& options) {
+  if (options.format != "auto")
+    format_named(options.format);  // a wrong name is said before the file is opened
   return read(open_file(path), path.string(), options);
 }
 

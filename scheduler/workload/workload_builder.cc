@@ -83,6 +83,10 @@ Workload WorkloadBuilder::finish() {
   } else {
     start_at_zero(workload_);
   }
+  if (workload_.requests.back().arrival_time > kMaxSeconds) {
+    throw_user_error("{}: the trace lasts {} seconds; {:g} are the most", workload_.name,
+                     workload_.requests.back().arrival_time, kMaxSeconds);
+  }
   return std::move(workload_);
 }
 

@@ -1,0 +1,23 @@
+// Everything that reads bytes from outside, as functions of bytes alone.
+//
+// A target returns for any input: what its parser refuses with UserError is fine, any other exception, a
+// failed check or a sanitizer's report is a defect. To add a parser: add a row to a *_targets.cc, its library
+// to CMakeLists.txt, and a folder of small examples under corpus/.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tpsim::fuzz {
+
+struct FuzzTarget {
+  std::string_view name;  // also the folder under corpus/
+  void (*run)(std::string_view bytes);
+};
+
+// Trace files: every format by name, and by detection.
+std::span<const FuzzTarget> trace_targets();
+
+}  // namespace tpsim::fuzz
