@@ -122,7 +122,6 @@ void add_inspect(CLI::App& trace, const SetAction& set_action) {
   command.add_flag("--sort", flags->read.sort, "Put requests in order of arrival first");
   add_count(command, "--page-size", flags->page_sizes, "Page sizes to give hit rates for, besides 1: 16,64")
       ->delimiter(',')
-      ->expected(1)
       ->allow_extra_args(false);
   add_count(command, "--intervals", flags->intervals, "Lines of the chart of arrivals");
   command.add_flag("--json", flags->json, "Print one JSON object");
