@@ -1,0 +1,16 @@
+// The catalogue that comes with tpsim: JSON texts of models and GPUs, built into the program.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tpsim::rank::catalogue {
+
+// kind: "models", "hardware" or "attention" (fitted coefficients by GPU).
+std::optional<std::string_view> find(std::string_view kind, std::string_view name);
+// Names of a kind, sorted.
+std::vector<std::string> names(std::string_view kind);
+
+}  // namespace tpsim::rank::catalogue

@@ -1,0 +1,153 @@
+#include "rank/model/modeled_forward.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace tpsim::rank {
+namespace {
+
+constexpr double kElement = 2;  // bytes of an activation (bf16)
+constexpr double kLogit = 4;    // bytes of a logit (fp32) in sampling
+
+}  // namespace
+
+ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile,
+                               const Shard& shard, std::unique_ptr<attention::AttentionBackend> backend,
+                               Options options)
+    : model_(model),
+      shard_(shard),
+      costs_(profile),
+      backend_(std::move(backend)),
+      kernel_launch_(profile.kernel_launch_seconds()),
+      graph_replay_(profile.graph_replay_seconds()),
+      graph_gap_(profile.graph_kernel_gap_seconds()) {
+  for (const AttentionKind& kind : model_.attention) {
+    attention::LayerShape layer;
+    layer.num_q_heads = shard_.q_heads.count();
+    layer.num_kv_heads = shard_.kv_heads.count();
+    layer.head_dim = layer.v_head_dim = model_.head_dim;
+    layer.sliding_window = kind.sliding_window;
+    layer.kv_bytes = options.kv_element_bytes;
+    kinds_.push_back(layer);
+  }
+  if (!options.cuda_graph_bs.empty()) {
+    backend_->init_cuda_graph_state(options.cuda_graph_bs.back());
+    for (const std::uint32_t bs : options.cuda_graph_bs)
+      backend_->init_forward_metadata_capture_cuda_graph(bs);
+  }
+}
+
+ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint32_t sampled) const {
+  Dense dense;
+  const double m = rows;
+  const double hidden = model_.hidden_size;
+  const double q = double(shard_.q_heads.count()) * model_.head_dim;
+  const double kv = double(shard_.kv_heads.count()) * model_.head_dim;
+  const std::uint32_t tp = shard_.tp_size;
+  const double layers = model_.num_layers;
+  const auto add = [&dense](double Dense::*part, const KernelCost& cost, double times) {
+    dense.*part += cost.seconds * times;
+    dense.flops += cost.flops * times;
+    dense.bytes += cost.bytes * times;
+    dense.launches += cost.launches * times;
+  };
+  const auto other = [&](double elements, double times) {
+    add(&Dense::other, costs_.elementwise(elements * kElement), times);
+  };
+  const auto all_reduce = [&](double bytes, double times) {
+    if (tp == 1) return;
+    add(&Dense::collective, costs_.all_reduce(bytes, tp), times);
+    dense.communicated += OperatorCosts::all_reduce_sent(bytes, tp) * times;
+  };
+
+  for (const LinearLayer& layer : linear_layers(model_, shard_)) {
+    const double layer_rows = layer.sharding == Sharding::kVocabulary ? sampled : m;
+    if (layer_rows == 0) continue;
+    add(&Dense::gemm, costs_.gemm(layer_rows, double(layer.n), double(layer.k), model_.weight_bytes),
+        layer.count);
+  }
+  if (model_.moe.num_experts > 0) {
+    add(&Dense::gemm,
+        costs_.moe(m, hidden, double(model_.moe.intermediate_size) / tp, model_.moe.num_experts,
+                   model_.moe.top_k, model_.weight_bytes),
+        layers);
+  } else {
+    other(m * 3.0 * model_.intermediate_size / tp, layers);  // silu and mul
+  }
+  other(m * 4 * hidden, 2 * layers);                    // add and rmsnorm, twice a layer
+  other(m * 2 * (q + kv), layers);                      // rope
+  if (model_.qk_norm) other(m * 2 * (q + kv), layers);  // q and k norm
+  other(m * 4 * kv, layers);                            // new keys and values into the pool
+  all_reduce(m * hidden * kElement, 2 * layers);
+  other(m * 2 * hidden, 1);  // embedding
+  all_reduce(m * hidden * kElement, 1);
+  other(m * 4 * hidden, 1);  // final norm
+  if (sampled > 0) {
+    if (tp > 1) {
+      const double part = double(sampled) * shard_.vocab * kElement;
+      add(&Dense::collective, costs_.all_gather(part, tp), 1);
+      dense.communicated += part * (tp - 1);
+    }
+    add(&Dense::other, costs_.elementwise(double(sampled) * model_.vocab_size * kLogit), 2);  // sampling
+  }
+  return dense;
+}
+
+const ModeledForward::Dense& ModeledForward::dense(std::uint32_t rows, std::uint32_t sampled) {
+  const std::uint64_t key = std::uint64_t{rows} << 32 | sampled;
+  const auto found = dense_.find(key);
+  if (found != dense_.end()) return found->second;
+  return dense_.emplace(key, price_dense(rows, sampled)).first->second;
+}
+
+StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
+  StepCost step;
+  if (metadata.forward_mode == proto::IDLE) return step;
+  const bool captured = metadata.capture_bucket > 0;
+  std::uint32_t rows = 0;
+  for (const std::uint32_t length : metadata.extend_lens) rows += length;
+  auto sampled = static_cast<std::uint32_t>(metadata.extend_lens.size());
+  if (captured) {
+    backend_->init_forward_metadata_replay_cuda_graph(metadata);
+    rows = sampled = metadata.capture_bucket;
+  } else {
+    backend_->init_forward_metadata(metadata);
+    if (metadata.forward_mode != proto::EXTEND) {
+      rows += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
+      sampled += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
+    }
+  }
+  const Dense& dense = this->dense(rows, sampled);
+  step.gemm = dense.gemm;
+  step.collective = dense.collective;
+  step.other = dense.other;
+  step.flops = dense.flops;
+  step.memory_bytes = dense.bytes;
+  step.communicated_bytes = dense.communicated;
+  double launches = dense.launches;
+
+  const attention::KernelCost plan = backend_->plan_cost();
+  step.attention += plan.seconds;
+  launches += plan.launches;
+  for (std::size_t i = 0; i < kinds_.size(); ++i) {
+    const double layers = model_.attention[i].num_layers;
+    const attention::KernelCost cost = metadata.forward_mode == proto::DECODE
+                                           ? backend_->forward_decode(kinds_[i])
+                                           : backend_->forward_extend(kinds_[i]);
+    step.attention += cost.seconds * layers;
+    step.flops += cost.flops * layers;
+    step.memory_bytes += cost.bytes * layers;
+    launches += cost.launches * layers;
+  }
+  if (captured) {
+    step.launch = graph_replay_ + launches * graph_gap_;
+  } else {
+    const double device = step.attention + step.gemm + step.collective + step.other;
+    step.launch = std::max(0.0, launches * kernel_launch_ - device);
+  }
+  step.host_seconds = backend_->plan_host_seconds();
+  return step;
+}
+
+}  // namespace tpsim::rank

@@ -1,0 +1,138 @@
+#include "rank/model/op_cost.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+namespace tpsim::rank {
+namespace {
+
+using Field = std::pair<const char*, double OperatorCoefficients::*>;
+constexpr std::array<Field, 4> kParameters = {{{"tile_seconds", &OperatorCoefficients::tile_seconds},
+                                               {"overlap", &OperatorCoefficients::overlap},
+                                               {"fill", &OperatorCoefficients::fill},
+                                               {"per_gpu_seconds", &OperatorCoefficients::per_gpu_seconds}}};
+
+struct Tile {
+  double m, n;
+};
+constexpr std::array<Tile, 5> kTiles = {{{64, 64}, {64, 128}, {128, 128}, {128, 256}, {256, 128}}};
+
+}  // namespace
+
+OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile,
+                                           const std::string& operator_class) {
+  OperatorCoefficients c;
+  for (const proto::OperatorEfficiency& entry : profile.efficiencies()) {
+    if (entry.operator_class() != operator_class) continue;
+    c.compute = entry.compute();
+    c.memory = entry.memory();
+    c.fixed_seconds = entry.fixed_seconds();
+    c.calibrated = !entry.source().empty();
+    for (const auto& [name, member] : kParameters) {
+      const auto found = entry.parameters().find(name);
+      if (found != entry.parameters().end()) c.*member = found->second;
+    }
+    break;
+  }
+  return c;
+}
+
+void write_operator(const OperatorCoefficients& c, proto::OperatorEfficiency& out) {
+  out.set_compute(c.compute);
+  out.set_memory(c.memory);
+  out.set_fixed_seconds(c.fixed_seconds);
+  for (const auto& [name, member] : kParameters) (*out.mutable_parameters())[name] = c.*member;
+}
+
+OperatorCosts::OperatorCosts(const proto::HardwareProfile& profile)
+    : gemm_(operator_coefficients(profile, "gemm")),
+      moe_(operator_coefficients(profile, "moe")),
+      custom_(operator_coefficients(profile, "all_reduce.custom")),
+      nccl_(operator_coefficients(profile, "all_reduce.nccl")),
+      gather_(operator_coefficients(profile, "all_gather")),
+      elementwise_(operator_coefficients(profile, "elementwise")),
+      flops_(profile.dense_flops_bf16()),
+      bandwidth_(profile.memory_bandwidth()),
+      link_(profile.link_bandwidth()),
+      multiprocessors_(profile.multiprocessors()),
+      nvlink_(profile.nvlink()) {}
+
+double OperatorCosts::tiles_seconds(const OperatorCoefficients& c, double n, double k, double tiles_m,
+                                    double bytes, double tile_m, double tile_n) const {
+  const double tiles = tiles_m * std::ceil(n / tile_n);
+  const double tile = 2 * tile_m * tile_n * k / (flops_ * c.compute / multiprocessors_) + c.tile_seconds;
+  // Full waves, and the last one charged by how full it is, but for at least half of it.
+  const double waves = tiles / multiprocessors_;
+  const double full = std::floor(waves);
+  const double rest = waves - full;
+  const double arithmetic = (full + (rest > 0 ? std::max(rest, full > 0 ? 0.5 : 1.0) : 0)) * tile;
+  // Few tiles cannot draw the whole bandwidth; split-k helps up to a point.
+  const double reach = std::min(1.0, c.fill * tiles / multiprocessors_);
+  const double memory = bytes / (bandwidth_ * c.memory * reach);
+  return std::max(arithmetic, memory) + c.overlap * std::min(arithmetic, memory);
+}
+
+KernelCost OperatorCosts::gemm(double m, double n, double k, double bytes) const {
+  KernelCost cost;
+  cost.flops = 2 * m * n * k;
+  cost.bytes = (m * k + k * n + m * n) * bytes;
+  cost.launches = 1;
+  double best = 0;
+  for (const Tile& tile : kTiles) {
+    const double seconds = tiles_seconds(gemm_, n, k, std::ceil(m / tile.m), cost.bytes, tile.m, tile.n);
+    if (best == 0 || seconds < best) best = seconds;
+  }
+  cost.seconds = gemm_.fixed_seconds + best;
+  return cost;
+}
+
+KernelCost OperatorCosts::moe(double tokens, double hidden, double intermediate, double experts, double top_k,
+                              double bytes) const {
+  KernelCost cost;
+  const double rows = tokens * top_k;
+  // Expected number of experts that are hit by rows spread evenly.
+  const double hit = experts * -std::expm1(rows * std::log1p(-1 / experts));
+  const double per_expert = rows / hit;
+  const double tile_m = per_expert > 64 ? 128 : per_expert > 16 ? 64 : 16;
+  const double tiles_m = hit * std::ceil(per_expert / tile_m);
+  const double weights = hit * 3 * hidden * intermediate * bytes;
+  cost.flops = 6 * rows * hidden * intermediate;
+  cost.bytes = weights + rows * (2 * hidden + 3 * intermediate) * bytes;
+  cost.launches = 5;  // top-k, alignment of rows, two grouped GEMMs, activation and sum
+  cost.seconds =
+      moe_.fixed_seconds + tiles_seconds(moe_, 3 * intermediate, hidden, tiles_m, cost.bytes, tile_m, 128);
+  return cost;
+}
+
+KernelCost OperatorCosts::custom_all_reduce(double bytes, std::uint32_t gpus) const {
+  const double sent = all_reduce_sent(bytes, gpus);
+  return {custom_.fixed_seconds + custom_.per_gpu_seconds * gpus + sent / (link_ * custom_.memory), 0,
+          2 * bytes, 1};
+}
+
+KernelCost OperatorCosts::nccl_all_reduce(double bytes, std::uint32_t gpus) const {
+  const double sent = all_reduce_sent(bytes, gpus);
+  return {nccl_.fixed_seconds + nccl_.per_gpu_seconds * gpus + sent / (link_ * nccl_.memory), 0, 2 * bytes,
+          1};
+}
+
+KernelCost OperatorCosts::all_reduce(double bytes, std::uint32_t gpus) const {
+  if (gpus <= 1) return {};
+  return nvlink_ && bytes <= kCustomAllReduceLimit ? custom_all_reduce(bytes, gpus)
+                                                   : nccl_all_reduce(bytes, gpus);
+}
+
+KernelCost OperatorCosts::all_gather(double bytes_per_gpu, std::uint32_t gpus) const {
+  if (gpus <= 1) return {};
+  const double sent = bytes_per_gpu * (gpus - 1);
+  return {gather_.fixed_seconds + gather_.per_gpu_seconds * gpus + sent / (link_ * gather_.memory), 0,
+          bytes_per_gpu * gpus, 1};
+}
+
+KernelCost OperatorCosts::elementwise(double bytes) const {
+  return {elementwise_.fixed_seconds + bytes / (bandwidth_ * elementwise_.memory), 0, bytes, 1};
+}
+
+}  // namespace tpsim::rank

@@ -1,0 +1,39 @@
+// One rank's share of a model under tensor parallelism, as SGLang cuts it: query heads are split; KV heads
+// are split, or replicated where there are more ranks than heads; column- and row-parallel linear layers;
+// vocabulary padded to 64 entries and split.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rank/model/model_config.h"
+
+namespace tpsim::rank {
+
+struct HeadRange {
+  std::uint32_t first = 0;
+  std::uint32_t last = 0;  // inclusive
+  std::uint32_t count() const { return last - first + 1; }
+};
+
+struct Shard {
+  std::uint32_t tp_size = 1;
+  std::uint32_t tp_rank = 0;
+  HeadRange q_heads;
+  HeadRange kv_heads;
+  std::uint32_t vocab = 0;  // entries of the (padded) vocabulary
+};
+
+// Throws UserError naming --tp where tp_size does not divide what must be split.
+Shard make_shard(const ModelConfig& model, std::uint32_t tp_size, std::uint32_t tp_rank);
+
+// The linear layers of this rank: k and n after sharding. Experts are not among them.
+std::vector<LinearLayer> linear_layers(const ModelConfig& model, const Shard& shard);
+
+// Parameters of this rank, in bytes, embedding and norms included.
+std::uint64_t weight_bytes(const ModelConfig& model, const Shard& shard);
+// KV cache of one token on this rank, in bytes, all layers. kv_element_bytes: 2 = bf16, 1 = fp8.
+std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard,
+                                 std::uint32_t kv_element_bytes);
+
+}  // namespace tpsim::rank
