@@ -1,0 +1,95 @@
+// Fits the coefficients of rank/model/op_cost.h to measured kernels.
+//
+//   fit_operators KERNELS_FOLDER GPU HARDWARE_JSON     prints one OperatorEfficiency object a class, as JSON
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "tests/calibration/operator_rows.h"
+#include "tests/calibration/search.h"
+
+namespace tpsim::calibration {
+namespace {
+
+void set(rank::OperatorCosts& costs, const std::string& name, const rank::OperatorCoefficients& c) {
+  if (name == "gemm") costs.set_gemm(c);
+  if (name == "moe") costs.set_moe(c);
+  if (name == "all_reduce.custom") costs.set_custom(c);
+  if (name == "all_reduce.nccl") costs.set_nccl(c);
+  if (name == "all_gather") costs.set_gather(c);
+}
+
+int run(int argc, char** argv) {
+  if (argc != 4) {
+    std::cerr << "usage: fit_operators KERNELS_FOLDER GPU HARDWARE_JSON\n";
+    return 2;
+  }
+  std::stringstream text;
+  text << std::ifstream(argv[3]).rdbuf();
+  proto::HardwareProfile profile;
+  if (!google::protobuf::util::JsonStringToMessage(text.str(), &profile).ok()) {
+    std::cerr << argv[3] << " is not a hardware profile\n";
+    return 2;
+  }
+  const std::filesystem::path folder = std::filesystem::path(argv[1]) / argv[2];
+  for (const std::string& name : operator_classes()) {
+    std::vector<OperatorRow> all = operator_rows(folder, name);
+    if (all.empty()) continue;
+    std::vector<OperatorRow> rows;
+    const std::size_t every = std::max<std::size_t>(1, all.size() / 3000);
+    for (std::size_t i = 0; i < all.size(); i += every) rows.push_back(all[i]);
+    rank::OperatorCosts costs(profile);
+    rank::OperatorCoefficients c;
+    if (name.starts_with("all_")) c.per_gpu_seconds = 5e-7;
+    const auto loss = [&] {
+      set(costs, name, c);
+      double sum = 0;
+      for (const OperatorRow& row : rows) {
+        sum += std::min(1.0, std::abs(std::log(price(costs, name, row) / row.seconds)));
+      }
+      return sum / static_cast<double>(rows.size());
+    };
+    std::vector<double*> values = {&c.memory, &c.fixed_seconds};
+    std::vector<double> low = {0.02, 2e-7};
+    std::vector<double> high = {1, 5e-4};
+    if (name.starts_with("all_")) {
+      values.push_back(&c.per_gpu_seconds);
+      low.push_back(1e-9);
+      high.push_back(1e-4);
+    } else {
+      values.insert(values.end(), {&c.compute, &c.tile_seconds, &c.overlap, &c.fill});
+      low.insert(low.end(), {0.05, 1e-9, 1e-3, 0.2});
+      high.insert(high.end(), {1, 1e-4, 1, 64});
+    }
+    minimise(values, low, high, loss);
+    minimise(values, low, high, loss);
+    loss();
+    std::vector<double> errors;
+    for (const OperatorRow& row : rows) errors.push_back(std::abs(price(costs, name, row) / row.seconds - 1));
+    std::sort(errors.begin(), errors.end());
+    proto::OperatorEfficiency out;
+    out.set_operator_class(name);
+    rank::write_operator(c, out);
+    out.set_median_error(errors[errors.size() / 2]);
+    out.set_source("bf16 rows of " + std::string(argv[2]) + ", " + std::to_string(all.size()) +
+                   " of them (AIConfigurator, Apache-2.0)");
+    std::string json;
+    google::protobuf::util::JsonPrintOptions options;
+    options.preserve_proto_field_names = true;
+    if (!google::protobuf::util::MessageToJsonString(out, &json, options).ok()) return 1;
+    std::cout << json << "\n";
+    std::cerr << argv[2] << " " << name << ": " << all.size() << " rows, median error "
+              << errors[errors.size() / 2] * 100 << " %, p90 " << errors[errors.size() * 9 / 10] * 100
+              << " %\n";
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tpsim::calibration
+
+int main(int argc, char** argv) { return tpsim::calibration::run(argc, argv); }
