@@ -178,7 +178,7 @@ void add_generate(CLI::App& trace, const SetAction& set_action) {
 
 }  // namespace
 
-void add_trace_commands(CLI::App& app, std::function<void(TraceAction)> set_action) {
+void add_trace_commands(CLI::App& app, const SetAction& set_action) {
   CLI::App& trace = *app.add_subcommand("trace", "Make, look into or convert a workload trace");
   trace.require_subcommand(1);
   add_generate(trace, set_action);

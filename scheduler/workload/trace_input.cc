@@ -20,7 +20,7 @@ std::string in_quotes(std::string_view text) {
 }
 
 TraceInput::TraceInput(std::unique_ptr<ByteSource> source, std::string name)
-    : source_(std::move(source)), name_(std::move(name)), buffer_(std::size_t{1} << 18) {
+    : source_(std::move(source)), name_(std::move(name)), buffer_(std::size_t{1} << 16) {
   // A byte-order mark, as spreadsheet programs put before UTF-8 text, is not part of the first line.
   while (end_ - begin_ < 3 && fill()) {
   }

@@ -97,6 +97,7 @@ Workload read(std::unique_ptr<ByteSource> source, const std::string& name, const
 
 std::vector<std::string> trace_format_names() {
   std::vector<std::string> names;
+  names.reserve(kFormats.size());
   for (const TraceFormat& format : kFormats) names.emplace_back(format.name);
   return names;
 }
