@@ -87,6 +87,7 @@ int run_program(int argc, char** argv, bool speaks) {
   root.set_version_flag("--version", "tpsim " TPSIM_VERSION);
   root.get_formatter()->column_width(44);
   Action action;
+  tpsim::launch::add_backends_command(root, action);
   tpsim::launch::add_trace_commands(root, [&action](Action chosen) { action = std::move(chosen); });
   try {
     check_command(root, argc, argv);

@@ -1,0 +1,326 @@
+#include "launch/deployment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "attention/registry.h"
+#include "launch/text.h"
+#include "proto/error.h"
+#include "proto/versions.h"
+#include "rank/model/hardware.h"
+#include "rank/model/memory.h"
+#include "rank/model/modeled_forward.h"
+#include "rank/parallel/batch_wire.h"
+#include "rank/parallel/slowdown.h"
+
+namespace tpsim::launch {
+
+namespace {
+
+// --prefill-attention-backend and --decode-attention-backend over --attention-backend over the automatic one.
+BackendPair choose_backends(const ServerArgs& args, const proto::HardwareProfile& hardware,
+                            std::vector<std::string>& notes) {
+  std::string base = args.attention_backend.value_or("");
+  if (base.empty() && !(args.prefill_attention_backend && args.decode_attention_backend)) {
+    const attention::AutomaticChoice choice = attention::choose_backend(hardware.architecture(), false);
+    base = choice.backend;
+    notes.push_back(fmt::format("--attention-backend: {} is chosen ({})", choice.backend, choice.reason));
+  }
+  return {args.prefill_attention_backend.value_or(base), args.decode_attention_backend.value_or(base)};
+}
+
+// Which flag a refusal of one of the pair should name.
+void check_backends(const ServerArgs& args, bool compare, const Deployment& deployment) {
+  attention::CombinationRequest request;
+  request.gpu = deployment.hardware.name();
+  request.architecture = deployment.hardware.architecture();
+  request.page_size = deployment.scheduler.page_size;
+  request.kv_bytes = deployment.kv_bytes_per_element;
+  for (const rank::AttentionKind& kind : deployment.model.attention)
+    request.sliding_window = request.sliding_window || kind.sliding_window > 0;
+  const BackendPair& pair = deployment.backends;
+  if (compare) {
+    request.flag = "--attention-backends";
+    request.pair = {pair.prefill, pair.decode};
+    attention::check_combination(request);
+    return;
+  }
+  // A lone backend is checked in both roles; of a pair, each under the flag that named it.
+  if (pair.prefill == pair.decode) {
+    request.flag = args.attention_backend           ? "--attention-backend"
+                   : args.prefill_attention_backend ? "--prefill-attention-backend"
+                                                    : "--attention-backend";
+    request.pair = {pair.prefill, pair.decode};
+    attention::check_combination(request);
+    return;
+  }
+  attention::find_backend(
+      pair.prefill, args.prefill_attention_backend ? "--prefill-attention-backend" : "--attention-backend");
+  request.flag = args.decode_attention_backend ? "--decode-attention-backend" : "--attention-backend";
+  attention::find_backend(pair.decode, request.flag);
+  if (args.prefill_attention_backend && !args.decode_attention_backend)
+    request.flag = "--prefill-attention-backend";
+  request.pair = {pair.prefill, pair.decode};
+  attention::check_combination(request);
+}
+
+std::uint32_t kv_bytes(const ServerArgs& args) { return args.kv_cache_dtype.rfind("fp8", 0) == 0 ? 1 : 2; }
+
+// SGLang captures the listed sizes that the request table has room for, and the table's size itself where
+// the list goes beyond it.
+std::vector<std::uint32_t> captured_sizes(std::vector<std::uint32_t> sizes, std::uint32_t max_running) {
+  if (!sizes.empty() && sizes.back() > max_running) {
+    std::erase_if(sizes, [max_running](std::uint32_t size) { return size > max_running; });
+    if (sizes.empty() || sizes.back() < max_running) sizes.push_back(max_running);
+  }
+  return sizes;
+}
+
+std::uint32_t context_length(const ServerArgs& args, const rank::ModelConfig& model) {
+  if (!args.context_length) return model.context_length;
+  if (*args.context_length > model.context_length)
+    throw_user_error("--context-length {}: {} was made for at most {} tokens", *args.context_length,
+                     model.name, model.context_length);
+  return *args.context_length;
+}
+
+// Every option and its value, under SGLang's field names.
+void write_server_args(const ServerArgs& args, const rank::ServerDefaults& resolved, Deployment& deployment) {
+  const scheduler::SchedulerConfig& config = deployment.scheduler;
+  auto& out = *deployment.header.mutable_server_args();
+  const auto on_off = [](bool on) { return on ? "true" : "false"; };
+  out["model_path"] = args.model_path;
+  out["hardware"] = deployment.hardware.name();
+  out["tp_size"] = std::to_string(args.tp_size);
+  out["executor"] = args.executor;
+  out["load_format"] = args.load_format;
+  out["dtype"] = args.dtype == "auto" ? "bfloat16" : args.dtype;
+  out["context_length"] = std::to_string(config.context_length);
+  out["prefill_attention_backend"] = deployment.backends.prefill;
+  out["decode_attention_backend"] = deployment.backends.decode;
+  out["page_size"] = std::to_string(config.page_size);
+  out["kv_cache_dtype"] =
+      args.kv_cache_dtype == "auto" || args.kv_cache_dtype == "bf16" ? "bfloat16" : args.kv_cache_dtype;
+  out["mem_fraction_static"] = format_real(resolved.mem_fraction_static);
+  out["max_total_tokens"] = std::to_string(config.max_total_num_tokens);
+  out["max_running_requests"] = std::to_string(config.max_running_requests);
+  out["max_prefill_tokens"] = std::to_string(config.max_prefill_tokens);
+  out["chunked_prefill_size"] =
+      config.chunked_prefill_size == 0 ? "-1" : std::to_string(config.chunked_prefill_size);
+  out["enable_mixed_chunk"] = on_off(config.enable_mixed_chunk);
+  out["schedule_policy"] = to_string(config.schedule_policy);
+  out["schedule_conservativeness"] = format_real(config.schedule_conservativeness);
+  out["disable_radix_cache"] = on_off(config.disable_radix_cache);
+  out["radix_eviction_policy"] = to_string(config.radix_eviction_policy);
+  out["disable_overlap_schedule"] = on_off(config.disable_overlap_schedule);
+  out["disable_cuda_graph"] = on_off(config.cuda_graph_bs.empty());
+  out["cuda_graph_max_bs"] = config.cuda_graph_bs.empty() ? "0" : std::to_string(config.cuda_graph_bs.back());
+  out["cuda_graph_bs"] = fmt::format("{}", fmt::join(config.cuda_graph_bs, " "));
+  out["random_seed"] = std::to_string(args.random_seed);
+  out["rank_slowdown"] = fmt::format("{}", fmt::join(args.rank_slowdown, " "));
+  // The load, under the names of SGLang's serving benchmark.
+  out["trace"] = args.trace;
+  out["trace_format"] = args.trace_format;
+  out["dataset_name"] = args.dataset_name;
+  out["num_prompts"] = args.num_prompts ? std::to_string(*args.num_prompts) : "all";
+  out["request_rate"] = args.request_rate ? format_real(*args.request_rate) : "trace";
+  out["max_concurrency"] = args.max_concurrency == 0 ? "none" : std::to_string(args.max_concurrency);
+  out["time_scale"] = format_real(args.time_scale.value_or(1.0));
+  if (!args.dataset_name.empty()) {
+    out["num_prompts"] = std::to_string(args.num_prompts.value_or(1000));
+    out["random_input_len"] = std::to_string(args.random_input_len.value_or(1024));
+    out["random_output_len"] = std::to_string(args.random_output_len.value_or(1024));
+    out["random_range_ratio"] = format_real(args.random_range_ratio.value_or(0));
+    if (!args.request_rate) out["request_rate"] = "inf";
+  }
+  if (args.request_rate) out["request_interval"] = args.fixed_interval ? "fixed" : "poisson";
+}
+
+// What the tables behind the prices are worth, for the operators that this deployment runs.
+void write_calibration(Deployment& deployment, std::uint32_t tp_size) {
+  std::vector<std::string> classes;
+  for (const std::string& backend :
+       {deployment.backends.prefill + ".extend", deployment.backends.decode + ".decode"})
+    classes.push_back("attention." + backend);
+  classes.push_back("gemm");
+  if (deployment.model.moe.num_experts > 0) classes.push_back("moe");
+  if (tp_size > 1) classes.insert(classes.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});
+  classes.push_back("elementwise");
+  for (const std::string& name : classes) {
+    proto::Calibration& out = *deployment.header.add_calibration();
+    out.set_operator_class(name);
+    out.set_status("uncalibrated");
+    for (const proto::OperatorEfficiency& entry : deployment.hardware.efficiencies()) {
+      if (entry.operator_class() != name || entry.source().empty()) continue;
+      out.set_median_error(entry.median_error());
+      out.set_source(entry.source());
+      out.set_status("calibrated");
+    }
+  }
+}
+
+// Chunked prefill, captured graphs and the share of memory, with SGLang's defaults for the GPU.
+rank::ServerDefaults resolve_batches(const ServerArgs& args, Deployment& deployment) {
+  scheduler::SchedulerConfig& config = deployment.scheduler;
+  const bool chunks = args.chunked_prefill_size.value_or(1) > 0;
+  std::optional<std::uint32_t> chunk;
+  if (args.chunked_prefill_size)
+    chunk = chunks ? static_cast<std::uint32_t>(*args.chunked_prefill_size) : args.max_prefill_tokens;
+  std::optional<std::uint32_t> max_bs = args.cuda_graph_max_bs;
+  if (!args.cuda_graph_bs.empty()) max_bs = args.cuda_graph_bs.back();
+  rank::ServerDefaults resolved = rank::default_server_args(deployment.hardware, args.tp_size, chunk, max_bs);
+  if (args.mem_fraction_static) resolved.mem_fraction_static = *args.mem_fraction_static;
+
+  config.chunked_prefill_size = chunks ? resolved.chunked_prefill_size : 0;
+  if (config.chunked_prefill_size % config.page_size != 0)
+    throw_user_error("--chunked-prefill-size {}: must be a multiple of --page-size {}",
+                     config.chunked_prefill_size, config.page_size);
+  const bool can_capture =
+      attention::find_backend(deployment.backends.decode, "--decode-attention-backend").supports_cuda_graph;
+  if (args.disable_cuda_graph || !can_capture) {
+    if (!args.disable_cuda_graph)
+      deployment.notes.push_back(fmt::format("{}: cannot be captured, so decode runs without CUDA graphs",
+                                             deployment.backends.decode));
+    config.cuda_graph_bs.clear();
+  } else {
+    config.cuda_graph_bs = args.cuda_graph_bs.empty() ? rank::capture_batch_sizes(resolved.cuda_graph_max_bs)
+                                                      : args.cuda_graph_bs;
+  }
+  return resolved;
+}
+
+// The KV pool and how many requests share it.
+void resolve_memory(const ServerArgs& args, const rank::ServerDefaults& resolved, Deployment& deployment) {
+  scheduler::SchedulerConfig& config = deployment.scheduler;
+  const rank::Shard shard = rank::make_shard(deployment.model, args.tp_size, 0);
+  const rank::KvCapacity capacity =
+      rank::kv_capacity(deployment.hardware, deployment.model, shard, resolved.mem_fraction_static,
+                        deployment.kv_bytes_per_element, config.page_size);
+  config.max_total_num_tokens = capacity.tokens;
+  if (args.max_total_tokens) {
+    const std::uint64_t asked = *args.max_total_tokens / config.page_size * config.page_size;
+    if (asked == 0)
+      throw_user_error("--max-total-tokens {}: is less than one page of --page-size {}",
+                       *args.max_total_tokens, config.page_size);
+    if (asked > capacity.tokens)
+      deployment.notes.push_back(
+          fmt::format("--max-total-tokens {}: only {} tokens fit, which are used instead",
+                      *args.max_total_tokens, capacity.tokens));
+    config.max_total_num_tokens = std::min(asked, capacity.tokens);
+  }
+  // Rows of the request-to-page table that ranks can hold (rank/parallel/rank_state.h).
+  constexpr std::uint32_t kMaxRows = 65535;
+  config.max_running_requests = args.max_running_requests.value_or(
+      rank::default_max_running_requests(config.max_total_num_tokens, config.context_length));
+  if (config.max_running_requests > kMaxRows)
+    throw_user_error("--max-running-requests {}: at most {} are simulated", config.max_running_requests,
+                     kMaxRows);
+  config.cuda_graph_bs = captured_sizes(std::move(config.cuda_graph_bs), config.max_running_requests);
+
+  rank::DeploymentConfig& ranks = deployment.ranks;
+  ranks.tp_size = args.tp_size;
+  ranks.slowdown = rank::parse_rank_slowdowns(args.rank_slowdown, args.tp_size);
+  ranks.state.page_size = config.page_size;
+  ranks.state.num_pages = static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size);
+  ranks.state.kv_bytes_per_token = capacity.kv_bytes_per_token;
+  ranks.state.max_requests = kMaxRows;
+  ranks.state.check = args.check_invariants;
+  for (std::uint32_t r = 0; r < args.tp_size; ++r) {
+    const rank::Shard of_rank = rank::make_shard(deployment.model, args.tp_size, r);
+    proto::RankReport report;
+    report.set_rank(r);
+    report.add_q_heads(of_rank.q_heads.first);
+    report.add_q_heads(of_rank.q_heads.last);
+    report.add_kv_heads(of_rank.kv_heads.first);
+    report.add_kv_heads(of_rank.kv_heads.last);
+    report.set_slowdown(ranks.slowdown[r]);
+    report.set_weight_bytes(rank::weight_bytes(deployment.model, of_rank));
+    report.set_kv_pool_bytes(config.max_total_num_tokens * capacity.kv_bytes_per_token);
+    ranks.ranks.push_back(std::move(report));
+  }
+}
+
+void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
+  scheduler::SchedulerConfig& config = deployment.scheduler;
+  config.page_size = args.page_size.value_or(1);
+  config.max_prefill_tokens = args.max_prefill_tokens;
+  config.enable_mixed_chunk = args.enable_mixed_chunk;
+  config.schedule_policy = args.schedule_policy;
+  config.schedule_conservativeness = args.schedule_conservativeness;
+  config.disable_radix_cache = args.disable_radix_cache;
+  config.radix_eviction_policy = args.radix_eviction_policy;
+  config.disable_overlap_schedule = args.disable_overlap_schedule;
+  config.context_length = context_length(args, deployment.model);
+  config.random_seed = args.random_seed;
+  config.scheduler_step_seconds = deployment.hardware.scheduler_step_seconds();
+  config.check_invariants = args.check_invariants;
+}
+
+Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* pair) {
+  Deployment deployment;
+  deployment.model = rank::load_model_config(args.model_path);
+  deployment.hardware = rank::load_hardware(args.hardware);
+  deployment.kv_bytes_per_element = kv_bytes(args);
+  deployment.backends =
+      pair != nullptr ? *pair : choose_backends(args, deployment.hardware, deployment.notes);
+  resolve_scheduler(args, deployment);
+  check_backends(args, compare, deployment);
+  const rank::ServerDefaults resolved = resolve_batches(args, deployment);
+  resolve_memory(args, resolved, deployment);
+
+  proto::RunReport& header = deployment.header;
+  header.set_version(kRunReportVersion);
+  header.set_backend(deployment.backends.name());
+  header.set_prefill_attention_backend(deployment.backends.prefill);
+  header.set_decode_attention_backend(deployment.backends.decode);
+  header.set_model(deployment.model.name);
+  header.set_hardware(deployment.hardware.name());
+  header.set_tp_size(args.tp_size);
+  header.set_executor(args.executor);
+  header.set_clock("virtual");
+  write_calibration(deployment, args.tp_size);
+  write_server_args(args, resolved, deployment);
+  return deployment;
+}
+
+}  // namespace
+
+rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const {
+  // All shards have the same shapes (make_shard refuses others), so one model prices them all.
+  const rank::Shard shard = rank::make_shard(model, ranks.tp_size, group.first_rank(group.process));
+  std::vector<std::unique_ptr<rank::RankModel>> models;
+  models.push_back(std::make_unique<rank::ModeledForward>(
+      model, hardware, shard,
+      attention::create_attention_backend(backends.name(), hardware, scheduler.page_size),
+      rank::ModeledForward::Options{.kv_element_bytes = kv_bytes_per_element,
+                                    .cuda_graph_bs = scheduler.cuda_graph_bs}));
+  return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
+                          std::move(models));
+}
+
+std::uint64_t Deployment::configuration_hash() const {
+  // A map of Protobuf has no order; one of std has.
+  const std::map<std::string, std::string> sorted(header.server_args().begin(), header.server_args().end());
+  std::string text;
+  for (const auto& [key, value] : sorted) text += key + "=" + value + "\n";
+  for (const double factor : ranks.slowdown) text += format_real(factor) + " ";
+  text += hardware.ShortDebugString();
+  return rank::configuration_hash(text);
+}
+
+std::vector<Deployment> resolve_deployments(const ServerArgs& args, bool compare) {
+  std::vector<Deployment> deployments;
+  if (!compare) {
+    deployments.push_back(resolve_one(args, false, nullptr));
+  } else {
+    for (const BackendPair& pair : args.attention_backends)
+      deployments.push_back(resolve_one(args, true, &pair));
+  }
+  return deployments;
+}
+
+}  // namespace tpsim::launch

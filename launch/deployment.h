@@ -1,0 +1,42 @@
+// One simulated deployment with every option resolved: what the user said, and for the rest what SGLang would
+// choose for this GPU, --tp, model and attention backend. This is the one place where options are chosen.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launch/server_args.h"
+#include "proto/hardware.pb.h"
+#include "proto/report.pb.h"
+#include "rank/model/model_config.h"
+#include "rank/parallel/local_ranks.h"
+#include "rank/parallel/mpi_session.h"
+#include "scheduler/config.h"
+
+namespace tpsim::launch {
+
+struct Deployment {
+  BackendPair backends;
+  rank::ModelConfig model;
+  proto::HardwareProfile hardware;
+  std::uint32_t kv_bytes_per_element = 2;
+  scheduler::SchedulerConfig scheduler;
+  rank::DeploymentConfig ranks;
+  // The report's names, calibration and server_args; the rest is filled in by the run.
+  proto::RunReport header;
+  // What was changed from what the user might expect, one sentence each.
+  std::vector<std::string> notes;
+
+  // The ranks of process `process` of `group`, ready to price batches.
+  rank::LocalRanks local_ranks(const rank::ProcessGroup& group) const;
+  // Of everything that decides prices; equal in every process.
+  std::uint64_t configuration_hash() const;
+};
+
+// The deployment of `tpsim run`, or one for each entry of --attention-backends. Deterministic: every process
+// comes to the same. Throws UserError for what cannot be carried out.
+std::vector<Deployment> resolve_deployments(const ServerArgs& args, bool compare);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,22 @@
+#include "launch/run_monitor.h"
+
+#include "rank/parallel/rank_lost.h"
+#include "rank/parallel/stop_flag.h"
+
+namespace tpsim::launch {
+
+bool RunMonitor::on_progress(const scheduler::Progress& progress) {
+  progress_.update(progress);
+  return sink_.on_progress(progress) && !rank::StopFlag::requested();
+}
+
+scheduler::StepOutcome LossTolerantExecutor::forward(const proto::ForwardBatch& batch) {
+  try {
+    return inner_.forward(batch);
+  } catch (const rank::RankLost& lost) {
+    loss_ = lost.what();
+    throw scheduler::ExecutorLost(lost.what());
+  }
+}
+
+}  // namespace tpsim::launch
