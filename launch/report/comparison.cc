@@ -1,0 +1,141 @@
+#include "launch/report/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <vector>
+
+namespace tpsim::launch {
+namespace {
+
+constexpr double kTie = 0.01;
+
+std::string number(double value) {
+  if (value >= 1000) return fmt::format("{:.0f}", value);
+  if (value >= 10) return fmt::format("{:.1f}", value);
+  return fmt::format("{:.2f}", value);
+}
+
+std::vector<std::string> row_of(const proto::RunReport& run, bool best) {
+  return {(best ? "* " : "  ") + run.backend(),
+          number(run.request_throughput()),
+          number(run.input_throughput()),
+          number(run.output_throughput()),
+          number(run.mean_ttft_ms()),
+          number(run.p99_ttft_ms()),
+          number(run.mean_tpot_ms()),
+          number(run.p99_tpot_ms()),
+          number(run.p99_itl_ms()),
+          number(run.mean_e2e_latency_ms() / 1e3),
+          fmt::format("{:.1f}", run.cache_hit_rate() * 100),
+          fmt::format("{:.1f}", run.peak_kv_usage() * 100),
+          std::to_string(run.retractions())};
+}
+
+}  // namespace
+
+void choose_best(proto::ComparisonReport& report) {
+  const proto::RunReport* best = nullptr;
+  double highest = 0;
+  for (const proto::RunReport& run : report.runs()) highest = std::max(highest, run.total_throughput());
+  for (const proto::RunReport& run : report.runs()) {
+    if (run.completed() == 0 || run.total_throughput() < highest * (1 - kTie)) continue;
+    if (best == nullptr || run.mean_e2e_latency_ms() < best->mean_e2e_latency_ms()) best = &run;
+  }
+  if (best == nullptr) {
+    report.set_best_reason("no run completed a request");
+    return;
+  }
+  const proto::RunReport* rival = nullptr;  // the next best by the same rule
+  for (const proto::RunReport& run : report.runs()) {
+    if (&run == best || run.total_throughput() < highest * (1 - kTie)) continue;
+    if (rival == nullptr || run.mean_e2e_latency_ms() < rival->mean_e2e_latency_ms()) rival = &run;
+  }
+  report.set_best(best->backend());
+  if (report.runs_size() == 1) {
+    report.set_best_reason("the only run");
+  } else if (rival != nullptr) {
+    report.set_best_reason(
+        fmt::format("{} tokens/s, within 1 % of the highest throughput, and the lowest mean latency of "
+                    "those: {:.2f} s against "
+                    "{:.2f} s of {}",
+                    number(best->total_throughput()), best->mean_e2e_latency_ms() / 1e3,
+                    rival->mean_e2e_latency_ms() / 1e3, rival->backend()));
+  } else {
+    double second = 0;
+    std::string name;
+    for (const proto::RunReport& run : report.runs()) {
+      if (&run != best && run.total_throughput() > second) {
+        second = run.total_throughput();
+        name = run.backend();
+      }
+    }
+    report.set_best_reason(fmt::format("highest throughput: {} tokens/s, {:.1f} % above {}",
+                                       number(best->total_throughput()),
+                                       (best->total_throughput() / second - 1) * 100, name));
+  }
+}
+
+std::string comparison_table(const proto::ComparisonReport& report, bool colour) {
+  std::vector<std::vector<std::string>> rows = {{"  backend", "req/s", "input tok/s", "output tok/s",
+                                                 "TTFT ms", "p99", "TPOT ms", "p99", "ITL p99", "latency s",
+                                                 "hit %", "KV peak %", "retracted"}};
+  for (const proto::RunReport& run : report.runs())
+    rows.push_back(row_of(run, run.backend() == report.best()));
+  std::vector<std::size_t> widths(rows[0].size());
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const bool best = r > 0 && rows[r][0].starts_with("*");
+    if (colour) out += r == 0 ? "\033[2m" : best ? "\033[1;32m" : "";
+    std::string line;
+    for (std::size_t i = 0; i < rows[r].size(); ++i) {
+      line += i == 0 ? fmt::format("{:<{}}", rows[r][i], widths[i])
+                     : fmt::format("  {:>{}}", rows[r][i], widths[i]);
+    }
+    out += line;
+    if (colour) out += "\033[0m";
+    out += "\n";
+  }
+  out += report.best().empty() ? "\nNo best backend: " : "\nBest: " + report.best() + " (";
+  out += report.best_reason() + (report.best().empty() ? "\n" : ")\n");
+  return out;
+}
+
+std::string run_summary(const proto::RunReport& r) {
+  std::string out;
+  const auto line = [&out](std::string_view name, const std::string& value) {
+    fmt::format_to(std::back_inserter(out), "{:<34}{}\n", name, value);
+  };
+  line("Backend (prefill+decode):", r.backend());
+  line("Successful requests:", std::to_string(r.completed()));
+  if (r.failed() > 0) line("Refused requests:", std::to_string(r.failed()));
+  line("Benchmark duration (s):", number(r.duration()));
+  line("Total input tokens:", std::to_string(r.total_input_tokens()));
+  line("Total generated tokens:", std::to_string(r.total_output_tokens()));
+  line("Request throughput (req/s):", number(r.request_throughput()));
+  line("Input token throughput (tok/s):", number(r.input_throughput()));
+  line("Output token throughput (tok/s):", number(r.output_throughput()));
+  line("Total token throughput (tok/s):", number(r.total_throughput()));
+  line("Concurrency:", number(r.concurrency()));
+  const auto three = [&line](const char* name, double mean, double median, double p99) {
+    line(name, fmt::format("mean {}, median {}, p99 {}", number(mean), number(median), number(p99)));
+  };
+  three("Time to first token (ms):", r.mean_ttft_ms(), r.median_ttft_ms(), r.p99_ttft_ms());
+  three("Time per output token (ms):", r.mean_tpot_ms(), r.median_tpot_ms(), r.p99_tpot_ms());
+  three("Inter-token latency (ms):", r.mean_itl_ms(), r.median_itl_ms(), r.p99_itl_ms());
+  three("End-to-end latency (ms):", r.mean_e2e_latency_ms(), r.median_e2e_latency_ms(),
+        r.p99_e2e_latency_ms());
+  line("Cache hit rate:", fmt::format("{:.1f} %", r.cache_hit_rate() * 100));
+  line("Peak KV usage:", fmt::format("{:.1f} % of {} tokens", r.peak_kv_usage() * 100, r.kv_pool_tokens()));
+  line("Retractions:", std::to_string(r.retractions()));
+  line("Steps (prefill, decode, mixed):",
+       fmt::format("{} ({}, {}, {})", r.steps(), r.prefill_steps(), r.decode_steps(), r.mixed_steps()));
+  return out;
+}
+
+}  // namespace tpsim::launch

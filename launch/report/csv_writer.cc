@@ -1,0 +1,63 @@
+#include "launch/report/csv_writer.h"
+
+#include <fmt/compile.h>
+
+#include <iterator>
+#include <string_view>
+
+namespace tpsim::launch {
+namespace {
+
+constexpr std::size_t kFlushBytes = 1 << 16;
+
+std::string_view state_name(scheduler::RequestState state) {
+  switch (state) {
+    case scheduler::RequestState::kCompleted:
+      return "completed";
+    case scheduler::RequestState::kRejected:
+      return "rejected";
+    case scheduler::RequestState::kUnfinished:
+      return "unfinished";
+  }
+  return "";
+}
+
+void flush(fmt::memory_buffer& buffer, ReportFile& file) {
+  file.write({buffer.data(), buffer.size()});
+  buffer.clear();
+}
+
+}  // namespace
+
+CsvWriter::CsvWriter(ReportDir& dir) : requests_(dir.open("requests.csv")), steps_(dir.open("steps.csv")) {
+  requests_.write(
+      "backend,id,state,session,input_tokens,output_tokens,cached_tokens,retractions,arrival_time,"
+      "first_scheduled_time,first_token_time,finish_time\n");
+  steps_.write(
+      "backend,sequence_number,forward_mode,start_time,step_time,extend_requests,extend_tokens,cached_tokens,"
+      "decode_requests,capture_bucket,waiting,running,kv_allocated_tokens,kv_cached_tokens,kv_free_tokens\n");
+}
+
+void CsvWriter::on_request(const scheduler::RequestRecord& r) {
+  fmt::format_to(std::back_inserter(request_buffer_),
+                 FMT_COMPILE("{},{},{},{},{},{},{},{},{:.9g},{:.9g},{:.9g},{:.9g}\n"), backend_, r.id,
+                 state_name(r.state), r.session, r.input_tokens, r.output_tokens, r.cached_tokens,
+                 r.retractions, r.arrival_time, r.first_scheduled_time, r.first_token_time, r.finish_time);
+  if (request_buffer_.size() > kFlushBytes) flush(request_buffer_, requests_);
+}
+
+void CsvWriter::on_step(const scheduler::StepRecord& s) {
+  fmt::format_to(std::back_inserter(step_buffer_),
+                 FMT_COMPILE("{},{},{},{:.9g},{:.6g},{},{},{},{},{},{},{},{},{},{}\n"), backend_,
+                 s.sequence_number, proto::ForwardMode_Name(s.forward_mode), s.start_time, s.step_time,
+                 s.extend_requests, s.extend_tokens, s.cached_tokens, s.decode_requests, s.capture_bucket,
+                 s.waiting, s.running, s.kv_allocated_tokens, s.kv_cached_tokens, s.kv_free_tokens);
+  if (step_buffer_.size() > kFlushBytes) flush(step_buffer_, steps_);
+}
+
+void CsvWriter::finish() {
+  flush(request_buffer_, requests_);
+  flush(step_buffer_, steps_);
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,39 @@
+#include "launch/report/html_page.h"
+
+#include <string_view>
+
+#include "launch/report/json_writer.h"
+#include "launch/report/page_text.h"
+
+namespace tpsim::launch {
+namespace {
+
+// Inside a script element only "</" and "<!" could end the text early; in JSON strings < may be escaped.
+std::string script_safe(const std::string& json) {
+  std::string out;
+  out.reserve(json.size());
+  for (const char c : json) {
+    if (c == '<') {
+      out += "\\u003c";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+void replace(std::string& page, std::string_view mark, std::string_view text) {
+  page.replace(page.find(mark), mark.size(), text);
+}
+
+}  // namespace
+
+std::string html_page(const proto::ComparisonReport& report) {
+  std::string page(page_template());
+  replace(page, "@CHART_JS@", chart_js());
+  replace(page, "@DATA@",
+          script_safe(to_json(report).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
+  return page;
+}
+
+}  // namespace tpsim::launch
