@@ -81,12 +81,14 @@ void check_command(const CLI::App& root, int argc, char** argv) {
 }
 
 // `speaks`: this process prints for all.
-int run_program(int argc, char** argv, bool speaks) {
+int run_program(int argc, char** argv, tpsim::rank::MpiSession& session, bool speaks) {
   CLI::App root("Simulates a tensor-parallel LLM deployment under a workload, per attention backend",
                 "tpsim");
   root.set_version_flag("--version", "tpsim " TPSIM_VERSION);
   root.get_formatter()->column_width(44);
   Action action;
+  tpsim::launch::add_run_command(root, session, action);
+  tpsim::launch::add_compare_command(root, session, action);
   tpsim::launch::add_backends_command(root, action);
   tpsim::launch::add_trace_commands(root, [&action](Action chosen) { action = std::move(chosen); });
   try {
@@ -110,7 +112,7 @@ int main(int argc, char** argv) {
     if (speaks) std::fprintf(stderr, "tpsim: %s\n", sentence.c_str());
   };
   try {
-    return run_program(argc, argv, speaks);
+    return run_program(argc, argv, session, speaks);
   } catch (const tpsim::UserError& error) {
     say(error.what());
     return tpsim::launch::kRefused;
