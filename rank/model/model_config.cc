@@ -1,6 +1,7 @@
 #include "rank/model/model_config.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <filesystem>
 #include <fstream>
@@ -20,9 +21,15 @@ using Json = nlohmann::json;
 constexpr std::uintmax_t kMaxConfigBytes = 1 << 20;
 constexpr std::uint32_t kMaxLayers = 1000;
 
-constexpr const char* kSupported =
-    "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, "
-    "MixtralForCausalLM";
+constexpr std::array<const char*, 6> kSupported = {"LlamaForCausalLM",    "MistralForCausalLM",
+                                                   "Qwen2ForCausalLM",    "Qwen3ForCausalLM",
+                                                   "Qwen3MoeForCausalLM", "MixtralForCausalLM"};
+
+std::string supported() {
+  std::string names;
+  for (const char* name : kSupported) names += (names.empty() ? "" : ", ") + std::string(name);
+  return names;
+}
 
 class ConfigReader {
  public:
@@ -68,15 +75,14 @@ std::string architecture_of(const ConfigReader& config) {
   if (!json.contains("architectures") || !json["architectures"].is_array() || json["architectures"].empty() ||
       !json["architectures"][0].is_string()) {
     throw_user_error("{}: key \"architectures\" is missing; it must name one of {}", config.where(),
-                     kSupported);
+                     supported());
   }
   return json["architectures"][0].get<std::string>();
 }
 
 std::uint32_t weight_bytes_of(const ConfigReader& config) {
   const std::string dtype = config.text("dtype", config.text("torch_dtype", "bfloat16"));
-  if (dtype == "bfloat16" || dtype == "float16") return 2;
-  if (dtype == "float32") return 4;
+  if (dtype == "bfloat16" || dtype == "float16" || dtype == "float32") return 2;
   throw_user_error("{}: dtype \"{}\" is not supported; use bfloat16, float16 or float32", config.where(),
                    dtype);
 }
@@ -111,33 +117,89 @@ std::vector<AttentionKind> attention_kinds(const ConfigReader& config, const Mod
   return kinds;
 }
 
+// Rope scaling that lengthens the context: SGLang multiplies by the factor unless the config says what it was
+// before (then max_position_embeddings is already the longer one) or the type is llama3.
+// Transformers 5 calls rope_scaling rope_parameters.
+std::uint32_t context_length_of(const ConfigReader& config) {
+  constexpr std::uint32_t kMost = 1U << 28;
+  const std::uint32_t length = config.number("max_position_embeddings", 1, kMost);
+  const char* key = config.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  if (!config.has(key)) return length;
+  const Json& rope = config.json()[key];
+  if (!rope.is_object()) throw_user_error("{}: key \"{}\" must be an object", config.where(), key);
+  if (!rope.contains("factor") || rope["factor"].is_null()) return length;
+  if (!rope["factor"].is_number() || !(rope["factor"].get<double>() >= 1) ||
+      rope["factor"].get<double>() > 1024) {
+    throw_user_error("{}: key \"{}.factor\" must be a number from 1 to 1024", config.where(), key);
+  }
+  const char* type = rope.contains("rope_type") ? "rope_type" : "type";
+  const bool llama3 = rope.contains(type) && rope[type] == "llama3";
+  if (llama3 || rope.contains("original_max_position_embeddings")) return length;
+  return static_cast<std::uint32_t>(
+      std::min<double>(kMost, static_cast<double>(length) * rope["factor"].get<double>()));
+}
+
+// Layers of a Qwen3-MoE model that have experts: each decoder_sparse_step-th, but for mlp_only_layers.
+std::uint32_t sparse_layers(const ConfigReader& config, std::uint32_t num_layers) {
+  const std::uint32_t step = config.number_or("decoder_sparse_step", 1);
+  std::vector<bool> dense(num_layers, false);
+  if (config.has("mlp_only_layers")) {
+    const Json& layers = config.json()["mlp_only_layers"];
+    if (!layers.is_array())
+      throw_user_error("{}: key \"mlp_only_layers\" must be a list of layers", config.where());
+    for (const Json& layer : layers) {
+      if (!layer.is_number_integer() || layer.get<double>() < 0 || layer.get<double>() >= num_layers) {
+        throw_user_error("{}: key \"mlp_only_layers\" must hold whole numbers from 0 to {}", config.where(),
+                         num_layers - 1);
+      }
+      dense[layer.get<std::size_t>()] = true;
+    }
+  }
+  std::uint32_t sparse = 0;
+  for (std::uint32_t i = 0; i < num_layers; ++i) sparse += !dense[i] && (i + 1) % step == 0 ? 1 : 0;
+  return sparse;
+}
+
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return text;
 }
 
-// "meta-llama/Llama-3.1-70B-Instruct" → "llama-3.1-70b".
+// "meta-llama/Llama-3.1-70B-Instruct" → "llama-3.1-70b". Only the publishers' own names, so that a path that
+// does not exist is not taken for a model of the catalogue. Of Mistral 7B, v0.3 is in the catalogue.
 std::string catalogue_key(const std::string& name) {
-  std::string key = lower(name.substr(name.find_last_of('/') + 1));
-  for (const char* prefix : {"meta-"}) {
+  std::string key = lower(name);
+  for (const char* prefix : {"meta-llama/", "qwen/", "mistralai/", "meta-"}) {
     if (key.starts_with(prefix)) key.erase(0, std::string(prefix).size());
   }
-  for (const char* suffix : {"-instruct", "-base", "-chat"}) {
-    if (key.ends_with(suffix)) key.erase(key.size() - std::string(suffix).size());
+  for (const char* part : {"-instruct", "-base", "-v0.3"}) {
+    const std::size_t at = key.find(part);
+    if (at != std::string::npos) key.erase(at, std::string(part).size());
   }
-  if (key.starts_with("mistral-7b")) key = "mistral-7b";
   return key;
 }
 
+// Levenshtein's distance.
+std::size_t distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
 std::string nearest(const std::string& name, const std::vector<std::string>& known) {
-  const auto common = [&](const std::string& other) {
-    std::size_t shared = 0;
-    for (const char c : name) shared += other.find(c) != std::string::npos ? 1 : 0;
-    const auto mismatch = std::mismatch(name.begin(), name.end(), other.begin(), other.end());
-    return 4 * static_cast<std::size_t>(mismatch.first - name.begin()) + shared;
-  };
-  return *std::max_element(known.begin(), known.end(),
-                           [&](const std::string& a, const std::string& b) { return common(a) < common(b); });
+  const std::string end = name.substr(name.find_last_of('/') + 1).substr(0, 200);
+  return *std::min_element(known.begin(), known.end(), [&](const std::string& a, const std::string& b) {
+    return distance(end, a) < distance(end, b);
+  });
 }
 
 }  // namespace
@@ -150,16 +212,21 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
   const ConfigReader config(json, where);
   ModelConfig model;
   model.architecture = architecture_of(config);
-  if (std::string(kSupported).find(model.architecture) == std::string::npos) {
+  if (std::find(kSupported.begin(), kSupported.end(), model.architecture) == kSupported.end()) {
     throw_user_error("{}: architecture {} is not supported; supported are {}", where, model.architecture,
-                     kSupported);
+                     supported());
   }
   model.hidden_size = config.number("hidden_size", 1, 1U << 20);
   model.num_layers = config.number("num_hidden_layers", 1, kMaxLayers);
   model.num_attention_heads = config.number("num_attention_heads", 1, 1U << 14);
   model.num_key_value_heads = config.number_or("num_key_value_heads", model.num_attention_heads);
   model.vocab_size = config.number("vocab_size", 1, 1U << 26);
-  model.context_length = config.number("max_position_embeddings");
+  model.context_length = context_length_of(config);
+  if (!config.has("head_dim") && model.hidden_size % model.num_attention_heads != 0) {
+    throw_user_error(
+        "{}: num_attention_heads {} does not divide hidden_size {}, and key \"head_dim\" is missing", where,
+        model.num_attention_heads, model.hidden_size);
+  }
   model.head_dim = config.number_or("head_dim", model.hidden_size / model.num_attention_heads);
   model.intermediate_size = config.number("intermediate_size", 1, 1U << 24);
   model.tie_word_embeddings = config.flag("tie_word_embeddings", false);
@@ -176,10 +243,12 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
   }
   if (model.architecture == "MixtralForCausalLM") {
     model.moe = {config.number("num_local_experts", 1, 4096), config.number("num_experts_per_tok", 1, 4096),
-                 model.intermediate_size};
+                 model.intermediate_size, model.num_layers};
   } else if (model.architecture == "Qwen3MoeForCausalLM") {
     model.moe = {config.number("num_experts", 1, 4096), config.number("num_experts_per_tok", 1, 4096),
-                 config.number("moe_intermediate_size", 1, 1U << 24)};
+                 config.number("moe_intermediate_size", 1, 1U << 24),
+                 sparse_layers(config, model.num_layers)};
+    if (model.moe.num_layers == 0) model.moe = {};  // dense after all
   }
   if (model.moe.top_k > model.moe.num_experts) {
     throw_user_error("{}: num_experts_per_tok {} is more than the {} experts", where, model.moe.top_k,
@@ -194,16 +263,18 @@ std::vector<std::string> model_catalogue() { return catalogue::names("models"); 
 
 ModelConfig load_model_config(const std::string& model_path) {
   namespace fs = std::filesystem;
-  const std::string key = catalogue_key(model_path);
-  if (const auto text = catalogue::find("models", key)) {
-    ModelConfig model = parse_model_config(std::string(*text), key);
-    model.name = key;
-    return model;
-  }
   std::error_code error;
   fs::path file = model_path;
-  if (fs::is_directory(file, error)) file /= "config.json";
+  const bool folder_given = fs::is_directory(file, error);
+  if (folder_given) file /= "config.json";
   if (!fs::is_regular_file(file, error)) {
+    const std::string key = catalogue_key(model_path);
+    if (const auto text = catalogue::find("models", key)) {
+      ModelConfig model = parse_model_config(std::string(*text), key);
+      model.name = key;
+      return model;
+    }
+    if (folder_given) throw_user_error("--model-path {}: the folder has no config.json", model_path);
     const std::vector<std::string> known = model_catalogue();
     std::string names;
     for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;

@@ -9,9 +9,10 @@
 namespace tpsim::rank {
 
 struct MoeConfig {
-  std::uint32_t num_experts = 0;  // 0: dense MLP
+  std::uint32_t num_experts = 0;  // 0: dense MLP in every layer
   std::uint32_t top_k = 0;
-  std::uint32_t intermediate_size = 0;
+  std::uint32_t intermediate_size = 0;  // of one expert
+  std::uint32_t num_layers = 0;         // layers with experts; the others have a dense MLP
 };
 
 // Layers that attend in the same way.
@@ -30,11 +31,11 @@ struct ModelConfig {
   std::uint32_t num_key_value_heads = 0;
   std::uint32_t head_dim = 0;
   std::uint32_t vocab_size = 0;
-  std::uint32_t context_length = 0;  // tokens
+  std::uint32_t context_length = 0;  // tokens; rope scaling included, as SGLang derives it
   bool tie_word_embeddings = false;
   bool qkv_bias = false;
   bool qk_norm = false;
-  std::uint32_t weight_bytes = 2;  // per parameter
+  std::uint32_t weight_bytes = 2;  // per parameter; float32 checkpoints are served in 16 bit, as by SGLang
   std::vector<AttentionKind> attention;
   MoeConfig moe;
 };
@@ -51,8 +52,8 @@ struct LinearLayer {
   std::uint32_t count = 1;  // layers of this kind
 };
 
-// `model_path`: a catalogue name (or its Hugging Face id), or a folder with a config.json, or such a file.
-// Throws UserError naming --model-path, or the file and key.
+// `model_path`: a folder with a config.json, or such a file, or a catalogue name or its Hugging Face id (in
+// any case). What exists as a path is read as one. Throws UserError naming --model-path, or the file and key.
 ModelConfig load_model_config(const std::string& model_path);
 // Parses the text of a config.json. `where` names it in errors.
 ModelConfig parse_model_config(const std::string& json, const std::string& where);

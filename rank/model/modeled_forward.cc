@@ -58,7 +58,7 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   const auto all_reduce = [&](double bytes, double times) {
     if (tp == 1) return;
     add(&Dense::collective, costs_.all_reduce(bytes, tp), times);
-    dense.communicated += OperatorCosts::all_reduce_sent(bytes, tp) * times;
+    dense.communicated += costs_.all_reduce_sent(bytes, tp) * times;
   };
 
   for (const LinearLayer& layer : linear_layers(model_, shard_)) {
@@ -67,13 +67,14 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
     add(&Dense::gemm, costs_.gemm(layer_rows, double(layer.n), double(layer.k), model_.weight_bytes),
         layer.count);
   }
-  if (model_.moe.num_experts > 0) {
+  if (model_.moe.num_layers > 0) {
     add(&Dense::gemm,
         costs_.moe(m, hidden, double(model_.moe.intermediate_size) / tp, model_.moe.num_experts,
                    model_.moe.top_k, model_.weight_bytes),
-        layers);
-  } else {
-    other(m * 3.0 * model_.intermediate_size / tp, layers);  // silu and mul
+        model_.moe.num_layers);
+  }
+  if (const std::uint32_t dense_layers = model_.num_layers - model_.moe.num_layers; dense_layers > 0) {
+    other(m * 3.0 * model_.intermediate_size / tp, dense_layers);  // silu and mul
   }
   other(m * 4 * hidden, 2 * layers);                    // add and rmsnorm, twice a layer
   other(m * 2 * (q + kv), layers);                      // rope

@@ -17,6 +17,9 @@ constexpr std::array<Field, 4> kParameters = {{{"tile_seconds", &OperatorCoeffic
 struct Tile {
   double m, n;
 };
+// What each GPU sends for a reduce-scatter and an all-gather.
+double ring_sent(double bytes, std::uint32_t gpus) { return 2 * bytes * (gpus - 1) / gpus; }
+
 constexpr std::array<Tile, 5> kTiles = {{{64, 64}, {64, 128}, {128, 128}, {128, 256}, {256, 128}}};
 
 }  // namespace
@@ -106,6 +109,17 @@ KernelCost OperatorCosts::moe(double tokens, double hidden, double intermediate,
   return cost;
 }
 
+bool OperatorCosts::uses_custom_all_reduce(double bytes, std::uint32_t gpus) const {
+  return gpus <= 8 && gpus % 2 == 0 && bytes <= kCustomAllReduceLimit && (nvlink_ || gpus == 2);
+}
+
+double OperatorCosts::all_reduce_sent(double bytes, std::uint32_t gpus) const {
+  if (gpus <= 1) return 0;
+  const double one_shot_limit = (gpus <= 4 ? 512 : 256) * 1024.0;
+  if (uses_custom_all_reduce(bytes, gpus) && (gpus == 2 || bytes < one_shot_limit)) return bytes * (gpus - 1);
+  return ring_sent(bytes, gpus);
+}
+
 KernelCost OperatorCosts::custom_all_reduce(double bytes, std::uint32_t gpus) const {
   const double sent = all_reduce_sent(bytes, gpus);
   return {custom_.fixed_seconds + custom_.per_gpu_seconds * gpus + sent / (link_ * custom_.memory), 0,
@@ -113,15 +127,14 @@ KernelCost OperatorCosts::custom_all_reduce(double bytes, std::uint32_t gpus) co
 }
 
 KernelCost OperatorCosts::nccl_all_reduce(double bytes, std::uint32_t gpus) const {
-  const double sent = all_reduce_sent(bytes, gpus);
+  const double sent = ring_sent(bytes, gpus);
   return {nccl_.fixed_seconds + nccl_.per_gpu_seconds * gpus + sent / (link_ * nccl_.memory), 0, 2 * bytes,
           1};
 }
 
 KernelCost OperatorCosts::all_reduce(double bytes, std::uint32_t gpus) const {
   if (gpus <= 1) return {};
-  return nvlink_ && bytes <= kCustomAllReduceLimit ? custom_all_reduce(bytes, gpus)
-                                                   : nccl_all_reduce(bytes, gpus);
+  return uses_custom_all_reduce(bytes, gpus) ? custom_all_reduce(bytes, gpus) : nccl_all_reduce(bytes, gpus);
 }
 
 KernelCost OperatorCosts::all_gather(double bytes_per_gpu, std::uint32_t gpus) const {

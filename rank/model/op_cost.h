@@ -40,11 +40,16 @@ class OperatorCosts {
   // `intermediate` is this rank's share of the expert's width.
   KernelCost moe(double tokens, double hidden, double intermediate, double experts, double top_k,
                  double bytes) const;
-  // SGLang's custom all-reduce up to 8 MB over NVLink, NCCL's ring beyond or over PCIe.
+  // SGLang's custom all-reduce where uses_custom_all_reduce(), NCCL's ring else.
   KernelCost all_reduce(double bytes, std::uint32_t gpus) const;
+  // SGLang's conditions: 2, 4, 6 or 8 GPUs, messages up to 8 MiB, and NVLink between all of them unless they
+  // are two. (custom_all_reduce.py, 0.5)
+  bool uses_custom_all_reduce(double bytes, std::uint32_t gpus) const;
   KernelCost all_gather(double bytes_per_gpu, std::uint32_t gpus) const;
-  // Bytes that one GPU of the group sends.
-  static double all_reduce_sent(double bytes, std::uint32_t gpus) { return 2 * bytes * (gpus - 1) / gpus; }
+  // Bytes that one GPU of the group sends in all_reduce(): the whole message to each peer in the custom
+  // kernel's one-shot form (two GPUs, or below 512 KiB on up to 4 and 256 KiB on up to 8), else a
+  // reduce-scatter and an all-gather.
+  double all_reduce_sent(double bytes, std::uint32_t gpus) const;
   // A kernel that reads and writes `bytes` in all.
   KernelCost elementwise(double bytes) const;
 

@@ -31,11 +31,13 @@ Shard make_shard(const ModelConfig& model, std::uint32_t tp_size, std::uint32_t 
     throw_user_error("--tp {}: the {} KV heads of {} can be neither split nor replicated evenly; use {}",
                      tp_size, kv_heads, model.name, divisors(heads, kv_heads));
   }
-  const std::uint32_t width =
-      model.moe.num_experts > 0 ? model.moe.intermediate_size : model.intermediate_size;
-  if (width % tp_size != 0) {
-    throw_user_error("--tp {} does not divide the MLP width {} of {}", tp_size, width, model.name);
-  }
+  const auto check_width = [&](const char* what, std::uint32_t width) {
+    if (width % tp_size == 0) return;
+    throw_user_error("--tp {} does not divide the {} {} of {}; use a divisor of it", tp_size, what, width,
+                     model.name);
+  };
+  if (model.moe.num_layers < model.num_layers) check_width("MLP width", model.intermediate_size);
+  if (model.moe.num_layers > 0) check_width("expert width", model.moe.intermediate_size);
   Shard shard;
   shard.tp_size = tp_size;
   shard.tp_rank = tp_rank;
@@ -61,12 +63,13 @@ std::vector<LinearLayer> linear_layers(const ModelConfig& model, const Shard& sh
       {"qkv_proj", hidden, q + 2 * kv, Sharding::kColumn, model.num_layers},
       {"o_proj", q, hidden, Sharding::kRow, model.num_layers},
   };
-  if (model.moe.num_experts > 0) {
-    layers.push_back({"gate", hidden, model.moe.num_experts, Sharding::kReplicated, model.num_layers});
-  } else {
+  if (model.moe.num_layers > 0) {
+    layers.push_back({"gate", hidden, model.moe.num_experts, Sharding::kReplicated, model.moe.num_layers});
+  }
+  if (const std::uint32_t dense = model.num_layers - model.moe.num_layers; dense > 0) {
     const std::uint64_t width = model.intermediate_size / shard.tp_size;
-    layers.push_back({"gate_up_proj", hidden, 2 * width, Sharding::kColumn, model.num_layers});
-    layers.push_back({"down_proj", width, hidden, Sharding::kRow, model.num_layers});
+    layers.push_back({"gate_up_proj", hidden, 2 * width, Sharding::kColumn, dense});
+    layers.push_back({"down_proj", width, hidden, Sharding::kRow, dense});
   }
   layers.push_back({"lm_head", hidden, shard.vocab, Sharding::kVocabulary, 1});
   return layers;
@@ -81,7 +84,7 @@ std::uint64_t weight_bytes(const ModelConfig& model, const Shard& shard) {
   }
   const MoeConfig& moe = model.moe;
   parameters += std::uint64_t{moe.num_experts} * 3 * model.hidden_size *
-                (moe.intermediate_size / shard.tp_size) * model.num_layers;
+                (moe.intermediate_size / shard.tp_size) * moe.num_layers;
   parameters += std::uint64_t{shard.vocab} * model.hidden_size;                 // embedding
   parameters += (2 * std::uint64_t{model.num_layers} + 1) * model.hidden_size;  // norms
   if (model.qk_norm) parameters += 2 * std::uint64_t{model.num_layers} * model.head_dim;

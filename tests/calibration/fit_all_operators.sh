@@ -14,6 +14,8 @@ rows=[json.loads(line) for line in open(sys.argv[2])]
 for r in rows:
     r["parameters"]={k:short(v) for k,v in sorted(r["parameters"].items()) if v}
     for k in list(r): r[k]=short(r[k])
+fitted={r["operatorClass" if "operatorClass" in r else "operator_class"] for r in rows}
+rows+=[r for r in profile["efficiencies"] if r["operator_class"] not in fitted]
 profile["efficiencies"]=rows
 json.dump(profile,open(sys.argv[1],"w"),indent=2)
 open(sys.argv[1],"a").write("\n")

@@ -37,7 +37,7 @@ int run(int argc, char** argv) {
   }
   const std::filesystem::path folder = std::filesystem::path(argv[1]) / argv[2];
   for (const std::string& name : operator_classes()) {
-    std::vector<OperatorRow> all = operator_rows(folder, name);
+    std::vector<OperatorRow> all = operator_rows(folder, name, profile.nvlink());
     if (all.empty()) continue;
     std::vector<OperatorRow> rows;
     const std::size_t every = std::max<std::size_t>(1, all.size() / 3000);

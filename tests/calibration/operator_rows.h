@@ -25,7 +25,8 @@ inline const std::vector<std::string>& operator_classes() {
 }
 
 // bf16 rows of the class. NCCL's message_size is in elements; an all-gather's is what each GPU ends up with.
-inline std::vector<OperatorRow> operator_rows(const std::filesystem::path& folder, const std::string& name) {
+inline std::vector<OperatorRow> operator_rows(const std::filesystem::path& folder, const std::string& name,
+                                              bool nvlink) {
   std::vector<OperatorRow> rows;
   const bool gemm = name == "gemm";
   const bool moe = name == "moe";
@@ -58,6 +59,8 @@ inline std::vector<OperatorRow> operator_rows(const std::filesystem::path& folde
       if (table.text(i, "kernel_source") != "SGLang_CustomAllReduce_graph") continue;
       row.gpus = static_cast<std::uint32_t>(table.number(i, "num_gpus"));
       row.bytes = table.number(i, "message_size") * 2;
+      // Beyond the limit, and on more than two GPUs without NVLink, SGLang falls back to NCCL.
+      if (row.bytes > rank::OperatorCosts::kCustomAllReduceLimit || (!nvlink && row.gpus != 2)) continue;
     } else {
       const std::string op = name == "all_gather" ? "all_gather" : "all_reduce";
       if (table.text(i, "op_name") != op || table.text(i, "nccl_dtype") != "half") continue;
