@@ -27,17 +27,20 @@ void append_run(std::vector<PageRun>& out, PageRun run) {
 
 }  // namespace
 
-PageAllocator::PageAllocator(std::uint32_t num_pages, std::uint32_t page_size)
-    : num_pages_(num_pages), page_size_(page_size), gap_(std::max(1U, kGapTokens / std::max(1U, page_size))) {
+PageAllocator::PageAllocator(std::uint32_t num_pages, std::uint32_t page_size, std::uint32_t addresses)
+    : num_pages_(num_pages),
+      addresses_(std::max(num_pages, addresses)),
+      page_size_(page_size),
+      gap_(std::max(1U, kGapTokens / std::max(1U, page_size))) {
   clear();
 }
 
 void PageAllocator::clear() {
-  const std::uint32_t blocks = (num_pages_ + kBlock - 1) / kBlock;
-  free_ = SummaryBitset(num_pages_);
+  const std::uint32_t blocks = (addresses_ + kBlock - 1) / kBlock;
+  free_ = SummaryBitset(addresses_);
   free_blocks_ = SummaryBitset(blocks);
   for (std::uint32_t block = 0; block < blocks; ++block) {
-    set_block(block, mask(0, std::min(kBlock, num_pages_ - block * kBlock)));
+    set_block(block, mask(0, std::min(kBlock, addresses_ - block * kBlock)));
   }
   available_ = num_pages_;
   rover_ = 0;
@@ -56,7 +59,7 @@ void PageAllocator::set_block(std::uint32_t block, std::uint64_t bits) {
 
 std::uint32_t PageAllocator::free_run_length(std::uint32_t page, std::uint32_t limit) const {
   std::uint32_t length = 0;
-  while (length < limit && page + length < num_pages_) {
+  while (length < limit && page + length < addresses_) {
     const std::uint32_t at = page + length;
     const std::uint32_t bits = kBlock - at % kBlock;
     const auto ones = static_cast<std::uint32_t>(std::countr_one(free_.word(at / kBlock) >> (at % kBlock)));
@@ -77,11 +80,12 @@ void PageAllocator::take(std::uint32_t page, std::uint32_t count) {
   }
 }
 
-// Gaps are worth it only while most of the pool is free; later they fill up.
+// Gaps are worth it only while there is room; later they fill up.
 void PageAllocator::leave_gap(std::uint32_t end) {
-  const bool roomy = available_ > num_pages_ / 4 && num_pages_ / 16 > gap_;
+  const std::uint32_t free = available_ + (addresses_ - num_pages_);
+  const bool roomy = free > addresses_ / 8 && addresses_ / 16 > gap_;
   rover_ = end + (roomy ? gap_ : 0);
-  if (rover_ >= num_pages_) rover_ = 0;
+  if (rover_ >= addresses_) rover_ = 0;
 }
 
 bool PageAllocator::alloc(std::uint32_t pages, std::vector<PageRun>& out) {
@@ -137,7 +141,7 @@ std::uint32_t PageAllocator::take_fragments(std::uint32_t from, std::uint32_t pa
 std::uint32_t PageAllocator::alloc_next(std::uint32_t last_page) {
   if (available_ == 0) return kNoPage;
   std::uint32_t page = last_page + 1;
-  if (page < num_pages_ && free_.test(page)) {
+  if (page < addresses_ && free_.test(page)) {
     take(page, 1);
     return page;
   }
@@ -165,17 +169,17 @@ std::uint32_t PageAllocator::take_from_longest_run() {
       best = page;
       best_length = length;
     }
-    at = page + length < num_pages_ ? page + length : 0;
+    at = page + length < addresses_ ? page + length : 0;
   }
   take(best, 1);
-  rover_ = best + best_length < num_pages_ ? best + best_length : 0;
+  rover_ = best + best_length < addresses_ ? best + best_length : 0;
   return best;
 }
 
 void PageAllocator::free(PageRun run) {
-  if (run.first >= num_pages_ || run.count > num_pages_ - run.first) {
+  if (run.first >= addresses_ || run.count > addresses_ - run.first) {
     throw std::logic_error(fmt::format("pages {} to {} are freed, but the pool has {}", run.first,
-                                       std::uint64_t{run.first} + run.count - 1, num_pages_));
+                                       std::uint64_t{run.first} + run.count - 1, addresses_));
   }
   std::uint32_t page = run.first;
   std::uint32_t count = run.count;

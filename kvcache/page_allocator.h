@@ -5,8 +5,12 @@
 // it, stays free for the pages that the request grows by. Sequences then stay few runs even in a pool that
 // is full of cached prefixes, and what is evicted is long runs again.
 //
-// Invariants: available_pages() is the number of free pages; free_blocks_ holds the blocks that are free
-// altogether.
+// The address space may be larger than the pool: at most num_pages() pages are handed out at a time, but
+// their numbers go up to address_space() - 1. The slack is what keeps runs long when the pool is full, as it
+// is all the time under a radix pool that evicts only what is needed next.
+//
+// Invariants: num_pages() less available_pages() addresses are taken; free_blocks_ holds the blocks that are
+// free altogether.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +25,15 @@ class PageAllocator {
  public:
   static constexpr std::uint32_t kNoPage = SummaryBitset::kNone;
 
-  // page_size: tokens of a page; decides how large a gap is worth leaving.
-  PageAllocator(std::uint32_t num_pages, std::uint32_t page_size);
+  // page_size: tokens of a page; decides how large a gap is worth leaving. addresses: 0 = num_pages.
+  PageAllocator(std::uint32_t num_pages, std::uint32_t page_size, std::uint32_t addresses = 0);
+
+  // Addresses that are worth their memory for a pool of `num_pages`: a quarter more.
+  static std::uint32_t with_slack(std::uint32_t num_pages) { return num_pages + num_pages / 4; }
 
   std::uint32_t page_size() const { return page_size_; }
   std::uint32_t num_pages() const { return num_pages_; }
+  std::uint32_t address_space() const { return addresses_; }
   std::uint32_t available_pages() const { return available_; }
 
   // Appends runs that together hold `pages` pages, merging into out.back() where they touch. Returns false
@@ -49,6 +57,7 @@ class PageAllocator {
   std::uint32_t take_from_longest_run();
 
   std::uint32_t num_pages_;
+  std::uint32_t addresses_;
   std::uint32_t page_size_;
   std::uint32_t gap_;  // pages
   std::uint32_t available_ = 0;

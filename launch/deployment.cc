@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "attention/registry.h"
+#include "kvcache/page_allocator.h"
 #include "launch/text.h"
 #include "proto/error.h"
 #include "proto/versions.h"
@@ -225,7 +226,9 @@ void resolve_memory(const ServerArgs& args, const rank::ServerDefaults& resolved
   ranks.tp_size = args.tp_size;
   ranks.slowdown = rank::parse_rank_slowdowns(args.rank_slowdown, args.tp_size);
   ranks.state.page_size = config.page_size;
-  ranks.state.num_pages = static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size);
+  // Page numbers: the allocator's address space is larger than the pool.
+  ranks.state.num_pages = kvcache::PageAllocator::with_slack(
+      static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size));
   ranks.state.kv_bytes_per_token = capacity.kv_bytes_per_token;
   ranks.state.max_requests = kMaxRows;
   ranks.state.check = args.check_invariants;

@@ -17,8 +17,9 @@ std::uint32_t pages_for(std::uint32_t tokens, std::uint32_t page_size) {
 KvPool::KvPool(const SchedulerConfig& config)
     : page_size_(config.page_size),
       capacity_(config.max_total_num_tokens / config.page_size * config.page_size),
-      allocator_(static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size),
-                 config.page_size),
+      allocator_(static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size), config.page_size,
+                 kvcache::PageAllocator::with_slack(
+                     static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size))),
       radix_({config.page_size, config.radix_eviction_policy, config.disable_radix_cache}, &allocator_,
              &rows_) {}
 

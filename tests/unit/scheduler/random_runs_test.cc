@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "kvcache/page_allocator.h"
 #include "tests/unit/scheduler/fake_executor.h"
 
 namespace tpsim::scheduler {
@@ -16,7 +17,9 @@ namespace {
 class CheckingRank : public Executor {
  public:
   explicit CheckingRank(const SchedulerConfig& config)
-      : page_size_(config.page_size), pages_(config.max_total_num_tokens / config.page_size) {}
+      : page_size_(config.page_size),
+        pages_(kvcache::PageAllocator::with_slack(
+            static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size))) {}
 
   StepOutcome forward(const proto::ForwardBatch& batch) override {
     edit_tables(batch);
