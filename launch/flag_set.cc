@@ -78,7 +78,18 @@ void FlagSet::refuse_unknown() const {
   throw_user_error("--{}: unknown flag, did you mean --{}?", word, guess);
 }
 
+void FlagSet::refuse_missing_values() const {
+  for (const Flag& flag : flags_) {
+    if (flag.kind == Kind::kSwitch) continue;
+    for (const std::string& value : flag.option->results()) {
+      if (value.rfind("--", 0) == 0)
+        throw_user_error("{}: needs a value, and {} follows it", flag.name, value);
+    }
+  }
+}
+
 void FlagSet::read() {
+  refuse_missing_values();
   refuse_unknown();
   // --config is the first flag.
   if (flags_.front().option->count() > 0)

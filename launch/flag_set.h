@@ -53,6 +53,7 @@ class FlagSet {
 
   void add(Kind kind, const std::string& names, const std::string& metavar, const std::string& help,
            ReadList read);
+  void refuse_missing_values() const;
   void refuse_unknown() const;
   std::vector<std::string_view> known_names() const;
 

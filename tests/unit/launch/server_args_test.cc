@@ -134,6 +134,7 @@ TEST(ServerArgs, RefusesInOneSentence) {
       {{"--page-size", "abc"}, "--page-size abc: must be 1, 16, 32, 64 or 128"},
       {{"--page-sise", "16"}, "--page-sise: unknown flag, did you mean --page-size?"},
       {{"--page-sise=16"}, "--page-sise: unknown flag, did you mean --page-size?"},
+      {{"--page-size", "--tp", "8"}, "--page-size: needs a value, and --tp follows it"},
       {{"--frobnicate"}, "--frobnicate: unknown flag, see `tpsim run --help`"},
       {{"word"}, "word: `tpsim run` takes flags only, see `tpsim run --help`"},
       {{"--tp", "0"}, "--tp-size 0: must be a whole number from 1 to 1024"},
