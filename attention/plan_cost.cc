@@ -9,7 +9,7 @@ namespace tpsim::attention {
 namespace {
 
 using Field = std::pair<const char*, double PlanCoefficients::*>;
-constexpr std::array<Field, 11> kParameters = {{{"block_seconds", &PlanCoefficients::block_seconds},
+constexpr std::array<Field, 12> kParameters = {{{"block_seconds", &PlanCoefficients::block_seconds},
                                                 {"block_memory", &PlanCoefficients::block_memory},
                                                 {"overlap", &PlanCoefficients::overlap},
                                                 {"tail", &PlanCoefficients::tail},
@@ -19,7 +19,8 @@ constexpr std::array<Field, 11> kParameters = {{{"block_seconds", &PlanCoefficie
                                                 {"head_dim_256", &PlanCoefficients::head_dim_256},
                                                 {"fp8_kv", &PlanCoefficients::fp8_kv},
                                                 {"fp8_compute", &PlanCoefficients::fp8_compute},
-                                                {"window", &PlanCoefficients::window}}};
+                                                {"window", &PlanCoefficients::window},
+                                                {"l2_memory", &PlanCoefficients::l2_memory}}};
 
 std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
@@ -57,12 +58,14 @@ void write_coefficients(const PlanCoefficients& c, proto::OperatorEfficiency& ou
   for (const auto& [name, member] : kParameters) (*out.mutable_parameters())[name] = c.*member;
 }
 
-PlanCost::PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients& coefficients)
+PlanCost::PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients& coefficients,
+                   Residency residency)
     : c_(coefficients),
       bf16_flops_(profile.dense_flops_bf16()),
       fp8_flops_(profile.dense_flops_fp8() > 0 ? profile.dense_flops_fp8() : profile.dense_flops_bf16()),
       bandwidth_(profile.memory_bandwidth()),
-      multiprocessors_(profile.multiprocessors()) {}
+      multiprocessors_(profile.multiprocessors()),
+      hot_bytes_(residency == Residency::kHot ? profile.l2_bytes() : 0) {}
 
 double PlanCost::flops_per_second(const LayerShape& layer) const {
   double rate = c_.compute * (layer.q_bytes == 1 ? fp8_flops_ * c_.fp8_compute : bf16_flops_);
@@ -76,8 +79,9 @@ double PlanCost::flops_per_second(const LayerShape& layer) const {
   return rate;
 }
 
-double PlanCost::bytes_per_second(const LayerShape& layer) const {
-  return bandwidth_ * c_.memory * (layer.kv_bytes == 1 ? c_.fp8_kv : 1);
+double PlanCost::bytes_per_second(const LayerShape& layer, double bytes) const {
+  const double rate = bandwidth_ * c_.memory * (layer.kv_bytes == 1 ? c_.fp8_kv : 1);
+  return bytes < hot_bytes_ ? rate * c_.l2_memory : rate;
 }
 
 KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& layer) const {
@@ -101,9 +105,9 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& layer) con
   cost.flops = 2.0 * tokens * layer.num_q_heads * double(layer.head_dim + layer.v_head_dim);
   cost.launches = 1;
 
-  const double device = cost.bytes / bytes_per_second(layer);
+  const double device = cost.bytes / bytes_per_second(layer, cost.bytes);
   const double block =
-      longest * kv_token_bytes / (bytes_per_second(layer) / multiprocessors_ * c_.block_memory);
+      longest * kv_token_bytes / (bytes_per_second(layer, cost.bytes) / multiprocessors_ * c_.block_memory);
   const double arithmetic = cost.flops / flops_per_second(layer);
   const double most = std::max({device, block, arithmetic});
   const double waves = std::ceil(blocks / multiprocessors_);
@@ -113,7 +117,7 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& layer) con
     // Parts are written and read again in fp32, with one log-sum-exp each.
     const double merge_bytes = 2 * parts * layer.num_q_heads * (layer.v_head_dim + 1) * 4.0;
     cost.bytes += merge_bytes;
-    cost.seconds += c_.merge_seconds + merge_bytes / bytes_per_second(layer);
+    cost.seconds += c_.merge_seconds + merge_bytes / bytes_per_second(layer, cost.bytes);
     ++cost.launches;
   }
   if (layer.sliding_window != 0) cost.seconds *= c_.window;
@@ -152,7 +156,7 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& layer) con
   const double longest_tile = longest * tile_flops / sm_rate + c_.block_seconds;
   // With fewer tiles than multiprocessors the longest tile alone decides.
   const double arithmetic = std::max(shared, longest_tile) + c_.tail * std::min(shared, longest_tile);
-  const double device = cost.bytes / bytes_per_second(layer);
+  const double device = cost.bytes / bytes_per_second(layer, cost.bytes);
   cost.seconds = c_.fixed_seconds + std::max(arithmetic, device) + c_.overlap * std::min(arithmetic, device);
   if (layer.sliding_window != 0) cost.seconds *= c_.window;
   return cost;

@@ -36,6 +36,7 @@ struct PlanCoefficients {
   double fp8_kv = 1;       // "fp8_kv": factor on `memory` where the KV cache is fp8
   double fp8_compute = 1;  // "fp8_compute": factor on `compute` where q is fp8 too
   double window = 1;       // "window": factor on the time of sliding-window layers
+  double l2_memory = 1;    // "l2_memory": factor on `memory` while the KV fits the L2 cache (hot only)
   bool calibrated = false;
 };
 
@@ -43,22 +44,28 @@ PlanCoefficients coefficients_of(const proto::HardwareProfile& profile, const st
 // The inverse, for the fit.
 void write_coefficients(const PlanCoefficients& coefficients, proto::OperatorEfficiency& out);
 
+// Where the KV cache is when the kernel starts. Kernel benchmarks call one layer again and again on the same
+// KV, which stays in L2 if it fits; in serving, other layers have pushed it out.
+enum class Residency : std::uint8_t { kCold, kHot };
+
 class PlanCost {
  public:
-  PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients& coefficients);
+  PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients& coefficients,
+           Residency residency = Residency::kCold);
 
   KernelCost decode(const DecodePlan& plan, const LayerShape& layer) const;
   KernelCost extend(const ExtendPlan& plan, const LayerShape& layer) const;
 
  private:
   double flops_per_second(const LayerShape& layer) const;
-  double bytes_per_second(const LayerShape& layer) const;
+  double bytes_per_second(const LayerShape& layer, double bytes) const;
 
   PlanCoefficients c_;
   double bf16_flops_;
   double fp8_flops_;
   double bandwidth_;
   double multiprocessors_;
+  double hot_bytes_;  // up to this many bytes come from L2
 };
 
 }  // namespace tpsim::attention

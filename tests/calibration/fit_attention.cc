@@ -35,7 +35,7 @@ double fit(const proto::HardwareProfile& profile, const std::vector<Planned>& ro
                   : model.extend(rows[i].extend, rows[i].row.layer).seconds;
   };
   const auto loss = [&] {
-    const attention::PlanCost model(profile, c);
+    const attention::PlanCost model(profile, c, attention::Residency::kHot);
     double sum = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       sum += std::min(1.0, std::abs(std::log(price(i, model) / rows[i].row.seconds)));
@@ -48,9 +48,9 @@ double fit(const proto::HardwareProfile& profile, const std::vector<Planned>& ro
   std::vector<double> low = {0.02, 0.05, 5e-7, 1e-8, 1e-3, 0.2, 0.2, 0.2, 0.1, 0.3};
   std::vector<double> high = {1, 1, 3e-4, 1e-4, 1, 2, 2, 2, 2, 4};
   if (decode) {
-    values.insert(values.end(), {&c.block_memory, &c.merge_seconds, &c.fp8_kv});
-    low.insert(low.end(), {0.2, 1e-7, 0.2});
-    high.insert(high.end(), {8, 1e-4, 2});
+    values.insert(values.end(), {&c.block_memory, &c.merge_seconds, &c.fp8_kv, &c.l2_memory});
+    low.insert(low.end(), {0.2, 1e-7, 0.2, 1.0});
+    high.insert(high.end(), {8, 1e-4, 2, 10.0});
   } else {
     values.push_back(&c.tail);
     low.push_back(1e-3);
@@ -58,7 +58,7 @@ double fit(const proto::HardwareProfile& profile, const std::vector<Planned>& ro
   }
   minimise(values, low, high, loss);
   minimise(values, low, high, loss);
-  const attention::PlanCost model(profile, c);
+  const attention::PlanCost model(profile, c, attention::Residency::kHot);
   for (std::size_t i = 0; i < rows.size(); ++i)
     errors[i] = std::abs(price(i, model) / rows[i].row.seconds - 1);
   std::sort(errors.begin(), errors.end());

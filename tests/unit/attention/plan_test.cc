@@ -1,0 +1,218 @@
+// The plans of every backend over random ragged batches: each KV token of each request is read exactly once.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "attention/fa3.h"
+#include "attention/flashinfer.h"
+#include "attention/planned_backend.h"
+#include "attention/registry.h"
+
+namespace tpsim::attention {
+namespace {
+
+proto::HardwareProfile gpu(const std::string& architecture = "hopper") {
+  proto::HardwareProfile profile;
+  profile.set_name("test");
+  profile.set_architecture(architecture);
+  profile.set_multiprocessors(132);
+  profile.set_dense_flops_bf16(1e15);
+  profile.set_memory_bandwidth(4e12);
+  return profile;
+}
+
+struct Batch {
+  std::vector<std::uint32_t> prefixes, extends, decodes;
+  ForwardMetadata metadata(proto::ForwardMode mode) const {
+    ForwardMetadata m;
+    m.forward_mode = mode;
+    if (mode != proto::DECODE) {
+      m.extend_prefix_lens = prefixes;
+      m.extend_lens = extends;
+    }
+    if (mode != proto::EXTEND) m.decode_seq_lens = decodes;
+    return m;
+  }
+};
+
+Batch random_batch(std::mt19937_64& random) {
+  Batch batch;
+  const auto length = [&random] {
+    const std::uint64_t kind = random() % 4;
+    return static_cast<std::uint32_t>(1 + random() % (kind == 0   ? 10
+                                                      : kind == 1 ? 300
+                                                      : kind == 2 ? 5000
+                                                                  : 100000));
+  };
+  for (std::uint64_t i = 1 + random() % 40; i > 0; --i) batch.decodes.push_back(length());
+  for (std::uint64_t i = 1 + random() % 6; i > 0; --i) {
+    batch.extends.push_back(length());
+    batch.prefixes.push_back(random() % 2 == 0 ? 0 : length());
+  }
+  return batch;
+}
+
+LayerShape random_layer(std::mt19937_64& random) {
+  LayerShape layer;
+  layer.num_kv_heads = 1U << random() % 4;
+  layer.num_q_heads = layer.num_kv_heads << random() % 5;
+  layer.head_dim = layer.v_head_dim = std::vector<std::uint32_t>{64, 128, 192, 256}[random() % 4];
+  layer.sliding_window = random() % 3 == 0 ? static_cast<std::uint32_t>(1 + random() % 4096) : 0;
+  return layer;
+}
+
+class Plans : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Plans, DecodeSplitsCoverEveryKvTokenOnce) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 300; ++round) {
+    const Batch batch = random_batch(random);
+    const LayerShape layer = random_layer(random);
+    auto backend = create_attention_backend(GetParam(), gpu(), 1);
+    auto& planned = dynamic_cast<PlannedBackend&>(*backend);
+    planned.init_forward_metadata(batch.metadata(proto::DECODE));
+    const DecodePlan& plan = planned.decode_plan(layer);
+    ASSERT_EQ(plan.items.size(), batch.decodes.size());
+    ASSERT_GT(plan.blocks_per_split, 0u);
+    std::vector<bool> seen(batch.decodes.size());
+    for (const DecodeItem& item : plan.items) {
+      ASSERT_FALSE(seen[item.request]);
+      seen[item.request] = true;
+      const std::uint32_t length = batch.decodes[item.request];
+      ASSERT_EQ(item.kv_end, length);
+      const bool windowed = layer.sliding_window != 0 && std::string(GetParam()) != "torch_native";
+      ASSERT_EQ(item.kv_begin, windowed && length > layer.sliding_window ? length - layer.sliding_window : 0);
+      // The parts cover the range, and none is empty.
+      const std::uint64_t tokens = item.kv_end - item.kv_begin;
+      ASSERT_GE(item.splits, 1u);
+      ASSERT_GE(std::uint64_t{item.splits} * item.split_tokens, tokens);
+      ASSERT_LT(std::uint64_t{item.splits - 1} * item.split_tokens, tokens);
+      if (item.splits > 1) {
+        ASSERT_TRUE(plan.merge);
+      }
+    }
+  }
+}
+
+TEST_P(Plans, ExtendTilesCoverWhatEachRowMaySee) {
+  std::mt19937_64 random(2);
+  for (int round = 0; round < 200; ++round) {
+    Batch batch = random_batch(random);
+    for (auto& length : batch.extends) length = std::min(length, 3000U);
+    const LayerShape layer = random_layer(random);
+    auto backend = create_attention_backend(GetParam(), gpu(), 1);
+    auto& planned = dynamic_cast<PlannedBackend&>(*backend);
+    const bool mixed = round % 3 == 0;
+    planned.init_forward_metadata(batch.metadata(mixed ? proto::MIXED : proto::EXTEND));
+    const ExtendPlan& plan = planned.extend_plan(layer);
+    ASSERT_EQ(plan.items.size(), batch.extends.size() + (mixed ? batch.decodes.size() : 0));
+    for (std::size_t i = 0; i < batch.extends.size(); ++i) {
+      const ExtendItem& item = plan.items[i];
+      ASSERT_EQ(item.q_len, batch.extends[i]);
+      ASSERT_EQ(item.prefix, batch.prefixes[i]);
+      for (std::uint32_t row = 0; row < item.q_len; row += plan.tile_m) {
+        const TileRange range = tile_range(plan, item, row, layer.sliding_window);
+        const std::uint32_t last = std::min(row + plan.tile_m, item.q_len);
+        // First and last row of the tile: causal, and inside the window.
+        const std::uint32_t oldest = item.prefix + row + 1;
+        const std::uint32_t first_seen =
+            layer.sliding_window != 0 && oldest > layer.sliding_window ? oldest - layer.sliding_window : 0;
+        ASSERT_LE(range.begin, first_seen);
+        ASSERT_GT(range.begin + plan.tile_n, first_seen);
+        ASSERT_GE(range.end, item.prefix + last);
+        ASSERT_LT(range.end, item.prefix + last + plan.tile_n);
+      }
+    }
+    // A decoding request of a mixed batch is an extend by one token.
+    for (std::size_t i = batch.extends.size(); i < plan.items.size(); ++i) {
+      ASSERT_EQ(plan.items[i].q_len, 1u);
+      ASSERT_EQ(plan.items[i].prefix + 1, batch.decodes[i - batch.extends.size()]);
+    }
+  }
+}
+
+TEST_P(Plans, CostGrowsWithTheBatchAndItsLengths) {
+  auto backend = create_attention_backend(GetParam(), gpu(), 1);
+  LayerShape layer;
+  layer.num_q_heads = 8;
+  layer.num_kv_heads = 1;
+  layer.head_dim = layer.v_head_dim = 128;
+  double before = 0;
+  for (const std::uint32_t length : {1000U, 4000U, 16000U, 64000U}) {
+    const Batch batch{{0}, {length}, std::vector<std::uint32_t>(32, length)};
+    backend->init_forward_metadata(batch.metadata(proto::DECODE));
+    const KernelCost cost = backend->forward_decode(layer);
+    EXPECT_GT(cost.seconds, before);
+    // At least every KV byte is read: no cost is below the memory bandwidth's.
+    EXPECT_GE(cost.bytes, 32.0 * length * 2 * 128 * 2);
+    EXPECT_GE(cost.seconds, 32.0 * length * 2 * 128 * 2 / 4e12);
+    before = cost.seconds;
+  }
+  before = 0;
+  for (const std::uint32_t length : {1000U, 4000U, 16000U, 64000U}) {
+    const Batch batch{{0}, {length}, {}};
+    backend->init_forward_metadata(batch.metadata(proto::EXTEND));
+    const KernelCost cost = backend->forward_extend(layer);
+    EXPECT_GT(cost.seconds, before);
+    EXPECT_GE(cost.flops, 2.0 * length * length * 8 * 128);  // causal: half of the square
+    EXPECT_GE(cost.seconds, 2.0 * length * length * 8 * 128 / 1e15);
+    before = cost.seconds;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Plans, ::testing::Values("fa3", "flashinfer", "triton", "torch_native"));
+
+TEST(Fa3, SplitsOnlyWhereBlocksDoNotFillTheDevice) {
+  EXPECT_EQ(Fa3Backend::num_splits(120, 132, 100), 1u);
+  EXPECT_EQ(Fa3Backend::num_splits(1, 132, 4), 1u);
+  EXPECT_GT(Fa3Backend::num_splits(1, 132, 1000), 60u);
+  EXPECT_LE(Fa3Backend::num_splits(1, 132, 1000), 128u);
+  EXPECT_EQ(Fa3Backend::num_splits(66, 132, 100), 2u);
+}
+
+TEST(FlashInfer, TheQueryTileFollowsThePackedLength) {
+  EXPECT_EQ(FlashInferBackend::cta_tile_q(1000, 128), 128u);
+  EXPECT_EQ(FlashInferBackend::cta_tile_q(1000, 256), 64u);
+  EXPECT_EQ(FlashInferBackend::cta_tile_q(40, 128), 64u);
+  EXPECT_EQ(FlashInferBackend::cta_tile_q(8, 128), 16u);
+}
+
+TEST(Hybrid, RoutesByForwardMode) {
+  const Batch batch{{0}, {4000}, {3000, 500}};
+  LayerShape layer;
+  layer.num_q_heads = 8;
+  layer.num_kv_heads = 1;
+  layer.head_dim = layer.v_head_dim = 128;
+  auto hybrid = create_attention_backend("flashinfer+triton", gpu(), 1);
+  auto prefill = create_attention_backend("flashinfer", gpu(), 1);
+  auto decode = create_attention_backend("triton", gpu(), 1);
+  EXPECT_EQ(hybrid->name(), "flashinfer+triton");
+  for (AttentionBackend* backend : {hybrid.get(), prefill.get(), decode.get()}) {
+    backend->init_forward_metadata(batch.metadata(proto::EXTEND));
+  }
+  EXPECT_EQ(hybrid->forward_extend(layer).seconds, prefill->forward_extend(layer).seconds);
+  for (AttentionBackend* backend : {hybrid.get(), prefill.get(), decode.get()}) {
+    backend->init_forward_metadata(batch.metadata(proto::DECODE));
+  }
+  EXPECT_EQ(hybrid->forward_decode(layer).seconds, decode->forward_decode(layer).seconds);
+  EXPECT_NE(hybrid->forward_decode(layer).seconds, prefill->forward_decode(layer).seconds);
+}
+
+TEST(CudaGraph, OnlyCapturedSizesAreReplayed) {
+  auto backend = create_attention_backend("fa3", gpu(), 1);
+  backend->init_cuda_graph_state(8);
+  backend->init_forward_metadata_capture_cuda_graph(8);
+  Batch batch{{}, {}, {100, 200}};
+  ForwardMetadata metadata = batch.metadata(proto::DECODE);
+  metadata.capture_bucket = 8;
+  EXPECT_NO_THROW(backend->init_forward_metadata_replay_cuda_graph(metadata));
+  metadata.capture_bucket = 4;
+  EXPECT_THROW(backend->init_forward_metadata_replay_cuda_graph(metadata), std::logic_error);
+}
+
+}  // namespace
+}  // namespace tpsim::attention
