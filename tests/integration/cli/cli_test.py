@@ -85,9 +85,12 @@ class CommandLine(unittest.TestCase):
             done = self.tpsim(*words, processes=processes)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertEqual(done.stdout, "")
-            self.assertRegex(done.stderr, r"\Atpsim: [^\n]+\n\Z")
+            said = done.stderr
+            if processes is not None:  # mpirun's libevent sometimes complains when its processes have gone
+                said = re.sub(r"(?m)^\[warn\] .*\n", "", said)
+            self.assertRegex(said, r"\Atpsim: [^\n]+\n\Z")
             for text in expected:
-                self.assertIn(text, done.stderr)
+                self.assertIn(text, said)
             self.assertFalse(os.path.exists(report) and os.listdir(report), "a report was left behind")
 
 
