@@ -1,0 +1,161 @@
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "launch/report/comparison.h"
+#include "launch/report/csv_writer.h"
+#include "launch/report/html_page.h"
+#include "launch/report/json_writer.h"
+#include "launch/report/report_dir.h"
+#include "proto/error.h"
+#include "tests/unit/report/sample_report.h"
+
+namespace tpsim::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+}
+
+fs::path fresh_folder(const std::string& name) {
+  const fs::path folder = fs::temp_directory_path() / ("tpsim-" + name + "-" + std::to_string(getpid()));
+  fs::remove_all(folder);
+  return folder;
+}
+
+// Golden files are written anew with TPSIM_UPDATE_GOLDEN=1.
+void expect_golden(const std::string& name, const std::string& text) {
+  const fs::path path = fs::path(TPSIM_GOLDEN_DIR) / name;
+  if (std::getenv("TPSIM_UPDATE_GOLDEN") != nullptr) std::ofstream(path, std::ios::binary) << text;
+  EXPECT_EQ(text, read(path)) << "differs from " << path;
+}
+
+TEST(JsonWriter, IsGolden) { expect_golden("report.json", to_json(sample_comparison()).dump(2) + "\n"); }
+
+TEST(JsonWriter, NumbersAreNumbersAndEveryFieldIsThere) {
+  const auto json = to_json(proto::RunReport());
+  EXPECT_TRUE(json["completed"].is_number_integer());
+  EXPECT_TRUE(json["mean_ttft_ms"].is_number());
+  EXPECT_TRUE(json["server_args"].is_object());
+  for (const char* key : {"completed",           "duration",
+                          "total_input_tokens",  "total_output_tokens",
+                          "request_throughput",  "input_throughput",
+                          "output_throughput",   "total_throughput",
+                          "mean_ttft_ms",        "median_ttft_ms",
+                          "p99_ttft_ms",         "mean_tpot_ms",
+                          "median_tpot_ms",      "p99_tpot_ms",
+                          "mean_itl_ms",         "median_itl_ms",
+                          "p95_itl_ms",          "p99_itl_ms",
+                          "mean_e2e_latency_ms", "median_e2e_latency_ms",
+                          "p99_e2e_latency_ms",  "concurrency",
+                          "cache_hit_rate",      "peak_kv_usage",
+                          "retractions",         "steps",
+                          "calibration",         "ranks"}) {
+    EXPECT_TRUE(json.contains(key)) << key;
+  }
+  EXPECT_EQ(to_json(sample_run("fa3", 1))["total_input_tokens"].get<std::uint64_t>(), 5000000000U);
+}
+
+TEST(Comparison, TableIsGolden) {
+  expect_golden("comparison.txt", comparison_table(sample_comparison(), false));
+}
+
+TEST(Comparison, RunSummaryIsGolden) { expect_golden("summary.txt", run_summary(sample_run("fa3", 1))); }
+
+TEST(Comparison, WithinOnePercentTheLowerLatencyWins) {
+  proto::ComparisonReport report;
+  *report.add_runs() = sample_run("a", 1.0);
+  *report.add_runs() = sample_run("b", 1.005);
+  report.mutable_runs(1)->set_mean_e2e_latency_ms(10);
+  choose_best(report);
+  EXPECT_EQ(report.best(), "b");
+  report.mutable_runs(1)->set_total_throughput(report.runs(0).total_throughput() * 0.98);
+  choose_best(report);
+  EXPECT_EQ(report.best(), "a");
+  EXPECT_NE(report.best_reason().find("above b"), std::string::npos) << report.best_reason();
+}
+
+TEST(Comparison, NothingCompletedHasNoBest) {
+  proto::ComparisonReport report;
+  report.add_runs()->set_backend("fa3");
+  choose_best(report);
+  EXPECT_EQ(report.best(), "");
+}
+
+TEST(HtmlPage, IsSelfContainedAndEscapesWhatItShows) {
+  proto::ComparisonReport report = sample_comparison();
+  report.mutable_runs(0)->set_model("</script><script>alert(1)</script><!--");
+  const std::string page = html_page(report);
+  EXPECT_EQ(page.find("</script><script>alert"), std::string::npos);
+  EXPECT_EQ(page.find("src="), page.find("src=", page.size()));  // no outside script or picture
+  EXPECT_EQ(page.find("@DATA@"), std::string::npos);
+  EXPECT_EQ(page.find("@CHART_JS@"), std::string::npos);
+  EXPECT_LT(page.size(), 1500000u);
+  EXPECT_EQ(page, html_page(report));
+}
+
+TEST(ReportDir, NothingIsThereUntilItIsCommitted) {
+  const fs::path folder = fresh_folder("commit");
+  {
+    ReportDir dir(folder / "deep" / "er");
+    dir.write("report.json", "{}");
+    EXPECT_FALSE(fs::exists(folder / "deep" / "er" / "report.json"));
+  }
+  EXPECT_TRUE(fs::is_empty(folder / "deep" / "er"));
+  ReportDir dir(folder);
+  dir.write("report.json", "{}");
+  dir.commit_all();
+  EXPECT_EQ(read(folder / "report.json"), "{}");
+  fs::remove_all(folder);
+}
+
+TEST(ReportDir, RefusesAFileAndAFolderWithoutPermission) {
+  const fs::path folder = fresh_folder("refuse");
+  fs::create_directories(folder);
+  std::ofstream(folder / "file") << "x";
+  EXPECT_THROW(ReportDir(folder / "file"), UserError);
+  EXPECT_THROW(ReportDir(folder / "file" / "below"), UserError);
+  if (geteuid() != 0) {
+    fs::create_directories(folder / "locked");
+    chmod((folder / "locked").c_str(), 0500);
+    EXPECT_THROW(ReportDir(folder / "locked"), UserError);
+  }
+  fs::remove_all(folder);
+}
+
+TEST(CsvWriter, WritesOneRowARecord) {
+  const fs::path folder = fresh_folder("csv");
+  ReportDir dir(folder);
+  CsvWriter csv(dir);
+  csv.begin_run("fa3");
+  scheduler::RequestRecord request;
+  request.id = 7;
+  request.state = scheduler::RequestState::kCompleted;
+  request.input_tokens = 100;
+  request.finish_time = 1234.56789;
+  csv.on_request(request);
+  scheduler::StepRecord step;
+  step.forward_mode = proto::DECODE;
+  step.step_time = 0.012345;
+  csv.on_step(step);
+  csv.on_step(step);
+  csv.finish();
+  dir.commit_all();
+  const std::string requests = read(folder / "requests.csv");
+  EXPECT_NE(requests.find("fa3,7,completed,0,100,0,0,0,0,0,0,1234.56789\n"), std::string::npos) << requests;
+  const std::string steps = read(folder / "steps.csv");
+  EXPECT_EQ(std::count(steps.begin(), steps.end(), '\n'), 3);
+  EXPECT_NE(steps.find("fa3,0,DECODE,0,0.012345,"), std::string::npos) << steps;
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace tpsim::launch
