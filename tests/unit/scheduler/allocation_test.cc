@@ -39,7 +39,8 @@ TEST(Allocation, SteadyDecodeStepsTakeNothingFromTheHeap) {
     }
     Scheduler scheduler(
         config, [](const Req&, const char*) {}, [](double, std::uint32_t) {});
-    for (std::size_t i = 0; i < workload.requests.size(); ++i) scheduler.add_request(i, workload.requests[i], 0);
+    for (std::size_t i = 0; i < workload.requests.size(); ++i)
+      scheduler.add_request(i, workload.requests[i], 0);
     proto::ForwardBatch message;
     double now = 0;
     const auto step = [&] {
