@@ -43,7 +43,7 @@ class Worker {
  private:
   // One message, waiting without spinning.
   void receive() {
-    IdleBackoff backoff;
+    IdleBackoff backoff(setup_.synchronous != 0);
     int arrived = 0;
     MPI_Message message = MPI_MESSAGE_NULL;
     MPI_Status status;
@@ -66,8 +66,8 @@ class Worker {
     wait(request);
   }
 
-  static void wait(MPI_Request& request) {
-    IdleBackoff backoff;
+  void wait(MPI_Request& request) const {
+    IdleBackoff backoff(setup_.synchronous != 0);
     int done = 0;
     while (true) {
       MPI_Test(&request, &done, MPI_STATUS_IGNORE);

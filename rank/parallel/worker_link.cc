@@ -167,7 +167,7 @@ bool WorkerLink::receive_one() {
 
 template <typename Done>
 void WorkerLink::wait_until(Done done) {
-  IdleBackoff backoff;
+  IdleBackoff backoff(options_.synchronous);
   double last = now();
   while (true) {
     const bool received = receive_one();

@@ -10,13 +10,13 @@ namespace tpsim::rank {
 
 class FakeModel : public RankModel {
  public:
-  // `bias` makes shards differ; `work` repeats the arithmetic, to stand for a slower price.
+  // `bias` makes shards differ; `work` additions (about 1 ns each) stand for a slower price.
   explicit FakeModel(double bias = 1.0, int work = 1) : bias_(bias), work_(work) {}
 
   StepCost forward(const attention::ForwardMetadata& metadata) override {
-    StepCost cost;
-    for (int i = 0; i < work_; ++i) cost = price(metadata);
-    return cost;
+    volatile double busy = 0;
+    for (int i = 1; i < work_; ++i) busy = busy + 1;
+    return price(metadata);
   }
 
  private:
