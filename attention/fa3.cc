@@ -69,9 +69,14 @@ void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
 }
 
 void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
-  plan.tile_m = tile_m(layer.head_dim);
+  // Ragged batches pack the query heads of a KV head; few tiles behind a long prefix are split as in decode.
+  pack_heads(tile_m(layer.head_dim), layer, plan);
   plan.tile_n = tile_n(layer.head_dim);
   add_extend_items(plan);
+  const ExtendSize size = extend_size(plan, layer);
+  const std::uint64_t blocks = size.tiles * ceil_div(layer.num_q_heads, plan.packed_heads);
+  plan.splits = num_splits(static_cast<std::uint32_t>(std::min<std::uint64_t>(blocks, 1U << 30)),
+                           multiprocessors(), ceil_div(size.longest, plan.tile_n));
 }
 
 // Page table, cumulative lengths, and the kernel that decides the splits: three small kernels a pass.

@@ -59,9 +59,15 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   for (const ExtendItem& item : plan.items) packed += double(item.q_len) * group;
   const std::uint32_t rows =
       cta_tile_q(packed / std::max<double>(1, double(plan.items.size())), layer.head_dim);
-  // A tile of packed rows holds rows / group query tokens of every head of the group.
-  plan.tile_m = std::max(1U, rows / group);
+  pack_heads(rows, layer, plan);
   plan.tile_n = layer.head_dim >= 256 ? 32 : 64;
+  // KV is cut into chunks where the tiles alone do not fill the device.
+  const ExtendSize size = extend_size(plan, layer);
+  const std::uint64_t blocks = size.tiles * ceil_div(layer.num_q_heads, plan.packed_heads);
+  const std::uint64_t room = std::uint64_t{kBlocksPerMultiprocessor} * multiprocessors();
+  const std::uint64_t chunks = std::max<std::uint64_t>(1, ceil_div(size.longest, kMinChunk));
+  plan.splits = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(room / std::max<std::uint64_t>(1, blocks), 1, chunks));
 }
 
 // The plan's arrays are copied to the device: one copy and the kernel that builds the page indices.

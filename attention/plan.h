@@ -38,8 +38,11 @@ struct ExtendItem {
 
 struct ExtendPlan {
   std::vector<ExtendItem> items;
-  std::uint32_t tile_m = 128;  // query rows of a thread block
-  std::uint32_t tile_n = 128;  // KV tokens of one step of its loop
+  std::uint32_t tile_m = 128;      // query tokens of a thread block
+  std::uint32_t tile_n = 128;      // KV tokens of one step of its loop
+  std::uint32_t packed_heads = 1;  // query heads of one KV head that share a block
+  std::uint32_t rows = 128;        // rows of a block's matrices: at least tile_m x packed_heads
+  std::uint32_t splits = 1;        // parts of a tile's KV range, each a block of its own, added up afterwards
   void clear() { items.clear(); }
 };
 

@@ -144,20 +144,28 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& layer) con
     q_tokens += item.q_len;
   }
   const double rate = flops_per_second(layer);
-  const double tile_flops = 2.0 * plan.tile_m * width;  // per KV token of one tile
-  cost.flops = tile_tokens * layer.num_q_heads * tile_flops;
+  const double tile_flops = 2.0 * plan.rows * width;  // per KV token of one tile
+  const double columns = std::ceil(double(layer.num_q_heads) / plan.packed_heads);
+  cost.flops = tile_tokens * columns * tile_flops;
   // K and V are read at least once; tiles of one head share them through L2.
   cost.bytes = kv_read * layer.num_kv_heads * width * layer.kv_bytes +
                q_tokens * layer.num_q_heads * width * layer.q_bytes;
   cost.launches = 1;
   const double sm_rate = rate / multiprocessors_;
-  const double blocks = tiles * layer.num_q_heads;
+  const double blocks = tiles * columns * plan.splits;
   const double shared = cost.flops / rate + blocks * c_.block_seconds / multiprocessors_;
-  const double longest_tile = longest * tile_flops / sm_rate + c_.block_seconds;
-  // With fewer tiles than multiprocessors the longest tile alone decides.
+  const double longest_tile = longest / double(plan.splits) * tile_flops / sm_rate + c_.block_seconds;
+  // With fewer blocks than multiprocessors the longest alone decides.
   const double arithmetic = std::max(shared, longest_tile) + c_.tail * std::min(shared, longest_tile);
   const double device = cost.bytes / bytes_per_second(layer, cost.bytes);
   cost.seconds = c_.fixed_seconds + std::max(arithmetic, device) + c_.overlap * std::min(arithmetic, device);
+  if (plan.splits > 1) {
+    const double merge_bytes =
+        2.0 * plan.splits * q_tokens * layer.num_q_heads * (layer.v_head_dim + 1) * 4.0;
+    cost.bytes += merge_bytes;
+    cost.seconds += c_.merge_seconds + merge_bytes / bytes_per_second(layer, cost.bytes);
+    ++cost.launches;
+  }
   if (layer.sliding_window != 0) cost.seconds *= c_.window;
   return cost;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -75,6 +76,25 @@ void PlannedBackend::add_extend_items(ExtendPlan& plan) const {
   for (std::uint32_t i = 0; i < metadata_.decode_seq_lens.size(); ++i) {
     plan.items.push_back({extends + i, metadata_.decode_seq_lens[i] - 1, 1});
   }
+}
+
+void PlannedBackend::pack_heads(std::uint32_t rows, const LayerShape& layer, ExtendPlan& plan) {
+  const std::uint32_t group = (layer.num_q_heads + layer.num_kv_heads - 1) / layer.num_kv_heads;
+  plan.packed_heads = std::min(group, rows);
+  plan.tile_m = rows / plan.packed_heads;
+  plan.rows = rows;
+}
+
+PlannedBackend::ExtendSize PlannedBackend::extend_size(const ExtendPlan& plan, const LayerShape& layer) {
+  ExtendSize size;
+  for (const ExtendItem& item : plan.items) {
+    size.tiles += (item.q_len + plan.tile_m - 1) / plan.tile_m;
+    const std::uint32_t kv = item.prefix + item.q_len;
+    const std::uint32_t reach =
+        layer.sliding_window == 0 ? kv : std::min(kv, layer.sliding_window + plan.tile_m);
+    size.longest = std::max(size.longest, reach);
+  }
+  return size;
 }
 
 }  // namespace tpsim::attention

@@ -48,6 +48,14 @@ class PlannedBackend : public AttentionBackend {
   // KV tokens [begin, end) that a decoding request reads.
   static DecodeItem decode_item(std::uint32_t request, std::uint32_t seq_len, const LayerShape& layer);
   void add_extend_items(ExtendPlan& plan) const;
+  // Tiles of `rows` rows that the query heads of one KV head share.
+  static void pack_heads(std::uint32_t rows, const LayerShape& layer, ExtendPlan& plan);
+  // Tiles of one column of heads, and the longest KV range of a tile, in tokens.
+  struct ExtendSize {
+    std::uint64_t tiles = 0;
+    std::uint32_t longest = 0;
+  };
+  static ExtendSize extend_size(const ExtendPlan& plan, const LayerShape& layer);
 
  private:
   std::string name_;

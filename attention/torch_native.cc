@@ -24,7 +24,7 @@ void TorchNativeBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) 
 }
 
 void TorchNativeBackend::plan_extend(const LayerShape&, ExtendPlan& plan) {
-  plan.tile_m = 128;
+  plan.tile_m = plan.rows = 128;
   plan.tile_n = 64;
   add_extend_items(plan);
 }
@@ -59,6 +59,7 @@ KernelCost TorchNativeBackend::extend_cost(const ExtendPlan& plan, const LayerSh
   full.sliding_window = 0;
   one_extend_.tile_m = plan.tile_m;
   one_extend_.tile_n = plan.tile_n;
+  one_extend_.rows = plan.rows;
   for (const ExtendItem& item : plan.items) {
     // Rows for the whole sequence, the prefix included.
     one_extend_.items.assign(1, {item.request, 0, item.prefix + item.q_len});

@@ -64,6 +64,7 @@ void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
     plan.tile_m = 64;
     plan.tile_n = layer.head_dim <= 128 ? 128 : 64;
   }
+  plan.rows = plan.tile_m;
   add_extend_items(plan);
 }
 
