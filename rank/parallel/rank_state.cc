@@ -116,33 +116,31 @@ void RankState::apply_table_edits(const ForwardBatch& batch) {
   }
   int next_run = 0;
   for (int i = 0; i < count; ++i) {
-    Row& row = row_at(batch.table_req(i));
-    materialise(row);
-    if (batch.table_start_page(i) > row.num_pages) {
-      refuse("row {} has {} pages and cannot be cut to {}", batch.table_req(i), row.num_pages,
+    const std::uint32_t index = batch.table_req(i);
+    const Row& row = row_at(index);
+    materialise(index);
+    if (batch.table_start_page(i) > table_.num_pages(index)) {
+      refuse("row {} has {} pages and cannot be cut to {}", index, table_.num_pages(index),
              batch.table_start_page(i));
     }
-    cut(row, batch.table_start_page(i));
+    cut(index, batch.table_start_page(i));
     if (batch.table_num_runs(i) > static_cast<std::uint32_t>(num_runs - next_run)) {
       refuse("its table edits name more page runs than the {} it has", num_runs);
     }
     for (std::uint32_t r = 0; r < batch.table_num_runs(i); ++r, ++next_run) {
       const PageRun run{batch.run_first_page(next_run), batch.run_num_pages(next_run)};
       if (run.count == 0 || run.count > config_.num_pages || run.first > config_.num_pages - run.count) {
-        refuse("pages {}+{} of row {} are not in a pool of {} pages", run.first, run.count,
-               batch.table_req(i), config_.num_pages);
+        refuse("pages {}+{} of row {} are not in a pool of {} pages", run.first, run.count, index,
+               config_.num_pages);
       }
-      if (row.num_pages > config_.num_pages) refuse("row {} names a page twice", batch.table_req(i));
-      if (!row.runs.empty() && row.runs.back().first + row.runs.back().count == run.first) {
-        row.runs.back().count += run.count;
-      } else {
-        row.runs.push_back(run);
+      if (table_.num_pages(index) > config_.num_pages - run.count) {
+        refuse("row {} names a page twice", index);
       }
-      row.num_pages += run.count;
+      table_.append(index, run);
       if (row.held) reference(run);
     }
     if (row.decode_position != kNotDecoding) {
-      decode_covered_[row.decode_position] = row.num_pages * config_.page_size;
+      decode_covered_[row.decode_position] = table_.num_pages(index) * config_.page_size;
     }
   }
   if (next_run != num_runs) refuse("it has {} page runs, its table edits use {}", num_runs, next_run);
@@ -154,12 +152,12 @@ void RankState::apply_leaves(const ForwardBatch& batch) {
     if (row.decode_position == kNotDecoding) {
       refuse("request {} leaves the decode set, but is not in it", index);
     }
-    materialise(row);
+    materialise(index);
     row.seq_len = decode_seq_lens_[row.decode_position];
     decode_rows_[row.decode_position] = UINT32_MAX;  // taken out below
     row.decode_position = kNotDecoding;
     // Edits come first: a row that this very batch extends already belongs to its next request.
-    if (row.last_extend != next_sequence_number_ + 1) release(row);
+    if (row.last_extend != next_sequence_number_ + 1) release(index);
   }
   std::size_t kept = 0;
   for (std::size_t i = 0; i < decode_rows_.size(); ++i) {
@@ -180,16 +178,16 @@ void RankState::apply_joins(const ForwardBatch& batch) {
     Row& row = row_at(index);
     if (row.decode_position != kNotDecoding) refuse("request {} joins the decode set twice", index);
     if (row.seq_len == 0) refuse("request {} joins the decode set, but was never extended", index);
-    if (std::uint64_t{row.num_pages} * config_.page_size < row.seq_len) {
+    if (std::uint64_t{table_.num_pages(index)} * config_.page_size < row.seq_len) {
       refuse("request {} joins with {} tokens, but its {} pages of {} tokens do not cover them", index,
-             row.seq_len, row.num_pages, config_.page_size);
+             row.seq_len, table_.num_pages(index), config_.page_size);
     }
-    if (!row.held) hold(row);
+    if (!row.held) hold(index);
     row.pending = false;
     row.decode_position = static_cast<std::uint32_t>(decode_rows_.size());
     decode_rows_.push_back(index);
     decode_seq_lens_.push_back(row.seq_len);
-    decode_covered_.push_back(row.num_pages * config_.page_size);
+    decode_covered_.push_back(table_.num_pages(index) * config_.page_size);
   }
 }
 
@@ -200,12 +198,12 @@ void RankState::apply_extend(const ForwardBatch& batch) {
     const std::uint64_t length = std::uint64_t{batch.extend_prefix_lens(i)} + batch.extend_lens(i);
     if (row.decode_position != kNotDecoding) refuse("request {} is extended while it decodes", index);
     if (batch.extend_lens(i) == 0) refuse("request {} is extended by no token", index);
-    if (length > std::uint64_t{row.num_pages} * config_.page_size || length > UINT32_MAX) {
+    if (length > std::uint64_t{table_.num_pages(index)} * config_.page_size || length > UINT32_MAX) {
       refuse("request {} is extended to {} tokens, but its {} pages of {} tokens do not cover them", index,
-             length, row.num_pages, config_.page_size);
+             length, table_.num_pages(index), config_.page_size);
     }
     row.seq_len = static_cast<std::uint32_t>(length);
-    if (!row.held) hold(row);
+    if (!row.held) hold(index);
     if (!row.pending) {
       row.pending = true;
       pending_rows_.push_back(index);
@@ -220,7 +218,7 @@ void RankState::check_edited_members(const ForwardBatch& batch) const {
     if (row.decode_position == kNotDecoding) continue;
     if (decode_covered_[row.decode_position] < decode_seq_lens_[row.decode_position]) {
       refuse("request {} decodes with {} tokens, but its row was cut to {} pages of {} tokens", index,
-             decode_seq_lens_[row.decode_position], row.num_pages, config_.page_size);
+             decode_seq_lens_[row.decode_position], table_.num_pages(index), config_.page_size);
     }
   }
 }
@@ -249,21 +247,18 @@ void RankState::drop_pending() {
   std::erase_if(pending_rows_, [&](std::uint32_t index) {
     Row& row = rows_[index];
     if (row.pending && row.last_extend == next_sequence_number_ + 1) return false;
-    if (row.pending) release(row);
+    if (row.pending) release(index);
     row.pending = false;
     return true;
   });
 }
 
 void RankState::check_implicit_pages() const {
-  for (std::size_t i = 0; i < decode_rows_.size(); ++i) {
-    const Row& row = rows_[decode_rows_[i]];
-    const std::uint32_t implicit = implicit_pages(row);
-    if (implicit == 0) continue;
-    const PageRun last = row.runs.back();
-    if (std::uint64_t{last.first} + last.count + implicit > config_.num_pages) {
-      refuse("request {} takes the page after its last one, which is beyond the pool of {} pages",
-             decode_rows_[i], config_.num_pages);
+  for (const std::uint32_t index : decode_rows_) {
+    const std::uint32_t implicit = implicit_pages(index);
+    if (implicit != 0 && std::uint64_t{table_.last_page(index)} + implicit >= config_.num_pages) {
+      refuse("request {} takes the page after its last one, which is beyond the pool of {} pages", index,
+             config_.num_pages);
     }
   }
 }
@@ -273,52 +268,54 @@ RankState::Row& RankState::row_at(std::uint32_t index) {
     if (index >= config_.max_requests) {
       refuse("pool index {} is beyond the {} rows of the table", index, config_.max_requests);
     }
-    rows_.resize(index + 1);
+    while (rows_.size() <= index) {
+      table_.alloc_row();  // rows come in order: none is ever freed here
+      rows_.emplace_back();
+    }
   }
   return rows_[index];
 }
 
-std::uint32_t RankState::implicit_pages(const Row& row) const {
-  if (row.decode_position == kNotDecoding) return 0;
-  return decode_covered_[row.decode_position] / config_.page_size - row.num_pages;
+std::uint32_t RankState::implicit_pages(std::uint32_t row) const {
+  const std::uint32_t position = rows_[row].decode_position;
+  if (position == kNotDecoding) return 0;
+  return decode_covered_[position] / config_.page_size - table_.num_pages(row);
 }
 
 // Writes the pages that a member took implicitly into its row. They were counted as held when taken, each
 // as a page of its own; reference() counts them again, but only those that no other row names meanwhile.
-void RankState::materialise(Row& row) {
+void RankState::materialise(std::uint32_t row) {
   const std::uint32_t implicit = implicit_pages(row);
   if (implicit == 0) return;
-  PageRun& last = row.runs.back();  // a member has at least one page: joins demand it
-  const PageRun taken{last.first + last.count, implicit};
-  if (taken.count > config_.num_pages || taken.first > config_.num_pages - taken.count) {
-    refuse("row {} took pages beyond the pool of {} pages", &row - rows_.data(), config_.num_pages);
+  const PageRun taken{table_.last_page(row) + 1, implicit};  // a member has a page: joins demand it
+  if (std::uint64_t{taken.first} + taken.count > config_.num_pages) {
+    refuse("row {} took pages beyond the pool of {} pages", row, config_.num_pages);
   }
-  last.count += implicit;
-  row.num_pages += implicit;
+  table_.append(row, taken);
   held_pages_ -= implicit;
   reference(taken);
 }
 
-void RankState::cut(Row& row, std::uint32_t num_pages) {
-  while (row.num_pages > num_pages) {
-    PageRun& last = row.runs.back();
-    const std::uint32_t count = std::min(last.count, row.num_pages - num_pages);
-    last.count -= count;
-    row.num_pages -= count;
-    if (row.held) dereference({last.first + last.count, count});
-    if (last.count == 0) row.runs.pop_back();
+void RankState::cut(std::uint32_t row, std::uint32_t num_pages) {
+  const std::uint32_t before = table_.num_pages(row);
+  if (before == num_pages) return;
+  if (rows_[row].held) {
+    scratch_.clear();
+    table_.copy_out(row, num_pages, before - num_pages, scratch_);
+    for (const PageRun& run : scratch_) dereference(run);
   }
+  table_.truncate(row, num_pages);
 }
 
-void RankState::hold(Row& row) {
-  row.held = true;
-  for (const PageRun& run : row.runs) reference(run);
+void RankState::hold(std::uint32_t row) {
+  rows_[row].held = true;
+  for (const PageRun& run : table_.runs(row)) reference(run);
 }
 
-void RankState::release(Row& row) {
-  if (!row.held) return;
-  row.held = false;
-  for (const PageRun& run : row.runs) dereference(run);
+void RankState::release(std::uint32_t row) {
+  if (!rows_[row].held) return;
+  rows_[row].held = false;
+  for (const PageRun& run : table_.runs(row)) dereference(run);
 }
 
 void RankState::reference(PageRun run) {
@@ -349,9 +346,9 @@ std::uint32_t RankState::seq_len(std::uint32_t row) const {
 
 std::vector<PageRun> RankState::pages(std::uint32_t row) const {
   if (row >= rows_.size()) return {};
-  std::vector<PageRun> result = rows_[row].runs;
-  const std::uint32_t implicit = implicit_pages(rows_[row]);
-  if (implicit != 0) result.back().count += implicit;
+  const std::span<const PageRun> runs = table_.runs(row);
+  std::vector<PageRun> result(runs.begin(), runs.end());
+  if (!result.empty()) result.back().count += implicit_pages(row);
   return result;
 }
 

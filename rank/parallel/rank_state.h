@@ -9,6 +9,7 @@
 
 #include "attention/backend.h"
 #include "kvcache/page_run.h"
+#include "kvcache/req_to_token_pool.h"
 #include "proto/forward.pb.h"
 
 namespace tpsim::rank {
@@ -59,9 +60,7 @@ class RankState {
   static constexpr std::uint32_t kNotDecoding = UINT32_MAX;
 
   struct Row {
-    std::vector<kvcache::PageRun> runs;  // explicit pages
-    std::uint32_t num_pages = 0;         // in `runs`
-    std::uint32_t seq_len = 0;           // while not decoding
+    std::uint32_t seq_len = 0;  // while not decoding
     std::uint32_t decode_position = kNotDecoding;
     bool held = false;              // its pages are counted in references_
     bool pending = false;           // extended, not yet joined
@@ -84,18 +83,20 @@ class RankState {
 
   // The row of a pool index, made on first use. Throws where the index is beyond max_requests.
   Row& row_at(std::uint32_t index);
-  std::uint32_t implicit_pages(const Row& row) const;
-  void materialise(Row& row);
-  void cut(Row& row, std::uint32_t num_pages);
-  void hold(Row& row);
-  void release(Row& row);
+  std::uint32_t implicit_pages(std::uint32_t row) const;
+  void materialise(std::uint32_t row);
+  void cut(std::uint32_t row, std::uint32_t num_pages);
+  void hold(std::uint32_t row);
+  void release(std::uint32_t row);
   void reference(kvcache::PageRun run);
   void dereference(kvcache::PageRun run);
 
   const RankStateConfig config_;
   std::uint64_t next_sequence_number_ = 0;
+  kvcache::ReqToTokenPool table_;  // explicit pages; rows_ and it have the same rows
   std::vector<Row> rows_;
   std::vector<std::uint32_t> pending_rows_;
+  std::vector<kvcache::PageRun> scratch_;
 
   // The decode set in its order, as parallel arrays.
   std::vector<std::uint32_t> decode_rows_;
