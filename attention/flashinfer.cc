@@ -73,11 +73,12 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
 // The plan's arrays are copied to the device: one copy and the kernel that builds the page indices.
 KernelCost FlashInferBackend::plan_cost() const { return {2 * 2e-6, 0, 0, 2}; }
 
-// Host time of plan(): a fixed part and a walk over the batch. Order of magnitude from flashinfer's own
-// reports of plan() taking tens of microseconds; not calibrated.
+// Host time of plan(), a fixed part and a walk over the batch: least squares over the plan_us column of
+// tests/calibration/measured/h200-sxm_attention.csv.
 double FlashInferBackend::plan_host_seconds() const {
-  const std::size_t requests = metadata().extend_lens.size() + metadata().decode_seq_lens.size();
-  return 40e-6 + 0.05e-6 * static_cast<double>(requests);
+  const auto requests =
+      static_cast<double>(metadata().extend_lens.size() + metadata().decode_seq_lens.size());
+  return metadata().forward_mode == proto::DECODE ? 180e-6 + 3.0e-6 * requests : 420e-6 + 8.6e-6 * requests;
 }
 
 }  // namespace tpsim::attention
