@@ -39,6 +39,12 @@ std::uint32_t Fa3Backend::num_splits(std::uint32_t blocks, std::uint32_t multipr
   return 1;
 }
 
+// flash_prepare_scheduler: as many KV steps in a block as fill the device once, with a tenth to spare.
+std::uint32_t Fa3Backend::steps_per_block(std::uint64_t steps) const {
+  return std::max(
+      1U, static_cast<std::uint32_t>(std::ceil(static_cast<double>(steps) * 1.1 / multiprocessors())));
+}
+
 void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto& lengths = metadata().decode_seq_lens;
   const std::uint32_t step = tile_n(layer.head_dim);
@@ -53,15 +59,13 @@ void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
     longest = std::max(longest, tokens);
     steps += ceil_div(tokens, step);
   }
-  const auto blocks = static_cast<std::uint32_t>(lengths.size() * plan.blocks_per_split);
-  const std::uint32_t most = num_splits(blocks, multiprocessors(), ceil_div(longest, step));
+  // An upper bound first, as if the longest sequence were alone: the others may be short.
+  const std::uint32_t most = num_splits(plan.blocks_per_split, multiprocessors(), ceil_div(longest, step));
   if (most == 1) return;
-  // flash_prepare_scheduler: as many KV steps per block as fill the device with a tenth to spare.
-  const auto per_block = static_cast<std::uint32_t>(
-      std::ceil(static_cast<double>(steps) * 1.1 * layer.num_kv_heads / multiprocessors()));
+  const std::uint32_t per_block = steps_per_block(steps * layer.num_kv_heads);
   for (DecodeItem& item : plan.items) {
     const std::uint32_t item_steps = ceil_div(item.split_tokens, step);
-    item.splits = std::clamp(ceil_div(item_steps, std::max(1U, per_block)), 1U, most);
+    item.splits = std::clamp(ceil_div(item_steps, per_block), 1U, most);
     item.split_tokens = ceil_div(item_steps, item.splits) * step;
     item.splits = ceil_div(item.kv_end - item.kv_begin, item.split_tokens);
     plan.merge = plan.merge || item.splits > 1;
@@ -74,9 +78,11 @@ void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   plan.tile_n = tile_n(layer.head_dim);
   add_extend_items(plan);
   const ExtendSize size = extend_size(plan, layer);
-  const std::uint64_t blocks = size.tiles * ceil_div(layer.num_q_heads, plan.packed_heads);
-  plan.splits = num_splits(static_cast<std::uint32_t>(std::min<std::uint64_t>(blocks, 1U << 30)),
-                           multiprocessors(), ceil_div(size.longest, plan.tile_n));
+  const std::uint32_t columns = ceil_div(layer.num_q_heads, plan.packed_heads);
+  const std::uint32_t steps = ceil_div(size.longest, plan.tile_n);
+  const std::uint32_t most = num_splits(columns, multiprocessors(), steps);
+  plan.splits =
+      std::clamp(ceil_div(steps, steps_per_block(size.kv_tokens / plan.tile_n * columns)), 1U, most);
 }
 
 // Page table, cumulative lengths, and the kernel that decides the splits: three small kernels a pass.

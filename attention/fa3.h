@@ -19,8 +19,8 @@ class Fa3Backend : public PlannedBackend {
 
   KernelCost plan_cost() const override;
 
-  // KV splits of the longest sequence: `blocks` thread blocks without splitting, `kv_steps` steps of the loop
-  // over KV. Public for tests.
+  // Most KV splits of a sequence that has the device to itself: `blocks` thread blocks without splitting,
+  // `kv_steps` steps of the loop over KV. Public for tests.
   static std::uint32_t num_splits(std::uint32_t blocks, std::uint32_t multiprocessors,
                                   std::uint32_t kv_steps);
   static std::uint32_t tile_m(std::uint32_t head_dim);
@@ -29,6 +29,9 @@ class Fa3Backend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+
+ private:
+  std::uint32_t steps_per_block(std::uint64_t steps) const;
 };
 
 }  // namespace tpsim::attention

@@ -88,11 +88,13 @@ void PlannedBackend::pack_heads(std::uint32_t rows, const LayerShape& layer, Ext
 PlannedBackend::ExtendSize PlannedBackend::extend_size(const ExtendPlan& plan, const LayerShape& layer) {
   ExtendSize size;
   for (const ExtendItem& item : plan.items) {
-    size.tiles += (item.q_len + plan.tile_m - 1) / plan.tile_m;
+    const std::uint32_t tiles = (item.q_len + plan.tile_m - 1) / plan.tile_m;
+    size.tiles += tiles;
     const std::uint32_t kv = item.prefix + item.q_len;
     const std::uint32_t reach =
         layer.sliding_window == 0 ? kv : std::min(kv, layer.sliding_window + plan.tile_m);
     size.longest = std::max(size.longest, reach);
+    size.kv_tokens += std::uint64_t{tiles} * std::min(reach, item.prefix + item.q_len / 2 + 1);
   }
   return size;
 }

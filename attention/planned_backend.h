@@ -50,9 +50,10 @@ class PlannedBackend : public AttentionBackend {
   void add_extend_items(ExtendPlan& plan) const;
   // Tiles of `rows` rows that the query heads of one KV head share.
   static void pack_heads(std::uint32_t rows, const LayerShape& layer, ExtendPlan& plan);
-  // Tiles of one column of heads, and the longest KV range of a tile, in tokens.
+  // Tiles of one column of heads, the longest KV range of a tile and about what all tiles read, in tokens.
   struct ExtendSize {
     std::uint64_t tiles = 0;
+    std::uint64_t kv_tokens = 0;
     std::uint32_t longest = 0;
   };
   static ExtendSize extend_size(const ExtendPlan& plan, const LayerShape& layer);
