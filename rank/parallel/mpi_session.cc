@@ -3,9 +3,14 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <string>
+#include <vector>
 
 #include "proto/error.h"
 
@@ -32,7 +37,31 @@ std::string divisors(std::uint32_t number) {
   return text;
 }
 
+// Process ids of the processes of `comm` that run on this host. Collective.
+std::vector<pid_t> pids_on_this_host(MPI_Comm comm, std::uint32_t num_processes) {
+  struct Place {
+    std::array<char, MPI_MAX_PROCESSOR_NAME> host;
+    pid_t pid;
+  };
+  Place mine = {};
+  int length = 0;
+  MPI_Get_processor_name(mine.host.data(), &length);
+  mine.pid = getpid();
+  std::vector<Place> places(num_processes);
+  MPI_Allgather(&mine, sizeof mine, MPI_BYTE, places.data(), sizeof mine, MPI_BYTE, comm);
+  std::vector<pid_t> pids;
+  for (const Place& place : places) {
+    pids.push_back(std::strcmp(place.host.data(), mine.host.data()) == 0 ? place.pid : 0);
+  }
+  return pids;
+}
+
 }  // namespace
+
+bool ProcessGroup::is_dead(std::uint32_t of_process) const {
+  const pid_t pid = pids[of_process];
+  return pid != 0 && kill(pid, 0) != 0 && errno == ESRCH;
+}
 
 std::string ProcessGroup::name_of(std::uint32_t of_process) const {
   const std::uint32_t first = first_rank(of_process);
@@ -79,6 +108,7 @@ ProcessGroup MpiSession::process_group(std::uint32_t tp_size, std::uint32_t num_
   if (active_) {
     MPI_Comm_split(MPI_COMM_WORLD, static_cast<int>(group.deployment), static_cast<int>(group.process),
                    &group.comm);
+    group.pids = pids_on_this_host(group.comm, group.num_processes);
   }
   return group;
 }

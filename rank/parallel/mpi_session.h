@@ -5,9 +5,11 @@
 #pragma once
 
 #include <mpi.h>
+#include <sys/types.h>
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace tpsim::rank {
 
@@ -18,9 +20,12 @@ struct ProcessGroup {
   std::uint32_t num_processes = 1;
   std::uint32_t tp_size = 1;
   std::uint32_t deployment = 0;
+  std::vector<pid_t> pids;  // of the group's processes; 0 for those on other hosts
 
   std::uint32_t ranks_per_process() const { return tp_size / num_processes; }
   std::uint32_t first_rank(std::uint32_t of_process) const { return of_process * ranks_per_process(); }
+  // Whether process `of_process` is on this host and does not exist any more.
+  bool is_dead(std::uint32_t of_process) const;
   // "rank 3 (process 3)", "ranks 6-7 (process 3)": how errors name a process.
   std::string name_of(std::uint32_t of_process) const;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -18,6 +19,8 @@ namespace {
 // A pause of this process itself (a stopped job, a suspended machine) must not look like silence of others:
 // one look at the clock counts at most this much.
 constexpr double kLongestTick = 0.1;
+// How often to ask whether a silent process still exists, in seconds of its silence.
+constexpr double kDeathCheck = 0.05;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -178,24 +181,38 @@ void WorkerLink::wait_until(Done done) {
     }
     backoff.wait();
     const double time = now();
-    const double tick = std::min(time - last, kLongestTick);
+    wait_more(std::min(time - last, kLongestTick));
     last = time;
-    std::string lost;
-    for (std::uint32_t process = 1; process < group_.num_processes; ++process) {
-      silence_[process] += tick;
-      const bool owes = answered_[process] < filling_;
-      if (!owes) silence_[process] = 0;
-      if (silence_[process] < options_.answer_timeout_seconds) continue;
-      lost += (lost.empty() ? "" : ", ") + group_.name_of(process);
+  }
+}
+
+// Counts `seconds` of silence; throws where somebody was silent for too long, or is dead.
+void WorkerLink::wait_more(double seconds) {
+  std::string silent;
+  std::string dead;
+  for (std::uint32_t process = 1; process < group_.num_processes; ++process) {
+    if (answered_[process] >= filling_) {
+      silence_[process] = 0;
+      continue;
     }
-    if (!lost.empty()) {
-      session_.mark_lost();
-      throw RankLost(
-          fmt::format("{} has not answered for {:g} s: the process is stopped or hangs; the run "
-                      "cannot go on without it",
-                      lost, options_.answer_timeout_seconds));
+    const double before = silence_[process];
+    silence_[process] += seconds;
+    // A look at the process table now and then.
+    if (std::floor(before / kDeathCheck) != std::floor(silence_[process] / kDeathCheck) &&
+        group_.is_dead(process)) {
+      dead += (dead.empty() ? "" : ", ") + group_.name_of(process);
+    }
+    if (silence_[process] >= options_.answer_timeout_seconds) {
+      silent += (silent.empty() ? "" : ", ") + group_.name_of(process);
     }
   }
+  if (dead.empty() && silent.empty()) return;
+  session_.mark_lost();
+  if (!dead.empty()) throw RankLost(fmt::format("{} has died; the run cannot go on without it", dead));
+  throw RankLost(
+      fmt::format("{} has not answered for {:g} s: the process is stopped or hangs; the run cannot "
+                  "go on without it",
+                  silent, options_.answer_timeout_seconds));
 }
 
 }  // namespace tpsim::rank

@@ -2,7 +2,7 @@
 // from each for each message.
 //
 // Sends are nonblocking; at most `window` messages are unanswered, so a slow process holds the schedule back
-// instead of piling up memory. A process that owes an answer and is silent for too long is lost.
+// instead of piling up memory. A process that owes an answer and is dead, or silent for too long, is lost.
 #pragma once
 
 #include <mpi.h>
@@ -95,6 +95,7 @@ class WorkerLink {
   bool receive_one();
   template <typename Done>
   void wait_until(Done done);
+  void wait_more(double seconds);
 
   MpiSession& session_;
   const ProcessGroup group_;
