@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "attention/registry.h"
+#include "kvcache/page_allocator.h"
 #include "proto/error.h"
 #include "rank/model/hardware.h"
 #include "rank/model/memory.h"
@@ -111,7 +112,7 @@ Prediction predict(const Row& row, const rank::ModelConfig& model, const proto::
 
   rank::DeploymentConfig ranks;
   ranks.tp_size = tp;
-  ranks.state.num_pages = static_cast<std::uint32_t>(capacity.tokens);
+  ranks.state.num_pages = kvcache::PageAllocator::with_slack(static_cast<std::uint32_t>(capacity.tokens));
   ranks.state.kv_bytes_per_token = capacity.kv_bytes_per_token;
   ranks.slowdown.assign(tp, 1.0);
   ranks.ranks.resize(tp);
