@@ -208,7 +208,7 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_prefill_steps(prefill_steps_);
   report.set_decode_steps(decode_steps_);
   report.set_mixed_steps(mixed_steps_);
-  report.set_gpu_busy_fraction(rate(gpu_seconds_));
+  report.set_gpu_busy_fraction(std::min(1.0, rate(gpu_seconds_)));  // a last dropped pass may outlast the run
   write_timeline(end, report);
   ttft_.histogram(kMilli, *report.mutable_ttft_histogram());
   tpot_.histogram(kMilli, *report.mutable_tpot_histogram());
