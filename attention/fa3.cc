@@ -19,7 +19,7 @@ std::uint32_t Fa3Backend::tile_m(std::uint32_t head_dim) { return head_dim <= 64
 
 std::uint32_t Fa3Backend::tile_n(std::uint32_t head_dim) {
   if (head_dim <= 128) return 128;
-  return head_dim <= 192 ? 96 : 64;
+  return head_dim <= 192 ? 96 : 80;
 }
 
 std::uint32_t Fa3Backend::num_splits(std::uint32_t blocks, std::uint32_t multiprocessors,
@@ -48,9 +48,11 @@ std::uint32_t Fa3Backend::steps_per_block(std::uint64_t steps) const {
 void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto& lengths = metadata().decode_seq_lens;
   const std::uint32_t step = tile_n(layer.head_dim);
+  // The query heads of a KV head are packed into the rows of one tile (pack_gqa); up to 64 rows of 128-wide
+  // heads take the kernel with one matrix warpgroup.
   const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  const std::uint32_t q_blocks = ceil_div(group, tile_m(layer.head_dim));
-  plan.blocks_per_split = layer.num_kv_heads * q_blocks;
+  plan.rows = layer.head_dim == 128 && group <= 64 ? 64 : tile_m(layer.head_dim);
+  plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, plan.rows);
   std::uint32_t longest = 0;
   std::uint64_t steps = 0;
   for (std::uint32_t i = 0; i < lengths.size(); ++i) {
@@ -62,27 +64,38 @@ void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   // An upper bound first, as if the longest sequence were alone: the others may be short.
   const std::uint32_t most = num_splits(plan.blocks_per_split, multiprocessors(), ceil_div(longest, step));
   if (most == 1) return;
-  const std::uint32_t per_block = steps_per_block(steps * layer.num_kv_heads);
+  const std::uint32_t per_block = steps_per_block(steps * plan.blocks_per_split);
   for (DecodeItem& item : plan.items) {
     const std::uint32_t item_steps = ceil_div(item.split_tokens, step);
     item.splits = std::clamp(ceil_div(item_steps, per_block), 1U, most);
+    if (item.splits == 1) continue;
     item.split_tokens = ceil_div(item_steps, item.splits) * step;
     item.splits = ceil_div(item.kv_end - item.kv_begin, item.split_tokens);
-    plan.merge = plan.merge || item.splits > 1;
+    plan.merge = true;
   }
 }
 
 void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
-  // Ragged batches pack the query heads of a KV head; few tiles behind a long prefix are split as in decode.
-  pack_heads(tile_m(layer.head_dim), layer, plan);
+  const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
+  plan.rows = tile_m(layer.head_dim);
+  plan.tile_m = std::max(1U, plan.rows / group);  // packed, as in every batch of unequal lengths
+  plan.head_blocks = layer.num_kv_heads * ceil_div(group, plan.rows);
   plan.tile_n = tile_n(layer.head_dim);
   add_extend_items(plan);
-  const ExtendSize size = extend_size(plan, layer);
-  const std::uint32_t columns = ceil_div(layer.num_q_heads, plan.packed_heads);
-  const std::uint32_t steps = ceil_div(size.longest, plan.tile_n);
-  const std::uint32_t most = num_splits(columns, multiprocessors(), steps);
-  plan.splits =
-      std::clamp(ceil_div(steps, steps_per_block(size.kv_tokens / plan.tile_n * columns)), 1U, most);
+  // Split as in decode. The scheduler counts every tile with the request's whole KV, causal or not.
+  std::uint64_t steps = 0;
+  std::uint32_t longest = 0;
+  for (const ExtendItem& item : plan.items) {
+    std::uint32_t reach = item.prefix + item.q_len;
+    if (layer.sliding_window != 0) reach = std::min(reach, layer.sliding_window + plan.tile_m);
+    longest = std::max(longest, reach);
+    steps += std::uint64_t{ceil_div(item.q_len, plan.tile_m)} * ceil_div(reach, plan.tile_n);
+  }
+  const std::uint32_t longest_steps = ceil_div(longest, plan.tile_n);
+  const std::uint32_t most = num_splits(plan.head_blocks, multiprocessors(), longest_steps);
+  const std::uint32_t per_block =
+      std::max(steps_per_block(steps * plan.head_blocks), ceil_div(longest_steps, most));
+  if (per_block < longest_steps) plan.kv_chunk = per_block * plan.tile_n;
 }
 
 // Page table, cumulative lengths, and the kernel that decides the splits: three small kernels a pass.

@@ -6,8 +6,8 @@
 namespace tpsim::attention {
 namespace {
 
-constexpr std::uint32_t kBlocksPerMultiprocessor = 2;
-constexpr std::uint32_t kMinChunk = 128;  // tokens
+constexpr std::uint32_t kBlocksPerMultiprocessor = 2;  // that the plan of the tensor-core kernels counts on
+constexpr std::uint32_t kMinChunk = 128;               // KV tokens
 
 std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
@@ -16,58 +16,154 @@ std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / 
 FlashInferBackend::FlashInferBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
     : PlannedBackend("flashinfer", profile, page_size) {}
 
+void FlashInferBackend::add_demand(std::uint32_t tiles, std::uint32_t tokens) {
+  demand_tiles_.push_back(tiles);
+  demand_tokens_.push_back(tokens);
+}
+
+std::uint32_t FlashInferBackend::smallest_chunk(std::uint64_t room, std::uint32_t& guess) {
+  const std::size_t count = demand_tiles_.size();
+  const double* tiles = demand_tiles_.data();
+  const double* tokens = demand_tokens_.data();
+  double longest = 1;
+  double total = 0;
+  double all_tiles = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    longest = std::max(longest, tokens[i]);
+    total += tiles[i] * tokens[i];
+    all_tiles += tiles[i];
+  }
+  auto high = static_cast<std::uint32_t>(longest);
+  std::uint32_t low = std::min(kMinChunk, high);
+  const auto most = static_cast<double>(room);
+  if (all_tiles > most) low = high;  // whole requests are too many already
+  if (low < high) {
+    // total / chunk <= parts <= total / chunk + tiles: the answer lies between these bounds.
+    low = std::max(low, static_cast<std::uint32_t>(total / most));
+    if (most > all_tiles) {
+      high = std::min(high, std::max(low, static_cast<std::uint32_t>(total / (most - all_tiles)) + 1));
+    }
+  }
+  // Galloping from the guess, then bisection.
+  std::uint32_t stride = 1;
+  bool galloping = guess >= low && guess < high;
+  std::uint32_t middle = guess;
+  while (low < high) {
+    if (!galloping) middle = low + (high - low) / 2;
+    // Lengths are whole: with half a token taken off, the quotient is never near an integer and truncates as
+    // a division would.
+    const double reciprocal = 1.0 / middle;
+    const double offset = middle - 0.5;
+    double needed = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      needed += tiles[i] * static_cast<double>(static_cast<std::int32_t>((tokens[i] + offset) * reciprocal));
+    }
+    const bool fits = needed <= most;
+    if (fits) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+    if (galloping) {
+      const std::uint32_t next = fits ? middle - std::min(middle, stride) : middle + stride;
+      stride *= 2;
+      galloping = stride <= 64 && next >= low && next < high;
+      middle = next;
+    }
+  }
+  guess = low;
+  demand_tiles_.clear();
+  demand_tokens_.clear();
+  return low;
+}
+
 std::uint32_t FlashInferBackend::cta_tile_q(double average_packed_len, std::uint32_t head_dim) {
   if (average_packed_len > 64 && head_dim < 256) return 128;
   return average_packed_len > 16 ? 64 : 16;
 }
 
+std::uint32_t FlashInferBackend::decode_blocks_per_multiprocessor(const LayerShape& layer,
+                                                                  double shared_memory_bytes) {
+  // decode.cuh: rows of 16-byte loads, 128 threads or more, two stages of K and V in shared memory.
+  const std::uint32_t group = std::max(1U, layer.num_q_heads / layer.num_kv_heads);
+  const std::uint32_t vector = std::max(16 / layer.kv_bytes, layer.head_dim / 32);
+  const std::uint32_t threads_x = std::max(1U, layer.head_dim / vector);
+  const std::uint32_t threads_z = std::max(128U, threads_x * group) / (threads_x * group);
+  const std::uint32_t tile = group == 1 ? (layer.kv_bytes == 1 ? 2 : 4) : 1;
+  const double bytes = 2.0 * 2 * tile * group * threads_z * layer.head_dim * layer.kv_bytes;
+  constexpr double kByRegisters = 8;
+  return static_cast<std::uint32_t>(std::clamp(std::floor(shared_memory_bytes / bytes), 1.0, kByRegisters));
+}
+
 void FlashInferBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto& lengths = metadata().decode_seq_lens;
-  // SGLang's kernel works on page size 1 whatever the pool's page size is: lengths are tokens.
-  const std::uint32_t blocks = layer.num_kv_heads;
-  plan.blocks_per_split = blocks;
-  std::uint32_t longest = 1;
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
-    plan.items.push_back(decode_item(i, lengths[i], layer));
-    longest = std::max(longest, plan.items.back().split_tokens);
-  }
-  const std::uint64_t room = std::uint64_t{kBlocksPerMultiprocessor} * multiprocessors();
-  if (lengths.size() * blocks >= room) return;
-  std::uint32_t low = std::min(kMinChunk, longest);
-  std::uint32_t high = longest;
-  while (low < high) {
-    const std::uint32_t middle = low + (high - low) / 2;
-    std::uint64_t needed = 0;
-    for (const DecodeItem& item : plan.items) needed += ceil_div(item.kv_end - item.kv_begin, middle);
-    if (needed * blocks > room) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
+  const std::uint32_t group = std::max(1U, layer.num_q_heads / layer.num_kv_heads);
+  plan.tensor_cores = group >= 4 || layer.kv_bytes == 1;
+  const std::uint32_t row_blocks = plan.tensor_cores ? ceil_div(group, cta_tile_q(group, layer.head_dim)) : 1;
+  plan.rows = plan.tensor_cores ? cta_tile_q(group, layer.head_dim) : group;
+  plan.blocks_per_split = layer.num_kv_heads * row_blocks;
+  for (std::uint32_t i = 0; i < lengths.size(); ++i) plan.items.push_back(decode_item(i, lengths[i], layer));
+  const std::uint32_t resident =
+      plan.tensor_cores
+          ? kBlocksPerMultiprocessor
+          : decode_blocks_per_multiprocessor(
+                layer, profile().shared_memory_bytes() > 0 ? profile().shared_memory_bytes() : 100e3);
+  const std::uint64_t room = std::uint64_t{resident} * multiprocessors() / layer.num_kv_heads;
+  const bool captured = metadata().capture_bucket > 0;
+  plan.merge = captured && plan.tensor_cores;
+  if (!plan.tensor_cores && plan.items.size() >= room) return;
+  plan.merge = captured;
+  for (const DecodeItem& item : plan.items) add_demand(row_blocks, item.kv_end - item.kv_begin);
+  const std::uint32_t chunk = smallest_chunk(room, decode_guess_);
+  const double reciprocal = 1.0 / chunk;
   for (DecodeItem& item : plan.items) {
-    item.splits = std::max(1U, ceil_div(item.kv_end - item.kv_begin, low));
-    item.split_tokens = std::min(low, item.kv_end - item.kv_begin);
+    const std::uint32_t tokens = item.kv_end - item.kv_begin;
+    item.splits = static_cast<std::uint32_t>((double(tokens) + chunk - 0.5) * reciprocal);
+    item.split_tokens = std::min(chunk, tokens);
     plan.merge = plan.merge || item.splits > 1;
   }
 }
 
 void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   add_extend_items(plan);
-  const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  double packed = 0;
-  for (const ExtendItem& item : plan.items) packed += double(item.q_len) * group;
-  const std::uint32_t rows =
-      cta_tile_q(packed / std::max<double>(1, double(plan.items.size())), layer.head_dim);
-  pack_heads(rows, layer, plan);
-  plan.tile_n = layer.head_dim >= 256 ? 32 : 64;
-  // KV is cut into chunks where the tiles alone do not fill the device.
-  const ExtendSize size = extend_size(plan, layer);
-  const std::uint64_t blocks = size.tiles * ceil_div(layer.num_q_heads, plan.packed_heads);
-  const std::uint64_t room = std::uint64_t{kBlocksPerMultiprocessor} * multiprocessors();
-  const std::uint64_t chunks = std::max<std::uint64_t>(1, ceil_div(size.longest, kMinChunk));
-  plan.splits = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(room / std::max<std::uint64_t>(1, blocks), 1, chunks));
+  const std::uint32_t group = std::max(1U, layer.num_q_heads / layer.num_kv_heads);
+  std::uint64_t tokens = 0;
+  bool cached = false;
+  for (const ExtendItem& item : plan.items) {
+    tokens += item.q_len;
+    cached = cached || item.prefix != 0;
+  }
+  const double packed = double(tokens) * group / double(plan.items.size());
+  const std::uint32_t paged_rows = cta_tile_q(packed, layer.head_dim);
+  const std::uint32_t paged_tile = std::max(1U, paged_rows / group);
+  const bool fa3_template = profile().architecture() == "hopper";
+  const std::uint64_t room = std::uint64_t{kBlocksPerMultiprocessor} * multiprocessors() / layer.num_kv_heads;
+  const auto tiles = [&](const ExtendItem& item) { return ceil_div(item.q_len, paged_tile); };
+  if (fa3_template) {
+    plan.rows = plan.tile_m = 128;  // heads are not packed
+    plan.head_blocks = layer.num_q_heads;
+    plan.tile_n = layer.head_dim >= 256 ? 80 : 128;
+  } else {
+    plan.rows = paged_rows;
+    plan.tile_m = paged_tile;
+    plan.head_blocks = layer.num_kv_heads * ceil_div(group, paged_rows);
+    plan.tile_n = layer.head_dim >= 256 ? 32 : 64;
+    const std::uint32_t window = layer.sliding_window;
+    for (const ExtendItem& item : plan.items) {
+      const std::uint32_t seen = item.q_len + (window != 0 ? item.prefix : 0);
+      add_demand(tiles(item), window != 0 ? std::min(seen, window + paged_rows) : seen);
+    }
+    plan.kv_chunk = smallest_chunk(room, extend_guess_);
+  }
+  // A window's layers read prefix and new tokens in one paged pass.
+  if (!cached || layer.sliding_window != 0) return;
+  plan.prefix_rows = paged_rows;
+  plan.prefix_tile_m = paged_tile;
+  plan.prefix_head_blocks = layer.num_kv_heads * ceil_div(group, paged_rows);
+  for (const ExtendItem& item : plan.items) {
+    if (item.prefix != 0) add_demand(tiles(item), item.prefix);
+  }
+  plan.prefix_chunk = smallest_chunk(room, prefix_guess_);
 }
 
 // The plan's arrays are copied to the device: one copy and the kernel that builds the page indices.

@@ -7,7 +7,7 @@
 namespace tpsim::attention {
 
 // The decode of one request in one layer: KV tokens [kv_begin, kv_end), cut into `splits` parts of
-// split_tokens tokens (the last may be shorter). Each part is one thread block per KV head and head block.
+// split_tokens tokens (the last may be shorter). Each part is blocks_per_split thread blocks.
 struct DecodeItem {
   std::uint32_t request = 0;  // position in the batch
   std::uint32_t kv_begin = 0;
@@ -19,17 +19,21 @@ struct DecodeItem {
 struct DecodePlan {
   std::vector<DecodeItem> items;
   std::uint32_t blocks_per_split = 0;  // thread blocks: KV heads x blocks of query heads
-  bool merge = false;                  // a second pass adds up the parts
+  std::uint32_t rows = 1;              // query rows that a block's arithmetic is done for, padding included
+  bool tensor_cores = true;
+  bool merge = false;  // a second pass adds up the parts
   void clear() {
     items.clear();
     blocks_per_split = 0;
+    rows = 1;
+    tensor_cores = true;
     merge = false;
   }
 };
 
-// The extend of one request: query rows [0, q_len) behind `prefix` cached tokens, in tiles of the plan's
-// tile_m rows; the tile from row r on reads KV [max(0, prefix + r + 1 - window), prefix + min(r + tile_m,
-// q_len)).
+// The extend of one request: query tokens [0, q_len) behind `prefix` cached tokens, in tiles of the plan's
+// tile_m tokens. The tile from token r on reads KV [max(0, prefix + r + 1 - window), prefix + min(r + tile_m,
+// q_len)), in steps of tile_n.
 struct ExtendItem {
   std::uint32_t request = 0;
   std::uint32_t prefix = 0;
@@ -38,19 +42,35 @@ struct ExtendItem {
 
 struct ExtendPlan {
   std::vector<ExtendItem> items;
-  std::uint32_t tile_m = 128;      // query tokens of a thread block
-  std::uint32_t tile_n = 128;      // KV tokens of one step of its loop
-  std::uint32_t packed_heads = 1;  // query heads of one KV head that share a block
-  std::uint32_t rows = 128;        // rows of a block's matrices: at least tile_m x packed_heads
-  std::uint32_t splits = 1;        // parts of a tile's KV range, each a block of its own, added up afterwards
-  void clear() { items.clear(); }
+  std::uint32_t tile_m = 128;     // query tokens of a tile
+  std::uint32_t tile_n = 128;     // KV tokens of one step of its loop
+  std::uint32_t rows = 128;       // query rows of a tile: tile_m x the query heads packed into it, padded
+  std::uint32_t head_blocks = 0;  // thread blocks per tile: one per KV head (packed) or per query head
+  std::uint32_t kv_chunk = 0;     // KV tokens of one part; parts are merged. 0: tiles are not split
+  std::uint32_t grid_tiles = 0;   // tiles launched for every request; those past its end walk the whole KV
+                                  // range for nothing. 0: as many tiles as the request has
+  // Where some request has a cached prefix: the prefix is read by a kernel of its own, without causal mask,
+  // in tiles of prefix_rows rows, and a third kernel merges. 0: one kernel reads all.
+  std::uint32_t prefix_rows = 0;
+  std::uint32_t prefix_tile_m = 0;
+  std::uint32_t prefix_head_blocks = 0;
+  std::uint32_t prefix_chunk = 0;
+  void clear() {  // keeps the capacity
+    items.clear();
+    tile_m = tile_n = rows = 128;
+    head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk = 0;
+  }
 };
 
-// KV tokens that the tile from row `row` on reads, rounded up to whole steps of tile_n.
+// KV tokens that the tile from token `row` on reads, rounded out to whole steps of tile_n.
 struct TileRange {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
 };
 TileRange tile_range(const ExtendPlan& plan, const ExtendItem& item, std::uint32_t row, std::uint32_t window);
+
+// Sum over all tiles of one item of the length of tile_range, in closed form (tiles of a long prompt are
+// many). REQUIRES: item.q_len > 0.
+std::uint64_t tile_tokens(const ExtendPlan& plan, const ExtendItem& item, std::uint32_t window);
 
 }  // namespace tpsim::attention

@@ -9,30 +9,32 @@ namespace tpsim::attention {
 namespace {
 
 using Field = std::pair<const char*, double PlanCoefficients::*>;
-constexpr std::array<Field, 12> kParameters = {{{"block_seconds", &PlanCoefficients::block_seconds},
+constexpr std::array<Field, 18> kParameters = {{{"block_seconds", &PlanCoefficients::block_seconds},
                                                 {"block_memory", &PlanCoefficients::block_memory},
+                                                {"block_compute", &PlanCoefficients::block_compute},
                                                 {"overlap", &PlanCoefficients::overlap},
                                                 {"tail", &PlanCoefficients::tail},
                                                 {"merge_seconds", &PlanCoefficients::merge_seconds},
+                                                {"vector_compute", &PlanCoefficients::vector_compute},
+                                                {"l2_memory", &PlanCoefficients::l2_memory},
                                                 {"head_dim_64", &PlanCoefficients::head_dim_64},
                                                 {"head_dim_192", &PlanCoefficients::head_dim_192},
                                                 {"head_dim_256", &PlanCoefficients::head_dim_256},
+                                                {"head_dim_512", &PlanCoefficients::head_dim_512},
                                                 {"fp8_kv", &PlanCoefficients::fp8_kv},
+                                                {"fp8_convert", &PlanCoefficients::fp8_convert},
                                                 {"fp8_compute", &PlanCoefficients::fp8_compute},
                                                 {"window", &PlanCoefficients::window},
-                                                {"l2_memory", &PlanCoefficients::l2_memory}}};
+                                                {"gather", &PlanCoefficients::gather},
+                                                {"prefix", &PlanCoefficients::prefix}}};
+
+// A working set up to this share of L2 stays there; from kL2Gone on, least-recent eviction keeps nothing.
+constexpr double kL2Kept = 0.7;
+constexpr double kL2Gone = 1.5;
 
 std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
 }  // namespace
-
-TileRange tile_range(const ExtendPlan& plan, const ExtendItem& item, std::uint32_t row,
-                     std::uint32_t window) {
-  const std::uint32_t end = item.prefix + std::min(row + plan.tile_m, item.q_len);
-  const std::uint32_t first = item.prefix + row + 1;
-  const std::uint32_t begin = window != 0 && first > window ? first - window : 0;
-  return {begin / plan.tile_n * plan.tile_n, ceil_div(end, plan.tile_n) * plan.tile_n};
-}
 
 PlanCoefficients coefficients_of(const proto::HardwareProfile& profile, const std::string& operator_class) {
   PlanCoefficients c;
@@ -41,7 +43,7 @@ PlanCoefficients coefficients_of(const proto::HardwareProfile& profile, const st
     c.compute = entry.compute();
     c.memory = entry.memory();
     c.fixed_seconds = entry.fixed_seconds();
-    c.calibrated = !entry.source().empty();
+    c.calibrated = entry.median_error() > 0;
     for (const auto& [name, member] : kParameters) {
       const auto found = entry.parameters().find(name);
       if (found != entry.parameters().end()) c.*member = found->second;
@@ -69,8 +71,11 @@ PlanCost::PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients
 
 double PlanCost::flops_per_second(const LayerShape& layer) const {
   double rate = c_.compute * (layer.q_bytes == 1 ? fp8_flops_ * c_.fp8_compute : bf16_flops_);
+  if (layer.q_bytes != 1 && layer.kv_bytes == 1) rate *= c_.fp8_convert;
   if (layer.head_dim <= 64) {
     rate *= c_.head_dim_64;
+  } else if (layer.head_dim > 256) {
+    rate *= c_.head_dim_512;
   } else if (layer.head_dim > 192) {
     rate *= c_.head_dim_256;
   } else if (layer.head_dim > 128) {
@@ -79,92 +84,163 @@ double PlanCost::flops_per_second(const LayerShape& layer) const {
   return rate;
 }
 
-double PlanCost::bytes_per_second(const LayerShape& layer, double bytes) const {
-  const double rate = bandwidth_ * c_.memory * (layer.kv_bytes == 1 ? c_.fp8_kv : 1);
-  return bytes < hot_bytes_ ? rate * c_.l2_memory : rate;
+double PlanCost::memory_seconds(double bytes, const LayerShape& layer) const {
+  const double rate = bandwidth_ * c_.memory * (layer.kv_bytes == 1 && layer.q_bytes != 1 ? c_.fp8_kv : 1);
+  if (hot_bytes_ <= 0) return bytes / rate;
+  const double missed = std::clamp((bytes / hot_bytes_ - kL2Kept) / (kL2Gone - kL2Kept), 0.0, 1.0);
+  return bytes * (missed + (1 - missed) / c_.l2_memory) / rate;
+}
+
+KernelCost PlanCost::gather(double bytes, const LayerShape& layer) const {
+  KernelCost cost;
+  cost.bytes = bytes;
+  cost.seconds = memory_seconds(bytes, layer) / c_.gather;
+  return cost;
 }
 
 KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& layer) const {
   KernelCost cost;
   if (plan.items.empty()) return cost;
-  const double kv_token_bytes = double(layer.head_dim + layer.v_head_dim) * layer.kv_bytes;  // of one KV head
-  double tokens = 0;
-  double blocks = 0;
-  double parts = 0;
+  const double width = double(layer.head_dim) + layer.v_head_dim;
+  std::uint64_t tokens = 0;
+  std::uint64_t parts = 0;
   std::uint32_t longest = 0;  // tokens of one part
   for (const DecodeItem& item : plan.items) {
     tokens += item.kv_end - item.kv_begin;
     parts += item.splits;
     longest = std::max(longest, item.split_tokens);
   }
-  blocks = parts * plan.blocks_per_split;
+  const double blocks = double(parts) * plan.blocks_per_split;
   const double requests = static_cast<double>(plan.items.size());
-  const double qo_bytes =
-      requests * layer.num_q_heads * double(layer.head_dim + layer.v_head_dim) * layer.q_bytes;
-  cost.bytes = tokens * layer.num_kv_heads * kv_token_bytes + qo_bytes;
-  cost.flops = 2.0 * tokens * layer.num_q_heads * double(layer.head_dim + layer.v_head_dim);
+  const double kv_bytes = double(tokens) * layer.num_kv_heads * width * layer.kv_bytes;
+  const double qo_bytes = requests * layer.num_q_heads * width * layer.q_bytes;
+  cost.bytes = kv_bytes + qo_bytes;
+  cost.flops = 2.0 * double(tokens) * plan.blocks_per_split * plan.rows * width;
   cost.launches = 1;
 
-  const double device = cost.bytes / bytes_per_second(layer, cost.bytes);
+  const double rate = flops_per_second(layer) * (plan.tensor_cores ? 1 : c_.vector_compute);
+  const double device = memory_seconds(cost.bytes, layer);
+  // One block alone: its stream of KV and its arithmetic, at one multiprocessor's share of the device.
+  const double part_bytes = double(longest) * width * layer.kv_bytes;
+  const double stream =
+      memory_seconds(cost.bytes, layer) / cost.bytes * part_bytes * multiprocessors_ / c_.block_memory;
   const double block =
-      longest * kv_token_bytes / (bytes_per_second(layer, cost.bytes) / multiprocessors_ * c_.block_memory);
-  const double arithmetic = cost.flops / flops_per_second(layer);
+      std::max(stream, 2.0 * longest * plan.rows * width / (rate / multiprocessors_ * c_.block_compute));
+  const double arithmetic = cost.flops / rate;
   const double most = std::max({device, block, arithmetic});
   const double waves = std::ceil(blocks / multiprocessors_);
   cost.seconds =
       c_.fixed_seconds + waves * c_.block_seconds + most + c_.overlap * (device + block + arithmetic - most);
-  if (plan.merge && parts > requests) {
+  if (plan.merge) {
     // Parts are written and read again in fp32, with one log-sum-exp each.
-    const double merge_bytes = 2 * parts * layer.num_q_heads * (layer.v_head_dim + 1) * 4.0;
+    const double merge_bytes = 2 * double(parts) * layer.num_q_heads * (layer.v_head_dim + 1) * 4.0;
     cost.bytes += merge_bytes;
-    cost.seconds += c_.merge_seconds + merge_bytes / bytes_per_second(layer, cost.bytes);
+    cost.seconds += c_.merge_seconds + memory_seconds(merge_bytes, layer);
     ++cost.launches;
   }
   if (layer.sliding_window != 0) cost.seconds *= c_.window;
   return cost;
 }
 
+struct PlanCost::Load {
+  double tokens = 0;   // KV tokens over all tiles of one head block
+  double tiles = 0;    // of one head block
+  double longest = 0;  // KV tokens of the longest tile
+  double rows = 0;     // query rows of a tile
+  double head_blocks = 0;
+  double bytes = 0;
+};
+
+double PlanCost::tiles_seconds(const Load& load, const LayerShape& layer, double rate) const {
+  const double width = double(layer.head_dim) + layer.v_head_dim;
+  const double per_token = 2.0 * load.rows * width;
+  const double blocks = load.tiles * load.head_blocks;
+  const double shared =
+      load.tokens * load.head_blocks * per_token / rate + blocks * c_.block_seconds / multiprocessors_;
+  const double longest =
+      load.longest * per_token * multiprocessors_ / (rate * c_.block_compute) + c_.block_seconds;
+  // With fewer tiles than multiprocessors the longest tile alone decides.
+  const double arithmetic = std::max(shared, longest) + c_.tail * std::min(shared, longest);
+  const double device = memory_seconds(load.bytes, layer);
+  return std::max(arithmetic, device) + c_.overlap * std::min(arithmetic, device);
+}
+
 KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& layer) const {
   KernelCost cost;
   if (plan.items.empty()) return cost;
-  const double width = double(layer.head_dim + layer.v_head_dim);
-  double tile_tokens = 0;  // KV tokens over all tiles of one head
-  double tiles = 0;
-  double kv_read = 0;
+  const double width = double(layer.head_dim) + layer.v_head_dim;
+  const double kv_token_bytes = double(layer.num_kv_heads) * width * layer.kv_bytes;
+  const double q_token_bytes = double(layer.num_q_heads) * width * layer.q_bytes;
+  Load main;    // the kernel over the new tokens (and the prefix, where it is not separate)
+  Load prefix;  // the kernel over the cached prefix
+  main.rows = plan.rows;
+  main.head_blocks = plan.head_blocks;
+  prefix.head_blocks = plan.prefix_head_blocks;
+  prefix.rows = plan.prefix_rows;
   double q_tokens = 0;
-  std::uint32_t longest = 0;
+  double parts = 0;  // query tokens x parts that are merged
   for (const ExtendItem& item : plan.items) {
-    for (std::uint32_t row = 0; row < item.q_len; row += plan.tile_m) {
-      const TileRange range = tile_range(plan, item, row, layer.sliding_window);
-      tile_tokens += range.end - range.begin;
-      longest = std::max(longest, range.end - range.begin);
-      ++tiles;
+    ExtendItem own = item;
+    if (plan.prefix_rows != 0) own.prefix = 0;
+    const std::uint32_t tiles = ceil_div(item.q_len, plan.tile_m);
+    const std::uint32_t last_row = (tiles - 1) * plan.tile_m;
+    const TileRange last = tile_range(plan, own, last_row, layer.sliding_window);
+    double longest = last.end - last.begin;
+    double chunks = 1;
+    if (plan.kv_chunk != 0) {
+      const std::uint32_t seen_kv = own.prefix + own.q_len;
+      const std::uint32_t reach =
+          layer.sliding_window == 0 ? seen_kv : std::min(seen_kv, layer.sliding_window + plan.tile_m);
+      chunks = ceil_div(reach, plan.kv_chunk);
+      longest = std::min<double>(longest, plan.kv_chunk);
     }
-    kv_read += item.prefix + item.q_len;
+    main.tokens += static_cast<double>(tile_tokens(plan, own, layer.sliding_window));
+    main.tiles += tiles * chunks;
+    if (plan.grid_tiles > tiles) {
+      const double empty = plan.grid_tiles - tiles;
+      main.tokens += empty * (last.end - last.begin);
+      main.tiles += empty;
+    }
+    main.longest = std::max(main.longest, longest);
+    // A window's KV begins at the first row's window.
+    const std::uint32_t seen = own.prefix + own.q_len;
+    const std::uint32_t hidden = layer.sliding_window != 0 && own.prefix + 1 > layer.sliding_window
+                                     ? own.prefix + 1 - layer.sliding_window
+                                     : 0;
+    main.bytes += (seen - hidden) * kv_token_bytes;
     q_tokens += item.q_len;
+    parts += item.q_len * chunks;
+    if (plan.prefix_rows != 0 && item.prefix != 0) {
+      const double prefix_tiles = ceil_div(item.q_len, plan.prefix_tile_m);
+      const double prefix_chunks = plan.prefix_chunk == 0 ? 1 : ceil_div(item.prefix, plan.prefix_chunk);
+      prefix.tokens += prefix_tiles * ceil_div(item.prefix, plan.tile_n) * plan.tile_n;
+      prefix.tiles += prefix_tiles * prefix_chunks;
+      prefix.longest = std::max<double>(
+          prefix.longest, plan.prefix_chunk == 0 ? item.prefix : std::min(item.prefix, plan.prefix_chunk));
+      prefix.bytes += item.prefix * kv_token_bytes;
+      parts += item.q_len * prefix_chunks;
+    }
   }
+  main.bytes += q_tokens * q_token_bytes;
   const double rate = flops_per_second(layer);
-  const double tile_flops = 2.0 * plan.rows * width;  // per KV token of one tile
-  const double columns = std::ceil(double(layer.num_q_heads) / plan.packed_heads);
-  cost.flops = tile_tokens * columns * tile_flops;
-  // K and V are read at least once; tiles of one head share them through L2.
-  cost.bytes = kv_read * layer.num_kv_heads * width * layer.kv_bytes +
-               q_tokens * layer.num_q_heads * width * layer.q_bytes;
+  cost.flops = 2.0 * width * (main.tokens * main.rows * main.head_blocks);
+  cost.bytes = main.bytes;
   cost.launches = 1;
-  const double sm_rate = rate / multiprocessors_;
-  const double blocks = tiles * columns * plan.splits;
-  const double shared = cost.flops / rate + blocks * c_.block_seconds / multiprocessors_;
-  const double longest_tile = longest / double(plan.splits) * tile_flops / sm_rate + c_.block_seconds;
-  // With fewer blocks than multiprocessors the longest alone decides.
-  const double arithmetic = std::max(shared, longest_tile) + c_.tail * std::min(shared, longest_tile);
-  const double device = cost.bytes / bytes_per_second(layer, cost.bytes);
-  cost.seconds = c_.fixed_seconds + std::max(arithmetic, device) + c_.overlap * std::min(arithmetic, device);
-  if (plan.splits > 1) {
-    const double merge_bytes =
-        2.0 * plan.splits * q_tokens * layer.num_q_heads * (layer.v_head_dim + 1) * 4.0;
+  cost.seconds = c_.fixed_seconds + tiles_seconds(main, layer, rate);
+  bool merge = parts > q_tokens;
+  if (prefix.tiles > 0) {
+    prefix.bytes += q_tokens * q_token_bytes;
+    cost.flops += 2.0 * width * (prefix.tokens * prefix.rows * prefix.head_blocks);
+    cost.bytes += prefix.bytes;
+    cost.launches += 2;  // and the kernel that merges both
+    cost.seconds += c_.fixed_seconds + tiles_seconds(prefix, layer, rate * c_.prefix);
+    merge = true;
+  }
+  if (merge) {
+    const double merge_bytes = 2 * parts * layer.num_q_heads * (layer.v_head_dim + 1) * 4.0;
     cost.bytes += merge_bytes;
-    cost.seconds += c_.merge_seconds + merge_bytes / bytes_per_second(layer, cost.bytes);
-    ++cost.launches;
+    cost.seconds += c_.merge_seconds + memory_seconds(merge_bytes, layer);
+    if (prefix.tiles == 0 || plan.prefix_chunk != 0) ++cost.launches;
   }
   if (layer.sliding_window != 0) cost.seconds *= c_.window;
   return cost;

@@ -22,22 +22,28 @@ namespace tpsim::attention {
 
 // Coefficients of one operator class. Names of OperatorEfficiency.parameters in the comments.
 struct PlanCoefficients {
-  double compute = 0.6;  // of the dense rate
+  double compute = 0.5;  // of the dense rate
   double memory = 0.8;   // of the memory bandwidth
-  double fixed_seconds = 4e-6;
-  double block_seconds = 2e-6;  // "block_seconds": start and end of one thread block
+  double fixed_seconds = 5e-6;
+  double block_seconds = 1e-6;  // "block_seconds": start and end of one thread block, per wave
   double block_memory = 2.0;    // "block_memory": one block streams this x bandwidth / multiprocessors
+  double block_compute = 1.0;   // "block_compute": one block reaches this x its multiprocessor's share
   double overlap = 0.3;         // "overlap": share of the lesser costs that is not hidden
-  double tail = 0.5;            // "tail": share of the longest tile added at the end (extend)
-  double merge_seconds = 3e-6;  // "merge_seconds": fixed cost of adding up parts (decode)
+  double tail = 0.5;            // "tail": share of the lesser of mean load and longest tile added (extend)
+  double merge_seconds = 3e-6;  // "merge_seconds": fixed cost of adding up parts
+  double vector_compute = 0.1;  // "vector_compute": factor on `compute` for kernels without tensor cores
+  double l2_memory = 3;         // "l2_memory": bandwidth of the L2 cache / that of memory (hot only)
   double head_dim_64 = 1;       // "head_dim_64" …: factor on `compute` for head sizes other than 128
   double head_dim_192 = 1;
   double head_dim_256 = 1;
-  double fp8_kv = 1;       // "fp8_kv": factor on `memory` where the KV cache is fp8
+  double head_dim_512 = 1;
+  double fp8_kv = 1;       // "fp8_kv": factor on `memory` where the KV cache is fp8 and q is not
+  double fp8_convert = 1;  // "fp8_convert": factor on `compute` there, for the conversion
   double fp8_compute = 1;  // "fp8_compute": factor on `compute` where q is fp8 too
   double window = 1;       // "window": factor on the time of sliding-window layers
-  double l2_memory = 1;    // "l2_memory": factor on `memory` while the KV fits the L2 cache (hot only)
-  bool calibrated = false;
+  double gather = 0.6;     // "gather": factor on `memory` for copies through an index
+  double prefix = 1;       // "prefix": factor on the rate of a separate kernel for the cached prefix (extend)
+  bool calibrated = false;  // false: no such class in the profile, the defaults above hold
 };
 
 PlanCoefficients coefficients_of(const proto::HardwareProfile& profile, const std::string& operator_class);
@@ -55,17 +61,21 @@ class PlanCost {
 
   KernelCost decode(const DecodePlan& plan, const LayerShape& layer) const;
   KernelCost extend(const ExtendPlan& plan, const LayerShape& layer) const;
+  // A copy through an index (a gather) that moves `bytes`, reads and writes together.
+  KernelCost gather(double bytes, const LayerShape& layer) const;
 
  private:
+  struct Load;  // of one kernel's thread blocks
   double flops_per_second(const LayerShape& layer) const;
-  double bytes_per_second(const LayerShape& layer, double bytes) const;
+  double memory_seconds(double bytes, const LayerShape& layer) const;
+  double tiles_seconds(const Load& load, const LayerShape& layer, double rate) const;
 
   PlanCoefficients c_;
   double bf16_flops_;
   double fp8_flops_;
   double bandwidth_;
   double multiprocessors_;
-  double hot_bytes_;  // up to this many bytes come from L2
+  double hot_bytes_;  // L2 that holds what was read before; 0 = cold
 };
 
 }  // namespace tpsim::attention

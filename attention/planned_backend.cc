@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -40,24 +39,28 @@ const DecodePlan& PlannedBackend::decode_plan(const LayerShape& layer) {
 
 const ExtendPlan& PlannedBackend::extend_plan(const LayerShape& layer) {
   extend_plan_.clear();
-  if (metadata_.forward_mode != proto::DECODE) plan_extend(layer, extend_plan_);
+  if (metadata_.forward_mode == proto::DECODE) return extend_plan_;
+  if (metadata_.extend_lens.empty() && metadata_.decode_seq_lens.empty()) return extend_plan_;
+  plan_extend(layer, extend_plan_);
   return extend_plan_;
 }
 
 KernelCost PlannedBackend::forward_extend(const LayerShape& layer) {
-  return extend_cost(extend_plan(layer), layer);
+  return extend_cost(extend_cost_, extend_plan(layer), layer);
 }
 
 KernelCost PlannedBackend::forward_decode(const LayerShape& layer) {
-  return decode_cost(decode_plan(layer), layer);
+  return decode_cost(decode_cost_, decode_plan(layer), layer);
 }
 
-KernelCost PlannedBackend::decode_cost(const DecodePlan& plan, const LayerShape& layer) {
-  return decode_cost_.decode(plan, layer);
+KernelCost PlannedBackend::decode_cost(const PlanCost& model, const DecodePlan& plan,
+                                       const LayerShape& layer) {
+  return model.decode(plan, layer);
 }
 
-KernelCost PlannedBackend::extend_cost(const ExtendPlan& plan, const LayerShape& layer) {
-  return extend_cost_.extend(plan, layer);
+KernelCost PlannedBackend::extend_cost(const PlanCost& model, const ExtendPlan& plan,
+                                       const LayerShape& layer) {
+  return model.extend(plan, layer);
 }
 
 DecodeItem PlannedBackend::decode_item(std::uint32_t request, std::uint32_t seq_len,
@@ -76,27 +79,6 @@ void PlannedBackend::add_extend_items(ExtendPlan& plan) const {
   for (std::uint32_t i = 0; i < metadata_.decode_seq_lens.size(); ++i) {
     plan.items.push_back({extends + i, metadata_.decode_seq_lens[i] - 1, 1});
   }
-}
-
-void PlannedBackend::pack_heads(std::uint32_t rows, const LayerShape& layer, ExtendPlan& plan) {
-  const std::uint32_t group = (layer.num_q_heads + layer.num_kv_heads - 1) / layer.num_kv_heads;
-  plan.packed_heads = std::min(group, rows);
-  plan.tile_m = rows / plan.packed_heads;
-  plan.rows = rows;
-}
-
-PlannedBackend::ExtendSize PlannedBackend::extend_size(const ExtendPlan& plan, const LayerShape& layer) {
-  ExtendSize size;
-  for (const ExtendItem& item : plan.items) {
-    const std::uint32_t tiles = (item.q_len + plan.tile_m - 1) / plan.tile_m;
-    size.tiles += tiles;
-    const std::uint32_t kv = item.prefix + item.q_len;
-    const std::uint32_t reach =
-        layer.sliding_window == 0 ? kv : std::min(kv, layer.sliding_window + plan.tile_m);
-    size.longest = std::max(size.longest, reach);
-    size.kv_tokens += std::uint64_t{tiles} * std::min(reach, item.prefix + item.q_len / 2 + 1);
-  }
-  return size;
 }
 
 }  // namespace tpsim::attention

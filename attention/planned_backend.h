@@ -32,15 +32,15 @@ class PlannedBackend : public AttentionBackend {
   // an extend batch in which decoding requests extend by one token, as in SGLang.
   const DecodePlan& decode_plan(const LayerShape& layer);
   const ExtendPlan& extend_plan(const LayerShape& layer);
+  // Cost of carrying out a plan of this backend, by any model of the GPU: the one that the profile's
+  // coefficients give (forward_decode, forward_extend), or one with other coefficients, for fits.
+  virtual KernelCost decode_cost(const PlanCost& model, const DecodePlan& plan, const LayerShape& layer);
+  virtual KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer);
 
  protected:
   // Fill `plan` for metadata(); `plan` is empty but keeps its capacity.
   virtual void plan_decode(const LayerShape& layer, DecodePlan& plan) = 0;
   virtual void plan_extend(const LayerShape& layer, ExtendPlan& plan) = 0;
-  // Cost of carrying out the plan; by default the cost model's.
-  virtual KernelCost decode_cost(const DecodePlan& plan, const LayerShape& layer);
-  virtual KernelCost extend_cost(const ExtendPlan& plan, const LayerShape& layer);
-
   const ForwardMetadata& metadata() const { return metadata_; }
   std::uint32_t page_size() const { return page_size_; }
   std::uint32_t multiprocessors() const { return multiprocessors_; }
@@ -48,15 +48,6 @@ class PlannedBackend : public AttentionBackend {
   // KV tokens [begin, end) that a decoding request reads.
   static DecodeItem decode_item(std::uint32_t request, std::uint32_t seq_len, const LayerShape& layer);
   void add_extend_items(ExtendPlan& plan) const;
-  // Tiles of `rows` rows that the query heads of one KV head share.
-  static void pack_heads(std::uint32_t rows, const LayerShape& layer, ExtendPlan& plan);
-  // Tiles of one column of heads, the longest KV range of a tile and about what all tiles read, in tokens.
-  struct ExtendSize {
-    std::uint64_t tiles = 0;
-    std::uint64_t kv_tokens = 0;
-    std::uint32_t longest = 0;
-  };
-  static ExtendSize extend_size(const ExtendPlan& plan, const LayerShape& layer);
 
  private:
   std::string name_;

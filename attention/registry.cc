@@ -82,14 +82,19 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-std::string implemented_names() {
+template <typename Where>
+std::string names_where(Where where) {
   std::string names;
   for (const BackendRow& row : kRows) {
-    if (!row.implemented) continue;
+    if (!where(row)) continue;
     if (!names.empty()) names += ", ";
     names += row.name;
   }
   return names;
+}
+
+std::string implemented_names() {
+  return names_where([](const BackendRow& row) { return row.implemented; });
 }
 
 bool lists(std::string_view list, std::string_view word) {
@@ -120,6 +125,20 @@ void check_one(const CombinationRequest& request, const std::string& name, bool 
   }
   if (request.mla ? !row.has_mla : !row.has_mha) {
     throw_user_error("{} {}: has no {} form", request.flag, name, request.mla ? "MLA" : "MHA");
+  }
+  if (!request.mla && request.sliding_window && row.sliding_window == Support::kNo) {
+    throw_user_error(
+        "{} {}: has no sliding-window attention, which this model's layers need ({}); use one of {}",
+        request.flag, name, role, names_where([](const BackendRow& other) {
+          return other.implemented && other.sliding_window != Support::kNo;
+        }));
+  }
+  // Any page size can be expanded to tokens before the kernel, but for kernels that need theirs.
+  const std::string_view pages = request.mla ? row.mla_page_sizes : row.mha_page_sizes;
+  const bool fixed = pages != "any" && (request.mla || pages != "1");
+  if (fixed && !lists(pages, std::to_string(request.page_size))) {
+    throw_user_error("--page-size {}: {} ({}) works on pages of {} tokens only", request.page_size, name,
+                     role, pages);
   }
   const Support fp8 = request.mla ? row.mla_fp8 : row.mha_fp8;
   if (request.kv_bytes == 1 && fp8 == Support::kNo) {

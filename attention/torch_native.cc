@@ -2,70 +2,93 @@
 
 #include <algorithm>
 
+#include "attention/fa3.h"
+
 namespace tpsim::attention {
+namespace {
+
+constexpr std::uint32_t kStep = 128;  // KV tokens of one step of the loop of PyTorch's flash kernel
+
+// Reading the cache through an index and writing dense copies of K and V.
+double gather_bytes(std::uint32_t tokens, const LayerShape& layer) {
+  return 2.0 * tokens * layer.num_kv_heads * (double(layer.head_dim) + layer.v_head_dim) * layer.kv_bytes;
+}
+
+}  // namespace
 
 TorchNativeBackend::TorchNativeBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-    : PlannedBackend("torch_native", profile, page_size),
-      extend_(coefficients_of(profile, "attention.torch_native.extend")),
-      decode_(coefficients_of(profile, "attention.torch_native.decode")),
-      extend_model_(profile, extend_),
-      decode_model_(profile, decode_) {}
+    : PlannedBackend("torch_native", profile, page_size) {}
+
+std::uint32_t TorchNativeBackend::splits_of(std::uint32_t heads, std::uint32_t steps) {
+  constexpr std::uint32_t kMost = 128;  // more steps than splits change nothing
+  if (heads != splits_heads_) {
+    splits_.assign(kMost + 1, 0);
+    splits_heads_ = heads;
+  }
+  std::uint32_t& splits = splits_[std::min(steps, kMost)];
+  if (splits == 0) splits = Fa3Backend::num_splits(heads, 2 * multiprocessors(), std::min(steps, kMost));
+  return splits;
+}
 
 void TorchNativeBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto& lengths = metadata().decode_seq_lens;
-  // SDPA gets one row per query head: a block each.
+  // PyTorch's flash kernel: a block per query head, KV split to fill the device twice, as in
+  // FlashAttention 2.
   plan.blocks_per_split = layer.num_q_heads;
+  plan.rows = 64;
   for (std::uint32_t i = 0; i < lengths.size(); ++i) {
     DecodeItem item = decode_item(i, lengths[i], layer);
     item.kv_begin = 0;  // windows are not cut out, only masked
-    item.split_tokens = item.kv_end;
+    const std::uint32_t steps = (item.kv_end + kStep - 1) / kStep;
+    item.splits = splits_of(layer.num_q_heads, steps);
+    item.split_tokens = std::min((steps + item.splits - 1) / item.splits * kStep, item.kv_end);
+    item.splits = (item.kv_end + item.split_tokens - 1) / item.split_tokens;
+    plan.merge = plan.merge || item.splits > 1;
     plan.items.push_back(item);
   }
 }
 
-void TorchNativeBackend::plan_extend(const LayerShape&, ExtendPlan& plan) {
-  plan.tile_m = plan.rows = 128;
+void TorchNativeBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
+  plan.rows = plan.tile_m = 128;
   plan.tile_n = 64;
+  plan.head_blocks = layer.num_q_heads;
   add_extend_items(plan);
 }
 
-// Reading the cache through an index and writing dense copies.
-void TorchNativeBackend::add_gather(std::uint32_t tokens, const LayerShape& layer, KernelCost& cost) const {
-  const double bytes =
-      2.0 * tokens * layer.num_kv_heads * double(layer.head_dim + layer.v_head_dim) * layer.kv_bytes;
-  cost.bytes += bytes;
-  cost.seconds += bytes / (profile().memory_bandwidth() * decode_.memory);
-}
-
 // Requests run one after another: each is a plan of its own.
-KernelCost TorchNativeBackend::decode_cost(const DecodePlan& plan, const LayerShape& layer) {
+KernelCost TorchNativeBackend::decode_cost(const PlanCost& model, const DecodePlan& plan,
+                                           const LayerShape& layer) {
   KernelCost cost;
   LayerShape full = layer;
   full.sliding_window = 0;
   one_decode_.blocks_per_split = plan.blocks_per_split;
+  one_decode_.rows = plan.rows;
   for (const DecodeItem& item : plan.items) {
     one_decode_.items.assign(1, item);
-    KernelCost one = decode_model_.decode(one_decode_, full);
-    one.launches = kDecodeLaunches;
-    add_gather(item.kv_end, layer, one);
+    one_decode_.merge = item.splits > 1;
+    KernelCost one = model.decode(one_decode_, full);
+    one += model.gather(gather_bytes(item.kv_end, layer), full);
+    one.launches = kDecodeLaunches + (item.splits > 1 ? 1 : 0);
     cost += one;
   }
   return cost;
 }
 
-KernelCost TorchNativeBackend::extend_cost(const ExtendPlan& plan, const LayerShape& layer) {
+KernelCost TorchNativeBackend::extend_cost(const PlanCost& model, const ExtendPlan& plan,
+                                           const LayerShape& layer) {
   KernelCost cost;
   LayerShape full = layer;
   full.sliding_window = 0;
   one_extend_.tile_m = plan.tile_m;
   one_extend_.tile_n = plan.tile_n;
   one_extend_.rows = plan.rows;
+  one_extend_.head_blocks = plan.head_blocks;
   for (const ExtendItem& item : plan.items) {
     // Rows for the whole sequence, the prefix included.
     one_extend_.items.assign(1, {item.request, 0, item.prefix + item.q_len});
-    KernelCost one = extend_model_.extend(one_extend_, full);
+    KernelCost one = model.extend(one_extend_, full);
+    one += model.gather(gather_bytes(item.prefix + item.q_len, layer), full);
     one.launches = kExtendLaunches;
-    add_gather(item.prefix + item.q_len, layer, one);
     cost += one;
   }
   return cost;

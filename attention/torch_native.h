@@ -2,10 +2,12 @@
 //
 // Facts from SGLang's torch_native_backend.py: each request's keys and values are gathered from the pool into
 // dense tensors; a prefill behind a cached prefix computes attention for query rows of the whole sequence and
-// throws the prefix's away; every request is a chain of small launches, and the pass cannot be captured.
+// throws the prefix's away; windows are not cut out; every request is a chain of small launches, and the pass
+// is not captured.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "attention/planned_backend.h"
 
@@ -15,24 +17,24 @@ class TorchNativeBackend : public PlannedBackend {
  public:
   TorchNativeBackend(const proto::HardwareProfile& profile, std::uint32_t page_size);
 
-  // Launches of one request in one layer: gathers, layout copies, SDPA, output copy. Counted on an H200
-  // (tests/calibration/measured/h200-sxm_attention.csv); long decodes launch up to one more.
+  // Launches of one request in one layer: gathers, layout copies, SDPA, output copy, and one more where SDPA
+  // splits the KV. Counted on an H200 (tests/calibration/measured/h200-sxm_attention.csv).
   static constexpr std::uint32_t kDecodeLaunches = 5;
   static constexpr std::uint32_t kExtendLaunches = 7;
+
+  KernelCost decode_cost(const PlanCost& model, const DecodePlan& plan, const LayerShape& layer) override;
+  KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override;
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
-  KernelCost decode_cost(const DecodePlan& plan, const LayerShape& layer) override;
-  KernelCost extend_cost(const ExtendPlan& plan, const LayerShape& layer) override;
 
  private:
-  void add_gather(std::uint32_t tokens, const LayerShape& layer, KernelCost& cost) const;
+  // KV splits of a request of `steps` loop steps in a layer of `heads` query heads.
+  std::uint32_t splits_of(std::uint32_t heads, std::uint32_t steps);
 
-  PlanCoefficients extend_;
-  PlanCoefficients decode_;
-  PlanCost extend_model_;
-  PlanCost decode_model_;
+  std::uint32_t splits_heads_ = 0;     // heads that splits_ holds for
+  std::vector<std::uint32_t> splits_;  // by steps; 0 = not worked out yet
   DecodePlan one_decode_;
   ExtendPlan one_extend_;
 };

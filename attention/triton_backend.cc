@@ -23,6 +23,8 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const std::uint32_t head_blocks =
       group == 1 ? layer.num_q_heads : layer.num_kv_heads * ceil_div(group, std::min(kBlockH, group));
   plan.blocks_per_split = head_blocks;
+  plan.tensor_cores = group > 1;
+  plan.rows = group > 1 ? kBlockH : 1;
   std::uint32_t longest = 1;
   std::uint32_t shortest = 0xffffffffU;
   for (std::uint32_t i = 0; i < lengths.size(); ++i) {
@@ -38,8 +40,8 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const double growth = std::max(std::log2(std::max(longest / 64.0, 1.0)), 1.0);
   const auto cores = static_cast<std::uint64_t>(multiprocessors() * growth);
   const std::uint64_t grid = lengths.size() * head_blocks;
-  const auto fill = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(cores / std::max<std::uint64_t>(1, grid), 1, kMaxKvSplits));
+  const auto fill =
+      static_cast<std::uint32_t>(std::clamp<std::uint64_t>((cores + grid - 1) / grid, 1, kMaxKvSplits));
   const std::uint32_t fill_chunk = ceil_div(longest, fill);
   for (DecodeItem& item : plan.items) {
     const std::uint32_t tokens = item.kv_end - item.kv_begin;
@@ -52,20 +54,26 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
 
 void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   // Block sizes by architecture and head size: extend_attention.py.
-  const bool hopper_or_later =
-      profile().architecture() == "hopper" || profile().architecture() == "blackwell";
-  if (hopper_or_later) {
+  const std::string& architecture = profile().architecture();
+  if (architecture == "hopper" || architecture == "blackwell") {
     plan.tile_m = layer.head_dim <= 256 ? 128 : 32;
     plan.tile_n = 64;
-  } else if (profile().architecture() == "ampere") {
-    plan.tile_m = layer.head_dim <= 128 ? 128 : 64;
+  } else if (architecture == "ampere") {
+    plan.tile_m = layer.head_dim <= 128 ? 128 : layer.head_dim <= 256 ? 64 : 32;
     plan.tile_n = layer.head_dim <= 128 ? 128 : 64;
+  } else if (architecture == "ada") {
+    plan.tile_m = layer.head_dim <= 256 ? 64 : 32;
+    plan.tile_n = layer.head_dim <= 128 ? 128 : layer.head_dim <= 256 ? 64 : 32;
   } else {
-    plan.tile_m = 64;
-    plan.tile_n = layer.head_dim <= 128 ? 128 : 64;
+    plan.tile_m = layer.head_dim <= 128 ? 64 : 32;
+    plan.tile_n = plan.tile_m;
   }
   plan.rows = plan.tile_m;
+  plan.head_blocks = layer.num_q_heads;
   add_extend_items(plan);
+  std::uint32_t longest = 0;
+  for (const ExtendItem& item : plan.items) longest = std::max(longest, item.q_len);
+  plan.grid_tiles = ceil_div(longest, plan.tile_m);
 }
 
 // get_num_kv_splits and the kernel that builds the token indices.

@@ -159,7 +159,7 @@ void write_calibration(Deployment& deployment, std::uint32_t tp_size) {
       if (entry.operator_class() != name || entry.source().empty()) continue;
       out.set_median_error(entry.median_error());
       out.set_source(entry.source());
-      out.set_status("calibrated");
+      if (entry.median_error() > 0) out.set_status("calibrated");  // else carried over: the source says so
     }
   }
 }

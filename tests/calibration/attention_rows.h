@@ -1,11 +1,17 @@
-// The rows of context_attention_perf and generation_attention_perf as batches and layers.
+// Measured attention kernels as batches and layers: the rows of context_attention_perf and
+// generation_attention_perf, and of tests/calibration/measured (made by measure_attention.py).
 #pragma once
 
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "attention/backend.h"
+#include "attention/plan_cost.h"
 #include "attention/planned_backend.h"
 #include "tests/calibration/kernel_table.h"
 
@@ -13,8 +19,10 @@ namespace tpsim::calibration {
 
 struct AttentionRow {
   attention::LayerShape layer;
-  std::uint32_t batch_size = 0;
-  std::uint32_t length = 0;  // new tokens of a sequence (extend), or KV tokens (decode)
+  std::vector<std::uint32_t> prefixes;  // extend only
+  std::vector<std::uint32_t> lengths;   // new tokens of each sequence (extend), or KV tokens (decode)
+  attention::Residency residency = attention::Residency::kHot;
+  bool captured = false;  // a decode planned for a captured graph
   double seconds = 0;
 };
 
@@ -35,26 +43,69 @@ inline std::vector<AttentionRow> attention_rows(const std::filesystem::path& fol
     row.layer.sliding_window = static_cast<std::uint32_t>(table.number(i, "window_size"));
     row.layer.q_bytes = table.text(i, "attn_dtype") == "fp8" ? 1 : 2;
     row.layer.kv_bytes = table.text(i, "kv_cache_dtype") == "fp8" ? 1 : 2;
-    row.batch_size = static_cast<std::uint32_t>(table.number(i, "batch_size"));
-    row.length = static_cast<std::uint32_t>(decode ? table.number(i, "step") + 1 : table.number(i, "isl"));
+    const auto batch_size = static_cast<std::size_t>(table.number(i, "batch_size"));
+    const auto length =
+        static_cast<std::uint32_t>(decode ? table.number(i, "step") + 1 : table.number(i, "isl"));
+    row.lengths.assign(batch_size, length);
+    if (!decode) row.prefixes.assign(batch_size, 0);
     row.seconds = table.number(i, "latency_ms") / 1e3;
-    rows.push_back(row);
+    rows.push_back(std::move(row));
   }
   return rows;
 }
 
-// Calls `with` with the metadata of the row's batch of equal sequences.
+// "7;3x2" is 7, 3, 3.
+inline std::vector<std::uint32_t> parse_lengths(const std::string& text) {
+  std::vector<std::uint32_t> values;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, ';');) {
+    const std::size_t times = part.find('x');
+    const std::size_t count = times == std::string::npos ? 1 : std::stoul(part.substr(times + 1));
+    values.insert(values.end(), count, static_cast<std::uint32_t>(std::stoul(part)));
+  }
+  return values;
+}
+
+// Rows of one kernel of a CSV that measure_attention.py wrote. Throws std::runtime_error without the file.
+inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv, const std::string& kernel,
+                                               bool decode) {
+  std::ifstream stream(csv);
+  if (!stream) throw std::runtime_error("cannot read " + csv.string());
+  std::string line;
+  std::getline(stream, line);
+  std::vector<AttentionRow> rows;
+  while (std::getline(stream, line)) {
+    // kernel,phase,heads,kv_heads,head_dim,page,kv_dtype,prefix,lengths,ms,launches,plan_us
+    std::vector<std::string> cells;
+    std::stringstream cell_stream(line);
+    for (std::string cell; std::getline(cell_stream, cell, ',');) cells.push_back(cell);
+    if (cells.size() != 12 || cells[0] != kernel || (cells[1] == "decode") != decode) continue;
+    AttentionRow row;
+    row.layer.num_q_heads = static_cast<std::uint32_t>(std::stoul(cells[2]));
+    row.layer.num_kv_heads = static_cast<std::uint32_t>(std::stoul(cells[3]));
+    row.layer.head_dim = row.layer.v_head_dim = static_cast<std::uint32_t>(std::stoul(cells[4]));
+    row.layer.kv_bytes = cells[6] == "fp8" ? 1 : 2;
+    row.prefixes = parse_lengths(cells[7]);
+    row.lengths = parse_lengths(cells[8]);
+    row.residency = attention::Residency::kCold;
+    row.captured = kernel == "flashinfer";
+    row.seconds = std::strtod(cells[9].c_str(), nullptr) / 1e3;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// Calls `with` with the metadata of the row's batch.
 template <typename With>
 void with_metadata(const AttentionRow& row, bool decode, With with) {
-  static const std::vector<std::uint32_t> zeros(4096, 0);
-  const std::vector<std::uint32_t> lengths(row.batch_size, row.length);
   attention::ForwardMetadata metadata;
   metadata.forward_mode = decode ? proto::DECODE : proto::EXTEND;
   if (decode) {
-    metadata.decode_seq_lens = lengths;
+    metadata.decode_seq_lens = row.lengths;
+    metadata.capture_bucket = row.captured ? static_cast<std::uint32_t>(row.lengths.size()) : 0;
   } else {
-    metadata.extend_lens = lengths;
-    metadata.extend_prefix_lens = std::span(zeros).first(row.batch_size);
+    metadata.extend_lens = row.lengths;
+    metadata.extend_prefix_lens = row.prefixes;
   }
   with(metadata);
 }

@@ -1,33 +1,51 @@
 #!/usr/bin/env bash
-# Fits every attention coefficient that shared/data has measurements for, and writes
-# rank/catalogue/attention/GPU.json.  usage: fit_all_attention.sh FIT_ATTENTION KERNELS_FOLDER
+# Fits every attention coefficient that there are measurements for, and writes rank/catalogue/attention/GPU.json.
+# What was not measured on a GPU gets the efficiencies of the H200 with median_error 0, and its source says so.
+# usage: fit_all_attention.sh FIT_ATTENTION KERNELS_FOLDER
 set -euo pipefail
 fit=$1 kernels=$2
-catalogue=$(cd "$(dirname "$0")/../../rank/catalogue" && pwd)
-one() { # GPU TABLE_FOLDER BACKEND SOURCE
-  "$fit" "$kernels" "$2" "$catalogue/hardware/$1.json" "$3" "$4"
-}
-gpu() { # GPU: reads "TABLE_FOLDER BACKEND SOURCE" lines
-  while read -r folder backend source; do one "$1" "$folder" "$backend" "$source"; done |
-    python3 -c 'import json,sys
+here=$(cd "$(dirname "$0")" && pwd)
+catalogue=$here/../../rank/catalogue
+own=$here/measured/h200-sxm_attention.csv
+h200=$catalogue/attention/h200-sxm.json
+finish() { # GPU BACKENDS-TO-CARRY…: JSON lines in, catalogue file out
+  python3 -c 'import json,sys
+path,h200,gpu,*carried=sys.argv[1:]
 rows=[json.loads(line) for line in sys.stdin]
+for backend in carried:
+    for r in json.load(open(h200)):
+        if r["operator_class"].startswith("attention."+backend+"."):
+            rows.append({**r,"median_error":0,"source":"uncalibrated on "+gpu+": efficiencies of h200-sxm, fitted on "+r["source"]})
 def short(v): return float(f"{v:.4g}") if isinstance(v,float) else v
 for r in rows:
     r["parameters"]={k:short(v) for k,v in sorted(r["parameters"].items())}
     for k in list(r): r[k]=short(r[k])
-path=sys.argv[1]
-fitted={r["operator_class"] for r in rows}
-rows+=[r for r in json.load(open(path)) if r["operator_class"] not in fitted]  # measured by ourselves
-json.dump(rows,open(path,"w"),indent=2,sort_keys=True); open(path,"a").write("\n")' "$catalogue/attention/$1.json"
+text=json.dumps(rows,indent=2,sort_keys=True)
+open(path,"w").write(text+"\n")' "$catalogue/attention/$1.json" "$h200" "$@"
 }
-gpu h200-sxm <<< "h200_sxm fa3 fa3
-h200_sxm triton triton"
-gpu h100-sxm <<< "h100_sxm fa3 fa3
-h100_sxm triton triton"
-gpu b200 <<< "b200_sxm flashinfer flashinfer
-b200_sxm triton triton"
-gpu l40s <<< "l40s flashinfer flashinfer
-l40s triton triton"
+one() { # GPU BACKEND …
+  local gpu=$1 backend=$2
+  shift 2
+  "$fit" "$catalogue/hardware/$gpu.json" "$backend" "$@"
+}
+{
+  one h200-sxm fa3 --table "$kernels/h200_sxm" fa3
+  one h200-sxm flashinfer --own "$own"
+  one h200-sxm triton --table "$kernels/h200_sxm" triton --own "$own"
+  one h200-sxm torch_native --own "$own"
+} | finish h200-sxm
+{
+  one h100-sxm fa3 --table "$kernels/h100_sxm" fa3
+  one h100-sxm triton --table "$kernels/h100_sxm" triton --start "$h200"
+} | finish h100-sxm flashinfer torch_native
+{
+  one b200 flashinfer --table "$kernels/b200_sxm" flashinfer
+  one b200 triton --table "$kernels/b200_sxm" triton --start "$h200"
+} | finish b200 torch_native
+{
+  one l40s flashinfer --table "$kernels/l40s" flashinfer
+  one l40s triton --table "$kernels/l40s" triton --start "$h200"
+} | finish l40s torch_native
 # SGLang's A100 rows name flash_attention, the FlashAttention-2 kernel; FlashInfer's fa2 template is the same
 # design, and it is what SGLang runs on Ampere by default.
-gpu a100-sxm <<< "a100_sxm flashinfer flash_attention"
+one a100-sxm flashinfer --table "$kernels/a100_sxm" flash_attention | finish a100-sxm triton torch_native

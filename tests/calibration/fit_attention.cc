@@ -1,15 +1,18 @@
 // Fits the coefficients of attention/plan_cost.h to measured kernels.
 //
-//   fit_attention KERNELS_FOLDER GPU HARDWARE_JSON BACKEND SOURCE[,SOURCE…]
+//   fit_attention HARDWARE_JSON BACKEND [--table FOLDER KERNEL_SOURCE] [--own CSV] [--start ATTENTION_JSON]
 //
-// prints the two OperatorEfficiency objects (extend, decode) as JSON. SOURCE is the kernel_source of the
-// rows.
+// prints the OperatorEfficiency objects (extend, decode) as JSON lines. --table: context_attention_perf and
+// generation_attention_perf of FOLDER; --own: a file of measure_attention.py. With both, each has half of the
+// weight. --start: coefficients of the same backend on another GPU; what only that GPU's rows can tell
+// (factors for head sizes, kernels without tensor cores, separate prefixes) is kept from there.
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "attention/registry.h"
@@ -20,100 +23,218 @@ namespace tpsim::calibration {
 namespace {
 
 using attention::PlanCoefficients;
+using attention::PlanCost;
+using attention::Residency;
 
 struct Planned {
   AttentionRow row;
+  double weight = 1;
   attention::DecodePlan decode;
   attention::ExtendPlan extend;
 };
 
-double fit(const proto::HardwareProfile& profile, const std::vector<Planned>& rows, bool decode,
-           PlanCoefficients& c, double* p90) {
-  std::vector<double> errors(rows.size());
-  const auto price = [&](std::size_t i, const attention::PlanCost& model) {
-    return decode ? model.decode(rows[i].decode, rows[i].row.layer).seconds
-                  : model.extend(rows[i].extend, rows[i].row.layer).seconds;
-  };
-  const auto loss = [&] {
-    const attention::PlanCost model(profile, c, attention::Residency::kHot);
-    double sum = 0;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      sum += std::min(1.0, std::abs(std::log(price(i, model) / rows[i].row.seconds)));
-    }
-    return sum / static_cast<double>(rows.size());
-  };
-  std::vector<double*> values = {&c.compute,     &c.memory,      &c.fixed_seconds, &c.block_seconds,
-                                 &c.overlap,     &c.head_dim_64, &c.head_dim_192,  &c.head_dim_256,
-                                 &c.fp8_compute, &c.window};
-  std::vector<double> low = {0.02, 0.05, 5e-7, 1e-8, 1e-3, 0.2, 0.2, 0.2, 0.1, 0.3};
-  std::vector<double> high = {1, 1, 3e-4, 1e-4, 1, 2, 2, 2, 2, 4};
-  if (decode) {
-    values.insert(values.end(), {&c.block_memory, &c.merge_seconds, &c.fp8_kv, &c.l2_memory});
-    low.insert(low.end(), {0.2, 1e-7, 0.2, 1.0});
-    high.insert(high.end(), {8, 1e-4, 2, 10.0});
-  } else {
-    values.push_back(&c.tail);
-    low.push_back(1e-3);
-    high.push_back(1);
-  }
-  minimise(values, low, high, loss);
-  minimise(values, low, high, loss);
-  const attention::PlanCost model(profile, c, attention::Residency::kHot);
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    errors[i] = std::abs(price(i, model) / rows[i].row.seconds - 1);
-  std::sort(errors.begin(), errors.end());
-  *p90 = errors[errors.size() * 9 / 10];
-  return errors[errors.size() / 2];
-}
+struct Arguments {
+  std::string hardware, backend, table, source, own, start;
+};
 
-int run(int argc, char** argv) {
-  if (argc != 6) {
-    std::cerr << "usage: fit_attention KERNELS_FOLDER GPU HARDWARE_JSON BACKEND SOURCE\n";
-    return 2;
-  }
-  std::stringstream text;
-  text << std::ifstream(argv[3]).rdbuf();
-  proto::HardwareProfile profile;
-  if (!google::protobuf::util::JsonStringToMessage(text.str(), &profile).ok()) {
-    std::cerr << argv[3] << " is not a hardware profile\n";
-    return 2;
-  }
-  const std::filesystem::path folder = std::filesystem::path(argv[1]) / argv[2];
-  for (const bool decode : {false, true}) {
-    const std::vector<AttentionRow> measured = attention_rows(folder, argv[5], decode, 1);
-    if (measured.empty()) continue;
-    const std::size_t every = std::max<std::size_t>(1, measured.size() / 2500);
-    auto backend = attention::create_attention_backend(argv[4], profile, 1);
-    auto& planned = dynamic_cast<attention::PlannedBackend&>(*backend);
-    std::vector<Planned> rows;
-    for (std::size_t i = 0; i < measured.size(); i += every) {
-      with_metadata(measured[i], decode, [&](const attention::ForwardMetadata& metadata) {
-        planned.init_forward_metadata(metadata);
-        Planned p{measured[i], {}, {}};
-        if (decode) {
-          p.decode = planned.decode_plan(measured[i].layer);
+class Fit {
+ public:
+  Fit(const proto::HardwareProfile& profile, attention::PlannedBackend& backend, bool decode)
+      : profile_(profile), backend_(backend), decode_(decode) {}
+
+  // At most `most` of the rows, evenly.
+  void add(const std::vector<AttentionRow>& rows, std::size_t most) {
+    const std::size_t every = std::max<std::size_t>(1, rows.size() / most);
+    const std::size_t first = rows_.size();
+    for (std::size_t i = 0; i < rows.size(); i += every) {
+      with_metadata(rows[i], decode_, [&](const attention::ForwardMetadata& metadata) {
+        backend_.init_forward_metadata(metadata);
+        Planned p{rows[i], 1, {}, {}};
+        if (decode_) {
+          p.decode = backend_.decode_plan(p.row.layer);
         } else {
-          p.extend = planned.extend_plan(measured[i].layer);
+          p.extend = backend_.extend_plan(p.row.layer);
         }
-        rows.push_back(std::move(p));
+        rows_.push_back(std::move(p));
       });
     }
-    PlanCoefficients c;
-    double p90 = 0;
-    const double median = fit(profile, rows, decode, c, &p90);
+    for (std::size_t i = first; i < rows_.size(); ++i) rows_[i].weight = 1.0 / double(rows_.size() - first);
+  }
+
+  std::size_t size() const { return rows_.size(); }
+
+  void minimise(PlanCoefficients& c, bool started) {
+    std::vector<double*> values;
+    std::vector<double> low, high;
+    const auto vary = [&](double& value, double least, double most) {
+      values.push_back(&value);
+      low.push_back(least);
+      high.push_back(most);
+    };
+    vary(c.compute, 0.02, 1);
+    vary(c.memory, 0.05, 1);
+    vary(c.fixed_seconds, 5e-7, 3e-4);
+    vary(c.block_seconds, 1e-8, 1e-4);
+    vary(c.overlap, 1e-3, 1);
+    if (any([](const Planned& p) { return p.row.residency == Residency::kHot; })) vary(c.l2_memory, 1, 10);
+    const auto head = [&](double& value, std::uint32_t least, std::uint32_t most) {
+      if (!(started && value != 1) &&
+          any([&](const Planned& p) { return p.row.layer.head_dim > least && p.row.layer.head_dim <= most; }))
+        vary(value, 0.1, 4);
+    };
+    head(c.head_dim_64, 0, 64);
+    head(c.head_dim_192, 128, 192);
+    head(c.head_dim_256, 192, 256);
+    head(c.head_dim_512, 256, 1024);
+    if (any([](const Planned& p) { return p.row.layer.q_bytes == 1; })) vary(c.fp8_compute, 0.1, 2);
+    if (any([](const Planned& p) { return p.row.layer.q_bytes == 2 && p.row.layer.kv_bytes == 1; })) {
+      vary(c.fp8_kv, 0.2, 2);
+      vary(c.fp8_convert, 0.05, 2);
+    }
+    if (any([](const Planned& p) { return p.row.layer.sliding_window != 0; })) vary(c.window, 0.3, 4);
+    if (backend_.name() == "torch_native") vary(c.gather, 0.05, 2);
+    vary(c.block_compute, 0.3, 8);
+    if (any([](const Planned& p) {
+          return p.decode.merge || p.extend.kv_chunk != 0 || p.extend.prefix_rows != 0;
+        }))
+      vary(c.merge_seconds, 1e-7, 1e-4);
+    if (decode_) {
+      vary(c.block_memory, 0.2, 8);
+      if (any([](const Planned& p) { return p.decode.tensor_cores; }) &&
+          any([](const Planned& p) { return !p.decode.tensor_cores; }))
+        vary(c.vector_compute, 0.005, 1);
+    } else {
+      vary(c.tail, 1e-3, 1);
+      if (any([](const Planned& p) { return p.extend.prefix_rows != 0; })) vary(c.prefix, 0.1, 2);
+    }
+    const auto loss = [&] {
+      const PlanCost hot(profile_, c, Residency::kHot);
+      const PlanCost cold(profile_, c, Residency::kCold);
+      double sum = 0;
+      for (Planned& p : rows_) {
+        sum += p.weight * std::min(1.0, std::abs(std::log(price(p, hot, cold) / p.row.seconds)));
+      }
+      return sum;
+    };
+    for (int round = 0; round < 3; ++round) calibration::minimise(values, low, high, loss);
+  }
+
+  // Median and 90th percentile of the relative error of the rows that `which` accepts.
+  template <typename Which>
+  std::pair<double, double> errors(const PlanCoefficients& c, Which which) {
+    const PlanCost hot(profile_, c, Residency::kHot);
+    const PlanCost cold(profile_, c, Residency::kCold);
+    std::vector<double> errors;
+    for (Planned& p : rows_) {
+      if (which(p)) errors.push_back(std::abs(price(p, hot, cold) / p.row.seconds - 1));
+    }
+    if (errors.empty()) return {0, 0};
+    std::sort(errors.begin(), errors.end());
+    return {errors[errors.size() / 2], errors[errors.size() * 9 / 10]};
+  }
+
+  void dump(const PlanCoefficients& c, const std::string& path) {
+    const PlanCost hot(profile_, c, Residency::kHot);
+    const PlanCost cold(profile_, c, Residency::kCold);
+    std::ofstream out(path, std::ios::app);
+    for (Planned& p : rows_) {
+      std::uint64_t tokens = 0, prefix = 0;
+      for (const auto n : p.row.lengths) tokens += n;
+      for (const auto n : p.row.prefixes) prefix += n;
+      out << backend_.name() << "," << decode_ << "," << (p.row.residency == Residency::kHot) << ","
+          << p.row.layer.num_q_heads << "," << p.row.layer.num_kv_heads << "," << p.row.layer.head_dim << ","
+          << p.row.layer.sliding_window << "," << p.row.layer.q_bytes << "," << p.row.layer.kv_bytes << ","
+          << p.row.lengths.size() << "," << tokens << "," << prefix << ","
+          << *std::max_element(p.row.lengths.begin(), p.row.lengths.end()) << "," << p.row.seconds * 1e6
+          << "," << price(p, hot, cold) * 1e6 << "\n";
+    }
+  }
+
+ private:
+  template <typename Which>
+  bool any(Which which) const {
+    return std::any_of(rows_.begin(), rows_.end(), which);
+  }
+  double price(Planned& p, const PlanCost& hot, const PlanCost& cold) {
+    const PlanCost& model = p.row.residency == Residency::kHot ? hot : cold;
+    return decode_ ? backend_.decode_cost(model, p.decode, p.row.layer).seconds
+                   : backend_.extend_cost(model, p.extend, p.row.layer).seconds;
+  }
+
+  const proto::HardwareProfile& profile_;
+  attention::PlannedBackend& backend_;
+  bool decode_;
+  std::vector<Planned> rows_;
+};
+
+std::string read(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+int run(const Arguments& args) {
+  proto::HardwareProfile profile;
+  if (!google::protobuf::util::JsonStringToMessage(read(args.hardware), &profile).ok()) {
+    std::cerr << args.hardware << " is not a hardware profile\n";
+    return 2;
+  }
+  proto::HardwareProfile start;
+  if (!args.start.empty()) {
+    for (const auto& entry : nlohmann::json::parse(read(args.start))) {
+      if (!google::protobuf::util::JsonStringToMessage(entry.dump(), start.add_efficiencies()).ok()) return 2;
+    }
+  }
+  for (const bool decode : {false, true}) {
+    const std::string operator_class = "attention." + args.backend + (decode ? ".decode" : ".extend");
+    auto backend = attention::create_attention_backend(args.backend, profile, 1);
+    Fit fit(profile, dynamic_cast<attention::PlannedBackend&>(*backend), decode);
+    std::string source;
+    if (!args.table.empty()) {
+      const auto rows = attention_rows(args.table, args.source, decode, 1);
+      fit.add(rows, 2000);
+      source = std::string(decode ? "generation" : "context") + "_attention_perf of " +
+               std::filesystem::path(args.table).filename().string() + ", " + args.source + ", " +
+               std::to_string(rows.size()) + " rows (AIConfigurator, Apache-2.0)";
+    }
+    if (!args.own.empty()) {
+      const auto rows = measured_rows(args.own, args.backend, decode);
+      fit.add(rows, 2000);
+      source += (source.empty() ? "" : "; ") + std::to_string(rows.size()) +
+                " rows of tests/calibration/measured/" + std::filesystem::path(args.own).filename().string() +
+                ", ragged ones and cached prefixes among them";
+    }
+    if (fit.size() == 0) continue;
+    PlanCoefficients c = attention::coefficients_of(start, operator_class);
+    fit.minimise(c, !args.start.empty());
+    const auto [median, p90] = fit.errors(c, [](const Planned&) { return true; });
     proto::OperatorEfficiency out;
-    out.set_operator_class(std::string("attention.") + argv[4] + (decode ? ".decode" : ".extend"));
-    write_coefficients(c, out);
+    out.set_operator_class(operator_class);
+    attention::write_coefficients(c, out);
     out.set_median_error(median);
-    out.set_source(std::string(decode ? "generation" : "context") + "_attention_perf of " + argv[2] + ", " +
-                   argv[5] + ", " + std::to_string(measured.size()) + " rows (AIConfigurator, Apache-2.0)");
+    out.set_source(source);
     std::string json;
     google::protobuf::util::JsonPrintOptions options;
     options.preserve_proto_field_names = true;
     if (!google::protobuf::util::MessageToJsonString(out, &json, options).ok()) return 1;
     std::cout << json << "\n";
-    std::cerr << argv[2] << " " << out.operator_class() << ": " << rows.size() << " rows, median error "
-              << median * 100 << " %, p90 " << p90 * 100 << " %\n";
+    std::fprintf(stderr, "%s %s: %zu rows, median %.1f %%, p90 %.1f %%\n", profile.name().c_str(),
+                 operator_class.c_str(), fit.size(), 100 * median, 100 * p90);
+    for (const bool hot : {true, false}) {
+      for (const std::uint32_t q : {2U, 1U}) {
+        for (const std::uint32_t kv : {2U, 1U}) {
+          const auto is = [&](const Planned& p) {
+            return (p.row.residency == Residency::kHot) == hot && p.row.layer.q_bytes == q &&
+                   p.row.layer.kv_bytes == kv;
+          };
+          const auto [m, n] = fit.errors(c, is);
+          if (m > 0)
+            std::fprintf(stderr, "   %s q%u kv%u: median %.1f %%, p90 %.1f %%\n", hot ? "table" : "own  ", q,
+                         kv, 100 * m, 100 * n);
+        }
+      }
+    }
+    if (const char* path = std::getenv("FIT_DUMP")) fit.dump(c, path);
   }
   return 0;
 }
@@ -121,4 +242,24 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tpsim::calibration
 
-int main(int argc, char** argv) { return tpsim::calibration::run(argc, argv); }
+int main(int argc, char** argv) {
+  tpsim::calibration::Arguments args;
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const auto option = [&](const std::string& name, std::vector<std::string*> values) {
+    const auto at = std::find(words.begin(), words.end(), name);
+    if (at == words.end() || words.end() - at <= static_cast<std::ptrdiff_t>(values.size())) return;
+    for (std::size_t i = 0; i < values.size(); ++i) *values[i] = at[static_cast<std::ptrdiff_t>(i) + 1];
+    words.erase(at, at + static_cast<std::ptrdiff_t>(values.size()) + 1);
+  };
+  option("--table", {&args.table, &args.source});
+  option("--own", {&args.own});
+  option("--start", {&args.start});
+  if (words.size() != 2 || (args.table.empty() && args.own.empty())) {
+    std::cerr << "usage: fit_attention HARDWARE_JSON BACKEND [--table FOLDER KERNEL_SOURCE] [--own CSV] "
+                 "[--start ATTENTION_JSON]\n";
+    return 2;
+  }
+  args.hardware = words[0];
+  args.backend = words[1];
+  return tpsim::calibration::run(args);
+}

@@ -42,8 +42,9 @@ TEST_P(AttentionCalibration, MedianErrorIsUnderAQuarter) {
     for (const auto& row : rows) {
       calibration::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {
         planned.init_forward_metadata(metadata);
-        const KernelCost cost = decode ? model.decode(planned.decode_plan(row.layer), row.layer)
-                                       : model.extend(planned.extend_plan(row.layer), row.layer);
+        const KernelCost cost = decode
+                                    ? planned.decode_cost(model, planned.decode_plan(row.layer), row.layer)
+                                    : planned.extend_cost(model, planned.extend_plan(row.layer), row.layer);
         errors.push_back(std::abs(cost.seconds / row.seconds - 1));
       });
     }
@@ -55,6 +56,43 @@ TEST_P(AttentionCalibration, MedianErrorIsUnderAQuarter) {
     EXPECT_LT(median, 0.25);
   }
 }
+
+// Ragged batches, cached prefixes and mixed batches, measured on an H200 for this project: no equal lengths
+// to hide behind.
+class OwnMeasurement : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(OwnMeasurement, RaggedBatchesAndCachedPrefixesAreWithinAQuarter) {
+  const proto::HardwareProfile profile = rank::load_hardware("h200-sxm");
+  auto backend = create_attention_backend(GetParam(), profile, 1);
+  auto& planned = dynamic_cast<PlannedBackend&>(*backend);
+  for (const bool decode : {false, true}) {
+    for (const bool ragged : {false, true}) {
+      std::vector<double> errors;
+      for (const auto& row : calibration::measured_rows(TPSIM_MEASURED, GetParam(), decode)) {
+        const bool equal =
+            std::all_of(row.lengths.begin(), row.lengths.end(),
+                        [&](auto n) { return n == row.lengths[0]; }) &&
+            std::all_of(row.prefixes.begin(), row.prefixes.end(), [](auto n) { return n == 0; });
+        if (equal == ragged) continue;
+        calibration::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {
+          planned.init_forward_metadata(metadata);
+          const double seconds =
+              decode ? planned.forward_decode(row.layer).seconds : planned.forward_extend(row.layer).seconds;
+          errors.push_back(std::abs(seconds / row.seconds - 1));
+        });
+      }
+      ASSERT_GT(errors.size(), 8u);
+      std::sort(errors.begin(), errors.end());
+      const double median = errors[errors.size() / 2];
+      std::cout << "h200-sxm " << GetParam() << (decode ? " decode" : " extend")
+                << (ragged ? ", ragged" : ", equal") << ": median error " << 100 * median << " %, p90 "
+                << 100 * errors[errors.size() * 9 / 10] << " %, " << errors.size() << " rows\n";
+      EXPECT_LT(median, 0.25);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(H200, OwnMeasurement, ::testing::Values("flashinfer", "triton", "torch_native"));
 
 INSTANTIATE_TEST_SUITE_P(Measured, AttentionCalibration,
                          ::testing::Values(Measured{"h200-sxm", "h200_sxm", "fa3", "fa3"},

@@ -135,6 +135,56 @@ TEST_P(Plans, ExtendTilesCoverWhatEachRowMaySee) {
   }
 }
 
+TEST_P(Plans, TileTokensInClosedFormAreTheSumOverTiles) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 300; ++round) {
+    Batch batch = random_batch(random);
+    for (auto& length : batch.extends) length = std::min(length, 20000U);
+    const LayerShape layer = random_layer(random);
+    auto backend = create_attention_backend(GetParam(), gpu(round % 2 == 0 ? "hopper" : "ada"), 1);
+    auto& planned = dynamic_cast<PlannedBackend&>(*backend);
+    planned.init_forward_metadata(batch.metadata(proto::EXTEND));
+    const ExtendPlan& plan = planned.extend_plan(layer);
+    ASSERT_GT(plan.head_blocks, 0u);
+    ASSERT_GE(plan.rows * plan.head_blocks, plan.tile_m * layer.num_q_heads / 2);
+    for (const ExtendItem& item : plan.items) {
+      std::uint64_t sum = 0;
+      for (std::uint32_t row = 0; row < item.q_len; row += plan.tile_m) {
+        const TileRange range = tile_range(plan, item, row, layer.sliding_window);
+        sum += range.end - range.begin;
+      }
+      ASSERT_EQ(tile_tokens(plan, item, layer.sliding_window), sum);
+    }
+  }
+}
+
+TEST_P(Plans, ASteadyPlanIsTheSameAsAFreshOne) {
+  // Scratch space, memory of earlier answers and guesses must not change a plan: every rank has its own.
+  std::mt19937_64 random(4);
+  const LayerShape layer = [] {
+    LayerShape l;
+    l.num_q_heads = 8;
+    l.num_kv_heads = 1;
+    l.head_dim = l.v_head_dim = 128;
+    return l;
+  }();
+  auto old = create_attention_backend(GetParam(), gpu(), 1);
+  for (int round = 0; round < 100; ++round) {
+    const Batch batch = random_batch(random);
+    auto fresh = create_attention_backend(GetParam(), gpu(), 1);
+    for (const proto::ForwardMode mode : {proto::DECODE, proto::EXTEND, proto::MIXED}) {
+      old->init_forward_metadata(batch.metadata(mode));
+      fresh->init_forward_metadata(batch.metadata(mode));
+      const KernelCost a = mode == proto::DECODE ? old->forward_decode(layer) : old->forward_extend(layer);
+      const KernelCost b =
+          mode == proto::DECODE ? fresh->forward_decode(layer) : fresh->forward_extend(layer);
+      ASSERT_EQ(a.seconds, b.seconds);
+      ASSERT_EQ(a.bytes, b.bytes);
+      ASSERT_EQ(a.launches, b.launches);
+    }
+  }
+}
+
 TEST_P(Plans, CostGrowsWithTheBatchAndItsLengths) {
   auto backend = create_attention_backend(GetParam(), gpu(), 1);
   LayerShape layer;
@@ -179,6 +229,70 @@ TEST(FlashInfer, TheQueryTileFollowsThePackedLength) {
   EXPECT_EQ(FlashInferBackend::cta_tile_q(1000, 256), 64u);
   EXPECT_EQ(FlashInferBackend::cta_tile_q(40, 128), 64u);
   EXPECT_EQ(FlashInferBackend::cta_tile_q(8, 128), 16u);
+}
+
+TEST(FlashInfer, TheChunkIsTheSmallestThatFitsTheDevice) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 200; ++round) {
+    const Batch batch = random_batch(random);
+    LayerShape layer;
+    layer.num_kv_heads = 1;
+    layer.num_q_heads = 8;
+    layer.head_dim = layer.v_head_dim = 128;
+    auto backend = create_attention_backend("flashinfer", gpu(), 1);
+    auto& planned = dynamic_cast<PlannedBackend&>(*backend);
+    planned.init_forward_metadata(batch.metadata(proto::DECODE));
+    const DecodePlan& plan = planned.decode_plan(layer);
+    const auto parts = [&](std::uint64_t chunk) {
+      std::uint64_t sum = 0;
+      for (const std::uint32_t length : batch.decodes) sum += (length + chunk - 1) / chunk;
+      return sum;
+    };
+    std::uint32_t chunk = 0;
+    std::uint64_t splits = 0;
+    for (const DecodeItem& item : plan.items) {
+      chunk = std::max(chunk, item.split_tokens);
+      splits += item.splits;
+    }
+    ASSERT_LE(splits, 2u * 132);
+    if (*std::max_element(batch.decodes.begin(), batch.decodes.end()) > 128 && chunk > 128) {
+      ASSERT_GT(parts(chunk - 1), 2u * 132);
+    }
+  }
+}
+
+TEST(FlashInfer, ACachedPrefixIsReadByAKernelOfItsOwn) {
+  LayerShape layer;
+  layer.num_kv_heads = 1;
+  layer.num_q_heads = 8;
+  layer.head_dim = layer.v_head_dim = 128;
+  auto backend = create_attention_backend("flashinfer", gpu(), 1);
+  auto& planned = dynamic_cast<PlannedBackend&>(*backend);
+  const Batch fresh{{0, 0}, {500, 40}, {}};
+  planned.init_forward_metadata(fresh.metadata(proto::EXTEND));
+  EXPECT_EQ(planned.extend_plan(layer).prefix_rows, 0u);
+  EXPECT_EQ(planned.forward_extend(layer).launches, 1u);
+  const Batch cached{{0, 9000}, {500, 40}, {}};
+  planned.init_forward_metadata(cached.metadata(proto::EXTEND));
+  const ExtendPlan& plan = planned.extend_plan(layer);
+  EXPECT_EQ(plan.prefix_rows, 128u);
+  EXPECT_EQ(plan.prefix_tile_m, 16u);  // eight query heads are packed
+  EXPECT_GT(plan.prefix_chunk, 0u);
+  EXPECT_GE(planned.forward_extend(layer).launches, 3u);
+}
+
+TEST(Triton, EveryRequestGetsTheTilesOfTheLongest) {
+  LayerShape layer;
+  layer.num_kv_heads = 1;
+  layer.num_q_heads = 8;
+  layer.head_dim = layer.v_head_dim = 128;
+  auto backend = create_attention_backend("triton", gpu(), 1);
+  const Batch alone{{0}, {2048}, {}};
+  backend->init_forward_metadata(alone.metadata(proto::EXTEND));
+  const double prefill = backend->forward_extend(layer).seconds;
+  const Batch mixed{{0}, {2048}, std::vector<std::uint32_t>(100, 3000)};
+  backend->init_forward_metadata(mixed.metadata(proto::MIXED));
+  EXPECT_GT(backend->forward_extend(layer).seconds, 20 * prefill);
 }
 
 TEST(Hybrid, RoutesByForwardMode) {
