@@ -143,6 +143,14 @@ def several_runs():
     same_bytes("--runs", 5, "--steps", 700, processes=(2, 8))
 
 
+def two_deployments():
+    """Each in a process group of its own; both get the stream."""
+    plain = result(0, "--tp", 4)
+    assert result(8, "--tp", 4, "--deployments", 2) == plain
+    assert (FOLDER / "out-8.1").read_bytes() == plain
+    assert "for each of 2" in refused(6, "--tp", 4, "--deployments", 2)
+
+
 def small_messages():
     same_bytes("--batches-per-message", 3, "--window", 1, "--steps", 1000, processes=(4,))
 

@@ -29,6 +29,7 @@ using namespace tpsim::rank;
 
 struct Options {
   std::uint32_t tp = 8;
+  std::uint32_t deployments = 1;
   std::uint32_t runs = 1;
   std::uint32_t steps = 1000;
   int work = 1;
@@ -117,7 +118,8 @@ bool drive(const Options& options, DeploymentExecutor& executor,
 }
 
 int run_process_0(const Options& options, MpiSession& session, const ProcessGroup& group) {
-  std::ofstream out(options.out.empty() ? "/dev/null" : options.out, std::ios::binary);
+  const std::string suffix = group.deployment == 0 ? "" : fmt::format(".{}", group.deployment);
+  std::ofstream out(options.out.empty() ? "/dev/null" : options.out + suffix, std::ios::binary);
   std::optional<WorkerLink> link;
   if (group.num_processes > 1) link.emplace(session, group, options.mpi);
   int exit_status = 0;
@@ -153,6 +155,7 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app;
   app.add_option("--tp", options.tp);
+  app.add_option("--deployments", options.deployments);
   app.add_option("--runs", options.runs);
   app.add_option("--steps", options.steps);
   app.add_option("--work", options.work);
@@ -174,12 +177,12 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   MpiSession session;
-  StopFlag::install(session.process() == 0);
+  StopFlag::install(session.process() == 0);  // one deployment, where signals are tested
   if (!options.pid_dir.empty()) {
     std::ofstream(fmt::format("{}/{}", options.pid_dir, session.process())) << getpid() << '\n';
   }
   try {
-    const ProcessGroup group = session.process_group(options.tp);
+    const ProcessGroup group = session.process_group(options.tp, options.deployments);
     if (group.process == 0) return run_process_0(options, session, group);
     return run_worker(group, [&](std::uint32_t run_index) { return make_run(options, group, run_index); });
   } catch (const UserError& error) {

@@ -194,9 +194,11 @@ std::vector<std::uint32_t> RandomStream::decode_set() const {
 }
 
 std::uint64_t RandomStream::held_pages() const {
-  std::set<std::uint32_t> distinct;
-  for (const auto& [row, pages] : in_use_) distinct.insert(pages.begin(), pages.end());
-  return distinct.size();
+  std::vector<char> named(options_.num_pages, 0);
+  for (const auto& [row, pages] : in_use_) {
+    for (const std::uint32_t page : pages) named[page] = 1;
+  }
+  return static_cast<std::uint64_t>(std::count(named.begin(), named.end(), 1));
 }
 
 }  // namespace tpsim::rank

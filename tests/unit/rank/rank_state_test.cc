@@ -253,7 +253,7 @@ TEST_P(RankStateRandom, HoldsWhatThePlainReferenceHolds) {
     RankState state(config);
     ForwardBatch batch;
     std::uint64_t peak = 0;
-    for (int step = 0; step < 3000; ++step) {
+    for (int step = 0; step < 1500; ++step) {
       stream.next(batch);
       const auto metadata = state.apply(batch);
       const std::vector<std::uint32_t> expected_set = stream.decode_set();
