@@ -32,6 +32,34 @@ proto::HardwareProfile parse(const std::string& text, const std::string& where) 
   positive(profile.memory_bytes(), "memory_bytes");
   positive(profile.memory_bandwidth(), "memory_bandwidth");
   positive(profile.link_bandwidth(), "link_bandwidth");
+  const auto at_least_zero = [&](double value, const char* field) {
+    if (!(value >= 0) || value > 1e18)
+      throw_user_error("{}: \"{}\" must be a number, at least 0", where, field);
+  };
+  at_least_zero(profile.clock_hz(), "clock_hz");
+  at_least_zero(profile.dense_flops_fp8(), "dense_flops_fp8");
+  at_least_zero(profile.dense_flops_fp4(), "dense_flops_fp4");
+  at_least_zero(profile.l2_bytes(), "l2_bytes");
+  at_least_zero(profile.shared_memory_bytes(), "shared_memory_bytes");
+  for (const proto::OperatorEfficiency& entry : profile.efficiencies()) {
+    for (const double share : {entry.compute(), entry.memory()}) {
+      if (!(share > 0) || share > 1) {
+        throw_user_error(
+            "{}: operator class \"{}\": \"compute\" and \"memory\" must be above 0 and at most 1", where,
+            entry.operator_class());
+      }
+    }
+    if (!(entry.fixed_seconds() >= 0) || entry.fixed_seconds() > 1) {
+      throw_user_error("{}: operator class \"{}\": \"fixed_seconds\" must be from 0 to 1", where,
+                       entry.operator_class());
+    }
+    for (const auto& [name, value] : entry.parameters()) {
+      if (!(value >= 0) || value > 1e9) {
+        throw_user_error("{}: operator class \"{}\": parameter \"{}\" must be from 0 to 1e9", where,
+                         entry.operator_class(), name);
+      }
+    }
+  }
   for (const double seconds : {profile.kernel_launch_seconds(), profile.graph_replay_seconds(),
                                profile.graph_kernel_gap_seconds(), profile.scheduler_step_seconds()}) {
     if (!(seconds >= 0) || seconds > 1)

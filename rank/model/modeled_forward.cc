@@ -145,7 +145,8 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
     step.launch = graph_replay_ + launches * graph_gap_;
   } else {
     const double device = step.attention + step.gemm + step.collective + step.other;
-    step.launch = std::max(0.0, launches * kernel_launch_ - device);
+    // Kernels leave the same gaps on the device as in a graph, unless the host is slower still.
+    step.launch = std::max(launches * graph_gap_, launches * kernel_launch_ - device);
   }
   step.host_seconds = backend_->plan_host_seconds();
   return step;

@@ -1,8 +1,9 @@
 // One forward pass of one rank, priced operator by operator in the order the model runs them.
 //
 // Captured decode is padded to its bucket: matrices get the bucket's rows, and one graph launch plus a short
-// gap per kernel is paid. An eager pass launches every kernel from the host: where that is slower than the
-// device, the difference is charged as launch time.
+// gap per kernel is paid. An eager pass launches every kernel from the host: it takes as long as the slower
+// of the host's launches and the device with its gaps, and what exceeds the kernels is charged as launch
+// time.
 #pragma once
 
 #include <cstdint>

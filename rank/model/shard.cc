@@ -50,8 +50,10 @@ Shard make_shard(const ModelConfig& model, std::uint32_t tp_size, std::uint32_t 
     const std::uint32_t head = tp_rank / (tp_size / kv_heads);
     shard.kv_heads = {head, head};
   }
-  const std::uint32_t unit = kVocabPadding * tp_size;
-  shard.vocab = (model.vocab_size + unit - 1) / unit * kVocabPadding;
+  // SGLang pads to 64 entries, and to 64 on every rank only where that does not divide.
+  const auto padded = [&](std::uint32_t unit) { return (model.vocab_size + unit - 1) / unit * unit; };
+  const bool divides = padded(kVocabPadding) % tp_size == 0;
+  shard.vocab = padded(divides ? kVocabPadding : kVocabPadding * tp_size) / tp_size;
   return shard;
 }
 
