@@ -17,11 +17,14 @@ std::uint64_t mask(std::uint32_t bit, std::uint32_t count) {
   return (count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << bit;
 }
 
-void append_run(std::vector<PageRun>& out, PageRun run) {
-  if (!out.empty() && out.back().first + out.back().count == run.first) {
-    out.back().count += run.count;
-  } else {
-    out.push_back(run);
+// Calls f(block, bits of the block) for the blocks that `run` touches.
+template <typename F>
+void for_each_word(PageRun run, const F& f) {
+  while (run.count > 0) {
+    const std::uint32_t step = std::min(run.count, kBlock - run.first % kBlock);
+    f(run.first / kBlock, mask(run.first % kBlock, step));
+    run.first += step;
+    run.count -= step;
   }
 }
 
@@ -71,13 +74,9 @@ std::uint32_t PageAllocator::free_run_length(std::uint32_t page, std::uint32_t l
 
 void PageAllocator::take(std::uint32_t page, std::uint32_t count) {
   available_ -= count;
-  while (count > 0) {
-    const std::uint32_t block = page / kBlock;
-    const std::uint32_t step = std::min(count, kBlock - page % kBlock);
-    set_block(block, free_.word(block) & ~mask(page % kBlock, step));
-    page += step;
-    count -= step;
-  }
+  for_each_word({page, count}, [&](std::uint32_t block, std::uint64_t bits) {
+    set_block(block, free_.word(block) & ~bits);
+  });
 }
 
 // Gaps are worth it only while there is room; later they fill up.
@@ -181,19 +180,15 @@ void PageAllocator::free(PageRun run) {
     throw std::logic_error(fmt::format("pages {} to {} are freed, but the pool has {}", run.first,
                                        std::uint64_t{run.first} + run.count - 1, addresses_));
   }
-  std::uint32_t page = run.first;
-  std::uint32_t count = run.count;
-  while (count > 0) {
-    const std::uint32_t block = page / kBlock;
-    const std::uint32_t step = std::min(count, kBlock - page % kBlock);
-    const std::uint64_t bits = mask(page % kBlock, step);
+  // Looks before it changes anything, so that a caller's mistake leaves the pool as it was.
+  for_each_word(run, [&](std::uint32_t block, std::uint64_t bits) {
     if ((free_.word(block) & bits) != 0) {
-      throw std::logic_error(fmt::format("a page of {} to {} is freed twice", page, page + step - 1));
+      throw std::logic_error(fmt::format("a page of {} to {} is freed twice", run.first,
+                                         std::uint64_t{run.first} + run.count - 1));
     }
-    set_block(block, free_.word(block) | bits);
-    page += step;
-    count -= step;
-  }
+  });
+  for_each_word(run,
+                [&](std::uint32_t block, std::uint64_t bits) { set_block(block, free_.word(block) | bits); });
   available_ += run.count;
 }
 

@@ -42,7 +42,7 @@ class PageAllocator {
   // One page for a sequence that ends in `last_page`: the page after it if that is free, else one with room
   // behind it if there is any. kNoPage if the pool is full. No heap allocation.
   std::uint32_t alloc_next(std::uint32_t last_page);
-  // Throws std::logic_error if a page of `run` is free already or beyond the pool.
+  // Throws std::logic_error, and changes nothing, if a page of `run` is free already or beyond the pool.
   void free(PageRun run);
   // Every page is free again.
   void clear();

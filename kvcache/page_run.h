@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace tpsim::kvcache {
 
@@ -11,5 +12,14 @@ struct PageRun {
   std::uint32_t count = 0;
   friend bool operator==(const PageRun&, const PageRun&) = default;
 };
+
+// Appends `run` to `runs`, merging it into the last run where it continues it.
+inline void append_run(std::vector<PageRun>& runs, PageRun run) {
+  if (!runs.empty() && runs.back().first + runs.back().count == run.first) {
+    runs.back().count += run.count;
+  } else {
+    runs.push_back(run);
+  }
+}
 
 }  // namespace tpsim::kvcache

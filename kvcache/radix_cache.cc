@@ -10,18 +10,12 @@
 namespace tpsim::kvcache {
 namespace {
 
+constexpr std::size_t kFirstBuckets = 64;  // a power of two
+
 std::uint64_t mix(std::uint64_t h, std::uint64_t value) {
   h ^= value + 0x9e3779b97f4a7c15ULL + (h << 6) + (h >> 2);
   h *= 0xff51afd7ed558ccdULL;
   return h ^ (h >> 32);
-}
-
-void append_run(std::vector<PageRun>& runs, PageRun run) {
-  if (!runs.empty() && runs.back().first + runs.back().count == run.first) {
-    runs.back().count += run.count;
-  } else {
-    runs.push_back(run);
-  }
 }
 
 // Moves what lies behind the first `amount` units of `from` into `to`.
@@ -59,7 +53,7 @@ RadixCache::RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool
 void RadixCache::reset() {
   nodes_.clear();
   free_nodes_.clear();
-  index_.clear();
+  buckets_.assign(kFirstBuckets, kNoNode);
   heap_.clear();
   leaves_ = 0;
   evictable_size_ = protected_size_ = 0;
@@ -83,6 +77,8 @@ RadixCache::NodeId RadixCache::new_node() {
     fresh.pages.clear();
     nodes_[id] = std::move(fresh);
   }
+  // Now, because every living node is in the index and the new one does not live yet.
+  if (nodes_.size() - free_nodes_.size() > buckets_.size()) grow_index();
   Node& node = nodes_[id];
   node.life = ++lives_;
   node.creation = node.last_access = ++clock_;
@@ -105,38 +101,39 @@ std::uint64_t RadixCache::child_hash(NodeId parent, std::uint32_t extra_key, Key
   return h;
 }
 
-RadixCache::NodeId RadixCache::find_child(NodeId parent, std::uint32_t extra_key, const KeyView& key) const {
-  const auto found = index_.find(child_hash(parent, extra_key, key));
-  if (found == index_.end()) return kNoNode;
-  for (NodeId child = found->second; child != kNoNode; child = nodes_[child].next_same_hash) {
-    const Node& node = nodes_[child];
-    if (node.parent == parent && node.extra_key == extra_key && common_prefix(node, key) > 0) return child;
+RadixCache::Child RadixCache::find_child(NodeId parent, std::uint32_t extra_key, const KeyView& key) const {
+  const std::uint64_t hash = child_hash(parent, extra_key, key);
+  for (NodeId id = buckets_[hash & (buckets_.size() - 1)]; id != kNoNode; id = nodes_[id].next_in_bucket) {
+    const Node& node = nodes_[id];
+    if (node.hash != hash || node.parent != parent || node.extra_key != extra_key) continue;
+    if (const std::uint32_t common = common_prefix(node, key); common > 0) return {id, common};
   }
-  return kNoNode;
+  return {};
 }
 
 void RadixCache::index(NodeId child) {
   Node& node = nodes_[child];
   node.hash = child_hash(node.parent, node.extra_key, KeyView{node.key, 0, 0, node.length});
-  const auto [slot, fresh] = index_.try_emplace(node.hash, child);
-  node.next_same_hash = fresh ? kNoNode : slot->second;
-  slot->second = child;
+  NodeId& bucket = buckets_[node.hash & (buckets_.size() - 1)];
+  node.next_in_bucket = bucket;
+  bucket = child;
 }
 
 void RadixCache::unindex(NodeId child) {
-  const Node& node = nodes_[child];
-  const auto slot = index_.find(node.hash);
-  if (slot->second == child) {
-    if (node.next_same_hash == kNoNode) {
-      index_.erase(slot);
-    } else {
-      slot->second = node.next_same_hash;
-    }
-    return;
+  NodeId* link = &buckets_[nodes_[child].hash & (buckets_.size() - 1)];
+  while (*link != child) link = &nodes_[*link].next_in_bucket;
+  *link = nodes_[child].next_in_bucket;
+}
+
+void RadixCache::grow_index() {
+  buckets_.assign(buckets_.size() * 2, kNoNode);
+  for (NodeId id = kRoot + 1; id < nodes_.size(); ++id) {
+    Node& node = nodes_[id];
+    if (node.life == 0) continue;
+    NodeId& bucket = buckets_[node.hash & (buckets_.size() - 1)];
+    node.next_in_bucket = bucket;
+    bucket = id;
   }
-  NodeId before = slot->second;
-  while (nodes_[before].next_same_hash != child) before = nodes_[before].next_same_hash;
-  nodes_[before].next_same_hash = node.next_same_hash;
 }
 
 void RadixCache::link_last(NodeId parent, NodeId child) {
@@ -202,8 +199,9 @@ RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::
                                                  std::uint32_t extra_key, MatchCursor& cursor) {
   limit = align(std::min(limit, static_cast<std::uint32_t>(key.size())));
   if (options_.disable || limit == 0) return {};
-  if (cursor.life == 0 || nodes_[cursor.node].life != cursor.life)
+  if (cursor.life == 0 || cursor.node >= nodes_.size() || nodes_[cursor.node].life != cursor.life) {
     cursor = {kRoot, 0, nodes_[kRoot].life, ~0ULL};
+  }
   MatchResult result{cursor.matched_tokens, cursor.node};
   if (nodes_[cursor.node].generation != cursor.generation && cursor.matched_tokens < limit) {
     KeyView rest{key.runs(), 0, 0, limit};
@@ -225,9 +223,8 @@ RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::
 RadixCache::MatchResult RadixCache::walk(NodeId node, std::uint32_t matched, KeyView key,
                                          std::uint32_t extra_key) {
   while (key.left > 0) {
-    const NodeId child = find_child(node, extra_key, key);
+    const auto [child, common] = find_child(node, extra_key, key);
     if (child == kNoNode) break;
-    const std::uint32_t common = common_prefix(nodes_[child], key);
     matched += common;
     if (common < nodes_[child].length) {
       touch(child, clock_);  // SGLang touches the node before it splits it: the lower half keeps this
@@ -277,7 +274,8 @@ RadixCache::NodeId RadixCache::split(NodeId lower, std::uint32_t length) {
 
 RadixCache::InsertResult RadixCache::insert(const TokenSequence& key, std::uint32_t length,
                                             std::span<const PageRun> pages, std::int32_t priority,
-                                            std::uint32_t extra_key) {
+                                            std::uint32_t extra_key, bool chunked) {
+  const std::uint64_t hit = chunked ? 0 : 1;
   length = align(std::min(length, static_cast<std::uint32_t>(key.size())));
   if (options_.disable) return {};
   const std::uint64_t access_time = ++clock_;
@@ -286,9 +284,8 @@ RadixCache::InsertResult RadixCache::insert(const TokenSequence& key, std::uint3
   std::uint32_t prefix_len = 0;
   nodes_[kRoot].priority = std::max(nodes_[kRoot].priority, priority);
   while (rest.left > 0) {
-    const NodeId child = find_child(node, extra_key, rest);
+    const auto [child, common] = find_child(node, extra_key, rest);
     if (child == kNoNode) break;
-    const std::uint32_t common = common_prefix(nodes_[child], rest);
     prefix_len += common;
     rest.advance(common);
     if (common < nodes_[child].length) {
@@ -299,7 +296,7 @@ RadixCache::InsertResult RadixCache::insert(const TokenSequence& key, std::uint3
     }
     Node& passed = nodes_[node];
     passed.priority = std::max(passed.priority, priority);
-    ++passed.hit_count;
+    passed.hit_count += hit;
   }
   if (nodes_[node].last_access < access_time) touch(node, access_time);
   if (rest.left == 0) return {prefix_len, node};
@@ -308,6 +305,7 @@ RadixCache::InsertResult RadixCache::insert(const TokenSequence& key, std::uint3
   Node& fresh = nodes_[leaf];
   fresh.length = rest.left;
   fresh.priority = priority;
+  fresh.hit_count = hit;
   fresh.extra_key = extra_key;
   while (rest.left > 0) {
     const TokenRun& run = rest.runs[rest.run];
@@ -497,27 +495,28 @@ void RadixCache::cache_finished_req(RequestState& req, const TokenSequence& toke
 }
 
 std::uint32_t RadixCache::cache_unfinished_req(RequestState& req, const TokenSequence& tokens,
-                                               std::uint32_t fill_len) {
+                                               std::uint32_t fill_len, bool chunked) {
   req.prefix_len = fill_len;
   const std::uint32_t pages = pool_->num_pages(req.row);
   if (options_.disable) return pages;
   const std::uint32_t page = options_.page_size;
   const std::uint32_t aligned = align(fill_len);
   const std::uint32_t mine = req.cache_protected_len / page;
-  const InsertResult result = insert(tokens, aligned, pool_->runs(req.row), req.priority, req.extra_key);
+  const InsertResult result =
+      insert(tokens, aligned, pool_->runs(req.row), req.priority, req.extra_key, chunked);
   std::uint32_t changed = pages;
   const std::uint32_t known = result.prefix_len / page;
   if (known > mine) {
     // What the tree had already replaces the request's own pages.
     free_pages(req.row, mine, known);
-    std::vector<PageRun> path;
-    collect_pages(result.last_node, path);
-    std::vector<PageRun> tail;
-    pool_->copy_out(req.row, known, pages - known, tail);
+    scratch_.clear();
+    collect_pages(result.last_node, scratch_);
+    tail_.clear();
+    pool_->copy_out(req.row, known, pages - known, tail_);
     pool_->truncate(req.row, mine);
     std::uint32_t skip = mine;
     std::uint32_t wanted = known - mine;
-    for (const PageRun& run : path) {
+    for (const PageRun& run : scratch_) {
       if (skip >= run.count) {
         skip -= run.count;
         continue;
@@ -528,7 +527,7 @@ std::uint32_t RadixCache::cache_unfinished_req(RequestState& req, const TokenSeq
       wanted -= take;
       skip = 0;
     }
-    for (const PageRun& run : tail) pool_->append(req.row, run);
+    for (const PageRun& run : tail_) pool_->append(req.row, run);
     changed = mine;
   }
   touch(result.last_node, ++clock_);  // SGLang matches again to find the node
@@ -545,13 +544,22 @@ void RadixCache::check_invariants() const {
   const auto fail = [](NodeId id, const char* what) {
     throw std::logic_error(fmt::format("radix node {}: {}", id, what));
   };
+  // A leaf is evicted in its turn if the heap has an entry of its present life that is due no later.
+  std::vector<bool> offered(nodes_.size(), false);
+  for (const HeapEntry& entry : heap_) {
+    const Node& node = nodes_[entry.node];
+    if (node.life == entry.life && entry.key <= eviction_key(node)) offered[entry.node] = true;
+  }
   std::uint64_t evictable = 0;
   std::uint64_t locked = 0;
   std::size_t leaves = 0;
+  std::size_t living = 0;
+  std::vector<PageRun> all_pages;
   std::vector<NodeId> todo = {kRoot};
   while (!todo.empty()) {
     const NodeId id = todo.back();
     todo.pop_back();
+    ++living;
     const Node& node = nodes_[id];
     if (node.life == 0) fail(id, "is in the tree but free");
     std::uint64_t child_locks = 0;
@@ -569,9 +577,11 @@ void RadixCache::check_invariants() const {
     if (tokens != node.length || tokens == 0) fail(id, "has a key of another length");
     if (tokens % options_.page_size != 0) fail(id, "holds a part of a page");
     if (!node.pages.empty() && pages * options_.page_size != tokens) fail(id, "has another number of pages");
-    if (find_child(node.parent, node.extra_key, KeyView{node.key, 0, 0, node.length}) != id) {
+    if (find_child(node.parent, node.extra_key, KeyView{node.key, 0, 0, node.length}).id != id) {
       fail(id, "is not found under its first page");
     }
+    if (is_evictable_leaf(node) && !offered[id]) fail(id, "can be evicted but is not in the heap");
+    all_pages.insert(all_pages.end(), node.pages.begin(), node.pages.end());
     (node.lock_ref > 0 ? locked : evictable) += tokens;
     leaves += is_evictable_leaf(node) ? 1 : 0;
   }
@@ -579,6 +589,24 @@ void RadixCache::check_invariants() const {
     throw std::logic_error(
         fmt::format("radix pool: {} + {} tokens counted, {} + {} found; {} leaves counted, {} found",
                     evictable_size_, protected_size_, evictable, locked, leaves_, leaves));
+  }
+  if (living + free_nodes_.size() != nodes_.size()) {
+    throw std::logic_error(fmt::format("radix pool: {} nodes in the tree and {} free, of {}", living,
+                                       free_nodes_.size(), nodes_.size()));
+  }
+  if (allocator_ == nullptr) return;
+  std::sort(all_pages.begin(), all_pages.end(),
+            [](const PageRun& a, const PageRun& b) { return a.first < b.first; });
+  for (std::size_t i = 0; i < all_pages.size(); ++i) {
+    const PageRun& run = all_pages[i];
+    if (i > 0 && all_pages[i - 1].first + all_pages[i - 1].count > run.first) {
+      throw std::logic_error(fmt::format("radix pool: page {} is in it twice", run.first));
+    }
+    for (std::uint32_t page = run.first; page < run.first + run.count; ++page) {
+      if (!allocator_->is_allocated(page)) {
+        throw std::logic_error(fmt::format("radix pool: page {} is in it but free", page));
+      }
+    }
   }
 }
 

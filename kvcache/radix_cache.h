@@ -11,13 +11,15 @@
 // Invariants: children of a node differ in their first page; a node's lock_ref is at least the sum of its
 // children's; evictable_size() + protected_size() is the number of tokens in the tree.
 //
-// Source of the rules: SGLang 0.5 mem_cache/radix_cache.py, evict_policy.py, chunk_cache.py; hit counts as
-// hiradix_cache.py counts them (every insertion that passes through a node).
+// Source of the rules: SGLang 0.5 mem_cache/radix_cache.py (commit 006b0e3d), evict_policy.py,
+// chunk_cache.py. Hit counts, which lfu needs, are those of the later radix_cache.py that has them (pull
+// request 18843; up to then lfu was lru): an insertion counts one for each node that holds a part of its key,
+// the new one too, except an insertion between the chunks of a prefill; a split's upper half starts with the
+// lower's count.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "kvcache/eviction_policy.h"
@@ -75,10 +77,13 @@ class RadixCache {
   // Appends the pages from the root to the end of `node`.
   void collect_pages(NodeId node, std::vector<PageRun>& out) const;
   // Puts the first `length` tokens (cut to whole pages) in the tree. `pages` holds their KV; the pages of
-  // what was there already (prefix_len) stay the caller's.
+  // what was there already (prefix_len) stay the caller's. `chunked`: between the chunks of a prefill.
+  // REQUIRES: `pages` covers those whole pages.
   InsertResult insert(const TokenSequence& key, std::uint32_t length, std::span<const PageRun> pages,
-                      std::int32_t priority, std::uint32_t extra_key);
+                      std::int32_t priority, std::uint32_t extra_key, bool chunked = false);
 
+  // Locks, and unlocks, every node from `node` up to the root. Unlocking what is not locked throws
+  // std::logic_error.
   void inc_lock_ref(NodeId node);
   void dec_lock_ref(NodeId node);
   // Evicts leaves until at least `num_tokens` tokens are free or nothing is left. Returns tokens evicted.
@@ -94,16 +99,19 @@ class RadixCache {
   void cache_finished_req(RequestState& req, const TokenSequence& tokens, std::uint32_t committed_len,
                           bool is_insert = true);
   // The request goes on: the KV of its first `fill_len` tokens becomes reusable; pages that duplicate what
-  // the tree has are freed and the row is rewritten; the lock moves to the new node. Returns the first page
-  // index of the row that changed, or the row's number of pages if none did.
-  std::uint32_t cache_unfinished_req(RequestState& req, const TokenSequence& tokens, std::uint32_t fill_len);
+  // the tree has are freed and the row is rewritten; the lock moves to the new node. `chunked`: more chunks
+  // of its prefill follow. Returns the first page index of the row that changed, or the row's number of pages
+  // if none did.
+  std::uint32_t cache_unfinished_req(RequestState& req, const TokenSequence& tokens, std::uint32_t fill_len,
+                                     bool chunked = false);
 
-  // Forgets everything. REQUIRES: nothing is locked. Pages are not given back.
+  // Forgets everything, cursors too. Pages are not given back. REQUIRES: no node id is used afterwards.
   void reset();
   // In order of insertion, as Python's dictionaries keep it.
   std::vector<NodeId> children(NodeId node) const;
   NodeId parent(NodeId node) const { return nodes_[node].parent; }
-  // Throws std::logic_error with a description where an invariant is broken. Walks the whole tree.
+  // Throws std::logic_error with a description where an invariant is broken: of the tree, its counters, its
+  // index and its heap, and that every page in it is allocated and in it once. Walks the whole tree.
   void check_invariants() const;
 
  private:
@@ -117,12 +125,12 @@ class RadixCache {
     NodeId parent = kNoNode;
     NodeId first_child = kNoNode, last_child = kNoNode;
     NodeId next_sibling = kNoNode, previous_sibling = kNoNode;
-    NodeId next_same_hash = kNoNode;  // chain of the child index
+    NodeId next_in_bucket = kNoNode;  // chain of the child index
     std::uint64_t hash = 0;           // of parent, namespace and first page
     std::uint64_t last_access = 0;
     std::uint64_t creation = 0;
     std::uint64_t life = 0;        // unique per use of this slot; 0 = free
-    std::uint64_t generation = 0;  // children gained
+    std::uint64_t generation = 0;  // children gained: losing one, or a split below, changes no match
     std::uint64_t hit_count = 0;
     std::int32_t priority = 0;
     std::uint32_t extra_key = 0;
@@ -149,7 +157,12 @@ class RadixCache {
 
   std::uint32_t align(std::uint32_t tokens) const { return tokens / options_.page_size * options_.page_size; }
   std::uint64_t child_hash(NodeId parent, std::uint32_t extra_key, KeyView key) const;
-  NodeId find_child(NodeId parent, std::uint32_t extra_key, const KeyView& key) const;
+  // The child that begins with the first page of `key`, and how many tokens of it `key` begins with.
+  struct Child {
+    NodeId id = kNoNode;
+    std::uint32_t common = 0;
+  };
+  Child find_child(NodeId parent, std::uint32_t extra_key, const KeyView& key) const;
   std::uint32_t common_prefix(const Node& node, KeyView key) const;
   MatchResult walk(NodeId node, std::uint32_t matched, KeyView key, std::uint32_t extra_key);
   NodeId split(NodeId lower, std::uint32_t length);
@@ -157,6 +170,7 @@ class RadixCache {
   void link_last(NodeId parent, NodeId child);
   void index(NodeId child);
   void unindex(NodeId child);
+  void grow_index();
   void remove_leaf(NodeId leaf);
   bool is_evictable_leaf(const Node& node) const { return node.lock_ref == 0 && node.first_child == kNoNode; }
   void touch(NodeId node, std::uint64_t time);
@@ -170,14 +184,15 @@ class RadixCache {
   ReqToTokenPool* pool_;
   std::vector<Node> nodes_;
   std::vector<NodeId> free_nodes_;
-  std::unordered_map<std::uint64_t, NodeId> index_;
+  std::vector<NodeId> buckets_;  // the child index: by hash of parent, namespace and first page
   std::vector<HeapEntry> heap_;  // of evictable leaves; entries may be out of date
   std::size_t leaves_ = 0;       // evictable ones
   std::uint64_t clock_ = 0;
   std::uint64_t lives_ = 0;
   std::uint64_t evictable_size_ = 0;
   std::uint64_t protected_size_ = 0;
-  std::vector<PageRun> scratch_;
+  std::vector<PageRun> scratch_;  // of requests; kept, so that steady use does not allocate
+  std::vector<PageRun> tail_;
 };
 
 }  // namespace tpsim::kvcache

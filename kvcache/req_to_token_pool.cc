@@ -4,18 +4,6 @@
 #include <functional>
 
 namespace tpsim::kvcache {
-namespace {
-
-void append_run(std::vector<PageRun>& runs, PageRun run) {
-  if (!runs.empty() && runs.back().first + runs.back().count == run.first) {
-    runs.back().count += run.count;
-  } else {
-    runs.push_back(run);
-  }
-}
-
-}  // namespace
-
 std::uint32_t ReqToTokenPool::alloc_row() {
   if (!free_.empty()) {
     std::pop_heap(free_.begin(), free_.end(), std::greater<>());

@@ -82,8 +82,8 @@ void KvPool::release(Req& req, bool is_insert) {
   req.kv_committed_len = 0;
 }
 
-void KvPool::cache_unfinished(Req& req) {
-  const std::uint32_t changed = radix_.cache_unfinished_req(req.cache, req.tokens, req.fill_len());
+void KvPool::cache_unfinished(Req& req, bool chunked) {
+  const std::uint32_t changed = radix_.cache_unfinished_req(req.cache, req.tokens, req.fill_len(), chunked);
   const std::uint32_t row = req.cache.row;
   if (changed >= rows_.num_pages(row)) return;
   scratch_.clear();

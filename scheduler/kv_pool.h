@@ -43,7 +43,7 @@ class KvPool {
   // SGLang's release_kv_cache: into the radix pool (is_insert) or back to the free pages.
   void release(Req& req, bool is_insert);
   // After a prefill, or between its chunks.
-  void cache_unfinished(Req& req);
+  void cache_unfinished(Req& req, bool chunked = false);
 
   // Tokens that the next decode step of these requests must find free.
   std::uint64_t new_tokens_required_next_decode(const std::vector<Req*>& reqs) const;

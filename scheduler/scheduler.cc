@@ -84,7 +84,7 @@ ScheduleBatch* Scheduler::get_next_batch_to_run(double now) {
 // Requests whose prefill was launched by the last batch go on to decode; an unfinished chunk's KV is made
 // available to others and the request stays out.
 void Scheduler::merge_last_extend() {
-  if (chunked_req_ != nullptr) pool_.cache_unfinished(*chunked_req_);
+  if (chunked_req_ != nullptr) pool_.cache_unfinished(*chunked_req_, /*chunked=*/true);
   if (last_batch_ == nullptr || last_batch_->forward_mode == proto::DECODE) return;
   std::size_t merged = 0;
   for (Req* req : last_batch_->reqs) {

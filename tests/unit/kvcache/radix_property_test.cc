@@ -181,11 +181,13 @@ class Duel {
   }
 
   void unfinished(Live& live) {
-    const std::uint32_t changed = radix_.cache_unfinished_req(live.state, live.tokens, live.filled);
+    const bool chunked = random_() % 2 == 0;
+    const std::uint32_t changed = radix_.cache_unfinished_req(live.state, live.tokens, live.filled, chunked);
     ASSERT_LE(changed, rows_.num_pages(live.state.row));
     Tokens key = expand(live.tokens);
     key.resize(live.filled / page_size_ * page_size_);
-    const std::size_t known = reference_.insert(key, live.slots, live.state.extra_key, live.state.priority);
+    const std::size_t known =
+        reference_.insert(key, live.slots, live.state.extra_key, live.state.priority, chunked);
     const ReferenceRadix::Match again = reference_.match(key, live.state.extra_key);
     ASSERT_EQ(again.slots.size(), key.size());
     std::copy(again.slots.begin(), again.slots.end(), live.slots.begin());

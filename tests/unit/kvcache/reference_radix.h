@@ -59,7 +59,7 @@ class ReferenceRadix {
     return result;
   }
 
-  std::size_t insert(Tokens key, Slots value, std::uint32_t ns, int priority) {
+  std::size_t insert(Tokens key, Slots value, std::uint32_t ns, int priority, bool chunked = false) {
     key.resize(key.size() / page_size_ * page_size_);
     value.resize(key.size());
     const std::uint64_t now = ++clock_;
@@ -72,7 +72,7 @@ class ReferenceRadix {
       const std::size_t common = common_prefix(child->key, key);
       if (common < child->key.size()) child = split(child, common);
       child->priority = std::max(child->priority, priority);
-      ++child->hit_count;
+      child->hit_count += chunked ? 0 : 1;
       total += common;
       key.erase(key.begin(), key.begin() + static_cast<std::ptrdiff_t>(common));
       value.erase(value.begin(), value.begin() + static_cast<std::ptrdiff_t>(common));
@@ -85,6 +85,7 @@ class ReferenceRadix {
       leaf->parent = node;
       leaf->ns = ns;
       leaf->priority = priority;
+      leaf->hit_count = chunked ? 0 : 1;
       leaf->creation = leaf->last_access = ++clock_;
       node->children.push_back(std::move(leaf));
     }
