@@ -1,0 +1,65 @@
+// The keys and values of one rank, really stored: per layer, per page, in the width of --kv-cache-dtype.
+//
+// A slot is page * page_size + offset, the same number on every rank and in every layer. Within a layer the
+// elements of one head in one page are contiguous: [page][head][token of the page][dim].
+//
+// fp4_e2m1 keeps a scale for every 16 elements (fp8 e4m3 scales, as NVFP4 does); the fp8 formats store what
+// is given, saturated, as SGLang does with scale 1.
+//
+// With `tag_pages` every slot of every layer remembers whether it was written since its page was last handed
+// out; reading one that was not throws std::logic_error with its layer, page and offset.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kvcache/page_run.h"
+#include "kvcache/storage/kv_format.h"
+
+namespace tpsim::kvcache {
+
+struct KvStoreConfig {
+  KvFormat format = KvFormat::kBf16;
+  std::uint32_t num_layers = 0;
+  std::uint32_t num_pages = 0;     // page numbers are below this
+  std::uint32_t page_size = 1;     // tokens
+  std::uint32_t num_kv_heads = 0;  // of this rank
+  std::uint32_t k_dim = 0;         // elements of a key
+  std::uint32_t v_dim = 0;         // elements of a value
+  // MLA: there is one head whose key is the latent and the rope part; the value is the key's first v_dim
+  // elements and is not stored again.
+  bool value_in_key = false;
+  bool tag_pages = false;
+};
+
+class KvStore {
+ public:
+  // Throws UserError naming --max-total-tokens where the memory cannot be had.
+  explicit KvStore(const KvStoreConfig& config);
+
+  const KvStoreConfig& config() const { return config_; }
+  // Bytes of one token in all layers, scales included.
+  static std::uint64_t bytes_per_token(const KvStoreConfig& config);
+  std::uint64_t bytes() const;
+
+  // Writes one token: k [num_kv_heads, k_dim], v [num_kv_heads, v_dim] (not read where value_in_key).
+  void store(std::uint32_t layer, std::uint32_t slot, const float* k, const float* v);
+  // Reads `count` consecutive tokens of one page and one head as fp32: out [count, k_dim].
+  // REQUIRES: slot .. slot + count - 1 lie in one page.
+  void load_keys(std::uint32_t layer, std::uint32_t slot, std::uint32_t count, std::uint32_t kv_head,
+                 float* out) const;
+  // out [count, v_dim]
+  void load_values(std::uint32_t layer, std::uint32_t slot, std::uint32_t count, std::uint32_t kv_head,
+                   float* out) const;
+
+  // Pages change hands: their tags are cleared (tag_pages).
+  void forget(std::span<const PageRun> pages);
+
+ private:
+  KvStoreConfig config_;
+};
+
+}  // namespace tpsim::kvcache

@@ -1,0 +1,41 @@
+// Weights of a linear layer y = x W^T (+ bias), packed for the kernel, and the kernel.
+//
+// Weights are kept as bf16 or fp32, arithmetic is fp32. Every output element is one sum over k in ascending
+// order, whatever the number of rows, threads or columns: a row's result does not depend on the batch it is
+// in, nor a column's on how many ranks share the columns.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "rank/linear/thread_pool.h"
+
+namespace tpsim::rank {
+
+enum class WeightType : std::uint8_t { kBf16, kFp32 };
+
+class PackedMatrix {
+ public:
+  PackedMatrix() = default;
+  // n outputs, k inputs. `row(i, out)` writes the k weights of output i; called once per output, in order.
+  PackedMatrix(WeightType type, std::uint32_t n, std::uint32_t k,
+               const std::function<void(std::uint32_t output, float* out)>& row);
+
+  std::uint32_t n() const { return n_; }
+  std::uint32_t k() const { return k_; }
+  std::uint64_t bytes() const;
+
+  // y[r, j] = sum over i of x[r, i] * w[j, i] (+ bias[j] where bias is not null), r < rows. Rows are
+  // x_stride and y_stride apart. x and y must not overlap.
+  void multiply(const float* x, std::uint32_t rows, std::uint32_t x_stride, float* y, std::uint32_t y_stride,
+                const float* bias, ThreadPool& pool) const;
+
+ private:
+  WeightType type_ = WeightType::kFp32;
+  std::uint32_t n_ = 0;
+  std::uint32_t k_ = 0;
+};
+
+}  // namespace tpsim::rank

@@ -1,0 +1,48 @@
+// What the ranks of a numeric deployment exchange. Every process stands in for one or more ranks; results are
+// the same bits for any number of processes: sums are fp32, in rank order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tpsim::rank {
+
+class Collectives {
+ public:
+  virtual ~Collectives() = default;
+  virtual std::uint32_t tp_size() const = 0;
+  virtual std::uint32_t first_rank() const = 0;  // of this process
+  virtual std::uint32_t num_ranks() const = 0;   // of this process
+
+  // parts[i] is the contribution [count] of rank first_rank() + i; the sum over all ranks goes to `out`
+  // (which may be parts[0]). Throws ExecutorLost where a process is gone.
+  virtual void all_reduce(std::span<const float* const> parts, std::uint64_t count, float* out) = 0;
+  // parts[i] is [rows, columns] of rank first_rank() + i; out is [rows, tp_size * columns].
+  virtual void all_gather(std::span<const float* const> parts, std::uint32_t rows, std::uint32_t columns,
+                          float* out) = 0;
+
+  double seconds() const { return seconds_; }        // spent here, since the start
+  double bytes_sent() const { return bytes_sent_; }  // by one rank, as a ring would send
+
+ protected:
+  double seconds_ = 0;
+  double bytes_sent_ = 0;
+};
+
+// All ranks in this process.
+class LocalCollectives : public Collectives {
+ public:
+  explicit LocalCollectives(std::uint32_t tp_size) : tp_size_(tp_size) {}
+  std::uint32_t tp_size() const override { return tp_size_; }
+  std::uint32_t first_rank() const override { return 0; }
+  std::uint32_t num_ranks() const override { return tp_size_; }
+  void all_reduce(std::span<const float* const> parts, std::uint64_t count, float* out) override;
+  void all_gather(std::span<const float* const> parts, std::uint32_t rows, std::uint32_t columns,
+                  float* out) override;
+
+ private:
+  std::uint32_t tp_size_;
+};
+
+}  // namespace tpsim::rank

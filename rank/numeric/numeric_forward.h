@@ -1,0 +1,58 @@
+// The forward pass of a transformer on the ranks that this process stands in for, in lockstep: after every
+// row-parallel layer the partial results of all ranks are added up.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "attention/backend.h"
+#include "kvcache/storage/kv_store.h"
+#include "rank/linear/packed_matrix.h"
+#include "rank/linear/thread_pool.h"
+#include "rank/model/model_config.h"
+#include "rank/numeric/collectives.h"
+#include "rank/numeric/token_batch.h"
+#include "rank/weights/tensor_source.h"
+
+namespace tpsim::rank {
+
+struct NumericOptions {
+  WeightType weight_type = WeightType::kFp32;  // how weights are kept in memory
+  kvcache::KvFormat kv_format = kvcache::KvFormat::kFp32;
+  std::uint32_t page_size = 1;
+  std::uint32_t num_pages = 0;
+  std::uint32_t ep_size = 1;  // 1: every rank has a part of every expert; tp_size: whole experts
+  bool tag_pages = false;
+};
+
+// Seconds that this process spent, since the start.
+struct NumericTimes {
+  double gemm = 0, attention = 0, collective = 0, other = 0;
+};
+
+class NumericForward {
+ public:
+  // One backend per process: ranks of a deployment make the same plans. Throws UserError where a tensor is
+  // missing or misshaped, the model cannot be cut, or the memory does not suffice (said before anything is
+  // loaded).
+  NumericForward(const ModelConfig& model, const TensorSource& weights, NumericOptions options,
+                 std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
+                 ThreadPool& pool);
+  ~NumericForward();
+
+  // fp32 logits [requests, vocab_size] at the last new token of each request; the same in every process.
+  // Valid until the next call.
+  std::span<const float> forward(const TokenBatch& batch);
+
+  kvcache::KvStore& store(std::uint32_t local_rank);
+  const NumericTimes& times() const;
+  std::uint64_t weight_bytes(std::uint32_t local_rank) const;
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace tpsim::rank

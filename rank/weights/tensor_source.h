@@ -1,0 +1,29 @@
+// Where weights come from: a checkpoint's tensors by their Hugging Face names, or seeded dummy weights.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tpsim::rank {
+
+// Row-major; the last dimension is contiguous.
+struct TensorInfo {
+  std::string name;
+  std::vector<std::uint64_t> shape;
+};
+
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  // Whether there is a tensor of this name. Dummy weights have every name.
+  virtual bool has(const std::string& name) const = 0;
+  // Throws UserError, naming the file and the tensor, where it is missing or its shape is not `shape`.
+  virtual void require(const std::string& name, const std::vector<std::uint64_t>& shape) const = 0;
+  // `count` elements from flat index `first` on, as fp32.
+  // REQUIRES: require(name, shape) succeeded and the range lies in the tensor.
+  virtual void read(const std::string& name, std::uint64_t first, std::uint64_t count, float* out) const = 0;
+};
+
+}  // namespace tpsim::rank
