@@ -1,7 +1,7 @@
 # Sourced by the scripts: installs the Debian packages that are missing, and nothing when none is.
 
 # For building and running tpsim.
-TPSIM_PACKAGES="g++ cmake ninja-build protobuf-compiler libprotobuf-dev libspdlog-dev libfmt-dev
+TPSIM_PACKAGES="g++ cmake ninja-build protobuf-compiler libprotobuf-dev libspdlog-dev libfmt-dev libeigen3-dev
   nlohmann-json3-dev libcli11-dev libyaml-cpp-dev zlib1g-dev openmpi-bin libopenmpi-dev libjs-chart.js"
 
 # For its tests, besides: the browser looks at report.html, python3 drives the command line.
