@@ -233,6 +233,7 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
   model.qkv_bias = model.architecture == "Qwen2ForCausalLM" || config.flag("attention_bias", false);
   model.qk_norm = model.architecture.starts_with("Qwen3");
   model.weight_bytes = weight_bytes_of(config);
+  model.dtype = config.text("dtype", config.text("torch_dtype", "bfloat16"));
   if (model.num_attention_heads % model.num_key_value_heads != 0) {
     throw_user_error("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where,
                      model.num_attention_heads, model.num_key_value_heads);

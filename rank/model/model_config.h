@@ -79,7 +79,8 @@ struct LayerConfig {
 
 struct ModelConfig {
   std::string name;
-  std::string architecture;  // "LlamaForCausalLM" …
+  std::string architecture;        // "LlamaForCausalLM" …
+  std::string dtype = "bfloat16";  // of the checkpoint: bfloat16, float16 or float32
   std::uint32_t hidden_size = 0;
   std::uint32_t intermediate_size = 0;
   std::uint32_t num_layers = 0;
