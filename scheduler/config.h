@@ -29,7 +29,9 @@ struct SchedulerConfig {
   std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes, ascending; empty = no graphs
   std::uint64_t random_seed = 1;
   double scheduler_step_seconds = 0;  // host work of one step, overlapped unless disabled
-  bool check_invariants = false;      // allocated + free + cached = pool, after every step
+  bool send_tokens = false;  // batches carry the tokens of their extend part (numeric execution, recordings)
+  std::vector<std::uint32_t> eos_token_ids;  // end a request whose sampling does not ignore them
+  bool check_invariants = false;             // allocated + free + cached = pool, after every step
 };
 
 // How requests are offered (the names are those of SGLang's serving benchmark).

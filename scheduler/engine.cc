@@ -101,6 +101,7 @@ class Engine {
     scheduler_.write_forward_batch(batch, message_);
     message_.set_sequence_number(sequence_number_++);
     const StepOutcome outcome = executor_.forward(message_);
+    scheduler_.take_sampled(batch, outcome);
     const double host = config_.scheduler_step_seconds + outcome.host_time;
     const double start = std::max(gpu_free_, now_ + host);
     gpu_free_ = start + outcome.step_time;
@@ -133,8 +134,9 @@ class Engine {
     record.kv_allocated_tokens = pool.capacity() - record.kv_cached_tokens - record.kv_free_tokens;
     metrics_.on_step(record, step_time);
     observer_.on_step(record);
-    constexpr std::uint64_t kProgressEvery = 512;  // steps
-    if (record.sequence_number % kProgressEvery == 0) report_progress();
+    // Priced steps take microseconds; computed ones are long enough to look up after each.
+    constexpr std::uint64_t kProgressEvery = 512;
+    if (record.sequence_number % kProgressEvery == 0 || !batch.next_token_ids.empty()) report_progress();
   }
 
   void report_progress() {
@@ -155,6 +157,8 @@ class Engine {
     record.first_scheduled_time = req.first_scheduled_time;
     record.first_token_time = req.first_token_time;
     record.finish_time = state == RequestState::kUnfinished ? 0 : now_;
+    record.output_ids = req.output_ids;
+    record.prompt_logits = req.prompt_logits;
     return record;
   }
 

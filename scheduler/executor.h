@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <stdexcept>
 
 #include "proto/forward.pb.h"
@@ -18,6 +19,14 @@ struct StepOutcome {
   // Host work, in seconds, between the forming of the batch and its first kernel (a backend that plans on the
   // host). With overlap scheduling it hides behind the pass before.
   double host_time = 0;
+
+  // Numeric execution only; valid until the next forward(). The sampled tokens: of each request of the extend
+  // part in order (a prefill that goes on samples, too, and is ignored), then of the decode set.
+  std::span<const std::uint32_t> next_token_ids = {};
+  // The request pool indices that they belong to, in the same order.
+  std::span<const std::uint32_t> next_token_rows = {};
+  // [extend requests, vocabulary]: logits at the last token of each, where the executor was asked for them.
+  std::span<const float> extend_logits = {};
 };
 
 // The executor cannot go on, through no fault of the batch (a rank is gone): the run stops early and what was

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "proto/forward.pb.h"
 
@@ -26,6 +27,9 @@ struct RequestRecord {
   double first_scheduled_time = 0;  // start of its first prefill
   double first_token_time = 0;
   double finish_time = 0;
+  // Numeric execution only; valid during the call.
+  std::span<const std::uint32_t> output_ids;
+  std::span<const float> prompt_logits;  // [vocabulary], at the last prompt token; where asked for
 };
 
 struct StepRecord {

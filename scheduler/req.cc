@@ -6,6 +6,10 @@ namespace tpsim::scheduler {
 
 void Req::spell_out() {
   if (spelled_output == output_len) return;
+  if (!output_ids.empty()) {
+    for (; spelled_output < output_len; ++spelled_output) tokens.append({output_ids[spelled_output], 1});
+    return;
+  }
   const kvcache::TokenSequence& named = source->output;
   if (named.empty()) {
     tokens.append({output_base + spelled_output, output_len - spelled_output});

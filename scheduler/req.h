@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kvcache/radix_cache.h"
 #include "kvcache/token_runs.h"
@@ -33,6 +34,9 @@ struct Req {
   kvcache::TokenSequence tokens;
   kvcache::TokenId output_base = 0;  // id of the first generated token, where the trace names none
   std::uint32_t spelled_output = 0;
+  // Numeric execution: what was really generated, output_len ids; empty otherwise.
+  std::vector<std::uint32_t> output_ids;
+  std::vector<float> prompt_logits;
 
   kvcache::RadixCache::RequestState cache;
   kvcache::RadixCache::MatchCursor queue_cursor;      // of the waiting queue's matches

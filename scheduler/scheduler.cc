@@ -20,6 +20,34 @@ std::uint32_t clip32(std::uint64_t value) {
       std::min<std::uint64_t>(value, std::numeric_limits<std::uint32_t>::max()));
 }
 
+// Positions [prefix_len, prefix_len + extend_len) of the sequence of every request of the extend part.
+void write_tokens(const ScheduleBatch& batch, proto::ForwardBatch& message) {
+  bool greedy = true;
+  for (std::size_t i = 0; i < batch.num_extend; ++i) {
+    const Req& req = *batch.reqs[i];
+    greedy = greedy && req.source->sampling.temperature == 0;
+    std::uint64_t begin = 0;  // of the run, in the sequence
+    for (const kvcache::TokenRun& run : req.tokens.runs()) {
+      const std::uint64_t from = std::max<std::uint64_t>(begin, req.prefix_len);
+      const std::uint64_t to = std::min<std::uint64_t>(begin + run.length, req.fill_len());
+      if (from < to) {
+        message.add_input_run_first(run.first + (from - begin));
+        message.add_input_run_length(static_cast<std::uint32_t>(to - from));
+      }
+      begin += run.length;
+    }
+  }
+  if (greedy) return;
+  for (std::size_t i = 0; i < batch.num_extend; ++i) {
+    const SamplingParams& sampling = batch.reqs[i]->source->sampling;
+    proto::SamplingParams& out = *message.add_extend_sampling();
+    out.set_temperature(sampling.temperature);
+    out.set_top_k(sampling.top_k);
+    out.set_top_p(sampling.top_p);
+    out.set_seed(sampling.seed);
+  }
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, OnFinished on_finished, OnInterToken on_inter_token)
@@ -305,7 +333,43 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
     message.add_extend_prefix_lens(req.prefix_len);
     message.add_extend_lens(req.extend_len);
   }
+  if (config_.send_tokens) write_tokens(batch, message);
   pool_.edits().flush(message);
+}
+
+void Scheduler::take_sampled(ScheduleBatch& batch, const StepOutcome& outcome) {
+  constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+  if (outcome.next_token_ids.empty()) return;
+  std::fill(token_of_row_.begin(), token_of_row_.end(), kNone);
+  for (std::size_t i = 0; i < outcome.next_token_rows.size(); ++i) {
+    const std::size_t row = outcome.next_token_rows[i];
+    if (row >= token_of_row_.size()) token_of_row_.resize(row + 1, kNone);
+    token_of_row_[row] = outcome.next_token_ids[i];
+  }
+  for (const Req* req : batch.reqs) {
+    const std::size_t row = req->cache.row;
+    if (row >= token_of_row_.size() || token_of_row_[row] == kNone) {
+      throw std::logic_error(fmt::format("request {}: the executor sampled no token for it", req->id));
+    }
+    batch.next_token_ids.push_back(token_of_row_[row]);
+  }
+  batch.extend_logits.assign(outcome.extend_logits.begin(), outcome.extend_logits.end());
+}
+
+void Scheduler::keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t position) {
+  if (batch.next_token_ids.empty()) return;
+  req.output_ids.push_back(batch.next_token_ids[position]);
+  if (req.output_len > 0 || position >= batch.num_extend || batch.extend_logits.empty()) return;
+  const std::size_t vocabulary = batch.extend_logits.size() / batch.num_extend;
+  const auto first = batch.extend_logits.begin() + static_cast<std::ptrdiff_t>(position * vocabulary);
+  req.prompt_logits.assign(first, first + static_cast<std::ptrdiff_t>(vocabulary));
+}
+
+bool Scheduler::is_finished(const Req& req) const {
+  if (req.output_len >= req.max_new_tokens) return true;
+  if (req.output_ids.empty() || req.source->sampling.ignore_eos) return false;
+  const auto& eos = config_.eos_token_ids;
+  return std::find(eos.begin(), eos.end(), req.output_ids.back()) != eos.end();
 }
 
 void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
@@ -317,8 +381,9 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
       continue;
     }
     if (&req == batch.chunked_req) continue;
+    keep_sampled(req, batch, i);
     token_arrived(req, now);
-    if (req.output_len >= req.max_new_tokens) {
+    if (is_finished(req)) {
       finish(req);
     } else if (i < batch.num_extend) {
       pool_.cache_unfinished(req);
@@ -377,6 +442,8 @@ ScheduleBatch& Scheduler::take_batch() {
   batch.reqs.clear();
   batch.num_extend = 0;
   batch.chunked_req = nullptr;
+  batch.next_token_ids.clear();
+  batch.extend_logits.clear();
   batch.extend_tokens = batch.cached_tokens = batch.capture_bucket = 0;
   return batch;
 }

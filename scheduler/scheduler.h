@@ -16,6 +16,7 @@
 
 #include "proto/forward.pb.h"
 #include "scheduler/config.h"
+#include "scheduler/executor.h"
 #include "scheduler/kv_pool.h"
 #include "scheduler/new_token_ratio.h"
 #include "scheduler/policy.h"
@@ -33,6 +34,9 @@ struct ScheduleBatch {
   std::uint32_t extend_tokens = 0;
   std::uint32_t cached_tokens = 0;
   std::uint32_t capture_bucket = 0;
+  // Numeric execution: the token of each request, and the logits of the extend part where asked for.
+  std::vector<std::uint32_t> next_token_ids;
+  std::vector<float> extend_logits;
 };
 
 class Scheduler {
@@ -53,6 +57,9 @@ class Scheduler {
   ScheduleBatch* get_next_batch_to_run(double now);
   // Moves the metadata of `batch` (deltas since the batch before) into `message`.
   void write_forward_batch(const ScheduleBatch& batch, proto::ForwardBatch& message);
+  // What numeric execution sampled in `batch`; kept until process_batch_result(). Call it right after the
+  // pass was launched. Throws std::logic_error where a request of the batch has no token.
+  void take_sampled(ScheduleBatch& batch, const StepOutcome& outcome);
   // The tokens of `batch` arrive at `now`.
   void process_batch_result(ScheduleBatch& batch, double now);
 
@@ -86,6 +93,8 @@ class Scheduler {
   void prepare_for_decode(std::vector<Req*>& reqs);
   void match_prefix_for_admission(Req& req);
   void token_arrived(Req& req, double now);
+  void keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t position);
+  bool is_finished(const Req& req) const;
   void flush_inter_token();
   void finish(Req& req);
   void reject(Req& req, const char* because);
@@ -116,6 +125,7 @@ class Scheduler {
 
   kvcache::TokenId next_output_base_ = kGeneratedTokenBase;
   std::uint64_t retractions_ = 0;
+  std::vector<std::uint32_t> token_of_row_;  // scratch of take_sampled()
   double gap_ = 0;
   std::uint32_t gap_count_ = 0;
   bool idle_retried_ = false;

@@ -30,6 +30,11 @@ class Collectives {
   double bytes_sent_ = 0;
 };
 
+// parts[0] + parts[1] + …, element by element, from the left. `out` may be parts[0].
+void sum_in_rank_order(std::span<const float* const> parts, std::uint64_t count, float* out);
+// What one rank of a ring sends for `count` fp32 elements of the result.
+double ring_bytes(std::uint32_t tp_size, std::uint64_t count, bool reduce);
+
 // All ranks in this process.
 class LocalCollectives : public Collectives {
  public:

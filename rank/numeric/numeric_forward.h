@@ -27,12 +27,7 @@ struct NumericOptions {
   bool tag_pages = false;
 };
 
-// Seconds that this process spent, since the start.
-struct NumericTimes {
-  double gemm = 0, attention = 0, collective = 0, other = 0;
-};
-
-class NumericForward {
+class NumericForward : public TokenForward {
  public:
   // One backend per process: ranks of a deployment make the same plans. Throws UserError where a tensor is
   // missing or misshaped, the model cannot be cut, or the memory does not suffice (said before anything is
@@ -40,14 +35,12 @@ class NumericForward {
   NumericForward(const ModelConfig& model, const TensorSource& weights, NumericOptions options,
                  std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
                  ThreadPool& pool);
-  ~NumericForward();
+  ~NumericForward() override;
 
-  // fp32 logits [requests, vocab_size] at the last new token of each request; the same in every process.
-  // Valid until the next call.
-  std::span<const float> forward(const TokenBatch& batch);
+  std::span<const float> forward(const TokenBatch& batch) override;
 
   kvcache::KvStore& store(std::uint32_t local_rank);
-  const NumericTimes& times() const;
+  const NumericTimes& times() const override;
   std::uint64_t weight_bytes(std::uint32_t local_rank) const;
 
  private:

@@ -19,4 +19,19 @@ struct TokenBatch {
   std::span<const std::span<const std::uint32_t>> page_tables;  // [requests]: page numbers
 };
 
+// Seconds that this process spent, since the start.
+struct NumericTimes {
+  double gemm = 0, attention = 0, collective = 0, other = 0;
+};
+
+// What computes a pass; NumericForward, or a stand-in of tests.
+class TokenForward {
+ public:
+  virtual ~TokenForward() = default;
+  // fp32 logits [requests, vocab_size] at the last new token of each request; the same in every process.
+  // Valid until the next call.
+  virtual std::span<const float> forward(const TokenBatch& batch) = 0;
+  virtual const NumericTimes& times() const = 0;
+};
+
 }  // namespace tpsim::rank

@@ -88,28 +88,10 @@ void MpiExecutor::compare(std::uint32_t process, const AnswerHead& head, const s
 }
 
 std::vector<proto::RankReport> MpiExecutor::finish() {
-  proto::ForwardBatch last;
-  last.set_version(kForwardBatchVersion);
-  last.set_sequence_number(ranks_.state().next_sequence_number());
-  last.set_forward_mode(proto::IDLE);
-  last.set_end_of_run(true);
+  const proto::ForwardBatch last = end_of_run(ranks_.state().next_sequence_number());
   ranks_.price(last);
-  link_.message().add(last);
-  link_.send();
-  link_.wait_for_answers();
-
   std::vector<proto::RankReport> reports = ranks_.reports();
-  const std::vector<std::string> collected = link_.collect_reports();
-  for (std::uint32_t process = 1; process < collected.size(); ++process) {
-    proto::RunReport report;
-    if (!report.ParseFromString(collected[process]) ||
-        report.ranks_size() != static_cast<int>(link_.group().ranks_per_process())) {
-      throw_user_error("{} sent a report that cannot be read: start the same tpsim on every host",
-                       link_.group().name_of(process));
-    }
-    for (proto::RankReport& rank : *report.mutable_ranks()) reports.push_back(std::move(rank));
-  }
-  link_.end_run();
+  link_.finish_run(last, reports);
   return reports;
 }
 

@@ -89,7 +89,7 @@ MpiSession::MpiSession() {
 
 MpiSession::~MpiSession() {
   if (!active_) return;
-  if (lost_) abort(3);
+  if (lost_) abort(lost_status_);
   MPI_Finalize();
 }
 

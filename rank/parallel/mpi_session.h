@@ -37,7 +37,7 @@ class MpiSession {
   MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
-  // Ends MPI; every process must come here. After mark_lost(): aborts the job with exit status 3 instead,
+  // Ends MPI; every process must come here. After mark_lost(): aborts the job with its exit status instead,
   // because a process that is gone never will.
   ~MpiSession();
 
@@ -50,8 +50,11 @@ class MpiSession {
   // where process() is 0 and return 2 from main everywhere.
   ProcessGroup process_group(std::uint32_t tp_size, std::uint32_t num_deployments = 1);
 
-  // A process is lost: see the destructor.
-  void mark_lost() { lost_ = true; }
+  // A process is lost, or cannot be reached: see the destructor.
+  void mark_lost(int exit_status = 3) {
+    lost_ = true;
+    lost_status_ = exit_status;
+  }
   bool lost() const { return lost_; }
   // Ends all processes now, with this exit status for mpirun.
   [[noreturn]] void abort(int exit_status);
@@ -59,6 +62,7 @@ class MpiSession {
  private:
   bool active_ = false;
   bool lost_ = false;
+  int lost_status_ = 3;
   std::uint32_t process_ = 0;
   std::uint32_t num_processes_ = 1;
 };

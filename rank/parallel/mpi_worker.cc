@@ -92,7 +92,7 @@ class Worker {
           begin_run(reader.setup());
           break;
         case FrameKind::kOutcome:
-          run_->ranks.account(reader.outcome().arrival);
+          run_->ranks->outcome(reader.outcome().arrival);
           break;
         default:
           reader.read(batch_);
@@ -118,27 +118,13 @@ class Worker {
   }
 
   void carry_out_batch() {
-    LocalRanks& ranks = run_->ranks;
-    const StepTimes local = ranks.price(batch_);
-    if (batch_.end_of_run()) {
-      proto::RunReport report;
-      for (proto::RankReport& rank : ranks.reports()) *report.add_ranks() = std::move(rank);
-      std::string bytes;
-      report.SerializeToString(&bytes);
-      send(kReportTag, bytes);
-    } else if (setup_.synchronous != 0) {
-      append(local);
-    } else {
-      const StepTimes slowest = ranks.slowest_of_deployment();
-      ranks.account(slowest.arrival);
-      append(slowest.step_time());
-    }
-  }
-
-  template <typename T>
-  void append(const T& value) {
-    const char* const bytes = reinterpret_cast<const char*>(&value);
-    answer_.insert(answer_.end(), bytes, bytes + sizeof value);
+    run_->ranks->forward(batch_, setup_.synchronous != 0, answer_);
+    if (!batch_.end_of_run()) return;
+    proto::RunReport report;
+    for (proto::RankReport& rank : run_->ranks->reports()) *report.add_ranks() = std::move(rank);
+    std::string bytes;
+    report.SerializeToString(&bytes);
+    send(kReportTag, bytes);
   }
 
   const ProcessGroup& group_;

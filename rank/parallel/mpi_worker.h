@@ -3,15 +3,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
-#include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_session.h"
+#include "rank/parallel/worker_ranks.h"
 
 namespace tpsim::rank {
 
 // The part of a run that this process prepares by itself, from the same command line as process 0.
 struct WorkerRun {
-  LocalRanks ranks;
+  std::unique_ptr<WorkerRanks> ranks;
   // Of everything that decides prices; process 0's must be the same.
   std::uint64_t configuration_hash = 0;
 };

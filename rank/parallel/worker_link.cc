@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "proto/error.h"
+#include "proto/versions.h"
 #include "rank/parallel/idle_backoff.h"
 #include "rank/parallel/rank_lost.h"
 
@@ -27,6 +28,15 @@ double now() {
 }
 
 }  // namespace
+
+proto::ForwardBatch end_of_run(std::uint64_t sequence_number) {
+  proto::ForwardBatch last;
+  last.set_version(kForwardBatchVersion);
+  last.set_sequence_number(sequence_number);
+  last.set_forward_mode(proto::IDLE);
+  last.set_end_of_run(true);
+  return last;
+}
 
 WorkerLink::WorkerLink(MpiSession& session, const ProcessGroup& group, const MpiOptions& options)
     : session_(session),
@@ -99,6 +109,23 @@ std::vector<std::string> WorkerLink::collect_reports() {
     return std::none_of(reports_.begin() + 1, reports_.end(), [](const auto& r) { return r.empty(); });
   });
   return std::exchange(reports_, std::vector<std::string>(group_.num_processes));
+}
+
+void WorkerLink::finish_run(const proto::ForwardBatch& last, std::vector<proto::RankReport>& reports) {
+  message().add(last);
+  send();
+  wait_for_answers();
+  const std::vector<std::string> collected = collect_reports();
+  for (std::uint32_t process = 1; process < collected.size(); ++process) {
+    proto::RunReport report;
+    if (!report.ParseFromString(collected[process]) ||
+        report.ranks_size() != static_cast<int>(group_.ranks_per_process())) {
+      throw_user_error("{} sent a report that cannot be read: start the same tpsim on every host",
+                       group_.name_of(process));
+    }
+    for (proto::RankReport& rank : *report.mutable_ranks()) reports.push_back(std::move(rank));
+  }
+  end_run();
 }
 
 void WorkerLink::shutdown(int exit_status) noexcept {

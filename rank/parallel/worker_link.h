@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/report.pb.h"
 #include "rank/parallel/batch_wire.h"
 #include "rank/parallel/mpi_session.h"
 
@@ -41,6 +42,9 @@ struct AnswerHead {
   std::uint32_t num_batches = 0;
   std::uint64_t first_sequence_number = 0;
 };
+
+// The last batch of a run.
+proto::ForwardBatch end_of_run(std::uint64_t sequence_number);
 
 class WorkerLink {
  public:
@@ -75,8 +79,12 @@ class WorkerLink {
   void poll();
   // Waits until every message sent is answered. Throws as send().
   void wait_for_answers();
-  // Waits for the kReportTag message of every worker. Throws as send().
-  std::vector<std::string> collect_reports();
+  // Sends `last` (end_of_run()), waits for the report of every worker and appends their ranks to `reports`.
+  // Throws as send(), and UserError for a report that cannot be read.
+  void finish_run(const proto::ForwardBatch& last, std::vector<proto::RankReport>& reports);
+  // Processes may wait for each other in a collective, where no message reaches them: gives the session up,
+  // which ends with `exit_status` everywhere.
+  void give_up(int exit_status) { session_.mark_lost(exit_status); }
   // Ends the workers' loops; they exit with `exit_status`. Nothing can be sent afterwards. Does not throw:
   // where a process does not take the message, the session is marked as lost.
   void shutdown(int exit_status) noexcept;
@@ -96,6 +104,7 @@ class WorkerLink {
   template <typename Done>
   void wait_until(Done done);
   void wait_more(double seconds);
+  std::vector<std::string> collect_reports();
 
   MpiSession& session_;
   const ProcessGroup group_;

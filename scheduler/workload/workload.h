@@ -12,6 +12,16 @@ namespace tpsim::scheduler {
 // Token ids above this are invented by the simulator for generated tokens; readers stay below.
 inline constexpr kvcache::TokenId kGeneratedTokenBase = kvcache::TokenId{1} << 48;
 
+// SGLang's sampling parameters; as they are, greedy. Only numeric execution samples.
+struct SamplingParams {
+  double temperature = 0;   // 0: greedy
+  std::uint32_t top_k = 0;  // 0: all
+  double top_p = 1;
+  std::uint64_t seed = 0;
+  bool ignore_eos = true;  // generate max_new_tokens whatever comes, as benchmarks do
+  friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
+};
+
 struct WorkloadRequest {
   double arrival_time = 0;           // seconds since the first request; not decreasing
   kvcache::TokenSequence prompt;     // at least one token
@@ -22,7 +32,9 @@ struct WorkloadRequest {
   // The ids that will be generated, max_new_tokens of them, where the workload knows them: a later turn's
   // prompt can then contain the very ids of this answer, and find them in the cache. Empty: the scheduler
   // invents ids (from kGeneratedTokenBase), which no prompt contains.
+  // Numeric execution generates real ids and does not look here.
   kvcache::TokenSequence output;
+  SamplingParams sampling;
   friend bool operator==(const WorkloadRequest&, const WorkloadRequest&) = default;
 };
 

@@ -1,0 +1,66 @@
+// The ranks of this process where batches are really computed: from the deltas of a ForwardBatch to token
+// ids, page tables, logits and sampled tokens.
+//
+// Every process of a deployment runs the same passes and samples the same tokens, so nothing but the
+// collectives of the forward pass crosses processes. A decoding request's next input is the token that was
+// sampled for its row last; nobody has to send it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "proto/forward.pb.h"
+#include "rank/numeric/collectives.h"
+#include "rank/numeric/token_batch.h"
+#include "rank/parallel/local_ranks.h"
+#include "rank/parallel/rank_state.h"
+#include "rank/parallel/worker_ranks.h"
+#include "scheduler/executor.h"
+
+namespace tpsim::rank {
+
+struct NumericRanksConfig {
+  DeploymentConfig deployment;
+  std::uint32_t first_rank = 0;
+  std::uint32_t num_ranks = 1;
+  std::uint32_t vocab_size = 0;
+  bool return_logits = false;  // StepOutcome::extend_logits
+};
+
+class NumericRanks : public WorkerRanks {
+ public:
+  // `collectives` is that of `forward`, for the report; it may be null.
+  NumericRanks(NumericRanksConfig config, std::unique_ptr<TokenForward> forward,
+               const Collectives* collectives);
+
+  // Computes one pass; step_time is the wall-clock time of it in this process, in seconds.
+  // Throws UserError for a batch that RankState refuses or whose extend part has no tokens.
+  scheduler::StepOutcome compute(const proto::ForwardBatch& batch);
+
+  void forward(const proto::ForwardBatch& batch, bool synchronous, std::vector<char>& answer) override;
+  void outcome(double) override {}
+  std::vector<proto::RankReport> reports() const override;
+  std::uint64_t next_sequence_number() const { return state_.next_sequence_number(); }
+
+  // The vocabulary's token for an id of a workload: ids beyond it (a trace's invented ones) are folded.
+  static std::uint32_t fold(std::uint64_t id, std::uint32_t vocab_size);
+
+ private:
+  void add_request(std::uint32_t row, std::uint32_t prefix_len, std::uint32_t q_len);
+  void read_input(const proto::ForwardBatch& batch);
+  void sample_tokens(const proto::ForwardBatch& batch, std::span<const float> logits);
+
+  NumericRanksConfig config_;
+  RankState state_;
+  std::unique_ptr<TokenForward> forward_;
+  const Collectives* collectives_;
+
+  std::vector<std::uint32_t> last_token_;           // per row
+  std::vector<proto::SamplingParams> sampling_;     // per row
+  std::vector<std::vector<std::uint32_t>> tables_;  // page numbers, per request of the pass
+  std::vector<std::span<const std::uint32_t>> views_;
+  std::vector<std::uint32_t> rows_, prefix_lens_, q_lens_, token_ids_, sampled_;
+};
+
+}  // namespace tpsim::rank
