@@ -50,7 +50,12 @@ struct Options {
 
 constexpr std::uint32_t kNumPages = 8192;
 
-WorkerRun make_run(const Options& options, const ProcessGroup& group, std::uint32_t run_index) {
+struct PreparedRun {
+  LocalRanks ranks;
+  std::uint64_t configuration_hash = 0;
+};
+
+PreparedRun make_run(const Options& options, const ProcessGroup& group, std::uint32_t run_index) {
   const int process = static_cast<int>(group.process);
   if (process == options.bad_setup) throw UserError("model.json: no such file");
   DeploymentConfig config;
@@ -126,7 +131,7 @@ int run_process_0(const Options& options, MpiSession& session, const ProcessGrou
   try {
     for (std::uint32_t run_index = 0; run_index < options.runs && exit_status == 0; ++run_index) {
       const auto batches = make_stream(options, run_index);
-      WorkerRun run = make_run(options, group, run_index);
+      PreparedRun run = make_run(options, group, run_index);
       std::unique_ptr<DeploymentExecutor> executor;
       if (link) {
         executor = std::make_unique<MpiExecutor>(*link, std::move(run.ranks), run.configuration_hash);
@@ -184,7 +189,10 @@ int main(int argc, char** argv) {
   try {
     const ProcessGroup group = session.process_group(options.tp, options.deployments);
     if (group.process == 0) return run_process_0(options, session, group);
-    return run_worker(group, [&](std::uint32_t run_index) { return make_run(options, group, run_index); });
+    return run_worker(group, [&](std::uint32_t run_index) {
+      PreparedRun run = make_run(options, group, run_index);
+      return WorkerRun{std::make_unique<PricedRanks>(std::move(run.ranks)), run.configuration_hash};
+    });
   } catch (const UserError& error) {
     if (session.process() == 0) std::fprintf(stderr, "error: %s\n", error.what());
     return 2;
