@@ -1,0 +1,47 @@
+// A Hugging Face checkpoint: the safetensors files of a folder as one source of tensors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "rank/weights/safetensors.h"
+#include "rank/weights/tensor_source.h"
+
+namespace tpsim::rank {
+
+// Threads may read at the same time. Nothing is read but headers before read().
+class Checkpoint final : public TensorSource {
+ public:
+  // `folder`: --model-path, a folder or a file in it (config.json). Files are, whichever is there first:
+  // those of model.safetensors.index.json, with the tensors that it names; model.safetensors; every
+  // *.safetensors. Throws UserError naming --model-path or the file where there are none, one is missing or
+  // damaged, an indexed tensor is not in its file, two files have the same tensor, or the experts are stored
+  // as MXFP4 blocks (gpt-oss).
+  explicit Checkpoint(const std::string& folder);
+
+  bool has(const std::string& name) const override;
+  // Also throws UserError where the tensor's type is not BF16, F16 or F32.
+  void require(const std::string& name, const std::vector<std::uint64_t>& shape) const override;
+  void read(const std::string& name, std::uint64_t first, std::uint64_t count, float* out) const override;
+
+ private:
+  struct Place {
+    std::size_t file = 0;
+    std::size_t tensor = 0;
+  };
+
+  void add(std::size_t file, const StoredTensor& tensor);
+  void open_indexed(const std::string& index);
+  void open_all(const std::vector<std::string>& paths);
+  void refuse_mxfp4() const;
+  const StoredTensor& tensor(const Place& place) const { return files_[place.file].tensors()[place.tensor]; }
+
+  std::string folder_;
+  std::vector<SafetensorsFile> files_;
+  std::unordered_map<std::string, Place> tensors_;
+};
+
+}  // namespace tpsim::rank

@@ -1,0 +1,89 @@
+#include "rank/weights/dummy_weights.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+namespace tpsim::rank {
+namespace {
+
+// SplitMix64's finaliser (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+std::uint64_t mix64(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+// FNV-1a, then mixed with the seed.
+std::uint64_t key_of(std::uint64_t seed, std::string_view name) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return mix64(hash ^ mix64(seed + 0x9e3779b97f4a7c15));
+}
+
+// 32 bits of a counter; the best ones are at the top. One key goes in before and one after a round, so that
+// two tensors are not the same table shifted. 32-bit steps only: the compiler makes vectors of the loops
+// below. Constants: MurmurHash3's finaliser.
+inline std::uint32_t hash32(std::uint32_t counter, std::uint32_t key_a, std::uint32_t key_b) {
+  std::uint32_t x = counter + key_a;
+  x = (x ^ (x >> 16)) * 0x85ebca6b;
+  x = (x ^ (x >> 13)) + key_b;
+  x *= 0xc2b2ae35;
+  x = (x ^ (x >> 16)) * 0x7feb352d;
+  return x;
+}
+
+// Elements `first` .. `first + count - 1` of one block of 2^32 elements.
+struct Block {
+  std::uint32_t key_a, key_b;
+  std::uint32_t first;
+  std::size_t count;
+  float* out;
+};
+
+// Odd numbers from -255 to 255, scaled: symmetric, and 8 significant bits.
+void fill_uniform(const Block& block, float scale) {
+  const auto [key_a, key_b, first, count, out] = block;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t hash = hash32(first + static_cast<std::uint32_t>(i), key_a, key_b);
+    out[i] = static_cast<float>(2 * static_cast<std::int32_t>(hash >> 24) - 255) * scale;
+  }
+}
+
+// 1 and steps of 1/128, the width of bf16's there.
+void fill_near_one(const Block& block) {
+  const auto [key_a, key_b, first, count, out] = block;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t hash = hash32(first + static_cast<std::uint32_t>(i), key_a, key_b);
+    out[i] = static_cast<float>(128 + (static_cast<std::int32_t>(hash >> 28) - 8)) * 0x1p-7F;
+  }
+}
+
+}  // namespace
+
+bool DummyWeights::has(const std::string&) const { return true; }
+
+void DummyWeights::require(const std::string&, const std::vector<std::uint64_t>&) const {}
+
+void DummyWeights::read(const std::string& name, std::uint64_t first, std::uint64_t count, float* out) const {
+  constexpr std::uint64_t kBlock = std::uint64_t{1} << 32;
+  const std::uint64_t key = key_of(seed_, name);
+  const bool norm = name.ends_with("norm.weight");
+  const bool small = name.ends_with("bias") || name.ends_with("sinks");
+  while (count > 0) {
+    const std::uint64_t block_key = mix64(key + first / kBlock);
+    Block block{static_cast<std::uint32_t>(block_key), static_cast<std::uint32_t>(block_key >> 32),
+                static_cast<std::uint32_t>(first % kBlock),
+                static_cast<std::size_t>(std::min(count, kBlock - first % kBlock)), out};
+    if (norm && !norms_less_one_) {
+      fill_near_one(block);
+    } else {
+      fill_uniform(block, small ? 0x1p-15F : 0x1p-13F);
+    }
+    first += block.count;
+    out += block.count;
+    count -= block.count;
+  }
+}
+
+}  // namespace tpsim::rank

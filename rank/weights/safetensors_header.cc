@@ -1,0 +1,276 @@
+#include "rank/weights/safetensors_header.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "proto/error.h"
+#include "rank/weights/in_quotes.h"
+#include "rank/weights/json_events.h"
+
+namespace tpsim::rank {
+namespace {
+
+using Kind = JsonEvent::Kind;
+
+constexpr std::size_t kLengthBytes = 8;
+
+// Takes the header's events and makes tensors of them, each with the size that its shape asks for.
+class HeaderReader {
+ public:
+  explicit HeaderReader(const std::string& path) : path_(path) {}
+
+  void take(const JsonEvent& event);
+  std::vector<StoredTensor> take_tensors() { return std::move(tensors_); }
+
+ private:
+  enum class State : std::uint8_t {
+    kOutside,   // the header's { is next, or the end
+    kNames,     // a name, or the header's }
+    kTensor,    // the { behind a tensor's name
+    kMetadata,  // the { behind "__metadata__"
+    kText,      // keys and texts of the metadata
+    kFields,    // a field's key, or the tensor's }
+    kType,
+    kShape,  // its [
+    kDimensions,
+    kOffsets,  // its [
+    kOffset,
+    kUnknown  // the value of a field that the format does not know
+  };
+
+  template <typename... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
+    throw_user_error("{}: tensor {} {}", path_, in_quotes(tensor_.name),
+                     fmt::format(format, std::forward<Args>(args)...));
+  }
+  void begin_field(std::string_view key);
+  void end_tensor();
+  void once(bool& seen, const char* field) const {
+    if (seen) fail("has {} twice; a field is given once", field);
+    seen = true;
+  }
+
+  const std::string& path_;
+  State state_ = State::kOutside;
+  std::vector<StoredTensor> tensors_;
+  StoredTensor tensor_;
+  bool has_metadata_ = false, has_type_ = false, has_shape_ = false, has_offsets_ = false;
+  std::size_t num_offsets_ = 0;
+  std::size_t unknown_depth_ = 0;
+};
+
+void HeaderReader::take(const JsonEvent& event) {
+  const Kind kind = event.kind;
+  switch (state_) {
+    case State::kOutside:
+      if (kind != Kind::kBeginObject) throw_user_error("{}: the header is not a JSON object", path_);
+      state_ = State::kNames;
+      return;
+    case State::kNames:
+      if (kind == Kind::kEndObject) {
+        state_ = State::kOutside;
+      } else if (event.text == "__metadata__") {
+        if (has_metadata_) throw_user_error("{}: the header has \"__metadata__\" twice", path_);
+        has_metadata_ = true;
+        state_ = State::kMetadata;
+      } else {
+        tensor_ = {};
+        tensor_.name = event.text;
+        has_type_ = has_shape_ = has_offsets_ = false;
+        state_ = State::kTensor;
+      }
+      return;
+    case State::kMetadata:
+      if (kind != Kind::kBeginObject && kind != Kind::kNull) {
+        throw_user_error("{}: \"__metadata__\" must be an object of texts", path_);
+      }
+      state_ = kind == Kind::kNull ? State::kNames : State::kText;
+      return;
+    case State::kText:
+      if (kind == Kind::kEndObject) {
+        state_ = State::kNames;
+      } else if (kind != Kind::kKey && kind != Kind::kString) {
+        throw_user_error("{}: \"__metadata__\" must be an object of texts; it has something else in it",
+                         path_);
+      }
+      return;
+    case State::kTensor:
+      if (kind != Kind::kBeginObject)
+        fail("is not described by an object with dtype, shape and data_offsets");
+      state_ = State::kFields;
+      return;
+    case State::kFields:
+      if (kind == Kind::kEndObject) return end_tensor();
+      return begin_field(event.text);
+    case State::kType: {
+      if (kind != Kind::kString) fail("has a dtype that is not a text");
+      const auto type = parse_stored_type(event.text);
+      if (!type) fail("has the dtype {}, which safetensors does not have", in_quotes(event.text));
+      tensor_.type = *type;
+      state_ = State::kFields;
+      return;
+    }
+    case State::kShape:
+      if (kind != Kind::kBeginArray) fail("has a shape that is not an array");
+      state_ = State::kDimensions;
+      return;
+    case State::kDimensions:
+      if (kind == Kind::kEndArray) {
+        state_ = State::kFields;
+        return;
+      }
+      if (kind != Kind::kUnsigned) fail("has a shape with something else than whole numbers from 0 up in it");
+      if (tensor_.shape.size() == SafetensorsHeader::kMaxDimensions) {
+        fail("has more than {} dimensions", SafetensorsHeader::kMaxDimensions);
+      }
+      tensor_.shape.push_back(event.number);
+      return;
+    case State::kOffsets:
+      if (kind != Kind::kBeginArray) fail("has data_offsets that are not an array");
+      num_offsets_ = 0;
+      state_ = State::kOffset;
+      return;
+    case State::kOffset:
+      if (kind == Kind::kEndArray) {
+        if (num_offsets_ != 2) fail("has {} data_offsets; begin and end are needed", num_offsets_);
+        state_ = State::kFields;
+        return;
+      }
+      if (kind != Kind::kUnsigned) fail("has data_offsets that are not whole numbers from 0 up");
+      if (num_offsets_ == 2) fail("has more than two data_offsets; begin and end are needed");
+      (num_offsets_ == 0 ? tensor_.begin : tensor_.end) = event.number;
+      ++num_offsets_;
+      return;
+    case State::kUnknown:
+      if (kind == Kind::kBeginObject || kind == Kind::kBeginArray) ++unknown_depth_;
+      if (kind == Kind::kEndObject || kind == Kind::kEndArray) --unknown_depth_;
+      if (unknown_depth_ == 0 && kind != Kind::kKey) state_ = State::kFields;
+      return;
+  }
+}
+
+void HeaderReader::begin_field(std::string_view key) {
+  if (key == "dtype") {
+    once(has_type_, "dtype");
+    state_ = State::kType;
+  } else if (key == "shape") {
+    once(has_shape_, "shape");
+    state_ = State::kShape;
+  } else if (key == "data_offsets") {
+    once(has_offsets_, "data_offsets");
+    state_ = State::kOffsets;
+  } else {
+    unknown_depth_ = 0;
+    state_ = State::kUnknown;
+  }
+}
+
+void HeaderReader::end_tensor() {
+  if (!has_type_) fail("has no dtype");
+  if (!has_shape_) fail("has no shape");
+  if (!has_offsets_) fail("has no data_offsets");
+  if (tensor_.begin > tensor_.end) {
+    fail("has data_offsets [{}, {}]; the end lies before the begin", tensor_.begin, tensor_.end);
+  }
+  tensor_.elements = 1;
+  bool overflow = false;
+  for (const std::uint64_t size : tensor_.shape) {
+    overflow |= __builtin_mul_overflow(tensor_.elements, size, &tensor_.elements);
+  }
+  std::uint64_t bits = 0;
+  overflow |= __builtin_mul_overflow(tensor_.elements, std::uint64_t{bits_of(tensor_.type)}, &bits);
+  const std::string what =
+      fmt::format("is {} of shape {}", to_string(tensor_.type), shape_text(tensor_.shape));
+  if (overflow) fail("{}, more than any file can hold", what);
+  if (bits % 8 != 0) fail("{}, which is not a whole number of bytes", what);
+  if (bits / 8 != tensor_.end - tensor_.begin) {
+    fail("{}, which takes {} bytes, but its data_offsets [{}, {}] give {}", what, bits / 8, tensor_.begin,
+         tensor_.end, tensor_.end - tensor_.begin);
+  }
+  tensors_.push_back(std::move(tensor_));
+  state_ = State::kNames;
+}
+
+}  // namespace
+
+SafetensorsHeader::SafetensorsHeader(std::string_view file, const std::string& path) {
+  // What `git clone` leaves without git-lfs looks like the real file by its name.
+  if (file.starts_with("version https://git-lfs")) {
+    throw_user_error("{}: is a git-lfs pointer, not the tensors themselves; fetch them with `git lfs pull`",
+                     path);
+  }
+  if (file.size() < kLengthBytes) {
+    throw_user_error("{}: has only {} bytes; a safetensors file begins with the 8-byte length of its header",
+                     path, file.size());
+  }
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);  // little-endian as the machine, see stored_type.cc
+  if (length > kMaxBytes) {
+    throw_user_error(
+        "{}: the header would be {} bytes long, and may be {} at most; this is not a safetensors file, or it "
+        "is damaged",
+        path, length, kMaxBytes);
+  }
+  if (length > file.size() - kLengthBytes) {
+    throw_user_error(
+        "{}: the header is {} bytes long, but only {} bytes follow; the file is truncated, copy or download "
+        "it "
+        "again",
+        path, length, file.size() - kLengthBytes);
+  }
+  const std::string_view json = file.substr(kLengthBytes, length);
+  if (!json.starts_with('{')) {
+    throw_user_error("{}: the header does not begin with '{{'; this is not a safetensors file", path);
+  }
+  HeaderReader reader(path);
+  parse_json_events(json, path + ": the header", [&](const JsonEvent& event) { reader.take(event); });
+  tensors_ = reader.take_tensors();
+  data_begin_ = kLengthBytes + length;
+  check_layout(file.size() - data_begin_, path);
+}
+
+void SafetensorsHeader::check_layout(std::uint64_t data_bytes, const std::string& path) {
+  // An empty tensor sorts before the one that begins where it lies.
+  std::sort(tensors_.begin(), tensors_.end(), [](const StoredTensor& a, const StoredTensor& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  by_name_.reserve(tensors_.size());
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    if (!by_name_.emplace(tensors_[i].name, i).second) {
+      throw_user_error("{}: tensor {} is there twice; names must differ", path, in_quotes(tensors_[i].name));
+    }
+  }
+  std::uint64_t covered = 0;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const StoredTensor& tensor = tensors_[i];
+    if (tensor.end > data_bytes) {
+      throw_user_error(
+          "{}: tensor {} ends at byte {} of the data, but the file has only {} bytes of data; the file is "
+          "truncated, copy or download it again",
+          path, in_quotes(tensor.name), tensor.end, data_bytes);
+    }
+    if (tensor.begin < covered) {
+      throw_user_error("{}: tensors {} and {} overlap; each byte belongs to one tensor", path,
+                       in_quotes(tensors_[i - 1].name), in_quotes(tensor.name));
+    }
+    if (tensor.begin > covered) {
+      throw_user_error("{}: {} bytes before tensor {} belong to no tensor; holes are not allowed", path,
+                       tensor.begin - covered, in_quotes(tensor.name));
+    }
+    covered = tensor.end;
+  }
+  if (covered != data_bytes) {
+    throw_user_error(
+        "{}: the last {} bytes belong to no tensor; the file is damaged, copy or download it again", path,
+        data_bytes - covered);
+  }
+}
+
+const StoredTensor* SafetensorsHeader::find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &tensors_[found->second];
+}
+
+}  // namespace tpsim::rank
