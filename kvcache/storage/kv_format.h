@@ -1,8 +1,8 @@
 // The number formats that a KV cache is stored in, and their conversions from and to fp32.
 //
 // Sources: IEEE 754 binary16; bfloat16 (round to nearest even); OCP 8-bit floating point specification
-// (E4M3 without infinities, E5M2 with them), values beyond the largest saturate; OCP microscaling E2M1 with a
-// scale for every 16 elements.
+// (E4M3 without infinities, E5M2 with them), values beyond the largest saturate; OCP microscaling E2M1 with
+// an e8m0 scale (a power of two) for every 16 elements, which is how SGLang's fp4_e2m1 KV cache keeps them.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,27 @@ namespace tpsim::kvcache {
 
 enum class KvFormat : std::uint8_t { kFp32, kBf16, kFp16, kFp8E4M3, kFp8E5M2, kFp4E2M1 };
 
+inline constexpr std::uint32_t kFp4Block = 16;  // elements that share a scale
+
 // "float32", "bfloat16", "float16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1": SGLang's --kv-cache-dtype.
 std::string_view to_string(KvFormat format);
 
-// Bytes that `elements` elements take, block scales included.
+// Bytes that `elements` consecutive elements take, block scales included (a last short block has one, too).
 std::uint64_t stored_bytes(KvFormat format, std::uint64_t elements);
+
+// One element; round to nearest, ties to even. Not-a-number stays so where the format has it.
+std::uint16_t to_bf16(float value);
+float from_bf16(std::uint16_t bits);
+std::uint16_t to_fp16(float value);
+float from_fp16(std::uint16_t bits);
+std::uint8_t to_e4m3(float value);  // beyond 448: 448
+float from_e4m3(std::uint8_t bits);
+std::uint8_t to_e5m2(float value);  // beyond 57344: 57344
+float from_e5m2(std::uint8_t bits);
+
+// `count` elements to and from stored_bytes(format, count) bytes at `bytes`: fp4 codes two in a byte (the
+// first in the low half), then the blocks' scales.
+void encode(KvFormat format, const float* values, std::uint32_t count, std::uint8_t* bytes);
+void decode(KvFormat format, const std::uint8_t* bytes, std::uint32_t count, float* values);
 
 }  // namespace tpsim::kvcache

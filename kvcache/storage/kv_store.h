@@ -12,7 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -43,7 +42,7 @@ class KvStore {
   const KvStoreConfig& config() const { return config_; }
   // Bytes of one token in all layers, scales included.
   static std::uint64_t bytes_per_token(const KvStoreConfig& config);
-  std::uint64_t bytes() const;
+  std::uint64_t bytes() const { return memory_.bytes(); }
 
   // Writes one token: k [num_kv_heads, k_dim], v [num_kv_heads, v_dim] (not read where value_in_key).
   void store(std::uint32_t layer, std::uint32_t slot, const float* k, const float* v);
@@ -59,7 +58,33 @@ class KvStore {
   void forget(std::span<const PageRun> pages);
 
  private:
-  KvStoreConfig config_;
+  class Memory {
+   public:
+    explicit Memory(std::uint64_t bytes);
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
+    ~Memory();
+    std::uint8_t* data() const { return data_; }
+    std::uint64_t bytes() const { return bytes_; }
+
+   private:
+    std::uint64_t bytes_;
+    std::uint8_t* data_ = nullptr;
+  };
+
+  std::uint8_t* key_at(std::uint32_t layer, std::uint32_t slot, std::uint32_t head) const;
+  std::uint8_t* value_at(std::uint32_t layer, std::uint32_t slot, std::uint32_t head) const;
+  std::size_t tag(std::uint32_t layer, std::uint32_t slot) const {
+    return std::size_t{layer} * config_.num_pages * config_.page_size + slot;
+  }
+  void check_written(std::uint32_t layer, std::uint32_t slot, std::uint32_t count) const;
+
+  const KvStoreConfig config_;
+  const std::uint64_t key_bytes_;    // of one head's key of one token
+  const std::uint64_t value_bytes_;  // 0 where the value is in the key
+  const std::uint64_t page_bytes_;   // of one layer
+  Memory memory_;
+  std::vector<std::uint8_t> written_;  // per layer and slot, 0 or 1
 };
 
 }  // namespace tpsim::kvcache

@@ -1,0 +1,116 @@
+#include "kvcache/storage/kv_store.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "proto/error.h"
+
+namespace tpsim::kvcache {
+
+KvStore::Memory::Memory(std::uint64_t bytes) : bytes_(bytes) {
+  if (bytes_ == 0) return;
+  // Zero pages of the kernel's: a pool costs nothing until it is written.
+  void* const at =
+      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) {
+    throw_user_error("--max-total-tokens: {} bytes of KV cache cannot be had; ask for fewer tokens", bytes_);
+  }
+  data_ = static_cast<std::uint8_t*>(at);
+}
+
+KvStore::Memory::~Memory() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+KvStore::KvStore(const KvStoreConfig& config)
+    : config_(config),
+      key_bytes_(stored_bytes(config.format, config.k_dim)),
+      value_bytes_(config.value_in_key ? 0 : stored_bytes(config.format, config.v_dim)),
+      page_bytes_((key_bytes_ + value_bytes_) * config.page_size * config.num_kv_heads),
+      memory_(page_bytes_ * config.num_pages * config.num_layers) {
+  if (config.page_size == 0 ||
+      (config.value_in_key && (config.num_kv_heads != 1 || config.v_dim > config.k_dim)))
+    throw std::invalid_argument("KvStore: page size 0, or a value that is not part of one key");
+  if (config.tag_pages)
+    written_.assign(std::size_t{config.num_layers} * config.num_pages * config.page_size, 0);
+}
+
+std::uint64_t KvStore::bytes_per_token(const KvStoreConfig& config) {
+  const std::uint64_t value = config.value_in_key ? 0 : stored_bytes(config.format, config.v_dim);
+  return (stored_bytes(config.format, config.k_dim) + value) * config.num_kv_heads * config.num_layers;
+}
+
+// [layer][page][keys then values][head][token][dim]
+std::uint8_t* KvStore::key_at(std::uint32_t layer, std::uint32_t slot, std::uint32_t head) const {
+  const std::uint64_t page = slot / config_.page_size;
+  return memory_.data() + (std::uint64_t{layer} * config_.num_pages + page) * page_bytes_ +
+         (std::uint64_t{head} * config_.page_size + slot % config_.page_size) * key_bytes_;
+}
+
+std::uint8_t* KvStore::value_at(std::uint32_t layer, std::uint32_t slot, std::uint32_t head) const {
+  const std::uint64_t page = slot / config_.page_size;
+  return memory_.data() + (std::uint64_t{layer} * config_.num_pages + page) * page_bytes_ +
+         key_bytes_ * config_.page_size * config_.num_kv_heads +
+         (std::uint64_t{head} * config_.page_size + slot % config_.page_size) * value_bytes_;
+}
+
+void KvStore::store(std::uint32_t layer, std::uint32_t slot, const float* k, const float* v) {
+  for (std::uint32_t head = 0; head < config_.num_kv_heads; ++head) {
+    encode(config_.format, k + std::size_t{head} * config_.k_dim, config_.k_dim, key_at(layer, slot, head));
+    if (!config_.value_in_key)
+      encode(config_.format, v + std::size_t{head} * config_.v_dim, config_.v_dim,
+             value_at(layer, slot, head));
+  }
+  if (config_.tag_pages) written_[tag(layer, slot)] = 1;
+}
+
+void KvStore::load_keys(std::uint32_t layer, std::uint32_t slot, std::uint32_t count, std::uint32_t kv_head,
+                        float* out) const {
+  if (config_.tag_pages) check_written(layer, slot, count);
+  const std::uint8_t* from = key_at(layer, slot, kv_head);
+  for (std::uint32_t i = 0; i < count; ++i, from += key_bytes_, out += config_.k_dim)
+    decode(config_.format, from, config_.k_dim, out);
+}
+
+void KvStore::load_values(std::uint32_t layer, std::uint32_t slot, std::uint32_t count, std::uint32_t kv_head,
+                          float* out) const {
+  if (config_.tag_pages) check_written(layer, slot, count);
+  const std::uint8_t* from =
+      config_.value_in_key ? key_at(layer, slot, kv_head) : value_at(layer, slot, kv_head);
+  const std::uint64_t stride = config_.value_in_key ? key_bytes_ : value_bytes_;
+  if (config_.value_in_key && config_.format == KvFormat::kFp4E2M1) {
+    // The scales lie behind all codes: the key is decoded whole.
+    thread_local std::vector<float> key;
+    key.resize(config_.k_dim);
+    for (std::uint32_t i = 0; i < count; ++i, from += stride, out += config_.v_dim) {
+      decode(config_.format, from, config_.k_dim, key.data());
+      std::copy_n(key.begin(), config_.v_dim, out);
+    }
+    return;
+  }
+  for (std::uint32_t i = 0; i < count; ++i, from += stride, out += config_.v_dim)
+    decode(config_.format, from, config_.v_dim, out);
+}
+
+void KvStore::check_written(std::uint32_t layer, std::uint32_t slot, std::uint32_t count) const {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (written_[tag(layer, slot + i)] != 0) continue;
+    throw std::logic_error(fmt::format("layer {}: token {} of page {} is read but was not written", layer,
+                                       (slot + i) % config_.page_size, (slot + i) / config_.page_size));
+  }
+}
+
+void KvStore::forget(std::span<const PageRun> pages) {
+  if (!config_.tag_pages) return;
+  for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
+    for (const PageRun& run : pages) {
+      const auto first =
+          written_.begin() + static_cast<std::ptrdiff_t>(tag(layer, run.first * config_.page_size));
+      std::fill(first, first + static_cast<std::ptrdiff_t>(std::size_t{run.count} * config_.page_size), 0);
+    }
+  }
+}
+
+}  // namespace tpsim::kvcache
