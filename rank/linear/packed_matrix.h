@@ -25,7 +25,7 @@ class PackedMatrix {
 
   std::uint32_t n() const { return n_; }
   std::uint32_t k() const { return k_; }
-  std::uint64_t bytes() const;
+  std::uint64_t bytes() const { return bf16_.size() * sizeof(std::uint16_t) + fp32_.size() * sizeof(float); }
 
   // y[r, j] = sum over i of x[r, i] * w[j, i] (+ bias[j] where bias is not null), r < rows. Rows are
   // x_stride and y_stride apart. x and y must not overlap.
@@ -36,6 +36,9 @@ class PackedMatrix {
   WeightType type_ = WeightType::kFp32;
   std::uint32_t n_ = 0;
   std::uint32_t k_ = 0;
+  // [panel][k][kPanel]: outputs in panels, the last one filled up with zeros. One of the two is used.
+  std::vector<std::uint16_t> bf16_;
+  std::vector<float> fp32_;
 };
 
 }  // namespace tpsim::rank

@@ -2,13 +2,21 @@
 // idle threads sleep.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
 
 namespace tpsim::rank {
 
 class ThreadPool {
  public:
+  using Work = std::function<void(std::uint32_t index, std::uint32_t thread)>;
+
   // `threads` in all, the caller included; 0: the cores that this process may use divided by
   // `processes_on_host`, at least 1.
   explicit ThreadPool(std::uint32_t threads = 0, std::uint32_t processes_on_host = 1);
@@ -16,10 +24,26 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
   ~ThreadPool();
 
-  std::uint32_t size() const;
-  // Calls work(i, thread) for i in [0, count), thread in [0, size()), and returns when all are done. An
-  // exception of `work` is thrown here. Not reentrant.
-  void parallel_for(std::uint32_t count, const std::function<void(std::uint32_t, std::uint32_t)>& work);
+  std::uint32_t size() const { return static_cast<std::uint32_t>(threads_.size()) + 1; }
+  // Calls work(i, thread) for i in [0, count), thread in [0, size()), and returns when all are done. The
+  // first exception of `work` is thrown here, and what was not begun by then is left out. Not reentrant.
+  void parallel_for(std::uint32_t count, const Work& work);
+
+ private:
+  void serve(std::uint32_t thread);
+  void take_part(std::uint32_t thread);
+
+  std::mutex mutex_;
+  std::condition_variable begin_;
+  std::condition_variable end_;
+  std::uint64_t round_ = 0;    // of parallel_for
+  std::uint32_t working_ = 0;  // threads that have not finished the round
+  bool stop_ = false;
+  const Work* work_ = nullptr;
+  std::uint32_t count_ = 0;
+  std::atomic<std::uint32_t> next_{0};
+  std::exception_ptr error_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace tpsim::rank
