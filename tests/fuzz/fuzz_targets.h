@@ -19,5 +19,9 @@ struct FuzzTarget {
 
 // Trace files: every format by name, and by detection.
 std::span<const FuzzTarget> trace_targets();
+// Safetensors files, their headers alone, and the index of a checkpoint.
+std::span<const FuzzTarget> weights_targets();
+// config.json.
+std::span<const FuzzTarget> model_targets();
 
 }  // namespace tpsim::fuzz
