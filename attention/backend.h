@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 
+#include "attention/plan.h"
 #include "proto/forward.pb.h"
 
 namespace tpsim::attention {
@@ -53,6 +54,12 @@ struct KernelCost {
   }
 };
 
+// Which kernel carries out the plans of a backend.
+enum class KernelKind : std::uint8_t {
+  kPaged,     // online softmax over pages; parts of the KV range are merged
+  kGathered,  // K and V of a request are gathered into dense arrays, then plain softmax
+};
+
 class AttentionBackend {
  public:
   AttentionBackend() = default;
@@ -75,6 +82,12 @@ class AttentionBackend {
   // Per layer: the extend part, and the decode part, of the batch that was planned last.
   virtual KernelCost forward_extend(const LayerShape& layer) = 0;
   virtual KernelCost forward_decode(const LayerShape& layer) = 0;
+
+  // For numeric execution: the plan of the pass planned last, which kernel() carries out. Valid until the
+  // next call of either. Backends that only price throw std::logic_error.
+  virtual KernelKind kernel() const { return KernelKind::kPaged; }
+  virtual const DecodePlan& decode_plan(const LayerShape& layer);
+  virtual const ExtendPlan& extend_plan(const LayerShape& layer);
 
   // Device time of the plan itself (kernels that build metadata), once per pass.
   virtual KernelCost plan_cost() const = 0;

@@ -22,6 +22,9 @@ class HybridAttnBackend : public AttentionBackend {
   void init_forward_metadata(const ForwardMetadata& metadata) override;
   KernelCost forward_extend(const LayerShape& layer) override { return active_->forward_extend(layer); }
   KernelCost forward_decode(const LayerShape& layer) override { return active_->forward_decode(layer); }
+  KernelKind kernel() const override { return active_->kernel(); }
+  const DecodePlan& decode_plan(const LayerShape& layer) override { return active_->decode_plan(layer); }
+  const ExtendPlan& extend_plan(const LayerShape& layer) override { return active_->extend_plan(layer); }
   KernelCost plan_cost() const override { return active_->plan_cost(); }
   double plan_host_seconds() const override { return active_->plan_host_seconds(); }
 

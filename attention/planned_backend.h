@@ -30,8 +30,8 @@ class PlannedBackend : public AttentionBackend {
 
   // The plan for the batch that was planned last, for tests and for whoever carries it out. A mixed batch is
   // an extend batch in which decoding requests extend by one token, as in SGLang.
-  const DecodePlan& decode_plan(const LayerShape& layer);
-  const ExtendPlan& extend_plan(const LayerShape& layer);
+  const DecodePlan& decode_plan(const LayerShape& layer) override;
+  const ExtendPlan& extend_plan(const LayerShape& layer) override;
   // Cost of carrying out a plan of this backend, by any model of the GPU: the one that the profile's
   // coefficients give (forward_decode, forward_extend), or one with other coefficients, for fits.
   virtual KernelCost decode_cost(const PlanCost& model, const DecodePlan& plan, const LayerShape& layer);

@@ -24,6 +24,7 @@ class TorchNativeBackend : public PlannedBackend {
 
   KernelCost decode_cost(const PlanCost& model, const DecodePlan& plan, const LayerShape& layer) override;
   KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override;
+  KernelKind kernel() const override { return KernelKind::kGathered; }
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;

@@ -4,6 +4,9 @@
 // range, and their merge by log-sum-exp. All arithmetic is fp32. Softmax is over scale * q.k, soft-capped
 // (cap * tanh(x / cap)) where logit_cap > 0, plus the sink of the head where there are sinks: a logit with no
 // value that takes its share.
+//
+// A plan falls into tasks that do not depend on each other: one KV head of one request's decode, or of one
+// tile of query tokens. Tasks may run on different threads, each with an AttentionMath of its own.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +19,8 @@
 
 namespace tpsim::attention {
 
-// Which kernel carries out the plans of a backend.
-enum class KernelKind : std::uint8_t {
-  kPaged,     // online softmax over pages; splits are merged
-  kGathered,  // K and V of a request are gathered into dense arrays, then plain softmax (torch_native)
-};
-
 struct AttentionCall {
+  KernelKind kernel = KernelKind::kPaged;
   const kvcache::KvStore* store = nullptr;
   std::uint32_t layer = 0;
   LayerShape shape;              // of this rank
@@ -40,15 +38,65 @@ struct AttentionCall {
   std::span<const std::uint8_t* const> masks;
 };
 
-// Keeps its buffers from call to call; one per thread or rank.
+// Query tokens [row, row + rows) of one item of an extend plan.
+struct ExtendTile {
+  std::uint32_t item = 0;
+  std::uint32_t row = 0;
+  std::uint32_t rows = 0;
+};
+// Appends the tiles of `plan`; the tasks are these times the KV heads.
+void extend_tiles(const ExtendPlan& plan, std::vector<ExtendTile>& tiles);
+
+// Keeps its buffers from call to call.
 class AttentionMath {
  public:
-  // Every item of the plan; heads of `call.shape`.
-  void decode(KernelKind kernel, const DecodePlan& plan, const AttentionCall& call);
-  void extend(KernelKind kernel, const ExtendPlan& plan, const AttentionCall& call);
+  // One item of a decode plan, one KV head with its group of query heads.
+  void decode(const DecodePlan& plan, const AttentionCall& call, std::uint32_t item, std::uint32_t kv_head);
+  // One tile of an extend plan, one KV head.
+  void extend(const ExtendPlan& plan, const AttentionCall& call, const ExtendTile& tile,
+              std::uint32_t kv_head);
+
+  // All tasks, one after the other.
+  void decode(const DecodePlan& plan, const AttentionCall& call);
+  void extend(const ExtendPlan& plan, const AttentionCall& call);
 
  private:
-  std::vector<float> buffer_;
+  // Query rows of one request that share a KV head: tokens x the heads of the group.
+  struct Rows {
+    std::uint32_t request = 0;
+    std::uint32_t tokens = 0;
+    std::uint32_t group = 0;        // query heads
+    std::uint32_t position = 0;     // of the first token in its sequence
+    std::uint32_t first_token = 0;  // of the tile, in the request's new tokens
+    const std::uint8_t* mask = nullptr;
+    std::uint32_t mask_width = 0;
+  };
+  // A softmax that is not yet divided: largest score, sum, weighted values; per row.
+  struct Part {
+    std::vector<float> largest, sum, values;
+    void clear(std::uint32_t rows, std::uint32_t v_dim);
+  };
+
+  void read_queries(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head);
+  void load(const AttentionCall& call, std::uint32_t request, std::uint32_t kv_head, std::uint32_t begin,
+            std::uint32_t end);
+  void score(const AttentionCall& call, const Rows& rows, std::uint32_t begin, std::uint32_t count);
+  void accumulate(const AttentionCall& call, const Rows& rows, std::uint32_t count, Part& part);
+  void attend(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head, std::uint32_t begin,
+              std::uint32_t end, std::uint32_t step, Part& part);
+  // `part` into total_.
+  void merge(const AttentionCall& call, const Rows& rows, const Part& part);
+  void finish(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head);
+  void attend_in_parts(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head,
+                       std::uint32_t begin, std::uint32_t end, std::uint32_t step, std::uint32_t part_tokens);
+
+  std::vector<float> queries_;  // [rows, head_dim], scaled
+  std::vector<float> keys_;     // [tokens, head_dim]
+  std::vector<float> values_;   // [tokens, v_head_dim]
+  std::vector<float> scores_;   // [rows, tokens]
+  Part part_;
+  Part total_;
+  std::vector<ExtendTile> tiles_;
 };
 
 }  // namespace tpsim::attention

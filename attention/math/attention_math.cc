@@ -1,0 +1,264 @@
+#include "attention/math/attention_math.h"
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tpsim::attention {
+namespace {
+
+using Array = Eigen::Map<Eigen::ArrayXf>;
+using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
+
+constexpr float kNone = -std::numeric_limits<float>::infinity();
+// KV tokens of one step of a decode kernel's loop.
+constexpr std::uint32_t kDecodeStep = 128;
+
+float dot(const float* a, const float* b, std::uint32_t size) {
+  return ConstArray(a, size).matrix().dot(ConstArray(b, size).matrix());
+}
+
+std::uint32_t group_of(const AttentionCall& call) { return call.shape.num_q_heads / call.shape.num_kv_heads; }
+
+}  // namespace
+
+void extend_tiles(const ExtendPlan& plan, std::vector<ExtendTile>& tiles) {
+  for (std::uint32_t i = 0; i < plan.items.size(); ++i) {
+    const std::uint32_t q_len = plan.items[i].q_len;
+    for (std::uint32_t row = 0; row < q_len; row += plan.tile_m)
+      tiles.push_back({i, row, std::min(plan.tile_m, q_len - row)});
+  }
+}
+
+void AttentionMath::Part::clear(std::uint32_t rows, std::uint32_t v_dim) {
+  largest.assign(rows, kNone);
+  sum.assign(rows, 0);
+  values.assign(std::size_t{rows} * v_dim, 0);
+}
+
+// Row r is token r / group, head r % group of the group.
+void AttentionMath::read_queries(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head) {
+  const std::uint32_t dim = call.shape.head_dim;
+  queries_.resize(std::size_t{rows.tokens} * rows.group * dim);
+  float* to = queries_.data();
+  for (std::uint32_t t = 0; t < rows.tokens; ++t) {
+    const std::size_t row = std::size_t{call.first_row[rows.request]} + rows.first_token + t;
+    const float* const from =
+        call.q + (row * call.shape.num_q_heads + std::size_t{kv_head} * rows.group) * dim;
+    for (std::uint32_t i = 0; i < rows.group * dim; ++i) *to++ = from[i] * call.scale;
+  }
+}
+
+// Keys and values of tokens [begin, end), page by page.
+void AttentionMath::load(const AttentionCall& call, std::uint32_t request, std::uint32_t kv_head,
+                         std::uint32_t begin, std::uint32_t end) {
+  const std::uint32_t page_size = call.store->config().page_size;
+  const std::uint32_t k_dim = call.shape.head_dim;
+  const std::uint32_t v_dim = call.shape.v_head_dim;
+  keys_.resize(std::size_t{end - begin} * k_dim);
+  values_.resize(std::size_t{end - begin} * v_dim);
+  const std::span<const std::uint32_t> table = call.page_tables[request];
+  for (std::uint32_t at = begin; at < end;) {
+    const std::uint32_t count = std::min(end - at, page_size - at % page_size);
+    const std::uint32_t slot = table[at / page_size] * page_size + at % page_size;
+    call.store->load_keys(call.layer, slot, count, kv_head, keys_.data() + std::size_t{at - begin} * k_dim);
+    call.store->load_values(call.layer, slot, count, kv_head,
+                            values_.data() + std::size_t{at - begin} * v_dim);
+    at += count;
+  }
+}
+
+// scores_[r, j] for the `count` tokens from `begin` on that are loaded; what a row does not see is -infinity.
+void AttentionMath::score(const AttentionCall& call, const Rows& rows, std::uint32_t begin,
+                          std::uint32_t count) {
+  const std::uint32_t dim = call.shape.head_dim;
+  const std::uint32_t num_rows = rows.tokens * rows.group;
+  scores_.resize(std::size_t{num_rows} * count);
+  constexpr std::uint32_t kWorthTurning = 4;  // rows
+  if (num_rows < kWorthTurning) {
+    for (std::uint32_t r = 0; r < num_rows; ++r) {
+      for (std::uint32_t j = 0; j < count; ++j)
+        scores_[std::size_t{r} * count + j] =
+            dot(queries_.data() + std::size_t{r} * dim, keys_.data() + std::size_t{j} * dim, dim);
+    }
+  } else {
+    using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    const Eigen::Map<const Matrix> queries(queries_.data(), num_rows, dim);
+    const Eigen::Map<const Matrix> keys(keys_.data(), count, dim);
+    Eigen::Map<Matrix>(scores_.data(), num_rows, count).noalias() = queries * keys.transpose();
+  }
+  if (call.logit_cap > 0) {
+    Array all(scores_.data(), static_cast<Eigen::Index>(scores_.size()));
+    all = call.logit_cap * (all / call.logit_cap).tanh();
+  }
+  const std::uint32_t window = call.shape.sliding_window;
+  for (std::uint32_t t = 0; t < rows.tokens; ++t) {
+    const std::uint32_t position = rows.position + t;
+    for (std::uint32_t g = 0; g < rows.group; ++g) {
+      float* const row = scores_.data() + std::size_t{t * rows.group + g} * count;
+      if (rows.mask != nullptr) {
+        const std::uint8_t* const mask = rows.mask + std::size_t{rows.first_token + t} * rows.mask_width;
+        for (std::uint32_t j = 0; j < count; ++j) row[j] = mask[begin + j] != 0 ? row[j] : kNone;
+        continue;
+      }
+      // Seen are (position - window, position].
+      const std::uint32_t behind = position + 1 > begin ? std::min(position + 1 - begin, count) : 0;
+      std::fill(row + behind, row + count, kNone);
+      if (window == 0 || position < window) continue;
+      const std::uint32_t first = position + 1 - window;
+      if (first > begin) std::fill(row, row + std::min(first - begin, count), kNone);
+    }
+  }
+}
+
+// The loaded tokens' share of the softmax.
+void AttentionMath::accumulate(const AttentionCall& call, const Rows& rows, std::uint32_t count, Part& part) {
+  const std::uint32_t v_dim = call.shape.v_head_dim;
+  const std::uint32_t num_rows = rows.tokens * rows.group;
+  for (std::uint32_t r = 0; r < num_rows; ++r) {
+    Array row(scores_.data() + std::size_t{r} * count, count);
+    const float largest = std::max(part.largest[r], row.maxCoeff());
+    if (largest == kNone) {  // nothing seen yet
+      row.setZero();
+      continue;
+    }
+    row = (row - largest).exp();
+    const float factor = std::exp(part.largest[r] - largest);
+    part.largest[r] = largest;
+    part.sum[r] = part.sum[r] * factor + row.sum();
+    Array(part.values.data() + std::size_t{r} * v_dim, v_dim) *= factor;
+  }
+  using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  const Eigen::Map<const Matrix> scores(scores_.data(), num_rows, count);
+  const Eigen::Map<const Matrix> values(values_.data(), count, v_dim);
+  Eigen::Map<Matrix> out(part.values.data(), num_rows, v_dim);
+  if (num_rows == 1) {
+    out.row(0).noalias() += scores.row(0) * values;
+  } else {
+    out.noalias() += scores * values;
+  }
+}
+
+// KV tokens [begin, end) in steps, as one part.
+void AttentionMath::attend(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head,
+                           std::uint32_t begin, std::uint32_t end, std::uint32_t step, Part& part) {
+  part.clear(rows.tokens * rows.group, call.shape.v_head_dim);
+  for (std::uint32_t at = begin; at < end; at += step) {
+    const std::uint32_t count = std::min(step, end - at);
+    load(call, rows.request, kv_head, at, at + count);
+    score(call, rows, at, count);
+    accumulate(call, rows, count, part);
+  }
+}
+
+void AttentionMath::merge(const AttentionCall& call, const Rows& rows, const Part& part) {
+  const std::uint32_t v_dim = call.shape.v_head_dim;
+  for (std::uint32_t r = 0; r < rows.tokens * rows.group; ++r) {
+    if (part.largest[r] == kNone) continue;
+    const float largest = std::max(total_.largest[r], part.largest[r]);
+    const float mine = std::exp(total_.largest[r] - largest);
+    const float others = std::exp(part.largest[r] - largest);
+    total_.largest[r] = largest;
+    total_.sum[r] = total_.sum[r] * mine + part.sum[r] * others;
+    Array out(total_.values.data() + std::size_t{r} * v_dim, v_dim);
+    out = out * mine + ConstArray(part.values.data() + std::size_t{r} * v_dim, v_dim) * others;
+  }
+}
+
+// KV tokens [begin, end) in parts of `part_tokens` (0: one part), merged into total_.
+void AttentionMath::attend_in_parts(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head,
+                                    std::uint32_t begin, std::uint32_t end, std::uint32_t step,
+                                    std::uint32_t part_tokens) {
+  if (part_tokens == 0) part_tokens = std::max(1U, end - begin);
+  for (std::uint32_t at = begin; at < end; at += part_tokens) {
+    attend(call, rows, kv_head, at, std::min(end, at + part_tokens), step, part_);
+    merge(call, rows, part_);
+  }
+}
+
+// Divides, with the sink's share, and writes the rows out.
+void AttentionMath::finish(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head) {
+  const std::uint32_t v_dim = call.shape.v_head_dim;
+  for (std::uint32_t r = 0; r < rows.tokens * rows.group; ++r) {
+    const std::uint32_t head = kv_head * rows.group + r % rows.group;
+    const std::size_t row = std::size_t{call.first_row[rows.request]} + rows.first_token + r / rows.group;
+    Array out(call.out + (row * call.shape.num_q_heads + head) * v_dim, v_dim);
+    float sum = total_.sum[r];
+    float factor = 1;
+    if (call.sinks != nullptr) {
+      const float largest = std::max(total_.largest[r], call.sinks[head]);
+      factor = std::exp(total_.largest[r] - largest);
+      sum = sum * factor + std::exp(call.sinks[head] - largest);
+    }
+    if (sum > 0) {
+      out = ConstArray(total_.values.data() + std::size_t{r} * v_dim, v_dim) * (factor / sum);
+    } else {
+      out.setZero();  // a custom mask may hide everything
+    }
+  }
+}
+
+void AttentionMath::decode(const DecodePlan& plan, const AttentionCall& call, std::uint32_t item,
+                           std::uint32_t kv_head) {
+  const DecodeItem& of = plan.items[item];
+  Rows rows;
+  rows.request = of.request;
+  rows.tokens = 1;
+  rows.group = group_of(call);
+  rows.position = of.kv_end - 1;
+  read_queries(call, rows, kv_head);
+  total_.clear(rows.group, call.shape.v_head_dim);
+  if (call.kernel == KernelKind::kGathered) {
+    attend_in_parts(call, rows, kv_head, of.kv_begin, of.kv_end, of.kv_end - of.kv_begin, 0);
+  } else {
+    attend_in_parts(call, rows, kv_head, of.kv_begin, of.kv_end, kDecodeStep, of.split_tokens);
+  }
+  finish(call, rows, kv_head);
+}
+
+void AttentionMath::extend(const ExtendPlan& plan, const AttentionCall& call, const ExtendTile& tile,
+                           std::uint32_t kv_head) {
+  const ExtendItem& item = plan.items[tile.item];
+  const std::uint32_t end_of_sequence = item.prefix + item.q_len;
+  Rows rows;
+  rows.request = item.request;
+  rows.tokens = tile.rows;
+  rows.group = group_of(call);
+  rows.position = item.prefix + tile.row;
+  rows.first_token = tile.row;
+  if (item.request < call.masks.size()) rows.mask = call.masks[item.request];
+  rows.mask_width = end_of_sequence;
+  read_queries(call, rows, kv_head);
+  total_.clear(rows.tokens * rows.group, call.shape.v_head_dim);
+  // A mask may show what causality hides.
+  const std::uint32_t window = rows.mask != nullptr ? 0 : call.shape.sliding_window;
+  const TileRange range = tile_range(plan, item, tile.row, window);
+  const std::uint32_t end = rows.mask != nullptr ? end_of_sequence : std::min(range.end, end_of_sequence);
+  if (call.kernel == KernelKind::kGathered) {
+    attend_in_parts(call, rows, kv_head, 0, end_of_sequence, end_of_sequence, 0);
+  } else if (plan.prefix_rows != 0 && item.prefix > 0) {
+    if (range.begin < item.prefix)
+      attend_in_parts(call, rows, kv_head, range.begin, item.prefix, plan.tile_n, plan.prefix_chunk);
+    attend_in_parts(call, rows, kv_head, std::max(range.begin, item.prefix), end, plan.tile_n, plan.kv_chunk);
+  } else {
+    attend_in_parts(call, rows, kv_head, range.begin, end, plan.tile_n, plan.kv_chunk);
+  }
+  finish(call, rows, kv_head);
+}
+
+void AttentionMath::decode(const DecodePlan& plan, const AttentionCall& call) {
+  for (std::uint32_t item = 0; item < plan.items.size(); ++item) {
+    for (std::uint32_t head = 0; head < call.shape.num_kv_heads; ++head) decode(plan, call, item, head);
+  }
+}
+
+void AttentionMath::extend(const ExtendPlan& plan, const AttentionCall& call) {
+  tiles_.clear();
+  extend_tiles(plan, tiles_);
+  for (const ExtendTile& tile : tiles_) {
+    for (std::uint32_t head = 0; head < call.shape.num_kv_heads; ++head) extend(plan, call, tile, head);
+  }
+}
+
+}  // namespace tpsim::attention
