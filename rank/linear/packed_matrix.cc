@@ -158,6 +158,15 @@ PackedMatrix::PackedMatrix(WeightType type, std::uint32_t n, std::uint32_t k,
   }
 }
 
+void PackedMatrix::row(std::uint32_t output, float* out) const {
+  const std::size_t at = std::size_t{output / kPanel} * k_ * kPanel + output % kPanel;
+  for (std::uint32_t i = 0; i < k_; ++i) {
+    out[i] = type_ == WeightType::kFp32
+                 ? fp32_[at + std::size_t{i} * kPanel]
+                 : std::bit_cast<float>(std::uint32_t{bf16_[at + std::size_t{i} * kPanel]} << 16);
+  }
+}
+
 void PackedMatrix::multiply(const float* x, std::uint32_t rows, std::uint32_t x_stride, float* y,
                             std::uint32_t y_stride, const float* bias, ThreadPool& pool) const {
   if (rows == 0 || n_ == 0) return;

@@ -27,6 +27,9 @@ class PackedMatrix {
   std::uint32_t k() const { return k_; }
   std::uint64_t bytes() const { return bf16_.size() * sizeof(std::uint16_t) + fp32_.size() * sizeof(float); }
 
+  // The k weights of one output, as fp32: a row of an embedding.
+  void row(std::uint32_t output, float* out) const;
+
   // y[r, j] = sum over i of x[r, i] * w[j, i] (+ bias[j] where bias is not null), r < rows. Rows are
   // x_stride and y_stride apart. x and y must not overlap.
   void multiply(const float* x, std::uint32_t rows, std::uint32_t x_stride, float* y, std::uint32_t y_stride,

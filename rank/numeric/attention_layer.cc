@@ -1,0 +1,162 @@
+#include "rank/numeric/attention_layer.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "rank/linear/vector_ops.h"
+
+namespace tpsim::rank {
+
+AttentionLayer::AttentionLayer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times)
+    : model_(model), pool_(pool), times_(times), math_(pool.size()) {}
+
+// queries_ [tokens, q heads, head_dim]; keys and values go to their pages.
+void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const Shard& shard,
+                                   const LayerWeights& weights, kvcache::KvStore& store, const float* x) {
+  const std::uint32_t dim = model_.head_dim;
+  const std::uint32_t q_size = shard.q_heads.count() * dim;
+  const std::uint32_t kv_size = shard.kv_heads.count() * dim;
+  const std::uint32_t width = q_size + 2 * kv_size;
+  const std::uint32_t tokens = pass.tokens();
+  projected_.resize(std::size_t{tokens} * width);
+  {
+    const Stopwatch watch(times_.gemm);
+    weights.qkv.multiply(x, tokens, model_.hidden_size, projected_.data(), width,
+                         weights.qkv_bias.empty() ? nullptr : weights.qkv_bias.data(), pool_);
+  }
+  const Stopwatch watch(times_.other);
+  queries_.resize(std::size_t{tokens} * q_size);
+  const std::uint32_t rope = model_.layers[layer].rope;
+  const float offset = model_.norm_plus_one ? 1.0F : 0.0F;
+  const auto eps = static_cast<float>(model_.rms_norm_eps);
+  pool_.parallel_for(tokens, [&](std::uint32_t t, std::uint32_t) {
+    float* const row = projected_.data() + std::size_t{t} * width;
+    const auto turn = [&](float* heads, std::uint32_t count, const std::vector<float>& norm) {
+      for (std::uint32_t h = 0; h < count; ++h, heads += dim) {
+        if (!norm.empty()) rms_norm(heads, dim, norm.data(), offset, eps, heads);
+        pass.rope(rope).rotate(pass.cos(rope, t), pass.sin(rope, t), heads);
+      }
+    };
+    turn(row, shard.q_heads.count(), weights.q_norm);
+    turn(row + q_size, shard.kv_heads.count(), weights.k_norm);
+    std::memcpy(queries_.data() + std::size_t{t} * q_size, row, q_size * sizeof(float));
+    store.store(layer, pass.slot(t), row + q_size, row + q_size + kv_size);
+  });
+}
+
+// MLA, absorbed: queries_ [tokens, heads, kv_lora_rank + qk_rope_head_dim] meet the latent itself.
+void AttentionLayer::project_latent(const Pass& pass, std::uint32_t layer, const Shard& shard,
+                                    const MlaWeights& weights, kvcache::KvStore& store, const float* x) {
+  const MlaConfig& mla = model_.mla;
+  const std::uint32_t tokens = pass.tokens();
+  const std::uint32_t heads = shard.q_heads.count();
+  const std::uint32_t q_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim;
+  const std::uint32_t k_dim = mla.kv_lora_rank + mla.qk_rope_head_dim;
+  const auto eps = static_cast<float>(model_.rms_norm_eps);
+  projected_.resize(std::size_t{tokens} * heads * q_dim);
+  queries_.resize(std::size_t{tokens} * heads * k_dim);
+  values_.resize(std::size_t{tokens} * k_dim);
+  {
+    const Stopwatch watch(times_.gemm);
+    const float* q_in = x;
+    std::uint32_t q_width = model_.hidden_size;
+    if (mla.q_lora_rank > 0) {
+      q_width = mla.q_lora_rank;
+      latent_.resize(std::size_t{tokens} * q_width);
+      weights.q_a.multiply(x, tokens, model_.hidden_size, latent_.data(), q_width, nullptr, pool_);
+      for (std::uint32_t t = 0; t < tokens; ++t) {
+        float* const row = latent_.data() + std::size_t{t} * q_width;
+        rms_norm(row, q_width, weights.q_a_norm.data(), 0, eps, row);
+      }
+      q_in = latent_.data();
+    }
+    weights.q_b.multiply(q_in, tokens, q_width, projected_.data(), heads * q_dim, nullptr, pool_);
+    weights.kv_a.multiply(x, tokens, model_.hidden_size, values_.data(), k_dim, nullptr, pool_);
+    for (std::uint32_t h = 0; h < heads; ++h) {
+      weights.absorb_k[h].multiply(projected_.data() + std::size_t{h} * q_dim, tokens, heads * q_dim,
+                                   queries_.data() + std::size_t{h} * k_dim, heads * k_dim, nullptr, pool_);
+    }
+  }
+  const Stopwatch watch(times_.other);
+  const std::uint32_t rope = model_.layers[layer].rope;
+  pool_.parallel_for(tokens, [&](std::uint32_t t, std::uint32_t) {
+    float* const key = values_.data() + std::size_t{t} * k_dim;
+    rms_norm(key, mla.kv_lora_rank, weights.kv_a_norm.data(), 0, eps, key);
+    pass.rope(rope).rotate(pass.cos(rope, t), pass.sin(rope, t), key + mla.kv_lora_rank);
+    store.store(layer, pass.slot(t), key, nullptr);
+    for (std::uint32_t h = 0; h < heads; ++h) {
+      const std::size_t head = std::size_t{t} * heads + h;
+      float* const turned = queries_.data() + head * k_dim + mla.kv_lora_rank;
+      std::memcpy(turned, projected_.data() + head * q_dim + mla.qk_nope_head_dim,
+                  mla.qk_rope_head_dim * sizeof(float));
+      pass.rope(rope).rotate(pass.cos(rope, t), pass.sin(rope, t), turned);
+    }
+  });
+}
+
+// The plan's tasks over the threads: one KV head of a request or tile each.
+void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWeights& weights,
+                            const kvcache::KvStore& store, float* out) {
+  const LayerPlan& plan = pass.plan(model_.layers[layer].sliding_window);
+  attention::AttentionCall call;
+  call.kernel = pass.kernel();
+  call.store = &store;
+  call.layer = layer;
+  call.shape = plan.shape;
+  call.scale = static_cast<float>(model_.attention_scale);
+  call.logit_cap = static_cast<float>(model_.attention_logit_cap);
+  call.sinks = weights.sinks.empty() ? nullptr : weights.sinks.data();
+  call.page_tables = pass.batch().page_tables;
+  call.first_row = pass.first_rows();
+  call.q = queries_.data();
+  call.out = out;
+  const std::uint32_t heads = plan.shape.num_kv_heads;
+  if (pass.decodes()) {
+    const auto items = static_cast<std::uint32_t>(plan.decode.items.size());
+    pool_.parallel_for(items * heads, [&](std::uint32_t i, std::uint32_t thread) {
+      math_[thread].decode(plan.decode, call, i / heads, i % heads);
+    });
+  } else {
+    const auto tiles = static_cast<std::uint32_t>(plan.tiles.size());
+    pool_.parallel_for(tiles * heads, [&](std::uint32_t i, std::uint32_t thread) {
+      math_[thread].extend(plan.extend, call, plan.tiles[i / heads], i % heads);
+    });
+  }
+}
+
+void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard& shard,
+                             const LayerWeights& weights, kvcache::KvStore& store, const float* x,
+                             float* out) {
+  const std::uint32_t tokens = pass.tokens();
+  const std::uint32_t heads = shard.q_heads.count();
+  if (!model_.is_mla()) {
+    project_heads(pass, layer, shard, weights, store, x);
+    attended_.resize(std::size_t{tokens} * heads * model_.head_dim);
+    {
+      const Stopwatch watch(times_.attention);
+      attend(pass, layer, weights, store, attended_.data());
+    }
+    const Stopwatch watch(times_.gemm);
+    weights.o.multiply(attended_.data(), tokens, heads * model_.head_dim, out, model_.hidden_size, nullptr,
+                       pool_);
+    return;
+  }
+  project_latent(pass, layer, shard, weights.mla, store, x);
+  const std::uint32_t latent = model_.mla.kv_lora_rank;
+  const std::uint32_t v_dim = model_.mla.v_head_dim;
+  attended_.resize(std::size_t{tokens} * heads * latent);
+  values_.resize(std::size_t{tokens} * heads * v_dim);
+  {
+    const Stopwatch watch(times_.attention);
+    attend(pass, layer, weights, store, attended_.data());
+  }
+  const Stopwatch watch(times_.gemm);
+  for (std::uint32_t h = 0; h < heads; ++h) {
+    weights.mla.absorb_v[h].multiply(attended_.data() + std::size_t{h} * latent, tokens, heads * latent,
+                                     values_.data() + std::size_t{h} * v_dim, heads * v_dim, nullptr, pool_);
+  }
+  weights.o.multiply(values_.data(), tokens, heads * v_dim, out, model_.hidden_size, nullptr, pool_);
+}
+
+}  // namespace tpsim::rank

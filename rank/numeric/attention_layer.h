@@ -1,0 +1,41 @@
+// The attention of one layer on one rank: projections, rotation, the new keys and values into their pages,
+// the backend's plan, and the rank's part of the output projection.
+#pragma once
+
+#include <vector>
+
+#include "attention/math/attention_math.h"
+#include "kvcache/storage/kv_store.h"
+#include "rank/linear/thread_pool.h"
+#include "rank/model/model_config.h"
+#include "rank/numeric/pass.h"
+#include "rank/numeric/rank_weights.h"
+#include "rank/numeric/token_batch.h"
+
+namespace tpsim::rank {
+
+class AttentionLayer {
+ public:
+  AttentionLayer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times);
+
+  // x: normed activations [tokens, hidden_size]; `out` receives this rank's part of the output [tokens,
+  // hidden_size], without the output's bias.
+  void forward(const Pass& pass, std::uint32_t layer, const Shard& shard, const LayerWeights& weights,
+               kvcache::KvStore& store, const float* x, float* out);
+
+ private:
+  void project_heads(const Pass& pass, std::uint32_t layer, const Shard& shard, const LayerWeights& weights,
+                     kvcache::KvStore& store, const float* x);
+  void project_latent(const Pass& pass, std::uint32_t layer, const Shard& shard, const MlaWeights& weights,
+                      kvcache::KvStore& store, const float* x);
+  void attend(const Pass& pass, std::uint32_t layer, const LayerWeights& weights,
+              const kvcache::KvStore& store, float* out);
+
+  const ModelConfig& model_;
+  ThreadPool& pool_;
+  NumericTimes& times_;
+  std::vector<attention::AttentionMath> math_;  // per thread
+  std::vector<float> projected_, queries_, latent_, attended_, values_;
+};
+
+}  // namespace tpsim::rank

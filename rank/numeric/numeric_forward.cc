@@ -1,0 +1,284 @@
+#include "rank/numeric/numeric_forward.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "proto/error.h"
+#include "rank/linear/vector_ops.h"
+#include "rank/model/rope.h"
+#include "rank/model/shard.h"
+#include "rank/numeric/attention_layer.h"
+#include "rank/numeric/mlp_layer.h"
+#include "rank/numeric/pass.h"
+#include "rank/numeric/rank_weights.h"
+#include "rank/weights/host_memory.h"
+
+namespace tpsim::rank {
+namespace {
+
+kvcache::KvStoreConfig store_config(const ModelConfig& model, const Shard& shard,
+                                    const NumericOptions& options) {
+  kvcache::KvStoreConfig config;
+  config.format = options.kv_format;
+  config.num_layers = model.num_layers;
+  config.num_pages = options.num_pages;
+  config.page_size = options.page_size;
+  config.tag_pages = options.tag_pages;
+  if (model.is_mla()) {
+    config.num_kv_heads = 1;
+    config.k_dim = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim;
+    config.v_dim = model.mla.kv_lora_rank;
+    config.value_in_key = true;
+  } else {
+    config.num_kv_heads = shard.kv_heads.count();
+    config.k_dim = config.v_dim = model.head_dim;
+  }
+  return config;
+}
+
+attention::LayerShape layer_shape(const Shard& shard, const kvcache::KvStoreConfig& store) {
+  attention::LayerShape shape;
+  shape.num_q_heads = shard.q_heads.count();
+  shape.num_kv_heads = store.num_kv_heads;
+  shape.head_dim = store.k_dim;
+  shape.v_head_dim = store.v_dim;
+  return shape;
+}
+
+// One rank: its weights and its keys and values.
+struct Rank {
+  Rank(RankWeights loaded, const kvcache::KvStoreConfig& config)
+      : weights(std::move(loaded)), store(config) {}
+  RankWeights weights;
+  kvcache::KvStore store;
+};
+
+}  // namespace
+
+class NumericForward::Implementation {
+ public:
+  Implementation(const ModelConfig& model, const TensorSource& source, NumericOptions options,
+                 std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
+                 ThreadPool& pool)
+      : model_(model),
+        options_(options),
+        backend_(std::move(backend)),
+        collectives_(collectives),
+        pool_(pool),
+        attention_(model_, pool, times_),
+        mlp_(model_, pool, times_) {
+    check();
+    const std::uint32_t rope_dim = model_.is_mla() ? model_.mla.qk_rope_head_dim : model_.head_dim;
+    for (const RopeConfig& rope : model_.ropes)
+      ropes_.emplace_back(rope, rope_dim, model_.max_position_embeddings);
+    for (std::uint32_t i = 0; i < collectives_.num_ranks(); ++i) {
+      const Shard shard = make_shard(model_, collectives_.tp_size(), collectives_.first_rank() + i);
+      const kvcache::KvStoreConfig store = store_config(model_, shard, options_);
+      shape_ = layer_shape(shard, store);
+      ranks_.push_back(std::make_unique<Rank>(
+          load_rank_weights(model_, shard, options_.ep_size, options_.weight_type, source), store));
+    }
+    parts_.resize(ranks_.size());
+  }
+
+  std::span<const float> forward(const TokenBatch& batch);
+
+  kvcache::KvStore& store(std::uint32_t local_rank) { return ranks_.at(local_rank)->store; }
+  const NumericTimes& times() const { return times_; }
+  std::uint64_t weight_bytes(std::uint32_t local_rank) const {
+    return ranks_.at(local_rank)->weights.bytes();
+  }
+
+ private:
+  void check() const;
+  // After every rank has filled its part: hidden_ plus the sum, or what `norm` makes of it.
+  void reduce_into_hidden(const std::vector<float>& bias, const std::vector<float>& post_norm);
+  void reduce(float* out);
+  std::vector<float>& part(std::size_t rank, std::size_t size);
+  void embed(const TokenBatch& batch);
+  void norm(const std::vector<float>& weight, const float* x, std::uint32_t rows, float* out);
+  std::span<const float> head(const Pass& pass);
+
+  const ModelConfig model_;
+  const NumericOptions options_;
+  std::unique_ptr<attention::AttentionBackend> backend_;
+  Collectives& collectives_;
+  ThreadPool& pool_;
+  NumericTimes times_;
+  AttentionLayer attention_;
+  MlpLayer mlp_;
+  std::vector<RotaryEmbedding> ropes_;
+  attention::LayerShape shape_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+
+  std::uint32_t tokens_ = 0;
+  std::vector<float> hidden_, normed_, summed_, logits_, gathered_;
+  std::vector<std::vector<float>> parts_;  // per rank of this process
+  std::vector<const float*> views_;
+};
+
+// Everything that can be known before anything is loaded.
+void NumericForward::Implementation::check() const {
+  const std::uint32_t tp = collectives_.tp_size();
+  if (options_.ep_size > 1 &&
+      (model_.moe.num_experts == 0 || model_.moe.num_experts % options_.ep_size != 0)) {
+    throw_user_error("--ep-size {}: does not divide the {} experts of {}", options_.ep_size,
+                     model_.moe.num_experts, model_.name);
+  }
+  const Shard shard = make_shard(model_, tp, collectives_.first_rank());
+  const std::uint64_t parameters = rank::weight_bytes(model_, shard) / model_.weight_bytes;
+  const std::uint64_t weights = parameters * (options_.weight_type == WeightType::kBf16 ? 2 : 4);
+  const std::uint64_t kv = kvcache::KvStore::bytes_per_token(store_config(model_, shard, options_)) *
+                           options_.num_pages * options_.page_size;
+  check_host_memory(
+      (weights + kv) * tp,
+      fmt::format("the weights of {} ranks of {} and their KV cache (--max-total-tokens)", tp, model_.name));
+}
+
+std::vector<float>& NumericForward::Implementation::part(std::size_t rank, std::size_t size) {
+  parts_[rank].resize(size);
+  return parts_[rank];
+}
+
+void NumericForward::Implementation::reduce(float* out) {
+  const std::uint64_t count = std::uint64_t{tokens_} * model_.hidden_size;
+  const Stopwatch watch(times_.collective);
+  views_.clear();
+  for (const std::vector<float>& part : parts_) views_.push_back(part.data());
+  collectives_.all_reduce(views_, count, out);
+}
+
+void NumericForward::Implementation::norm(const std::vector<float>& weight, const float* x,
+                                          std::uint32_t rows, float* out) {
+  const std::uint32_t size = model_.hidden_size;
+  pool_.parallel_for(rows, [&](std::uint32_t r, std::uint32_t) {
+    rms_norm(x + std::size_t{r} * size, size, weight.data(), model_.norm_plus_one ? 1.0F : 0.0F,
+             static_cast<float>(model_.rms_norm_eps), out + std::size_t{r} * size);
+  });
+}
+
+void NumericForward::Implementation::reduce_into_hidden(const std::vector<float>& bias,
+                                                        const std::vector<float>& post_norm) {
+  summed_.resize(hidden_.size());
+  reduce(summed_.data());
+  const Stopwatch watch(times_.other);
+  if (!bias.empty()) {
+    for (std::uint32_t t = 0; t < tokens_; ++t)
+      add(summed_.data() + std::size_t{t} * bias.size(), bias.data(), bias.size());
+  }
+  if (!post_norm.empty()) norm(post_norm, summed_.data(), tokens_, summed_.data());
+  add(hidden_.data(), summed_.data(), hidden_.size());
+}
+
+// Each rank knows a part of the vocabulary; the sum over ranks has every row once.
+void NumericForward::Implementation::embed(const TokenBatch& batch) {
+  const std::uint32_t size = model_.hidden_size;
+  hidden_.resize(std::size_t{tokens_} * size);
+  {
+    const Stopwatch watch(times_.other);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const RankWeights& weights = ranks_[r]->weights;
+      const std::uint64_t first = std::uint64_t{weights.shard.tp_rank} * weights.shard.vocab;
+      std::vector<float>& out = part(r, hidden_.size());
+      pool_.parallel_for(tokens_, [&](std::uint32_t t, std::uint32_t) {
+        float* const row = out.data() + std::size_t{t} * size;
+        const std::uint64_t id = batch.token_ids[t];
+        if (id >= first && id - first < weights.shard.vocab) {
+          weights.embedding.row(static_cast<std::uint32_t>(id - first), row);
+        } else {
+          std::fill(row, row + size, 0.0F);
+        }
+      });
+    }
+  }
+  reduce(hidden_.data());
+  if (model_.embedding_scale != 1)
+    scale(hidden_.data(), hidden_.size(), static_cast<float>(model_.embedding_scale));
+}
+
+std::span<const float> NumericForward::Implementation::head(const Pass& pass) {
+  const std::uint32_t size = model_.hidden_size;
+  const std::uint32_t requests = pass.requests();
+  normed_.resize(std::size_t{requests} * size);
+  for (std::uint32_t i = 0; i < requests; ++i) {
+    std::memcpy(normed_.data() + std::size_t{i} * size, hidden_.data() + std::size_t{pass.last_row(i)} * size,
+                size * sizeof(float));
+  }
+  norm(ranks_.front()->weights.final_norm, normed_.data(), requests, normed_.data());
+  const std::uint32_t columns = ranks_.front()->weights.shard.vocab;
+  {
+    const Stopwatch watch(times_.gemm);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const RankWeights& weights = ranks_[r]->weights;
+      const PackedMatrix& matrix = model_.tie_word_embeddings ? weights.embedding : weights.head;
+      matrix.multiply(normed_.data(), requests, size, part(r, std::size_t{requests} * columns).data(),
+                      columns, nullptr, pool_);
+    }
+  }
+  const std::size_t width = std::size_t{columns} * collectives_.tp_size();
+  gathered_.resize(requests * width);
+  {
+    const Stopwatch watch(times_.collective);
+    views_.clear();
+    for (const std::vector<float>& part : parts_) views_.push_back(part.data());
+    collectives_.all_gather(views_, requests, columns, gathered_.data());
+  }
+  logits_.resize(std::size_t{requests} * model_.vocab_size);
+  for (std::uint32_t i = 0; i < requests; ++i)
+    std::memcpy(logits_.data() + std::size_t{i} * model_.vocab_size, gathered_.data() + i * width,
+                model_.vocab_size * sizeof(float));
+  if (model_.final_logit_cap > 0)
+    soft_cap(logits_.data(), logits_.size(), static_cast<float>(model_.final_logit_cap));
+  return logits_;
+}
+
+std::span<const float> NumericForward::Implementation::forward(const TokenBatch& batch) {
+  const Pass pass(model_, ropes_, batch, shape_, options_.page_size, *backend_);
+  tokens_ = pass.tokens();
+  embed(batch);
+  for (std::uint32_t i = 0; i < model_.num_layers; ++i) {
+    const LayerWeights& shared = ranks_.front()->weights.layers[i];  // norms are the same on every rank
+    normed_.resize(hidden_.size());
+    norm(shared.input_norm, hidden_.data(), tokens_, normed_.data());
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      Rank& rank = *ranks_[r];
+      attention_.forward(pass, i, rank.weights.shard, rank.weights.layers[i], rank.store, normed_.data(),
+                         part(r, hidden_.size()).data());
+    }
+    static const std::vector<float> kNone;
+    reduce_into_hidden(shared.o_bias, model_.post_norms ? shared.post_attention_norm : kNone);
+    norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(),
+         tokens_, normed_.data());
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      mlp_.forward(ranks_[r]->weights.layers[i], model_.layers[i].moe, normed_.data(), tokens_,
+                   part(r, hidden_.size()).data());
+    }
+    reduce_into_hidden(kNone, shared.post_feedforward_norm);
+  }
+  return head(pass);
+}
+
+NumericForward::NumericForward(const ModelConfig& model, const TensorSource& weights, NumericOptions options,
+                               std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
+                               ThreadPool& pool)
+    : implementation_(
+          std::make_unique<Implementation>(model, weights, options, std::move(backend), collectives, pool)) {}
+
+NumericForward::~NumericForward() = default;
+
+std::span<const float> NumericForward::forward(const TokenBatch& batch) {
+  return implementation_->forward(batch);
+}
+kvcache::KvStore& NumericForward::store(std::uint32_t local_rank) {
+  return implementation_->store(local_rank);
+}
+const NumericTimes& NumericForward::times() const { return implementation_->times(); }
+std::uint64_t NumericForward::weight_bytes(std::uint32_t local_rank) const {
+  return implementation_->weight_bytes(local_rank);
+}
+
+}  // namespace tpsim::rank

@@ -1,0 +1,66 @@
+#include "rank/numeric/pass.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace tpsim::rank {
+
+Pass::Pass(const ModelConfig& model, std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
+           const attention::LayerShape& shape, std::uint32_t page_size, attention::AttentionBackend& backend)
+    : batch_(batch), ropes_(ropes) {
+  std::vector<std::uint32_t> lengths;  // of each token's sequence, after the pass
+  for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {
+    first_rows_.push_back(static_cast<std::uint32_t>(positions_.size()));
+    for (std::uint32_t k = 0; k < batch.q_lens[i]; ++k) {
+      const std::uint32_t position = batch.prefix_lens[i] + k;
+      positions_.push_back(position);
+      slots_.push_back(batch.page_tables[i][position / page_size] * page_size + position % page_size);
+      lengths.push_back(batch.prefix_lens[i] + batch.q_lens[i]);
+    }
+  }
+  for (const RotaryEmbedding& rope : ropes_) {
+    const std::size_t half = rope.dim() / 2;
+    std::vector<float>& cos = cos_.emplace_back(half * positions_.size());
+    std::vector<float>& sin = sin_.emplace_back(half * positions_.size());
+    for (std::size_t t = 0; t < positions_.size(); ++t)
+      rope.angles(positions_[t], lengths[t], cos.data() + t * half, sin.data() + t * half);
+  }
+  if (batch.metadata.capture_bucket > 0) {
+    backend.init_forward_metadata_replay_cuda_graph(batch.metadata);
+  } else {
+    backend.init_forward_metadata(batch.metadata);
+  }
+  kernel_ = backend.kernel();
+  for (const LayerConfig& layer : model.layers) {
+    const auto same = [&](const LayerPlan& plan) {
+      return plan.shape.sliding_window == layer.sliding_window;
+    };
+    if (std::any_of(plans_.begin(), plans_.end(), same)) continue;
+    LayerPlan& plan = plans_.emplace_back();
+    plan.shape = shape;
+    plan.shape.sliding_window = layer.sliding_window;
+    if (decodes()) {
+      plan.decode = backend.decode_plan(plan.shape);
+    } else {
+      plan.extend = backend.extend_plan(plan.shape);
+      attention::extend_tiles(plan.extend, plan.tiles);
+    }
+  }
+}
+
+const float* Pass::cos(std::uint32_t rope, std::uint32_t token) const {
+  return cos_[rope].data() + std::size_t{token} * (ropes_[rope].dim() / 2);
+}
+
+const float* Pass::sin(std::uint32_t rope, std::uint32_t token) const {
+  return sin_[rope].data() + std::size_t{token} * (ropes_[rope].dim() / 2);
+}
+
+const LayerPlan& Pass::plan(std::uint32_t sliding_window) const {
+  for (const LayerPlan& plan : plans_) {
+    if (plan.shape.sliding_window == sliding_window) return plan;
+  }
+  throw std::logic_error("Pass: no plan for this window");
+}
+
+}  // namespace tpsim::rank

@@ -1,0 +1,73 @@
+// What the layers of one forward pass share: positions, slots, rotations, plans, and scratch.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "attention/backend.h"
+#include "attention/math/attention_math.h"
+#include "rank/linear/thread_pool.h"
+#include "rank/model/model_config.h"
+#include "rank/model/rope.h"
+#include "rank/numeric/token_batch.h"
+
+namespace tpsim::rank {
+
+// Adds the time of its life to a counter.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds), start_(Clock::now()) {}
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& seconds_;
+  Clock::time_point start_;
+};
+
+// The plan for the layers of one window size.
+struct LayerPlan {
+  attention::LayerShape shape;
+  attention::DecodePlan decode;
+  attention::ExtendPlan extend;
+  std::vector<attention::ExtendTile> tiles;
+};
+
+class Pass {
+ public:
+  // Works out positions, slots, cosines and plans. The arguments outlive the pass.
+  Pass(const ModelConfig& model, std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
+       const attention::LayerShape& shape, std::uint32_t page_size, attention::AttentionBackend& backend);
+
+  std::uint32_t tokens() const { return static_cast<std::uint32_t>(positions_.size()); }
+  std::uint32_t requests() const { return static_cast<std::uint32_t>(batch_.q_lens.size()); }
+  const TokenBatch& batch() const { return batch_; }
+  std::uint32_t slot(std::uint32_t token) const { return slots_[token]; }
+  // [dim / 2] of rope `rope` at a token.
+  const float* cos(std::uint32_t rope, std::uint32_t token) const;
+  const float* sin(std::uint32_t rope, std::uint32_t token) const;
+  const RotaryEmbedding& rope(std::uint32_t rope) const { return ropes_[rope]; }
+  const LayerPlan& plan(std::uint32_t sliding_window) const;
+  attention::KernelKind kernel() const { return kernel_; }
+  bool decodes() const { return batch_.metadata.forward_mode == proto::DECODE; }
+  std::span<const std::uint32_t> first_rows() const { return first_rows_; }
+  // Row of the last new token of each request.
+  std::uint32_t last_row(std::uint32_t request) const {
+    return first_rows_[request] + batch_.q_lens[request] - 1;
+  }
+
+ private:
+  const TokenBatch& batch_;
+  std::span<const RotaryEmbedding> ropes_;
+  attention::KernelKind kernel_;
+  std::vector<std::uint32_t> positions_, slots_, first_rows_;
+  std::vector<std::vector<float>> cos_, sin_;  // per rope
+  std::vector<LayerPlan> plans_;
+};
+
+}  // namespace tpsim::rank

@@ -1,0 +1,70 @@
+// The weights of one rank: its shards of a checkpoint's tensors, under their Hugging Face names.
+//
+// Cut as SGLang cuts: query, key and value projections by heads (KV heads are replicated where there are more
+// ranks than heads), gate and up by columns, output and down by rows, embedding and head by vocabulary,
+// experts by their width (or whole, with ep_size). MLA's latent projections and all norms are replicated.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rank/linear/packed_matrix.h"
+#include "rank/model/model_config.h"
+#include "rank/model/shard.h"
+#include "rank/weights/tensor_source.h"
+
+namespace tpsim::rank {
+
+// A gated MLP, or one expert: gate_up is [2 x width, hidden] (gate first), down [hidden, width].
+struct MlpWeights {
+  PackedMatrix gate_up, down;
+  std::vector<float> gate_up_bias, down_bias;  // empty: none
+  std::uint32_t width = 0;                     // of this rank
+};
+
+struct MoeWeights {
+  PackedMatrix router;  // [experts, hidden], fp32 on every rank
+  std::vector<float> router_bias, correction_bias;
+  std::uint32_t first_expert = 0;   // of this rank
+  std::vector<MlpWeights> experts;  // of this rank
+  MlpWeights shared;                // width 0: none
+};
+
+struct MlaWeights {
+  PackedMatrix q_a, q_b;  // with q_lora_rank; else q_b is the whole projection
+  std::vector<float> q_a_norm;
+  PackedMatrix kv_a;  // [kv_lora_rank + qk_rope_head_dim, hidden]
+  std::vector<float> kv_a_norm;
+  std::vector<PackedMatrix> absorb_k;  // per head of this rank: [kv_lora_rank, qk_nope_head_dim]
+  std::vector<PackedMatrix> absorb_v;  // per head of this rank: [v_head_dim, kv_lora_rank]
+};
+
+struct LayerWeights {
+  std::vector<float> input_norm,
+      post_attention_norm;  // before attention; before the MLP, or behind attention
+  std::vector<float> pre_feedforward_norm, post_feedforward_norm;  // Gemma 2, 3
+  PackedMatrix qkv, o;
+  std::vector<float> qkv_bias, o_bias;
+  std::vector<float> q_norm, k_norm;
+  std::vector<float> sinks;  // of this rank's heads
+  MlaWeights mla;
+  MlpWeights mlp;
+  MoeWeights moe;
+};
+
+struct RankWeights {
+  Shard shard;
+  PackedMatrix embedding;  // [shard.vocab, hidden]: entries shard.tp_rank * shard.vocab and on
+  PackedMatrix head;       // empty where tied to the embedding
+  std::vector<float> final_norm;
+  std::vector<LayerWeights> layers;
+
+  std::uint64_t bytes() const;
+};
+
+// Throws UserError where a tensor is missing or has another shape than the config says.
+RankWeights load_rank_weights(const ModelConfig& model, const Shard& shard, std::uint32_t ep_size,
+                              WeightType type, const TensorSource& source);
+
+}  // namespace tpsim::rank
