@@ -27,6 +27,11 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
     layer.num_q_heads = shard_.q_heads.count();
     layer.num_kv_heads = shard_.kv_heads.count();
     layer.head_dim = layer.v_head_dim = model_.head_dim;
+    if (model_.is_mla()) {  // absorbed: all heads share the latent
+      layer.num_kv_heads = 1;
+      layer.head_dim = model_.mla.kv_lora_rank + model_.mla.qk_rope_head_dim;
+      layer.v_head_dim = model_.mla.kv_lora_rank;
+    }
     layer.sliding_window = kind.sliding_window;
     layer.kv_bytes = options.kv_element_bytes;
     kinds_.push_back(layer);
@@ -43,7 +48,8 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   const double m = rows;
   const double hidden = model_.hidden_size;
   const double q = double(shard_.q_heads.count()) * model_.head_dim;
-  const double kv = double(shard_.kv_heads.count()) * model_.head_dim;
+  const double kv = model_.is_mla() ? (model_.mla.kv_lora_rank + model_.mla.qk_rope_head_dim) / 2.0
+                                    : double(shard_.kv_heads.count()) * model_.head_dim;
   const std::uint32_t tp = shard_.tp_size;
   const double layers = model_.num_layers;
   const auto add = [&dense](double Dense::*part, const KernelCost& cost, double times) {
@@ -76,7 +82,8 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   if (const std::uint32_t dense_layers = model_.num_layers - model_.moe.num_layers; dense_layers > 0) {
     other(m * 3.0 * model_.intermediate_size / tp, dense_layers);  // silu and mul
   }
-  other(m * 4 * hidden, 2 * layers);                    // add and rmsnorm, twice a layer
+  other(m * 4 * hidden, 2 * layers);  // add and rmsnorm, twice a layer
+  if (model_.post_norms) other(m * 2 * hidden, 2 * layers);
   other(m * 2 * (q + kv), layers);                      // rope
   if (model_.qk_norm) other(m * 2 * (q + kv), layers);  // q and k norm
   other(m * 4 * kv, layers);                            // new keys and values into the pool

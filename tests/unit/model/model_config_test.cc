@@ -90,7 +90,7 @@ TEST(ModelConfig, EveryNumberIsChecked) {
 }
 
 TEST(ModelConfig, ArchitecturesMustMatchWhole) {
-  for (const char* name : {"DeepseekV3ForCausalLM", "ForCausalLM", "", ", ", "llamaforcausallm"}) {
+  for (const char* name : {"PhiForCausalLM", "ForCausalLM", "", ", ", "llamaforcausallm"}) {
     Json json = llama();
     json["architectures"] = {name};
     EXPECT_THAT(refused(json), AllOf(HasSubstr("not supported"), HasSubstr("Qwen3MoeForCausalLM"))) << name;
@@ -119,7 +119,8 @@ TEST(ModelConfig, BothSpellingsOfTransformers) {
   EXPECT_EQ(parse(json).context_length, 32768U);
   json["rope_scaling"]["original_max_position_embeddings"] = 2048;
   EXPECT_EQ(parse(json).context_length, 8192U);
-  json["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 8.0}};
+  json["rope_scaling"] = {
+      {"rope_type", "llama3"}, {"factor", 8.0}, {"original_max_position_embeddings", 2048}};
   EXPECT_EQ(parse(json).context_length, 8192U);
   for (const Json& factor : {Json(-1), Json("x"), Json(0), Json(1e99)}) {
     json["rope_scaling"] = {{"type", "linear"}, {"factor", factor}};

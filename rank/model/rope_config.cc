@@ -1,0 +1,90 @@
+// rope_scaling and rope_theta (Transformers 4), rope_parameters (5), per kind of layer where a model has two.
+#include <cmath>
+#include <string>
+
+#include "rank/model/architecture.h"
+
+namespace tpsim::rank {
+namespace {
+
+RopeType type_of(const ConfigReader& config, const ConfigReader& rope) {
+  const std::string name = rope.text("rope_type", rope.text("type", "default"));
+  if (name == "default") return RopeType::kDefault;
+  if (name == "linear") return RopeType::kLinear;
+  if (name == "dynamic") return RopeType::kDynamic;
+  if (name == "llama3") return RopeType::kLlama3;
+  if (name == "yarn") return RopeType::kYarn;
+  throw_user_error("{}: rope type \"{}\" is not supported; use default, linear, dynamic, llama3 or yarn",
+                   config.where(), name.substr(0, 40));
+}
+
+// `rope`: the object that describes one rotation; it may be empty.
+RopeConfig read_one(const ConfigReader& config, const Json& object, double theta) {
+  constexpr std::uint32_t kMostTokens = 1U << 28;
+  if (!object.is_object()) throw_user_error("{}: rope parameters must be an object", config.where());
+  const ConfigReader rope(object, config.where() + ": rope parameters");
+  RopeConfig out;
+  out.type = type_of(config, rope);
+  out.theta = rope.real("rope_theta", theta, 1, 1e12);
+  if (rope.has("partial_rotary_factor") && rope.real("partial_rotary_factor", 1, 0, 1) != 1)
+    throw_user_error("{}: a partial_rotary_factor other than 1 is not supported", config.where());
+  if (out.type == RopeType::kDefault) return out;
+  out.factor = rope.real("factor", 1, 1e-3, 1024);
+  const std::uint32_t top = config.number_or("original_max_position_embeddings", 0);
+  out.original_max_position_embeddings = rope.has("original_max_position_embeddings")
+                                             ? rope.number("original_max_position_embeddings", 1, kMostTokens)
+                                             : top;
+  out.low_freq_factor = rope.real("low_freq_factor", 1, 1e-3, 1e6);
+  out.high_freq_factor = rope.real("high_freq_factor", 4, 1e-3, 1e6);
+  out.beta_fast = rope.real("beta_fast", 32, 1e-3, 1e6);
+  out.beta_slow = rope.real("beta_slow", 1, 1e-3, 1e6);
+  out.mscale = rope.real("mscale", 0, 0, 100);
+  out.mscale_all_dim = rope.real("mscale_all_dim", 0, 0, 100);
+  out.attention_factor = rope.real("attention_factor", 0, 0, 100);
+  out.truncate = rope.flag("truncate", true);
+  if (out.type == RopeType::kLlama3) {
+    if (out.original_max_position_embeddings == 0)
+      throw_user_error("{}: rope type llama3 needs \"original_max_position_embeddings\"", config.where());
+    if (out.high_freq_factor <= out.low_freq_factor)
+      throw_user_error("{}: rope's high_freq_factor must be more than its low_freq_factor", config.where());
+  }
+  return out;
+}
+
+double default_theta(const ModelConfig& model) {
+  if (model.architecture == "GptOssForCausalLM") return 150000;
+  if (model.architecture == "Gemma3ForCausalLM" || model.architecture == "MixtralForCausalLM") return 1e6;
+  return 10000;
+}
+
+}  // namespace
+
+void read_rope(const ConfigReader& config, ModelConfig& model) {
+  const double theta = config.real("rope_theta", default_theta(model), 1, 1e12);
+  const char* key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const Json empty = Json::object();
+  const Json& all = config.has(key) ? config.json()[key] : empty;
+  model.ropes.clear();
+  const bool nested = all.is_object() && all.contains("full_attention");
+  const bool local = model.architecture == "Gemma3ForCausalLM";
+  model.ropes.push_back(read_one(config, nested ? all["full_attention"] : all, theta));
+  if (nested && all.contains("sliding_attention")) {
+    model.ropes.push_back(read_one(config, all["sliding_attention"], theta));
+  } else if (local) {  // window layers turn at their own base, unscaled
+    RopeConfig of_windows;
+    of_windows.theta = config.real("rope_local_base_freq", 10000, 1, 1e12);
+    model.ropes.push_back(of_windows);
+  }
+  for (LayerConfig& layer : model.layers)
+    layer.rope = model.ropes.size() > 1 && layer.sliding_window > 0 ? 1 : 0;
+  if (!model.is_mla()) return;
+  RopeConfig& rope = model.ropes.front();
+  rope.interleaved = config.flag("rope_interleave", true);
+  // DeepSeek lengthens the context in the attention's scale, too.
+  if (rope.type != RopeType::kDefault && rope.mscale_all_dim > 0 && rope.factor > 1) {
+    const double mscale = 0.1 * rope.mscale_all_dim * std::log(rope.factor) + 1;
+    model.attention_scale *= mscale * mscale;
+  }
+}
+
+}  // namespace tpsim::rank
