@@ -1,0 +1,137 @@
+#include "rank/parallel/mpi_collectives.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <stdexcept>
+
+#include "rank/parallel/idle_backoff.h"
+#include "rank/parallel/rank_lost.h"
+
+namespace tpsim::rank {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// MPI counts elements in int; larger exchanges go in pieces.
+constexpr std::uint64_t kMostAtOnce = 1U << 26;  // elements of a part
+
+}  // namespace
+
+MpiCollectives::MpiCollectives(const ProcessGroup& group)
+    : group_(group),
+      send_counts_(group.num_processes),
+      send_offsets_(group.num_processes),
+      receive_counts_(group.num_processes),
+      receive_offsets_(group.num_processes) {
+  MPI_Comm_dup(group.comm, &comm_);
+}
+
+// Freeing a communicator is collective, and after the loss of a process nobody can wait for the others: the
+// end of MPI frees it.
+MpiCollectives::~MpiCollectives() = default;
+
+void MpiCollectives::look_around() const {
+  for (std::uint32_t process = 0; process < group_.num_processes; ++process) {
+    if (process != group_.process && group_.is_dead(process))
+      throw RankLost(fmt::format("{} has died; the run cannot go on without it", group_.name_of(process)));
+  }
+  if (while_waiting_) while_waiting_();
+}
+
+void MpiCollectives::wait(MPI_Request& request) {
+  IdleBackoff backoff(/*synchronous=*/true);
+  constexpr double kLookEvery = 0.05;  // seconds
+  double next_look = 0;
+  for (std::uint32_t round = 0;; ++round) {
+    int done = 0;
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (done != 0) return;
+    backoff.wait();
+    if (round % 256 != 255) continue;  // a look at the clock now and then
+    const double time = now();
+    if (next_look == 0) next_look = time + kLookEvery;
+    if (time < next_look) continue;
+    next_look = time + kLookEvery;
+    look_around();
+  }
+}
+
+void MpiCollectives::all_reduce(std::span<const float* const> parts, std::uint64_t count, float* out) {
+  if (count > kMostAtOnce) {
+    std::vector<const float*> rest(parts.begin(), parts.end());
+    for (std::uint64_t at = 0; at < count; at += kMostAtOnce) {
+      all_reduce(rest, std::min(kMostAtOnce, count - at), out + at);
+      for (const float*& part : rest) part += kMostAtOnce;
+    }
+    return;
+  }
+  const double start = now();
+  const std::uint32_t ranks = num_ranks();
+  const std::uint64_t mine = slice_begin(count, group_.process);
+  const std::uint64_t length = slice_begin(count, group_.process + 1) - mine;
+  // To each process its slice of every rank here, one rank after the other.
+  sent_.resize(count * ranks);
+  received_.resize(length * group_.tp_size);
+  std::uint64_t at = 0;
+  for (std::uint32_t process = 0; process < group_.num_processes; ++process) {
+    const std::uint64_t begin = slice_begin(count, process);
+    const std::uint64_t size = slice_begin(count, process + 1) - begin;
+    send_offsets_[process] = static_cast<int>(at);
+    send_counts_[process] = static_cast<int>(size * ranks);
+    receive_offsets_[process] = static_cast<int>(length * ranks * process);
+    receive_counts_[process] = static_cast<int>(length * ranks);
+    for (const float* const part : parts) {
+      std::memcpy(sent_.data() + at, part + begin, size * sizeof(float));
+      at += size;
+    }
+  }
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ialltoallv(sent_.data(), send_counts_.data(), send_offsets_.data(), MPI_FLOAT, received_.data(),
+                 receive_counts_.data(), receive_offsets_.data(), MPI_FLOAT, comm_, &request);
+  wait(request);
+  views_.clear();
+  for (std::uint32_t rank = 0; rank < group_.tp_size; ++rank)
+    views_.push_back(received_.data() + rank * length);
+  sum_in_rank_order(views_, length, sent_.data());
+  for (std::uint32_t process = 0; process < group_.num_processes; ++process) {
+    receive_offsets_[process] = static_cast<int>(slice_begin(count, process));
+    receive_counts_[process] =
+        static_cast<int>(slice_begin(count, process + 1) - slice_begin(count, process));
+  }
+  MPI_Iallgatherv(sent_.data(), static_cast<int>(length), MPI_FLOAT, out, receive_counts_.data(),
+                  receive_offsets_.data(), MPI_FLOAT, comm_, &request);
+  wait(request);
+  bytes_sent_ += ring_bytes(group_.tp_size, count, /*reduce=*/true);
+  seconds_ += now() - start;
+}
+
+void MpiCollectives::all_gather(std::span<const float* const> parts, std::uint32_t rows,
+                                std::uint32_t columns, float* out) {
+  const double start = now();
+  const std::uint64_t part = std::uint64_t{rows} * columns;
+  const std::size_t width = std::size_t{group_.tp_size} * columns;
+  if (part * group_.tp_size > kMostAtOnce * 8)
+    throw std::logic_error("MpiCollectives: all_gather of too much");
+  sent_.resize(part * num_ranks());
+  for (std::size_t r = 0; r < parts.size(); ++r)
+    std::memcpy(sent_.data() + r * part, parts[r], part * sizeof(float));
+  received_.resize(part * group_.tp_size);
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int size = static_cast<int>(sent_.size());
+  MPI_Iallgather(sent_.data(), size, MPI_FLOAT, received_.data(), size, MPI_FLOAT, comm_, &request);
+  wait(request);
+  for (std::size_t rank = 0; rank < group_.tp_size; ++rank) {
+    for (std::size_t row = 0; row < rows; ++row)
+      std::memcpy(out + row * width + rank * columns, received_.data() + rank * part + row * columns,
+                  columns * sizeof(float));
+  }
+  bytes_sent_ += ring_bytes(group_.tp_size, std::uint64_t{rows} * width, /*reduce=*/false);
+  seconds_ += now() - start;
+}
+
+}  // namespace tpsim::rank
