@@ -71,6 +71,17 @@ void check_backends(const ServerArgs& args, bool compare, const Deployment& depl
 
 std::uint32_t kv_bytes(const ServerArgs& args) { return args.kv_cache_dtype.rfind("fp8", 0) == 0 ? 1 : 2; }
 
+// The KV cache follows the weights unless --kv-cache-dtype says otherwise.
+kvcache::KvFormat kv_format(const ServerArgs& args, const rank::ModelConfig& model) {
+  const std::string dtype = args.dtype == "auto" ? model.dtype : args.dtype;
+  const std::string& name = args.kv_cache_dtype == "auto" ? dtype : args.kv_cache_dtype;
+  for (const auto format : {kvcache::KvFormat::kFp32, kvcache::KvFormat::kFp16, kvcache::KvFormat::kFp8E4M3,
+                            kvcache::KvFormat::kFp8E5M2, kvcache::KvFormat::kFp4E2M1}) {
+    if (kvcache::to_string(format) == name) return format;
+  }
+  return kvcache::KvFormat::kBf16;
+}
+
 // SGLang captures the listed sizes that the request table has room for, and the table's size itself where
 // the list goes beyond it.
 std::vector<std::uint32_t> captured_sizes(std::vector<std::uint32_t> sizes, std::uint32_t max_running) {
@@ -99,13 +110,14 @@ void write_server_args(const ServerArgs& args, const rank::ServerDefaults& resol
   out["tp_size"] = std::to_string(args.tp_size);
   out["executor"] = args.executor;
   out["load_format"] = args.load_format;
-  out["dtype"] = args.dtype == "auto" ? "bfloat16" : args.dtype;
+  out["dtype"] = args.dtype != "auto" ? args.dtype : args.numeric() ? deployment.model.dtype : "bfloat16";
   out["context_length"] = std::to_string(config.context_length);
   out["prefill_attention_backend"] = deployment.backends.prefill;
   out["decode_attention_backend"] = deployment.backends.decode;
   out["page_size"] = std::to_string(config.page_size);
-  out["kv_cache_dtype"] =
-      args.kv_cache_dtype == "auto" || args.kv_cache_dtype == "bf16" ? "bfloat16" : args.kv_cache_dtype;
+  out["kv_cache_dtype"] = args.numeric()                  ? std::string(to_string(deployment.kv_format))
+                          : args.kv_cache_dtype == "auto" ? "bfloat16"
+                                                          : args.kv_cache_dtype;
   out["mem_fraction_static"] = format_real(resolved.mem_fraction_static);
   out["max_total_tokens"] = std::to_string(config.max_total_num_tokens);
   out["max_running_requests"] = std::to_string(config.max_running_requests);
@@ -194,13 +206,30 @@ rank::ServerDefaults resolve_batches(const ServerArgs& args, Deployment& deploym
   return resolved;
 }
 
+// Numeric execution has no GPU memory to divide: 65,536 tokens, or what 4 GiB hold on all ranks together.
+// A fixed rule, so that every process comes to the same.
+rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& shard,
+                                  const Deployment& deployment) {
+  constexpr std::uint64_t kTokens = 65536;
+  constexpr std::uint64_t kBytes = std::uint64_t{4} << 30;
+  rank::KvCapacity capacity;
+  const std::uint64_t elements = rank::kv_bytes_per_token(deployment.model, shard, 1);
+  capacity.kv_bytes_per_token = kvcache::stored_bytes(deployment.kv_format, elements);
+  const std::uint64_t page = deployment.scheduler.page_size;
+  const std::uint64_t fit = kBytes / (capacity.kv_bytes_per_token * args.tp_size);
+  capacity.tokens = args.max_total_tokens.value_or(std::min(kTokens, std::max(fit, page))) / page * page;
+  return capacity;
+}
+
 // The KV pool and how many requests share it.
 void resolve_memory(const ServerArgs& args, const rank::ServerDefaults& resolved, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
   const rank::Shard shard = rank::make_shard(deployment.model, args.tp_size, 0);
   const rank::KvCapacity capacity =
-      rank::kv_capacity(deployment.hardware, deployment.model, shard, resolved.mem_fraction_static,
-                        deployment.kv_bytes_per_element, config.page_size);
+      args.numeric()
+          ? numeric_capacity(args, shard, deployment)
+          : rank::kv_capacity(deployment.hardware, deployment.model, shard, resolved.mem_fraction_static,
+                              deployment.kv_bytes_per_element, config.page_size);
   config.max_total_num_tokens = capacity.tokens;
   if (args.max_total_tokens) {
     const std::uint64_t asked = *args.max_total_tokens / config.page_size * config.page_size;
@@ -259,14 +288,18 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.disable_overlap_schedule = args.disable_overlap_schedule;
   config.context_length = context_length(args, deployment.model);
   config.random_seed = args.random_seed;
-  config.scheduler_step_seconds = deployment.hardware.scheduler_step_seconds();
+  // Numeric execution measures; the scheduler's own time is small against computing on the CPU.
+  config.scheduler_step_seconds = args.numeric() ? 0 : deployment.hardware.scheduler_step_seconds();
+  config.send_tokens = args.numeric() || !args.record_batches.empty();
+  config.eos_token_ids = deployment.model.eos_token_ids;
   config.check_invariants = args.check_invariants;
 }
 
 Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
-  deployment.hardware = rank::load_hardware(args.hardware);
+  deployment.hardware = rank::load_hardware(args.hardware.empty() ? "h200-sxm" : args.hardware);
+  deployment.kv_format = kv_format(args, deployment.model);
   deployment.kv_bytes_per_element = kv_bytes(args);
   deployment.backends =
       pair != nullptr ? *pair : choose_backends(args, deployment.hardware, deployment.notes);
@@ -284,21 +317,24 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
   header.set_hardware(deployment.hardware.name());
   header.set_tp_size(args.tp_size);
   header.set_executor(args.executor);
-  header.set_clock("virtual");
-  write_calibration(deployment, args.tp_size);
+  header.set_clock(args.numeric() ? "wall" : "virtual");
+  if (!args.numeric()) write_calibration(deployment, args.tp_size);
   write_server_args(args, resolved, deployment);
   return deployment;
 }
 
 }  // namespace
 
+std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
+  return attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);
+}
+
 rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const {
   // All shards have the same shapes (make_shard refuses others), so one model prices them all.
   const rank::Shard shard = rank::make_shard(model, ranks.tp_size, group.first_rank(group.process));
   std::vector<std::unique_ptr<rank::RankModel>> models;
   models.push_back(std::make_unique<rank::ModeledForward>(
-      model, hardware, shard,
-      attention::create_attention_backend(backends.name(), hardware, scheduler.page_size),
+      model, hardware, shard, make_backend(),
       rank::ModeledForward::Options{.kv_element_bytes = kv_bytes_per_element,
                                     .cuda_graph_bs = scheduler.cuda_graph_bs}));
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "attention/backend.h"
+#include "kvcache/storage/kv_format.h"
 #include "launch/server_args.h"
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
@@ -22,6 +24,7 @@ struct Deployment {
   rank::ModelConfig model;
   proto::HardwareProfile hardware;
   std::uint32_t kv_bytes_per_element = 2;
+  kvcache::KvFormat kv_format = kvcache::KvFormat::kBf16;  // numeric execution
   scheduler::SchedulerConfig scheduler;
   rank::DeploymentConfig ranks;
   // The report's names, calibration and server_args; the rest is filled in by the run.
@@ -29,6 +32,8 @@ struct Deployment {
   // What was changed from what the user might expect, one sentence each.
   std::vector<std::string> notes;
 
+  // Name and page size of `backends`, for this GPU.
+  std::unique_ptr<attention::AttentionBackend> make_backend() const;
   // The ranks of process `process` of `group`, ready to price batches.
   rank::LocalRanks local_ranks(const rank::ProcessGroup& group) const;
   // Of everything that decides prices; equal in every process.

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "launch/progress.h"
-#include "rank/parallel/deployment_executor.h"
 #include "scheduler/executor.h"
 #include "scheduler/records.h"
 
@@ -30,7 +29,7 @@ class RunMonitor : public scheduler::RunObserver {
 // Turns a lost rank into the end of the run, so that what was finished can be reported.
 class LossTolerantExecutor : public scheduler::Executor {
  public:
-  explicit LossTolerantExecutor(rank::DeploymentExecutor& inner) : inner_(inner) {}
+  explicit LossTolerantExecutor(scheduler::Executor& inner) : inner_(inner) {}
 
   // Throws scheduler::ExecutorLost where `inner` throws RankLost.
   scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override;
@@ -39,7 +38,7 @@ class LossTolerantExecutor : public scheduler::Executor {
   const std::optional<std::string>& loss() const { return loss_; }
 
  private:
-  rank::DeploymentExecutor& inner_;
+  scheduler::Executor& inner_;
   std::optional<std::string> loss_;
 };
 

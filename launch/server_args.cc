@@ -148,26 +148,32 @@ void declare_deployment(FlagSet& flags, ServerArgs& args) {
   flags.add_value("--model-path,--model", "MODEL",
                   "catalogue name, or a folder with a Hugging Face config.json (required)",
                   text(args.model_path));
-  flags.add_value("--hardware", "GPU", "GPU of the catalogue, see `tpsim backends` (required)",
+  flags.add_value("--hardware", "GPU",
+                  "GPU of the catalogue, see `tpsim backends` (required; numeric execution takes the "
+                  "backends' plans for it, default h200-sxm)",
                   text(args.hardware));
   flags.add_value("--tp-size,--tp,--tensor-parallel-size", "N", "GPUs of the deployment (default 1)",
                   count(args.tp_size, 1, 1024));
-  flags.add_value("--executor", "KIND", "modeled: ranks price their batches (default modeled)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    if (value == "numeric")
-                      throw_user_error("{} numeric: is not implemented yet, use modeled", flag);
-                    word({"modeled"}, args.executor)(flag, value);
-                  });
+  flags.add_value("--executor", "KIND",
+                  "modeled: ranks price their batches; numeric: they compute them (default modeled)",
+                  word({"modeled", "numeric"}, args.executor));
   flags.add_value("--load-format", "FORMAT",
-                  "auto or dummy: the modeled executor reads no weights (default auto)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    if (value != "auto" && value != "dummy")
-                      throw_user_error("{} {}: must be auto or dummy, the modeled executor reads no weights",
-                                       flag, value);
-                    args.load_format = value;
-                  });
-  flags.add_value("--dtype", "TYPE", "auto, bfloat16, float16 or half (default auto: the model's)",
-                  word({"auto", "bfloat16", "float16", "half"}, args.dtype));
+                  "of weights, for numeric execution: auto, safetensors, or dummy for seeded random ones "
+                  "(default auto)",
+                  word({"auto", "safetensors", "dummy"}, args.load_format));
+  flags.add_value(
+      "--dtype", "TYPE",
+      "of weights: auto, bfloat16, float16, half, or float32 and float for numeric execution "
+      "(default auto: the model's)",
+      [&args](std::string_view flag, const std::string& value) {
+        word({"auto", "bfloat16", "float16", "half", "float32", "float"}, args.dtype)(flag, value);
+        if (args.dtype == "half") args.dtype = "float16";
+        if (args.dtype == "float") args.dtype = "float32";
+      });
+  flags.add_value("--ep-size,--ep,--expert-parallel-size", "N",
+                  "numeric execution: 1 cuts every expert over the ranks, --tp gives each rank whole experts "
+                  "(default 1)",
+                  count(args.ep_size, 1, 1024));
   flags.add_value("--context-length", "TOKENS", "prompt and output together (default: the model's)",
                   count(args.context_length, 2));
   flags.add_list(
@@ -200,13 +206,14 @@ void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
         if (!good) throw_user_error("{} {}: must be 1, 16, 32, 64 or 128", flag, value);
         args.page_size = static_cast<std::uint32_t>(parse_count(flag, value, 1, 128));
       });
-  flags.add_value(
-      "--kv-cache-dtype", "TYPE", "auto, bf16, bfloat16, fp8_e4m3 or fp8_e5m2 (default auto: the model's)",
-      [&args](std::string_view flag, const std::string& value) {
-        if (value == "fp4_e2m1")
-          throw_user_error("{} fp4_e2m1: is not implemented yet, use auto, bf16, fp8_e4m3 or fp8_e5m2", flag);
-        word({"auto", "bf16", "bfloat16", "fp8_e4m3", "fp8_e5m2"}, args.kv_cache_dtype)(flag, value);
-      });
+  flags.add_value("--kv-cache-dtype", "TYPE",
+                  "auto, bf16, bfloat16, fp8_e4m3, fp8_e5m2, or fp4_e2m1 for numeric execution (default "
+                  "auto: the model's)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    word({"auto", "bf16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1"},
+                         args.kv_cache_dtype)(flag, value);
+                    if (args.kv_cache_dtype == "bf16") args.kv_cache_dtype = "bfloat16";
+                  });
 }
 
 void declare_scheduling(FlagSet& flags, ServerArgs& args) {
@@ -297,6 +304,8 @@ void declare_output(FlagSet& flags, ServerArgs& args) {
   flags.add_switch("--no-progress", "no progress bar", args.no_progress);
   flags.add_switch("--check-invariants", "checks the accounts of the KV pool after every step",
                    args.check_invariants);
+  flags.add_value("--record-batches", "FILE", "receives the stream of batches, for `tpsim replay`",
+                  text(args.record_batches));
 }
 
 void check_load(const ServerArgs& args) {
@@ -324,6 +333,30 @@ void check_load(const ServerArgs& args) {
                      format_real(*args.time_scale));
 }
 
+// What one of the executors needs or cannot do.
+void check_executor(const ServerArgs& args) {
+  if (args.numeric()) {
+    if (!args.rank_slowdown.empty())
+      throw_user_error("--rank-slowdown: is for --executor modeled, numeric ranks take the time they take");
+    if (args.ep_size != 1 && args.ep_size != args.tp_size)
+      throw_user_error("--ep-size {}: must be 1, or --tp {} for whole experts on each rank", args.ep_size,
+                       args.tp_size);
+    return;
+  }
+  if (args.hardware.empty()) throw_user_error("--hardware: is required, for example h200-sxm");
+  if (args.load_format == "safetensors")
+    throw_user_error("--load-format safetensors: is for --executor numeric, modeled ranks read no weights");
+  if (args.dtype == "float32")
+    throw_user_error("--dtype float32: is for --executor numeric, use bfloat16 or float16");
+  if (args.kv_cache_dtype == "fp4_e2m1")
+    throw_user_error(
+        "--kv-cache-dtype fp4_e2m1: is for --executor numeric, no measured kernel reads it; use auto, bf16, "
+        "fp8_e4m3 or fp8_e5m2");
+  if (args.ep_size != 1)
+    throw_user_error("--ep-size {}: is for --executor numeric, modeled ranks cut every expert by --tp",
+                     args.ep_size);
+}
+
 }  // namespace
 
 void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
@@ -334,16 +367,37 @@ void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_output(flags, args);
 }
 
-void check_server_args(const ServerArgs& args, bool compare) {
+void declare_deployment_flags(FlagSet& flags, ServerArgs& args) {
+  declare_deployment(flags, args);
+  declare_attention(flags, args, /*compare=*/false);
+  declare_scheduling(flags, args);
+  flags.group("Output");
+  flags.add_value("--random-seed,--seed", "N", "of everything random (default 1)",
+                  count(args.random_seed, 0, std::numeric_limits<std::uint32_t>::max()));
+  flags.add_value("--log-level", "LEVEL", "debug, info, warning or error (default warning)",
+                  word({"debug", "info", "warning", "error"}, args.log_level));
+  flags.add_switch("--no-progress", "no progress bar", args.no_progress);
+  flags.add_switch("--check-invariants", "checks the accounts of the KV pool after every step",
+                   args.check_invariants);
+}
+
+void check_deployment_args(const ServerArgs& args) {
   if (args.model_path.empty())
     throw_user_error("--model-path: is required, a catalogue name or a folder with a config.json");
-  if (args.hardware.empty()) throw_user_error("--hardware: is required, for example h200-sxm");
-  if (compare && args.attention_backends.empty())
-    throw_user_error("--attention-backends: is required, for example fa3,flashinfer,flashinfer+fa3");
+  check_executor(args);
   if (!args.cuda_graph_bs.empty() && args.cuda_graph_max_bs &&
       args.cuda_graph_bs.back() != *args.cuda_graph_max_bs)
     throw_user_error("--cuda-graph-max-bs {}: contradicts --cuda-graph-bs, whose largest size is {}",
                      *args.cuda_graph_max_bs, args.cuda_graph_bs.back());
+}
+
+void check_server_args(const ServerArgs& args, bool compare) {
+  check_deployment_args(args);
+  if (compare && args.attention_backends.empty())
+    throw_user_error("--attention-backends: is required, for example fa3,flashinfer,flashinfer+fa3");
+  if (compare && !args.record_batches.empty())
+    throw_user_error("--record-batches {}: takes the batches of one run, use `tpsim run`",
+                     args.record_batches);
   check_load(args);
 }
 

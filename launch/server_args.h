@@ -31,6 +31,7 @@ struct ServerArgs {
   std::string executor = "modeled";
   std::string load_format = "auto";
   std::string dtype = "auto";
+  std::uint32_t ep_size = 1;
   std::optional<std::uint32_t> context_length;
   std::vector<std::string> rank_slowdown;  // RANK:FACTOR, read by rank/parallel/slowdown.h
 
@@ -78,15 +79,21 @@ struct ServerArgs {
   bool quiet = false;
   bool no_progress = false;
   bool check_invariants = false;
+  std::string record_batches;  // file; empty: none
+
+  bool numeric() const { return executor == "numeric"; }
 };
 
 // Declares the flags of run (or, with `compare`, of compare) in `flags`; they are read into `args`, which
 // must outlive `flags`.
 void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare);
+// The same without a load, for one deployment: generate, verify, replay.
+void declare_deployment_flags(FlagSet& flags, ServerArgs& args);
 
 // Checks that need more than one flag, after all were read: what must be given, what excludes what.
 // Throws UserError.
 void check_server_args(const ServerArgs& args, bool compare);
+void check_deployment_args(const ServerArgs& args);
 
 std::string_view to_string(scheduler::SchedulePolicy policy);
 std::string_view to_string(kvcache::EvictionPolicy policy);

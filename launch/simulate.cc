@@ -9,18 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "launch/batch_stream.h"
 #include "launch/commands.h"
 #include "launch/deployment.h"
 #include "launch/logging.h"
 #include "launch/report_output.h"
 #include "launch/run_monitor.h"
+#include "launch/stage.h"
 #include "launch/workload_args.h"
 #include "proto/error.h"
-#include "rank/parallel/modeled_executor.h"
-#include "rank/parallel/mpi_executor.h"
-#include "rank/parallel/mpi_worker.h"
 #include "rank/parallel/rank_lost.h"
-#include "rank/parallel/stop_flag.h"
 #include "scheduler/engine.h"
 
 namespace tpsim::launch {
@@ -46,32 +44,26 @@ void check_workload(const scheduler::Workload& workload, const std::vector<Deplo
   }
 }
 
-// What process 0 needs besides the deployments.
-struct Stage {
-  const ServerArgs& args;
-  const rank::ProcessGroup& group;
-  rank::WorkerLink* link;  // null: this process stands in for all ranks
-  const scheduler::Workload& workload;
-};
-
-std::unique_ptr<rank::DeploymentExecutor> make_executor(const Stage& stage, const Deployment& deployment) {
-  rank::LocalRanks ranks = deployment.local_ranks(stage.group);
-  if (stage.link == nullptr) return std::make_unique<rank::ModeledExecutor>(std::move(ranks));
-  return std::make_unique<rank::MpiExecutor>(*stage.link, std::move(ranks), deployment.configuration_hash());
-}
-
 // One deployment serves the workload. Returns its whole report; `loss` becomes the sentence of a lost rank.
-proto::RunReport run_one(const Stage& stage, const Deployment& deployment, scheduler::RunObserver& sink,
+proto::RunReport run_one(const Stage& stage, const Deployment& deployment,
+                         const scheduler::Workload& workload, scheduler::RunObserver& sink,
                          std::optional<std::string>& loss) {
-  const std::unique_ptr<rank::DeploymentExecutor> executor = make_executor(stage, deployment);
-  LossTolerantExecutor tolerant(*executor);
-  ProgressBar progress(ProgressBar::mode_for_stderr(!stage.args.quiet && !stage.args.no_progress),
+  const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
+  std::optional<BatchStreamWriter> recording;
+  std::optional<RecordingExecutor> recorder;
+  if (!stage.args().record_batches.empty()) {
+    recording.emplace(stage.args().record_batches, stream_header(deployment, workload.name));
+    recorder.emplace(*executor, *recording);
+  }
+  LossTolerantExecutor tolerant(recorder ? static_cast<scheduler::Executor&>(*recorder) : *executor);
+  ProgressBar progress(ProgressBar::mode_for_stderr(!stage.args().quiet && !stage.args().no_progress),
                        deployment.backends.name());
   RunMonitor monitor(sink, progress);
   proto::RunReport report = deployment.header;
-  report.set_trace(stage.workload.name);
-  report.MergeFrom(scheduler::run_workload(deployment.scheduler, load_config(stage.args), stage.workload,
-                                           tolerant, monitor));
+  report.set_trace(workload.name);
+  report.MergeFrom(
+      scheduler::run_workload(deployment.scheduler, load_config(stage.args()), workload, tolerant, monitor));
+  if (recording) recording->commit();
   loss = tolerant.loss();
   if (!loss) {
     try {
@@ -84,8 +76,8 @@ proto::RunReport run_one(const Stage& stage, const Deployment& deployment, sched
   return report;
 }
 
-int schedule(const ServerArgs& args, bool compare, const std::vector<Deployment>& deployments,
-             const rank::ProcessGroup& group, rank::WorkerLink* link) {
+int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& deployments) {
+  const ServerArgs& args = stage.args();
   for (const Deployment& deployment : deployments) {
     for (const std::string& note : deployment.notes) spdlog::info("{}", note);
   }
@@ -94,10 +86,10 @@ int schedule(const ServerArgs& args, bool compare, const std::vector<Deployment>
   check_workload(workload, deployments);
 
   ReportOutput output(args, compare);
-  const Stage stage{args, group, link, workload};
   std::optional<std::string> loss;
   for (const Deployment& deployment : deployments) {
-    proto::RunReport report = run_one(stage, deployment, output.begin_run(deployment.backends.name()), loss);
+    proto::RunReport report =
+        run_one(stage, deployment, workload, output.begin_run(deployment.backends.name()), loss);
     const bool stopped = report.stopped_early();
     output.end_run(std::move(report));
     if (stopped) break;
@@ -117,20 +109,8 @@ int schedule(const ServerArgs& args, bool compare, const std::vector<Deployment>
 int simulate(const ServerArgs& args, bool compare, rank::MpiSession& session) {
   set_up_logging(args.log_level, session.process() == 0);
   const std::vector<Deployment> deployments = resolve_deployments(args, compare);
-  const rank::ProcessGroup group = session.process_group(args.tp_size);
-  rank::StopFlag::install(group.process == 0);
-  if (group.process > 0) {
-    return rank::run_worker(group, [&](std::uint32_t run_index) {
-      const Deployment& deployment = deployments.at(run_index);
-      return rank::WorkerRun{deployment.local_ranks(group), deployment.configuration_hash()};
-    });
-  }
-  if (group.num_processes == 1) return schedule(args, compare, deployments, group, nullptr);
-  // Whatever is thrown below, the link's end tells the other processes to stop.
-  rank::WorkerLink link(session, group, rank::MpiOptions{});
-  const int status = schedule(args, compare, deployments, group, &link);
-  link.shutdown(status);
-  return status;
+  return run_on_ranks(args, deployments, session,
+                      [&](const Stage& stage) { return schedule(stage, compare, deployments); });
 }
 
 }  // namespace tpsim::launch

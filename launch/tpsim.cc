@@ -89,6 +89,9 @@ int run_program(int argc, char** argv, tpsim::rank::MpiSession& session, bool sp
   Action action;
   tpsim::launch::add_run_command(root, session, action);
   tpsim::launch::add_compare_command(root, session, action);
+  tpsim::launch::add_generate_command(root, session, action);
+  tpsim::launch::add_verify_command(root, session, action);
+  tpsim::launch::add_replay_command(root, session, action);
   tpsim::launch::add_backends_command(root, action);
   tpsim::launch::add_trace_commands(root, [&action](Action chosen) { action = std::move(chosen); });
   try {

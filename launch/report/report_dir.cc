@@ -11,8 +11,9 @@
 
 namespace tpsim::launch {
 
-ReportFile::ReportFile(std::filesystem::path final_path)
+ReportFile::ReportFile(std::filesystem::path final_path, std::string flag)
     : final_path_(std::move(final_path)),
+      flag_(std::move(flag)),
       temporary_path_(final_path_.string() + ".tmp." + std::to_string(getpid())),
       file_(std::fopen(temporary_path_.c_str(), "wb")) {
   check(file_ != nullptr);
@@ -27,7 +28,7 @@ ReportFile::~ReportFile() {
 
 void ReportFile::check(bool good) const {
   if (good) return;
-  throw_user_error("--report-dir {}: {} cannot be written: {}", final_path_.parent_path().string(),
+  throw_user_error("{} {}: {} cannot be written: {}", flag_, final_path_.parent_path().string(),
                    final_path_.filename().string(), std::strerror(errno));
 }
 
@@ -43,7 +44,7 @@ void ReportFile::commit() {
   std::filesystem::rename(temporary_path_, final_path_, error);
   if (error) {
     std::filesystem::remove(temporary_path_, error);
-    throw_user_error("--report-dir {}: {} cannot be put in place", final_path_.parent_path().string(),
+    throw_user_error("{} {}: {} cannot be put in place", flag_, final_path_.parent_path().string(),
                      final_path_.filename().string());
   }
 }

@@ -13,8 +13,8 @@ namespace tpsim::launch {
 
 class ReportFile {
  public:
-  // Throws UserError naming --report-dir where the file cannot be made.
-  explicit ReportFile(std::filesystem::path final_path);
+  // Throws UserError naming `flag` where the file cannot be made.
+  explicit ReportFile(std::filesystem::path final_path, std::string flag = "--report-dir");
   // Removes what was not committed.
   ~ReportFile();
   ReportFile(const ReportFile&) = delete;
@@ -28,6 +28,7 @@ class ReportFile {
  private:
   void check(bool good) const;
   std::filesystem::path final_path_;
+  std::string flag_;
   std::filesystem::path temporary_path_;
   std::FILE* file_;
 };

@@ -140,7 +140,7 @@ class Flags(CommandLine):
             ("--radix-eviction-policy", "lur", "did you mean lru?"),
             ("--rank-slowdown", "3", "--rank-slowdown"),
             ("--rank-slowdown", "3:1.2", "--rank-slowdown 3:1.2"),
-            ("--executor", "numeric", "not implemented yet"),
+            ("--executor", "exact", "must be modeled or numeric"),
             ("--kv-cache-dtype", "fp5", "--kv-cache-dtype fp5"),
             ("--speculative-algorithm", "EAGLE", "not simulated yet"),
             ("--quantization", "fp8", "not simulated yet"),

@@ -1,0 +1,183 @@
+// `tpsim generate`: prompts as token ids through the numeric executor, generated ids out.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/commands.h"
+#include "launch/deployment.h"
+#include "launch/flag_set.h"
+#include "launch/logging.h"
+#include "launch/outputs.h"
+#include "launch/progress.h"
+#include "launch/prompts.h"
+#include "launch/report/report_dir.h"
+#include "launch/run_monitor.h"
+#include "launch/server_args.h"
+#include "launch/stage.h"
+#include "launch/text.h"
+#include "proto/error.h"
+#include "rank/parallel/rank_lost.h"
+#include "scheduler/engine.h"
+
+namespace tpsim::launch {
+namespace {
+
+struct GenerateArgs {
+  ServerArgs server;
+  std::optional<std::vector<std::uint32_t>> prompt_ids;
+  std::string prompts;  // file
+  std::string output;   // file
+  std::uint32_t max_new_tokens = 128;
+  scheduler::SamplingParams sampling{.ignore_eos = false};
+  bool return_logits = false;
+};
+
+void declare_flags(FlagSet& flags, GenerateArgs& args) {
+  flags.group("Generation");
+  flags.add_value("--prompt-ids", "1,2,3", "token ids of one prompt",
+                  [&args](std::string_view flag, const std::string& value) {
+                    args.prompt_ids = parse_prompt_ids(flag, value);
+                  });
+  flags.add_value("--prompts", "FILE", "JSONL of prompts, {\"prompt_ids\": [1, 2, 3]} a line",
+                  [&args](std::string_view, const std::string& value) { args.prompts = value; });
+  flags.add_value("--output", "FILE",
+                  "JSONL for each prompt in order: {\"token_ids\": [...], \"prompt_logits\": [...]} "
+                  "(default: ids on standard output)",
+                  [&args](std::string_view, const std::string& value) { args.output = value; });
+  flags.add_value("--max-new-tokens", "N", "tokens to generate (default 128)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    args.max_new_tokens =
+                        static_cast<std::uint32_t>(parse_count(flag, value, 1, 1'000'000'000));
+                  });
+  flags.add_value("--temperature", "T", "of sampling, 0 takes the likeliest token (default 0)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    args.sampling.temperature = parse_real(flag, value, 0, true, 100, true);
+                  });
+  flags.add_value("--top-k", "K", "samples among the K likeliest tokens, -1 for all (default -1)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    args.sampling.top_k =
+                        value == "-1" ? 0 : static_cast<std::uint32_t>(parse_count(flag, value, 1, 1U << 30));
+                  });
+  flags.add_value("--top-p", "P", "samples among the likeliest tokens of this total probability (default 1)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    args.sampling.top_p = parse_real(flag, value, 0, false, 1, true);
+                  });
+  flags.add_value("--sampling-seed", "N", "of every request's sampling (default 0)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    args.sampling.seed =
+                        parse_count(flag, value, 0, std::numeric_limits<std::int64_t>::max());
+                  });
+  flags.add_switch("--ignore-eos", "goes on behind the end-of-sequence token", args.sampling.ignore_eos);
+  flags.add_switch("--return-logits", "adds the fp32 logits at the last prompt position to --output",
+                   args.return_logits);
+  declare_deployment_flags(flags, args.server);
+}
+
+std::vector<Prompt> load_prompts(const GenerateArgs& args) {
+  if (args.prompt_ids.has_value() == !args.prompts.empty())
+    throw_user_error("--prompt-ids: give token ids, or a file of prompts by --prompts, and not both");
+  if (args.return_logits && args.output.empty())
+    throw_user_error("--return-logits: needs --output, the file that receives them");
+  if (!args.prompts.empty()) return read_prompts(args.prompts);
+  return {{*args.prompt_ids, "--prompt-ids"}};
+}
+
+scheduler::Workload make_workload(const GenerateArgs& args, const std::vector<Prompt>& prompts) {
+  scheduler::Workload workload;
+  workload.name = args.prompts.empty() ? "--prompt-ids" : args.prompts;
+  workload.format = "prompts";
+  for (const Prompt& prompt : prompts)
+    workload.requests.push_back(request_of(prompt, args.max_new_tokens, args.sampling));
+  return workload;
+}
+
+// What was asked for must fit; a serving simulator may clip or refuse requests, a generator may not.
+void check_lengths(const GenerateArgs& args, const std::vector<Prompt>& prompts,
+                   const Deployment& deployment) {
+  const std::uint64_t context = deployment.scheduler.context_length;
+  const std::uint64_t pool = deployment.scheduler.max_total_num_tokens;
+  constexpr std::uint64_t kHeadroom = 7;  // SGLang's, see scheduler/scheduler.cc
+  for (const Prompt& prompt : prompts) {
+    const std::uint64_t length = prompt.ids.size() + args.max_new_tokens + kHeadroom;
+    if (length > std::min(context, pool)) {
+      throw_user_error("{}: {} prompt tokens and {} new ones do not fit the {} of {} tokens", prompt.where,
+                       prompt.ids.size(), args.max_new_tokens, context < pool ? "context" : "KV pool",
+                       std::min(context, pool));
+    }
+  }
+}
+
+std::string to_jsonl(const std::vector<Output>& outputs, bool logits) {
+  std::string text;
+  for (const Output& output : outputs) {
+    text += fmt::format("{{\"token_ids\": [{}]", fmt::join(output.token_ids, ", "));
+    // Nine digits give every fp32 back.
+    if (logits) text += fmt::format(", \"prompt_logits\": [{:.9g}]", fmt::join(output.prompt_logits, ", "));
+    text += "}\n";
+  }
+  return text;
+}
+
+int generate_on(const Stage& stage, const GenerateArgs& args, const Deployment& deployment) {
+  const std::vector<Prompt> prompts = load_prompts(args);
+  check_prompts(prompts, deployment.model.vocab_size);
+  check_lengths(args, prompts, deployment);
+  std::optional<ReportFile> file;
+  if (!args.output.empty()) file.emplace(args.output, "--output");
+
+  const std::unique_ptr<rank::DeploymentExecutor> executor =
+      stage.make_executor(deployment, args.return_logits);
+  LossTolerantExecutor tolerant(*executor);
+  ProgressBar progress(ProgressBar::mode_for_stderr(!args.server.no_progress), deployment.backends.name());
+  Outputs outputs(prompts.size());
+  RunMonitor monitor(outputs, progress);
+  const proto::RunReport report =
+      scheduler::run_workload(deployment.scheduler, {}, make_workload(args, prompts), tolerant, monitor);
+  if (tolerant.loss()) throw rank::RankLost(*tolerant.loss());
+  executor->finish();
+  for (std::size_t i = 0; i < prompts.size() && !report.stopped_early(); ++i) {
+    if (!outputs.all()[i].completed)
+      throw_user_error("{}: was refused by the scheduler, see --log-level debug", prompts[i].where);
+  }
+  if (report.stopped_early()) return kStoppedEarly;
+  if (file) {
+    file->write(to_jsonl(outputs.all(), args.return_logits));
+    file->commit();
+    return kDone;
+  }
+  for (const Output& output : outputs.all()) fmt::print("{}\n", fmt::join(output.token_ids, ","));
+  return kDone;
+}
+
+int generate(const GenerateArgs& args, rank::MpiSession& session) {
+  set_up_logging(args.server.log_level, session.process() == 0);
+  const std::vector<Deployment> deployments = resolve_deployments(args.server, /*compare=*/false);
+  return run_on_ranks(args.server, deployments, session,
+                      [&](const Stage& stage) { return generate_on(stage, args, deployments.front()); });
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& root, rank::MpiSession& session, Action& action) {
+  CLI::App* command = root.add_subcommand("generate", "Compute the tokens that a model generates");
+  const auto args = std::make_shared<GenerateArgs>();
+  args->server.executor = "numeric";
+  const auto flags = std::make_shared<FlagSet>(*command);
+  declare_flags(*flags, *args);
+  command->callback([&session, &action, args, flags] {
+    action = [&session, args, flags] {
+      flags->read();
+      check_deployment_args(args->server);
+      if (!args->server.numeric())
+        throw_user_error("--executor modeled: prices batches and generates nothing; leave it out");
+      return generate(*args, session);
+    };
+  });
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,87 @@
+#include "launch/numeric_stage.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "proto/error.h"
+#include "rank/numeric/numeric_forward.h"
+#include "rank/parallel/mpi_collectives.h"
+#include "rank/weights/checkpoint.h"
+#include "rank/weights/dummy_weights.h"
+
+namespace tpsim::launch {
+namespace {
+
+std::unique_ptr<rank::Collectives> make_collectives(const rank::ProcessGroup& group) {
+  if (group.num_processes == 1) return std::make_unique<rank::LocalCollectives>(group.tp_size);
+  return std::make_unique<rank::MpiCollectives>(group);
+}
+
+// Processes of this group on this host; threads are shared among them.
+std::uint32_t processes_on_host(const rank::ProcessGroup& group) {
+  const auto here = std::count_if(group.pids.begin(), group.pids.end(), [](pid_t pid) { return pid != 0; });
+  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(here));
+}
+
+}  // namespace
+
+std::unique_ptr<rank::TensorSource> open_weights(const ServerArgs& args, const rank::ModelConfig& model) {
+  if (args.load_format == "dummy")
+    return std::make_unique<rank::DummyWeights>(args.random_seed, model.norm_plus_one);
+  std::error_code error;
+  if (!std::filesystem::is_directory(args.model_path, error)) {
+    throw_user_error(
+        "--model-path {}: is an architecture without weights; name a folder with safetensors, or give "
+        "--load-format dummy for seeded random weights",
+        args.model_path);
+  }
+  return std::make_unique<rank::Checkpoint>(args.model_path);
+}
+
+rank::WeightType weight_type(const ServerArgs& args, const rank::ModelConfig& model) {
+  const std::string& dtype = args.dtype == "auto" ? model.dtype : args.dtype;
+  return dtype == "bfloat16" ? rank::WeightType::kBf16 : rank::WeightType::kFp32;
+}
+
+NumericStage::NumericStage(const ServerArgs& args, const rank::ModelConfig& model,
+                           const rank::ProcessGroup& group)
+    : args_(args),
+      group_(group),
+      weights_(open_weights(args, model)),
+      pool_(0, processes_on_host(group)),
+      collectives_(make_collectives(group)) {}
+
+std::unique_ptr<rank::NumericRanks> NumericStage::make_ranks(const Deployment& deployment,
+                                                             bool return_logits) {
+  rank::NumericOptions options;
+  options.weight_type = weight_type(args_, deployment.model);
+  options.kv_format = deployment.kv_format;
+  options.page_size = deployment.scheduler.page_size;
+  options.num_pages = deployment.ranks.state.num_pages;
+  options.ep_size = args_.ep_size;
+#ifdef NDEBUG
+  options.tag_pages = args_.check_invariants;
+#else
+  options.tag_pages = true;
+#endif
+  auto backend = deployment.make_backend();
+  if (!deployment.scheduler.cuda_graph_bs.empty()) {
+    backend->init_cuda_graph_state(deployment.scheduler.cuda_graph_bs.back());
+    for (const std::uint32_t bs : deployment.scheduler.cuda_graph_bs)
+      backend->init_forward_metadata_capture_cuda_graph(bs);
+  }
+  rank::NumericRanksConfig config;
+  config.deployment = deployment.ranks;
+  config.first_rank = group_.first_rank(group_.process);
+  config.num_ranks = group_.ranks_per_process();
+  config.vocab_size = deployment.model.vocab_size;
+  config.return_logits = return_logits;
+  return std::make_unique<rank::NumericRanks>(
+      std::move(config),
+      std::make_unique<rank::NumericForward>(deployment.model, *weights_, options, std::move(backend),
+                                             *collectives_, pool_),
+      collectives_.get());
+}
+
+}  // namespace tpsim::launch

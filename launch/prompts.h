@@ -1,0 +1,27 @@
+// The prompts of `tpsim generate`: token ids on the command line or in a file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tpsim::launch {
+
+struct Prompt {
+  std::vector<std::uint32_t> ids;
+  std::string where;  // for errors: the flag, or file and line
+};
+
+// "1,2,3". Throws UserError naming `flag`.
+std::vector<std::uint32_t> parse_prompt_ids(std::string_view flag, const std::string& text);
+
+// JSONL, gzip accepted: {"prompt_ids": [1, 2, 3]} a line; empty lines are skipped. Throws UserError naming
+// file and line.
+std::vector<Prompt> read_prompts(const std::filesystem::path& file);
+
+// Throws UserError for an id that is not below `vocab_size`.
+void check_prompts(const std::vector<Prompt>& prompts, std::uint32_t vocab_size);
+
+}  // namespace tpsim::launch

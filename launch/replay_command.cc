@@ -1,0 +1,157 @@
+// `tpsim replay`: a recorded stream of batches through another backend, hardware or executor. The schedule is
+// the recorded one; what changes is what its passes take.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/batch_stream.h"
+#include "launch/commands.h"
+#include "launch/deployment.h"
+#include "launch/flag_set.h"
+#include "launch/logging.h"
+#include "launch/progress.h"
+#include "launch/report/json_writer.h"
+#include "launch/report/report_dir.h"
+#include "launch/server_args.h"
+#include "launch/stage.h"
+#include "proto/error.h"
+#include "rank/parallel/rank_lost.h"
+#include "rank/parallel/stop_flag.h"
+
+namespace tpsim::launch {
+namespace {
+
+struct ReplayArgs {
+  ServerArgs server;
+  std::string file;
+};
+
+// Pages, buckets and rows are the stream's.
+std::vector<Deployment> resolve(ReplayArgs& args, const proto::BatchStreamHeader& header) {
+  ServerArgs& server = args.server;
+  if (server.page_size && *server.page_size != header.page_size())
+    throw_user_error("--page-size {}: the batches of {} were recorded with {}", *server.page_size, args.file,
+                     header.page_size());
+  server.page_size = header.page_size();
+  server.max_total_tokens = std::uint64_t{header.num_pages()} * header.page_size();
+  std::vector<Deployment> deployments = resolve_deployments(server, /*compare=*/false);
+  Deployment& deployment = deployments.front();
+  deployment.ranks.state.num_pages = header.num_pages();
+  // Nothing is captured where the backend cannot be, or the user says so.
+  if (!deployment.scheduler.cuda_graph_bs.empty())
+    deployment.scheduler.cuda_graph_bs.assign(header.cuda_graph_bs().begin(), header.cuda_graph_bs().end());
+  deployment.header.set_trace(args.file);
+  return deployments;
+}
+
+void count(const proto::ForwardBatch& batch, std::uint64_t decoding, proto::RunReport& report) {
+  std::uint64_t extended = 0;
+  for (const std::uint32_t length : batch.extend_lens()) extended += length;
+  report.set_total_input_tokens(report.total_input_tokens() + extended);
+  report.set_steps(report.steps() + 1);
+  switch (batch.forward_mode()) {
+    case proto::EXTEND:
+      report.set_prefill_steps(report.prefill_steps() + 1);
+      break;
+    case proto::MIXED:
+      report.set_mixed_steps(report.mixed_steps() + 1);
+      break;
+    default:
+      report.set_decode_steps(report.decode_steps() + 1);
+  }
+  if (batch.forward_mode() != proto::EXTEND)
+    report.set_total_output_tokens(report.total_output_tokens() + decoding);
+}
+
+std::string summary(const proto::RunReport& report) {
+  return fmt::format(
+      "{} on {}, {}: {} passes ({} prefill, {} decode, {} mixed)\n"
+      "{} prefill tokens and {} decode tokens in {:.6g} s of passes: {:.0f} tokens/s\n",
+      report.model(), report.hardware(), report.backend(), report.steps(), report.prefill_steps(),
+      report.decode_steps(), report.mixed_steps(), report.total_input_tokens(), report.total_output_tokens(),
+      report.duration(), report.total_throughput());
+}
+
+void write_report(const ReplayArgs& args, const proto::RunReport& report) {
+  if (!args.server.report_dir.empty()) {
+    ReportDir folder(args.server.report_dir);
+    folder.write("report.json", to_json(report).dump(2) + "\n");
+    folder.commit_all();
+  }
+  fmt::print("{}", summary(report));
+}
+
+int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& stream,
+              const Deployment& deployment) {
+  for (const std::string& note : deployment.notes) spdlog::info("{}", note);
+  const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
+  proto::RunReport report = deployment.header;
+  ProgressBar progress(ProgressBar::mode_for_stderr(!args.server.no_progress), deployment.backends.name());
+  proto::ForwardBatch batch;
+  std::uint64_t decoding = 0;  // size of the decode set
+  double duration = 0;
+  const auto& buckets = deployment.scheduler.cuda_graph_bs;
+  while (stream.next(batch)) {
+    if (!std::binary_search(buckets.begin(), buckets.end(), batch.capture_bucket()))
+      batch.set_capture_bucket(0);
+    decoding += static_cast<std::uint64_t>(batch.decode_join_size());
+    decoding -= std::min(decoding, static_cast<std::uint64_t>(batch.decode_leave_size()));
+    const scheduler::StepOutcome outcome = executor->forward(batch);
+    duration += outcome.step_time + (deployment.scheduler.disable_overlap_schedule ? outcome.host_time : 0);
+    count(batch, decoding, report);
+    constexpr std::uint64_t kParts = 10000;
+    progress.update(
+        {duration, static_cast<std::uint64_t>(stream.progress() * kParts), kParts, report.steps()});
+    if (rank::StopFlag::requested()) {
+      report.set_stopped_early(true);
+      break;
+    }
+  }
+  report.set_duration(duration);
+  report.set_page_size(deployment.scheduler.page_size);
+  report.set_kv_pool_tokens(std::uint64_t{deployment.ranks.state.num_pages} * deployment.scheduler.page_size);
+  if (duration > 0) {
+    report.set_input_throughput(static_cast<double>(report.total_input_tokens()) / duration);
+    report.set_output_throughput(static_cast<double>(report.total_output_tokens()) / duration);
+    report.set_total_throughput(report.input_throughput() + report.output_throughput());
+  }
+  for (proto::RankReport& rank : executor->finish()) *report.add_ranks() = std::move(rank);
+  write_report(args, report);
+  return report.stopped_early() ? kStoppedEarly : kDone;
+}
+
+int replay(ReplayArgs& args, rank::MpiSession& session) {
+  set_up_logging(args.server.log_level, session.process() == 0);
+  BatchStreamReader stream(args.file);
+  const std::vector<Deployment> deployments = resolve(args, stream.header());
+  return run_on_ranks(args.server, deployments, session, [&](const Stage& stage) {
+    return replay_on(stage, args, stream, deployments.front());
+  });
+}
+
+}  // namespace
+
+void add_replay_command(CLI::App& root, rank::MpiSession& session, Action& action) {
+  CLI::App* command =
+      root.add_subcommand("replay", "Carry out a recorded stream of batches on another backend or executor");
+  const auto args = std::make_shared<ReplayArgs>();
+  command->add_option("FILE", args->file, "stream of `tpsim run --record-batches`")->required();
+  const auto flags = std::make_shared<FlagSet>(*command);
+  declare_deployment_flags(*flags, args->server);
+  flags->add_value("--report-dir", "DIR", "receives report.json",
+                   [args](std::string_view, const std::string& value) { args->server.report_dir = value; });
+  command->callback([&session, &action, args, flags] {
+    action = [&session, args, flags] {
+      flags->read();
+      check_deployment_args(args->server);
+      return replay(*args, session);
+    };
+  });
+}
+
+}  // namespace tpsim::launch

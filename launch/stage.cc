@@ -1,0 +1,70 @@
+#include "launch/stage.h"
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "rank/parallel/modeled_executor.h"
+#include "rank/parallel/mpi_executor.h"
+#include "rank/parallel/mpi_worker.h"
+#include "rank/parallel/numeric_executor.h"
+#include "rank/parallel/stop_flag.h"
+#include "rank/parallel/worker_ranks.h"
+
+namespace tpsim::launch {
+namespace {
+
+// A process that computes is silent; one that is dead is noticed at once all the same. Seconds.
+constexpr double kLongestComputation = 24 * 3600;
+
+rank::MpiOptions link_options(const ServerArgs& args) {
+  rank::MpiOptions options;
+  if (args.numeric()) {
+    options.synchronous = true;
+    options.answer_timeout_seconds = kLongestComputation;
+  }
+  return options;
+}
+
+}  // namespace
+
+std::unique_ptr<rank::DeploymentExecutor> Stage::make_executor(const Deployment& deployment,
+                                                               bool return_logits) const {
+  if (numeric_ != nullptr) {
+    return std::make_unique<rank::NumericExecutor>(link_, deployment.configuration_hash(), [&] {
+      return numeric_->make_ranks(deployment, return_logits);
+    });
+  }
+  rank::LocalRanks ranks = deployment.local_ranks(group_);
+  if (link_ == nullptr) return std::make_unique<rank::ModeledExecutor>(std::move(ranks));
+  return std::make_unique<rank::MpiExecutor>(*link_, std::move(ranks), deployment.configuration_hash());
+}
+
+int run_on_ranks(const ServerArgs& args, const std::vector<Deployment>& deployments,
+                 rank::MpiSession& session, const std::function<int(const Stage&)>& schedule) {
+  const rank::ProcessGroup group = session.process_group(args.tp_size);
+  rank::StopFlag::install(group.process == 0);
+  std::optional<NumericStage> numeric;
+  if (args.numeric()) numeric.emplace(args, deployments.front().model, group);
+  NumericStage* const computing = numeric ? &*numeric : nullptr;
+  if (group.process > 0) {
+    return rank::run_worker(group, [&](std::uint32_t run_index) {
+      const Deployment& deployment = deployments.at(run_index);
+      std::unique_ptr<rank::WorkerRanks> ranks;
+      if (computing != nullptr) {
+        ranks = computing->make_ranks(deployment);
+      } else {
+        ranks = std::make_unique<rank::PricedRanks>(deployment.local_ranks(group));
+      }
+      return rank::WorkerRun{std::move(ranks), deployment.configuration_hash()};
+    });
+  }
+  if (group.num_processes == 1) return schedule(Stage(args, group, nullptr, computing));
+  // Whatever is thrown below, the link's end tells the other processes to stop.
+  rank::WorkerLink link(session, group, link_options(args));
+  const int status = schedule(Stage(args, group, &link, computing));
+  link.shutdown(status);
+  return status;
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,183 @@
+#include "launch/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <span>
+#include <utility>
+
+#include "launch/deployment.h"
+#include "launch/numeric_stage.h"
+#include "launch/outputs.h"
+#include "proto/error.h"
+#include "rank/numeric/dense_reference.h"
+#include "scheduler/engine.h"
+
+namespace tpsim::launch {
+namespace {
+
+// What the dense reference says of one prompt.
+struct Expected {
+  std::vector<double> logits;  // at the last prompt position
+  double largest = 0;          // magnitude of a logit
+  std::vector<std::uint32_t> token_ids;
+};
+
+std::uint32_t argmax(std::span<const double> logits) {
+  return static_cast<std::uint32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+Expected expect(const rank::DenseReference& reference, std::size_t vocab, const Prompt& prompt,
+                std::uint32_t max_new_tokens) {
+  Expected expected;
+  std::vector<std::uint32_t> sequence = prompt.ids;
+  while (expected.token_ids.size() < max_new_tokens) {
+    const std::vector<double> all = reference.forward(sequence);
+    const std::span<const double> last = std::span(all).last(vocab);
+    if (expected.logits.empty()) expected.logits.assign(last.begin(), last.end());
+    expected.token_ids.push_back(argmax(last));
+    sequence.push_back(expected.token_ids.back());
+  }
+  for (const double logit : expected.logits) expected.largest = std::max(expected.largest, std::abs(logit));
+  return expected;
+}
+
+scheduler::Workload make_workload(const VerifyPlan& plan) {
+  scheduler::Workload workload;
+  workload.name = "verify";
+  for (const Prompt& prompt : plan.prompts)
+    workload.requests.push_back(request_of(prompt, plan.max_new_tokens, {}));
+  return workload;
+}
+
+// The command line of one variant.
+ServerArgs variant_args(const ServerArgs& args, const VerifyVariant& variant, std::uint32_t tp_size,
+                        const std::string& backend) {
+  ServerArgs out = args;
+  out.tp_size = tp_size;
+  if (args.ep_size != 1) out.ep_size = tp_size;
+  const std::size_t plus = backend.find('+');
+  out.prefill_attention_backend = backend.substr(0, plus);
+  out.decode_attention_backend = plus == std::string::npos ? backend : backend.substr(plus + 1);
+  out.disable_radix_cache = !variant.radix;
+  // Small enough that random prompts take several chunks.
+  const std::int64_t page = args.page_size.value_or(1);
+  const std::int64_t chunk = args.chunked_prefill_size.value_or((16 + page - 1) / page * page);
+  out.chunked_prefill_size = variant.chunked ? chunk : -1;
+  return out;
+}
+
+void compare(const Expected& expected, const Output& output, const VerifyVariant& variant, VerifyRow& row) {
+  for (std::size_t i = 0; i < expected.logits.size(); ++i) {
+    const double difference =
+        std::abs(double{output.prompt_logits.at(i)} - expected.logits[i]) / expected.largest;
+    // Not a number is the largest difference there is.
+    if (difference <= row.largest_difference) continue;
+    row.largest_difference = std::isnan(difference) ? HUGE_VAL : difference;
+    row.worst_variant = variant.name();
+  }
+  for (std::size_t i = 0; i < expected.token_ids.size(); ++i) {
+    ++row.tokens;
+    if (i >= output.token_ids.size() || output.token_ids[i] != expected.token_ids[i]) ++row.wrong_tokens;
+  }
+}
+
+void run_variant(const ServerArgs& args, const VerifyPlan& plan, const VerifyVariant& variant,
+                 const std::vector<Expected>& expected, NumericStage& stage, VerifyRow& row) {
+  const std::vector<Deployment> deployments = resolve_deployments(args, /*compare=*/false);
+  const std::unique_ptr<rank::NumericRanks> ranks = stage.make_ranks(deployments.front(), true);
+  class Computing : public scheduler::Executor {
+   public:
+    explicit Computing(rank::NumericRanks& ranks) : ranks_(ranks) {}
+    scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override {
+      return ranks_.compute(batch);
+    }
+
+   private:
+    rank::NumericRanks& ranks_;
+  } executor(*ranks);
+  scheduler::LoadConfig load;
+  load.max_concurrency = variant.batched ? 0 : 1;
+  Outputs outputs(plan.prompts.size());
+  scheduler::run_workload(deployments.front().scheduler, load, make_workload(plan), executor, outputs);
+  for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
+    const Output& output = outputs.all()[i];
+    if (!output.completed)
+      throw_user_error("{}: its {} tokens do not fit the context or the KV pool", plan.prompts[i].where,
+                       plan.prompts[i].ids.size());
+    row.cached_tokens += output.cached_tokens;
+    compare(expected[i], output, variant, row);
+  }
+  ++row.variants;
+}
+
+}  // namespace
+
+std::string VerifyVariant::name() const {
+  return fmt::format("{}, {}, {}", chunked ? "chunked" : "whole", radix ? "radix" : "no radix",
+                     batched ? "batched" : "alone");
+}
+
+bool VerifyRow::agrees(double tolerance) const {
+  return refused.empty() && largest_difference <= tolerance && wrong_tokens == 0;
+}
+
+std::vector<Prompt> make_verify_prompts(std::uint32_t vocab_size, std::uint32_t longest, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto draw = [&] { return static_cast<std::uint32_t>(random() % vocab_size); };
+  std::vector<std::uint32_t> shared;
+  for (std::uint32_t i = 0; i < longest / 2; ++i) shared.push_back(draw());
+  std::vector<Prompt> prompts;
+  for (const double share : {0.0, 0.3, 0.6, 1.0, 1.0}) {
+    Prompt prompt;
+    prompt.where = fmt::format("prompt {}", prompts.size() + 1);
+    prompt.ids.assign(shared.begin(), shared.begin() + static_cast<std::ptrdiff_t>(share * shared.size()));
+    const std::uint32_t own = 1 + static_cast<std::uint32_t>(random() % std::max(1U, longest / 2));
+    for (std::uint32_t i = 0; i < own; ++i) prompt.ids.push_back(draw());
+    prompts.push_back(std::move(prompt));
+  }
+  prompts.push_back(prompts.back());  // the same again: a match must leave one token to compute
+  prompts.back().where = fmt::format("prompt {}", prompts.size());
+  return prompts;
+}
+
+std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan,
+                              const std::function<void(const VerifyRow&)>& on_row) {
+  const rank::ModelConfig model = rank::load_model_config(args.model_path);
+  check_prompts(plan.prompts, model.vocab_size);
+  const std::unique_ptr<rank::TensorSource> weights = open_weights(args, model);
+  const rank::DenseReference reference(model, *weights);
+  std::vector<Expected> expected;
+  for (const Prompt& prompt : plan.prompts)
+    expected.push_back(expect(reference, model.vocab_size, prompt, plan.max_new_tokens));
+
+  std::vector<VerifyRow> rows;
+  for (const std::uint32_t tp_size : plan.tp_sizes) {
+    rank::ProcessGroup group;
+    group.tp_size = tp_size;
+    ServerArgs of_size = args;
+    of_size.tp_size = tp_size;
+    NumericStage stage(of_size, model, group);
+    for (const std::string& backend : plan.backends) {
+      VerifyRow row;
+      row.tp_size = tp_size;
+      row.backend = backend;
+      try {
+        for (unsigned bits = 0; bits < 8; ++bits) {
+          const VerifyVariant variant{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
+          run_variant(variant_args(of_size, variant, tp_size, backend), plan, variant, expected, stage, row);
+        }
+      } catch (const UserError& error) {
+        row.refused = error.what();
+      }
+      on_row(row);
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+}  // namespace tpsim::launch

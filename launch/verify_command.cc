@@ -1,0 +1,167 @@
+// `tpsim verify`: every backend, --tp and way to serve, against the dense reference.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attention/registry.h"
+#include "launch/commands.h"
+#include "launch/deployment.h"
+#include "launch/flag_set.h"
+#include "launch/logging.h"
+#include "launch/server_args.h"
+#include "launch/text.h"
+#include "launch/verify.h"
+#include "proto/error.h"
+#include "rank/model/shard.h"
+
+namespace tpsim::launch {
+namespace {
+
+struct VerifyArgs {
+  ServerArgs server;
+  std::vector<std::string> backends;  // "all", names and pairs
+  std::string prompts;
+  std::uint32_t prompt_length = 48;
+  VerifyPlan plan;
+};
+
+void declare_flags(FlagSet& flags, VerifyArgs& args) {
+  flags.group("Verification");
+  flags.add_list("--attention-backends", "LIST",
+                 "all, or backends and PREFILL+DECODE pairs, for example fa3,flashinfer+triton (default all)",
+                 [&args](std::string_view flag, const std::vector<std::string>& values) {
+                   for (const std::string& value : values) {
+                     for (std::size_t start = 0; start <= value.size();) {
+                       const std::size_t comma = std::min(value.find(',', start), value.size());
+                       args.backends.push_back(value.substr(start, comma - start));
+                       if (args.backends.back().empty()) throw_user_error("{}: has an empty name", flag);
+                       start = comma + 1;
+                     }
+                   }
+                 });
+  flags.add_value(
+      "--prompts", "FILE",
+      "JSONL of prompts, {\"prompt_ids\": [1, 2, 3]} a line (default: seeded random ones that share "
+      "prefixes)",
+      [&args](std::string_view, const std::string& value) { args.prompts = value; });
+  flags.add_value("--prompt-length", "TOKENS", "of the longest random prompt (default 48)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    args.prompt_length = static_cast<std::uint32_t>(parse_count(flag, value, 2, 1U << 20));
+                  });
+  flags.add_value("--max-new-tokens", "N", "greedy tokens of each prompt (default 16)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    args.plan.max_new_tokens =
+                        static_cast<std::uint32_t>(parse_count(flag, value, 1, 1U << 20));
+                  });
+  flags.add_value("--tolerance", "X",
+                  "largest difference of a logit, relative to the largest logit of its prompt (default 1e-4)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    args.plan.tolerance = parse_real(flag, value, 0, false, 1, true);
+                  });
+  declare_deployment_flags(flags, args.server);
+}
+
+std::vector<std::string> all_backends() {
+  std::vector<std::string> names;
+  for (const attention::BackendRow& row : attention::backend_rows()) {
+    if (row.implemented) names.emplace_back(row.name);
+  }
+  return names;
+}
+
+// --tp, and what lies below it in powers of two.
+std::vector<std::uint32_t> tp_sizes(const ServerArgs& args, const rank::ModelConfig& model) {
+  rank::make_shard(model, args.tp_size, 0);  // refuses --tp itself
+  std::vector<std::uint32_t> sizes;
+  for (std::uint32_t size = 1; size < args.tp_size; size *= 2) {
+    if (args.tp_size % size == 0) sizes.push_back(size);
+  }
+  sizes.push_back(args.tp_size);
+  return sizes;
+}
+
+void print_head() {
+  fmt::print("{:>4}  {:<24} {:>8} {:>8}  {:>10}  {:>12}  {}\n", "tp", "backend", "variants", "reused",
+             "largest", "tokens", "worst variant");
+}
+
+void print_row(const VerifyRow& row, double tolerance) {
+  if (!row.refused.empty()) {
+    fmt::print("{:>4}  {:<24} cannot: {}\n", row.tp_size, row.backend, row.refused);
+  } else {
+    fmt::print("{:>4}  {:<24} {:>8} {:>8}  {:>10.2e}  {:>12}  {}{}\n", row.tp_size, row.backend, row.variants,
+               row.cached_tokens, row.largest_difference,
+               fmt::format("{}/{}", row.tokens - row.wrong_tokens, row.tokens), row.worst_variant,
+               row.agrees(tolerance) ? "" : "  DISAGREES");
+  }
+  std::fflush(stdout);
+}
+
+int verify_command(VerifyArgs& args, const rank::MpiSession& session) {
+  set_up_logging(args.server.log_level, session.process() == 0);
+  if (session.num_processes() > 1)
+    throw_user_error("verify computes the ranks of every --tp in one process; start it without mpirun");
+  if (args.server.attention_backend || args.server.prefill_attention_backend ||
+      args.server.decode_attention_backend)
+    throw_user_error("--attention-backend: verify takes a list, give --attention-backends");
+  if (args.server.disable_radix_cache)
+    throw_user_error("--disable-radix-cache: verify serves with and without reuse of prefixes; leave it out");
+  const rank::ModelConfig model = rank::load_model_config(args.server.model_path);
+  VerifyPlan& plan = args.plan;
+  const bool all = args.backends.empty() || args.backends == std::vector<std::string>{"all"};
+  plan.backends = all ? all_backends() : args.backends;
+  plan.tp_sizes = tp_sizes(args.server, model);
+  plan.prompts = args.prompts.empty()
+                     ? make_verify_prompts(model.vocab_size, args.prompt_length, args.server.random_seed)
+                     : read_prompts(args.prompts);
+  print_head();
+  std::uint32_t disagreeing = 0;
+  std::uint32_t refused = 0;
+  const std::vector<VerifyRow> rows = verify(args.server, plan, [&](const VerifyRow& row) {
+    print_row(row, plan.tolerance);
+    if (!row.refused.empty()) {
+      ++refused;
+    } else if (!row.agrees(plan.tolerance)) {
+      ++disagreeing;
+    }
+  });
+  // What was asked for by name must work; "all" means all that can.
+  if (refused == rows.size() || (refused > 0 && !all))
+    throw_user_error("--attention-backends: {} of {} rows could not be computed, see above", refused,
+                     rows.size());
+  fmt::print("\n{}\n",
+             disagreeing == 0
+                 ? fmt::format("All agree with the dense reference: logits within {:g}, every greedy token.",
+                               plan.tolerance)
+                 : fmt::format("{} of {} rows disagree with the dense reference.", disagreeing,
+                               rows.size() - refused));
+  return disagreeing == 0 ? kDone : kDisagreement;
+}
+
+}  // namespace
+
+void add_verify_command(CLI::App& root, rank::MpiSession& session, Action& action) {
+  CLI::App* command = root.add_subcommand(
+      "verify", "Hold every backend, --tp and way to serve against a dense reference, by computing");
+  const auto args = std::make_shared<VerifyArgs>();
+  args->server.executor = "numeric";
+  args->server.dtype = "float32";  // the KV cache follows: what is left is the order of sums
+  const auto flags = std::make_shared<FlagSet>(*command);
+  declare_flags(*flags, *args);
+  command->callback([&session, &action, args, flags] {
+    action = [&session, args, flags] {
+      flags->read();
+      check_deployment_args(args->server);
+      if (!args->server.numeric())
+        throw_user_error("--executor modeled: has nothing to verify; leave it out");
+      return verify_command(*args, session);
+    };
+  });
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,286 @@
+#include "rank/numeric/dense_reference.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <string>
+
+#include "rank/numeric/dense_tensors.h"
+
+namespace tpsim::rank {
+namespace {
+
+using Row = std::vector<double>;
+using Rows = std::vector<Row>;
+
+Row rms_norm(const Row& x, const Row& weight, double eps, double offset) {
+  double sum = 0;
+  for (const double v : x) sum += v * v;
+  const double factor = 1 / std::sqrt(sum / static_cast<double>(x.size()) + eps);
+  Row out(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) out[i] = x[i] * factor * (weight[i] + offset);
+  return out;
+}
+
+void add(Row& x, const Row& y) {
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+}
+
+// Written from the published formulas, apart from rank/model/rope.cc, so that the two check each other.
+class PlainRope {
+ public:
+  PlainRope(const RopeConfig& config, std::size_t dim, double context, double length)
+      : config_(config), dim_(dim) {
+    double base = config.theta;
+    if (config.type == RopeType::kDynamic && length > context)
+      base *= std::pow(config.factor * length / context - (config.factor - 1), dim / (dim - 2.0));
+    for (std::size_t i = 0; i < dim / 2; ++i)
+      frequencies_.push_back(frequency(std::pow(base, -2.0 * i / dim), i, context));
+    if (config.type != RopeType::kYarn) return;
+    const auto mscale = [&](double m) {
+      return config.factor <= 1 ? 1.0 : 0.1 * m * std::log(config.factor) + 1;
+    };
+    if (config.attention_factor > 0) {
+      gain_ = config.attention_factor;
+    } else if (config.mscale > 0 && config.mscale_all_dim > 0) {
+      gain_ = mscale(config.mscale) / mscale(config.mscale_all_dim);
+    } else {
+      gain_ = mscale(1);
+    }
+  }
+
+  void rotate(double* x, std::size_t position) const {
+    for (std::size_t i = 0; i < dim_ / 2; ++i) {
+      const std::size_t a = config_.interleaved ? 2 * i : i;
+      const std::size_t b = config_.interleaved ? 2 * i + 1 : i + dim_ / 2;
+      const double angle = static_cast<double>(position) * frequencies_[i];
+      const double c = std::cos(angle) * gain_;
+      const double s = std::sin(angle) * gain_;
+      const double turned = x[a] * c - x[b] * s;
+      x[b] = x[b] * c + x[a] * s;
+      x[a] = turned;
+    }
+  }
+
+ private:
+  double frequency(double f, std::size_t i, double context) const {
+    const double original =
+        config_.original_max_position_embeddings > 0 ? config_.original_max_position_embeddings : context;
+    if (config_.type == RopeType::kLinear) return f / config_.factor;
+    if (config_.type == RopeType::kLlama3) {
+      const double turns = original * f / (2 * std::numbers::pi);  // in the original context
+      const double blend = std::clamp(
+          (turns - config_.low_freq_factor) / (config_.high_freq_factor - config_.low_freq_factor), 0.0, 1.0);
+      return blend * f + (1 - blend) * f / config_.factor;
+    }
+    if (config_.type == RopeType::kYarn) {
+      const auto bound = [&](double turns) {
+        return dim_ * std::log(original / (turns * 2 * std::numbers::pi)) / (2 * std::log(config_.theta));
+      };
+      double low = bound(config_.beta_fast);
+      double high = bound(config_.beta_slow);
+      if (config_.truncate) {
+        low = std::floor(low);
+        high = std::ceil(high);
+      }
+      low = std::max(low, 0.0);
+      high = std::min(high, dim_ - 1.0);
+      if (high == low) high += 0.001;
+      const double slow = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+      return f * (1 - slow) + f / config_.factor * slow;
+    }
+    return f;
+  }
+
+  const RopeConfig& config_;
+  std::size_t dim_;
+  std::vector<double> frequencies_;
+  double gain_ = 1;
+};
+
+// Attention of one head over the whole sequence. q, k [tokens, d], v [tokens, dv].
+Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double cap, std::uint32_t window,
+            const double* sink) {
+  Rows out;
+  for (std::size_t t = 0; t < q.size(); ++t) {
+    const std::size_t first = window > 0 && t + 1 > window ? t + 1 - window : 0;
+    Row scores;
+    for (std::size_t j = first; j <= t; ++j) {
+      double score = 0;
+      for (std::size_t c = 0; c < q[t].size(); ++c) score += q[t][c] * k[j][c];
+      score *= scale;
+      scores.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
+    }
+    double largest = *std::max_element(scores.begin(), scores.end());
+    if (sink != nullptr) largest = std::max(largest, *sink);
+    double sum = sink != nullptr ? std::exp(*sink - largest) : 0;
+    for (const double score : scores) sum += std::exp(score - largest);
+    Row row(v[0].size(), 0.0);
+    for (std::size_t j = first; j <= t; ++j) {
+      const double weight = std::exp(scores[j - first] - largest) / sum;
+      for (std::size_t c = 0; c < row.size(); ++c) row[c] += weight * v[j][c];
+    }
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+class Forward {
+ public:
+  Forward(const ModelConfig& model, const TensorSource& weights, std::size_t tokens)
+      : model_(model), tensors_(model, weights), tokens_(tokens) {}
+
+  std::vector<double> run(std::span<const std::uint32_t> ids) const {
+    Rows x;
+    for (const std::uint32_t id : ids) {
+      Row row = tensors_.embedding(id);
+      for (double& value : row) value *= model_.embedding_scale;
+      x.push_back(std::move(row));
+    }
+    for (std::uint32_t i = 0; i < model_.num_layers; ++i) layer(i, x);
+    std::vector<double> logits;
+    const Row norm = tensors_.final_norm();
+    Rows normed;
+    for (const Row& row : x) normed.push_back(rms_norm(row, norm, model_.rms_norm_eps, offset()));
+    const double cap = model_.final_logit_cap;
+    for (const Row& row : tensors_.head(normed)) {
+      for (const double logit : row) logits.push_back(cap > 0 ? cap * std::tanh(logit / cap) : logit);
+    }
+    return logits;
+  }
+
+ private:
+  double offset() const { return model_.norm_plus_one ? 1 : 0; }
+
+  Rows norm(const Rows& x, const Row& weight) const {
+    Rows out;
+    for (const Row& row : x) out.push_back(rms_norm(row, weight, model_.rms_norm_eps, offset()));
+    return out;
+  }
+
+  void layer(std::uint32_t i, Rows& x) const {
+    const DenseLayer layer = tensors_.layer(i);
+    Rows attended = attention(i, layer, norm(x, layer.vector("input_layernorm.weight")));
+    if (model_.post_norms) attended = norm(attended, layer.vector("post_attention_layernorm.weight"));
+    for (std::size_t t = 0; t < tokens_; ++t) add(x[t], attended[t]);
+    const char* before =
+        model_.post_norms ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight";
+    Rows inner = norm(x, layer.vector(before));
+    for (Row& row : inner) row = model_.layers[i].moe ? layer.experts(row) : layer.mlp(row);
+    if (model_.post_norms) inner = norm(inner, layer.vector("post_feedforward_layernorm.weight"));
+    for (std::size_t t = 0; t < tokens_; ++t) add(x[t], inner[t]);
+  }
+
+  PlainRope rope(std::uint32_t i, std::size_t dim) const {
+    return {model_.ropes[model_.layers[i].rope], dim, static_cast<double>(model_.max_position_embeddings),
+            static_cast<double>(tokens_)};
+  }
+
+  Rows attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) const {
+    return model_.is_mla() ? latent_attention(i, layer, x) : head_attention(i, layer, x);
+  }
+
+  // Columns [head * dim, (head + 1) * dim) of every row.
+  static Rows columns(const Rows& x, std::size_t head, std::size_t dim) {
+    Rows out;
+    for (const Row& row : x)
+      out.emplace_back(row.begin() + static_cast<std::ptrdiff_t>(head * dim),
+                       row.begin() + static_cast<std::ptrdiff_t>((head + 1) * dim));
+    return out;
+  }
+
+  Rows head_attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) const {
+    const std::size_t dim = model_.head_dim;
+    const PlainRope rope = this->rope(i, dim);
+    const auto project = [&](const char* name, bool bias) {
+      return layer.linear("self_attn." + std::string(name), x, bias);
+    };
+    const Rows q = project("q_proj", model_.qkv_bias);
+    const Rows k = project("k_proj", model_.qkv_bias);
+    const Rows v = project("v_proj", model_.qkv_bias);
+    const Row sinks = model_.attention_sinks ? layer.vector("self_attn.sinks") : Row();
+    const auto turned = [&](const Rows& of, std::size_t head, const char* norm_name) {
+      Rows rows = columns(of, head, dim);
+      for (std::size_t t = 0; t < rows.size(); ++t) {
+        if (model_.qk_norm)
+          rows[t] = rms_norm(rows[t], layer.vector("self_attn." + std::string(norm_name) + ".weight"),
+                             model_.rms_norm_eps, offset());
+        rope.rotate(rows[t].data(), t);
+      }
+      return rows;
+    };
+    Rows joined(tokens_);
+    const std::size_t group = model_.num_attention_heads / model_.num_key_value_heads;
+    for (std::size_t h = 0; h < model_.num_attention_heads; ++h) {
+      const Rows out = attend(turned(q, h, "q_norm"), turned(k, h / group, "k_norm"),
+                              columns(v, h / group, dim), model_.attention_scale, model_.attention_logit_cap,
+                              model_.layers[i].sliding_window, sinks.empty() ? nullptr : &sinks[h]);
+      for (std::size_t t = 0; t < tokens_; ++t)
+        joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
+    }
+    return layer.linear("self_attn.o_proj", joined, model_.o_bias);
+  }
+
+  // Keys and values spelled out per head.
+  Rows latent_attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) const {
+    const MlaConfig& mla = model_.mla;
+    const PlainRope rope = this->rope(i, mla.qk_rope_head_dim);
+    Rows q_in = x;
+    std::string q_name = "self_attn.q_proj";
+    if (mla.q_lora_rank > 0) {
+      q_in = layer.linear("self_attn.q_a_proj", x, false);
+      for (Row& row : q_in)
+        row = rms_norm(row, layer.vector("self_attn.q_a_layernorm.weight"), model_.rms_norm_eps, 0);
+      q_name = "self_attn.q_b_proj";
+    }
+    const Rows q = layer.linear(q_name, q_in, false);
+    const Rows joint = layer.linear("self_attn.kv_a_proj_with_mqa", x, false);
+    Rows latent;
+    Rows shared;  // the rotated part of every head's key
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      const auto cut = joint[t].begin() + mla.kv_lora_rank;
+      latent.push_back(rms_norm(Row(joint[t].begin(), cut), layer.vector("self_attn.kv_a_layernorm.weight"),
+                                model_.rms_norm_eps, 0));
+      shared.emplace_back(cut, joint[t].end());
+      rope.rotate(shared.back().data(), t);
+    }
+    const Rows kv = layer.linear("self_attn.kv_b_proj", latent, false);
+    const std::size_t rows = mla.qk_nope_head_dim + mla.v_head_dim;
+    Rows joined(tokens_);
+    for (std::size_t h = 0; h < model_.num_attention_heads; ++h) {
+      Rows queries = columns(q, h, model_.head_dim);
+      Rows keys;
+      Rows values;
+      const Rows of_head = columns(kv, h, rows);
+      for (std::size_t t = 0; t < tokens_; ++t) {
+        rope.rotate(queries[t].data() + mla.qk_nope_head_dim, t);
+        const auto cut = of_head[t].begin() + mla.qk_nope_head_dim;
+        keys.emplace_back(of_head[t].begin(), cut);
+        keys.back().insert(keys.back().end(), shared[t].begin(), shared[t].end());
+        values.emplace_back(cut, of_head[t].end());
+      }
+      const Rows out =
+          attend(queries, keys, values, model_.attention_scale, 0, model_.layers[i].sliding_window, nullptr);
+      for (std::size_t t = 0; t < tokens_; ++t)
+        joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
+    }
+    return layer.linear("self_attn.o_proj", joined, false);
+  }
+
+  const ModelConfig& model_;
+  DenseTensors tensors_;
+  std::size_t tokens_;
+};
+
+}  // namespace
+
+DenseReference::DenseReference(const ModelConfig& model, const TensorSource& weights)
+    : model_(model), weights_(weights) {}
+
+std::vector<double> DenseReference::forward(std::span<const std::uint32_t> tokens) const {
+  return Forward(model_, weights_, tokens.size()).run(tokens);
+}
+
+}  // namespace tpsim::rank

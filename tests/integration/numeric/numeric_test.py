@@ -1,0 +1,366 @@
+#!/usr/bin/env python3
+"""Numeric execution seen from outside: tokens and logits of `tpsim generate` against Transformers' reference
+values, `verify`, recorded streams and their replay, weights that cannot be loaded.
+
+Usage: numeric_test.py TPSIM MODELS [CLASS ...]      MODELS: tests/golden/models
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+TPSIM = None
+MODELS = None
+
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+BACKENDS = ("fa3", "flashinfer", "triton", "torch_native")
+
+
+def models():
+    return sorted(name for name in os.listdir(MODELS) if os.path.isdir(os.path.join(MODELS, name)))
+
+
+def reference(name):
+    with open(os.path.join(MODELS, name, "reference.json")) as file:
+        return json.load(file)
+
+
+class Numeric(unittest.TestCase):
+    """A scratch folder, and ways to run tpsim in it."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="tpsim-numeric-")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def command(self, words, processes=None):
+        command = [TPSIM, *words]
+        return command if processes is None else ["mpirun", "--quiet", "-n", str(processes)] + command
+
+    def tpsim(self, *words, processes=None, timeout=240):
+        return subprocess.run(self.command(words, processes), cwd=self.folder,
+                              env={**os.environ, **MPI_ENVIRONMENT}, timeout=timeout, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def write_prompts(self, prompts, name="prompts.jsonl"):
+        with open(self.path(name), "w") as file:
+            for ids in prompts:
+                file.write(json.dumps({"prompt_ids": ids}) + "\n")
+        return self.path(name)
+
+    def generate(self, model, prompts, *extra, processes=None, logits=False, new_tokens=64):
+        words = ["generate", "--model-path", os.path.join(MODELS, model), "--dtype", "float32", "--prompts",
+                 self.write_prompts(prompts), "--output", self.path("out.jsonl"), "--max-new-tokens",
+                 str(new_tokens), "--ignore-eos", "--no-progress", *extra]
+        if logits:
+            words.append("--return-logits")
+        done = self.tpsim(*words, processes=processes)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("out.jsonl")) as file:
+            rows = [json.loads(line) for line in file]
+        self.assertEqual(len(rows), len(prompts))
+        return rows
+
+    def check_reference(self, model, *extra, processes=None):
+        wanted = reference(model)["prompts"]
+        rows = self.generate(model, [p["prompt_ids"] for p in wanted], *extra, processes=processes, logits=True)
+        for prompt, row in zip(wanted, rows):
+            self.assertEqual(row["token_ids"], prompt["token_ids"])
+            largest = max(abs(x) for x in prompt["logits"])
+            for mine, theirs in zip(row["prompt_logits"], prompt["logits"], strict=True):
+                self.assertLessEqual(abs(mine - theirs), 1e-4 * largest)
+
+    def assert_refused(self, words, *expected, processes=None):
+        with self.subTest(words=" ".join(words)):
+            done = self.tpsim(*words, processes=processes)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertEqual(done.stdout, "")
+            self.assertRegex(done.stderr, r"\Atpsim: [^\n]+\n\Z")
+            for text in expected:
+                self.assertIn(text, done.stderr)
+
+
+class Reference(Numeric):
+    """Every architecture: Transformers' logits and 64 greedy tokens."""
+
+    def test_tp_1_2_4_8_in_one_process(self):
+        for model in models():
+            for tp in (1, 2, 4, 8):
+                with self.subTest(model=model, tp=tp):
+                    self.check_reference(model, "--tp", str(tp))
+
+    def test_every_backend_and_page_size(self):
+        for i, model in enumerate(models()):
+            for k, backend in enumerate(BACKENDS):
+                page = (1, 16, 64)[(i + k) % 3]
+                with self.subTest(model=model, backend=backend, page=page):
+                    self.check_reference(model, "--tp", "2", "--attention-backend", backend, "--page-size", str(page))
+
+
+class Processes(Numeric):
+    """The same under mpirun."""
+
+    def test_each_number_of_processes(self):
+        for model in models():
+            with self.subTest(model=model):
+                self.check_reference(model, "--tp", "8", processes=8)
+        for processes in (1, 2, 4):
+            with self.subTest(processes=processes):
+                self.check_reference(models()[0], "--tp", "8", processes=processes)
+
+    def test_logits_have_the_same_bits(self):
+        prompts = [p["prompt_ids"] for p in reference(models()[0])["prompts"]]
+        rows = [self.generate(models()[0], prompts, "--tp", "8", processes=p, logits=True) for p in (None, 2, 4, 8)]
+        for other in rows[1:]:
+            self.assertEqual(other, rows[0])
+
+    def test_a_killed_rank_ends_the_run(self):
+        small = ["generate", "--model-path", os.path.join(MODELS, models()[0]), "--prompts",
+                 self.write_prompts([[1, 2, 3]] * 64), "--max-new-tokens", "4000", "--ignore-eos", "--tp", "2",
+                 "--context-length", "8192", "--output", self.path("out.jsonl")]
+        config = json.load(open(os.path.join(MODELS, models()[0], "config.json")))
+        longest = config["max_position_embeddings"]
+        small[small.index("4000")] = str(longest - 16)
+        small[small.index("8192")] = str(longest)
+        child = subprocess.Popen(self.command(small, 2), cwd=self.folder, env={**os.environ, **MPI_ENVIRONMENT},
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(2)
+        if child.poll() is not None:
+            self.skipTest("the run was over before a rank could be killed")
+        found = subprocess.run(["pgrep", "-f", self.folder], stdout=subprocess.PIPE, text=True).stdout.split()
+        ranks = [pid for pid in map(int, found) if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "tpsim"]
+        os.kill(max(ranks), signal.SIGKILL)
+        child.communicate(timeout=20)
+        self.assertNotEqual(child.returncode, 0)
+        self.assertFalse(os.path.exists(self.path("out.jsonl")))
+
+
+class Schedules(Numeric):
+    """The schedule must not change what a model says."""
+
+    def conversations(self, model):
+        chooser = random.Random(7)
+        vocab = json.load(open(os.path.join(MODELS, model, "config.json")))["vocab_size"]
+        system = [chooser.randrange(vocab) for _ in range(24)]
+        prompts, turn = [], list(system)
+        for _ in range(20):
+            turn = (turn if chooser.random() < 0.6 and len(turn) < 90 else list(system)) + \
+                [chooser.randrange(vocab) for _ in range(chooser.randrange(1, 14))]
+            prompts.append(list(turn))
+        return prompts
+
+    def test_reuse_eviction_chunks_and_retraction(self):
+        model = models()[0]
+        prompts = self.conversations(model)
+        plain = self.generate(model, prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=24)
+        for extra in (
+            [],
+            ["--tp", "4", "--page-size", "16"],
+            ["--chunked-prefill-size", "16"],
+            ["--chunked-prefill-size", "16", "--enable-mixed-chunk", "--attention-backend", "triton"],
+            ["--max-total-tokens", "256", "--schedule-conservativeness", "0"],  # evicts and retracts
+            ["--max-total-tokens", "320", "--schedule-conservativeness", "0", "--chunked-prefill-size", "16", "--tp",
+             "2", "--page-size", "16"],
+            ["--disable-radix-cache", "--max-total-tokens", "256", "--schedule-conservativeness", "0"],
+            ["--schedule-policy", "lpm", "--disable-overlap-schedule", "--attention-backend", "flashinfer"],
+        ):
+            with self.subTest(extra=" ".join(extra)):
+                rows = self.generate(model, prompts, "--check-invariants", *extra, new_tokens=24)
+                self.assertEqual(rows, plain)
+
+    def test_sampling_depends_on_the_seed_alone(self):
+        model = models()[0]
+        prompts = self.conversations(model)[:8]
+        hot = ["--temperature", "0.8", "--top-k", "20", "--top-p", "0.9", "--sampling-seed", "5"]
+        first = self.generate(model, prompts, *hot, new_tokens=20)
+        again = self.generate(model, prompts, *hot, "--tp", "4", "--max-running-requests", "2", new_tokens=20)
+        other = self.generate(model, prompts, *hot[:-1], "6", new_tokens=20)
+        greedy = self.generate(model, prompts, new_tokens=20)
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, other)
+        self.assertNotEqual(first, greedy)
+
+
+class Commands(Numeric):
+    def test_verify(self):
+        for model in (models()[0], next(m for m in models() if "v3" in m)):
+            with self.subTest(model=model):
+                done = self.tpsim("verify", "--model-path", os.path.join(MODELS, model), "--tp", "8",
+                                  "--attention-backends", "all", "--max-new-tokens", "8")
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertIn("All agree with the dense reference", done.stdout)
+
+    def test_verify_notices_a_coarse_cache(self):
+        done = self.tpsim("verify", "--model-path", os.path.join(MODELS, models()[0]), "--kv-cache-dtype", "fp8_e5m2",
+                          "--attention-backends", "fa3", "--max-new-tokens", "4")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("DISAGREES", done.stdout)
+
+    def write_trace(self):
+        with open(self.path("trace.jsonl"), "w") as file:
+            for i in range(12):
+                file.write(json.dumps({"arrival_time": i * 0.01, "max_new_tokens": 8 + i,
+                                       "prompt": [[1000, 32], [5000 + 100 * (i % 4), 8 + i]]}) + "\n")
+        return self.path("trace.jsonl")
+
+    def test_run_reports_wall_time(self):
+        model = os.path.join(MODELS, models()[0])
+        for processes, tp in ((None, 1), (2, 2)):
+            done = self.tpsim("run", "--executor", "numeric", "--tp", str(tp), "--model-path", model, "--trace",
+                              self.write_trace(), "--report-dir", self.path("report"), processes=processes)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(self.path("report/report.json")) as file:
+                report = json.load(file)
+            self.assertEqual(report["executor"], "numeric")
+            self.assertEqual(report["clock"], "wall")
+            self.assertEqual(report["completed"], 12)
+            self.assertEqual(len(report["ranks"]), tp)
+            self.assertGreater(report["ranks"][0]["gemm_seconds"], 0)
+            self.assertGreater(report["cache_hit_rate"], 0)
+
+    def test_a_modeled_stream_replays_numerically(self):
+        """Every page that the modeled schedule reads was written: pages are tagged (--check-invariants)."""
+        model = os.path.join(MODELS, models()[0])
+        for extra in ([], ["--page-size", "16", "--chunked-prefill-size", "32", "--enable-mixed-chunk"],
+                      ["--max-total-tokens", "512", "--schedule-conservativeness", "0"]):
+            with self.subTest(extra=" ".join(extra)):
+                done = self.tpsim("run", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--trace",
+                                  self.write_trace(), "--record-batches", self.path("stream.pb"), "--quiet",
+                                  "--max-total-tokens", "4096", *extra)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                for words in (["--executor", "numeric", "--model-path", model, "--check-invariants"],
+                              ["--executor", "numeric", "--model-path", model, "--tp", "2", "--attention-backend",
+                               "torch_native"],
+                              ["--model-path", "llama-3.1-70b", "--tp", "8", "--hardware", "h100-sxm"]):
+                    done = self.tpsim("replay", self.path("stream.pb"), *words)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertIn("decode tokens", done.stdout)
+
+    def test_prompt_ids(self):
+        model = os.path.join(MODELS, models()[0])
+        done = self.tpsim("generate", "--model-path", model, "--prompt-ids", "1,2,3", "--max-new-tokens", "5",
+                          "--ignore-eos", processes=2)
+        self.assertEqual(done.returncode, 2)  # --tp 1 under mpirun -n 2
+        done = self.tpsim("generate", "--model-path", model, "--prompt-ids", "1,2,3", "--max-new-tokens", "5",
+                          "--ignore-eos", "--tp", "2", processes=2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"\A(\d+,){4}\d+\n\Z")
+
+    def test_dummy_weights_are_one_model_for_every_tp(self):
+        with open(self.path("config.json"), "w") as file:
+            json.dump({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+                       "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 200,
+                       "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+                       "torch_dtype": "float32"}, file)
+        said = set()
+        for tp in (1, 2, 4, 8):
+            done = self.tpsim("generate", "--model-path", self.folder, "--load-format", "dummy", "--tp", str(tp),
+                              "--prompt-ids", "5,6,7", "--max-new-tokens", "12", "--ignore-eos")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            said.add(done.stdout)
+        self.assertEqual(len(said), 1)
+
+
+class Refusals(Numeric):
+    def copy(self, model):
+        shutil.copytree(os.path.join(MODELS, model), self.path("model"))
+        return self.path("model")
+
+    def test_arguments(self):
+        model = os.path.join(MODELS, models()[0])
+        base = ["generate", "--model-path", model]
+        self.assert_refused(base, "--prompt-ids")
+        self.assert_refused([*base, "--prompt-ids", "1,x"], "--prompt-ids x")
+        self.assert_refused([*base, "--prompt-ids", "1,,2"], "--prompt-ids")
+        self.assert_refused([*base, "--prompt-ids", "999999"], "beyond the vocabulary")
+        self.assert_refused([*base, "--prompt-ids", "1", "--return-logits"], "--output")
+        self.assert_refused([*base, "--prompt-ids", "1", "--max-new-tokens", "1000000"], "do not fit")
+        self.assert_refused([*base, "--prompt-ids", "1", "--executor", "modeled"], "--executor modeled")
+        self.assert_refused([*base, "--prompts", self.path("none.jsonl")], "none.jsonl")
+        self.assert_refused([*base, "--prompt-ids", "1", "--output", self.path("none/x")], "--output")
+        self.assert_refused(["generate", "--model-path", "llama-3.1-8b", "--prompt-ids", "1"], "--load-format dummy")
+        for line in ('{"prompt_ids": []}', '{"prompt_ids": [1.5]}', '{"prompt_ids": "a"}', "[1]", "{", '{"ids": [1]}',
+                     '{"prompt_ids": [-1]}'):
+            with open(self.path("bad.jsonl"), "w") as file:
+                file.write('{"prompt_ids": [1]}\n' + line + "\n")
+            self.assert_refused([*base, "--prompts", self.path("bad.jsonl")], "bad.jsonl:2")
+
+    def test_weights(self):
+        folder = self.copy(models()[0])
+        file = os.path.join(folder, "model.safetensors")
+        with open(file, "rb") as opened:
+            good = opened.read()
+        words = ["generate", "--model-path", folder, "--prompt-ids", "1"]
+        length = struct.unpack("<Q", good[:8])[0]
+        header = json.loads(good[8:8 + length])
+
+        def write(head, data=good[8 + length:]):
+            text = json.dumps(head).encode()
+            with open(file, "wb") as opened:
+                opened.write(struct.pack("<Q", len(text)) + text + data)
+
+        for bad in (b"", good[:7], good[:100], good[:-1], struct.pack("<Q", 1 << 62) + good[8:],
+                    good[:8] + b"x" * 100 + good[108:]):
+            with open(file, "wb") as opened:
+                opened.write(bad)
+            self.assert_refused(words, "model.safetensors")
+        name = next(n for n in header if n.endswith("q_proj.weight") or n.endswith("embed_tokens.weight"))
+        missing = {k: v for k, v in header.items()}
+        missing["other." + name] = missing.pop(name)
+        write(missing)
+        self.assert_refused(words, name)
+        shaped = json.loads(json.dumps(header))
+        shaped[name]["shape"] = shaped[name]["shape"][::-1] + [1]
+        write(shaped)
+        self.assert_refused(words, name)
+        os.remove(file)
+        self.assert_refused(words, folder)
+
+    def test_configs(self):
+        folder = self.copy(models()[0])
+        path = os.path.join(folder, "config.json")
+        with open(path) as file:
+            good = json.load(file)
+        words = ["generate", "--model-path", folder, "--prompt-ids", "1"]
+        for key, value, expected in (("architectures", ["NoSuchForCausalLM"], "NoSuchForCausalLM"),
+                                     ("hidden_size", 1 << 40, "hidden_size"), ("hidden_size", -1, "hidden_size"),
+                                     ("num_hidden_layers", 0, "num_hidden_layers"), ("vocab_size", "x", "vocab_size")):
+            with open(path, "w") as file:
+                json.dump({**good, key: value}, file)
+            self.assert_refused(words, expected)
+
+    def test_more_memory_than_there_is(self):
+        self.assert_refused(["generate", "--model-path", "llama-3.1-70b", "--load-format", "dummy", "--tp", "8",
+                             "--prompt-ids", "1"], "GiB")
+
+    def test_streams(self):
+        for content in (b"", b"\x00", b"hello world", b"\xff" * 40):
+            with open(self.path("stream.pb"), "wb") as file:
+                file.write(content)
+            self.assert_refused(["replay", self.path("stream.pb"), "--model-path", "llama-3.1-8b", "--hardware",
+                                 "h200-sxm"], "stream.pb")
+        self.assert_refused(["replay", self.path("none.pb"), "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm"],
+                            "none.pb")
+
+
+if __name__ == "__main__":
+    TPSIM = os.path.abspath(sys.argv.pop(1))
+    MODELS = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
