@@ -71,9 +71,10 @@ void check_backends(const ServerArgs& args, bool compare, const Deployment& depl
 
 std::uint32_t kv_bytes(const ServerArgs& args) { return args.kv_cache_dtype.rfind("fp8", 0) == 0 ? 1 : 2; }
 
-// The KV cache follows the weights unless --kv-cache-dtype says otherwise.
-kvcache::KvFormat kv_format(const ServerArgs& args, const rank::ModelConfig& model) {
-  const std::string dtype = args.dtype == "auto" ? model.dtype : args.dtype;
+// Numeric ranks compute in fp32, and "auto" rounds nothing on the way to the KV cache: a checkpoint in 16 bit
+// then gives what Transformers gives in fp32. --dtype bfloat16 or --kv-cache-dtype make it a narrower one.
+kvcache::KvFormat kv_format(const ServerArgs& args) {
+  const std::string dtype = args.dtype == "auto" ? "float32" : args.dtype;
   const std::string& name = args.kv_cache_dtype == "auto" ? dtype : args.kv_cache_dtype;
   for (const auto format : {kvcache::KvFormat::kFp32, kvcache::KvFormat::kFp16, kvcache::KvFormat::kFp8E4M3,
                             kvcache::KvFormat::kFp8E5M2, kvcache::KvFormat::kFp4E2M1}) {
@@ -299,7 +300,7 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
   deployment.hardware = rank::load_hardware(args.hardware.empty() ? "h200-sxm" : args.hardware);
-  deployment.kv_format = kv_format(args, deployment.model);
+  deployment.kv_format = kv_format(args);
   deployment.kv_bytes_per_element = kv_bytes(args);
   deployment.backends =
       pair != nullptr ? *pair : choose_backends(args, deployment.hardware, deployment.notes);

@@ -172,9 +172,9 @@ void add_generate_command(CLI::App& root, rank::MpiSession& session, Action& act
   command->callback([&session, &action, args, flags] {
     action = [&session, args, flags] {
       flags->read();
-      check_deployment_args(args->server);
       if (!args->server.numeric())
         throw_user_error("--executor modeled: prices batches and generates nothing; leave it out");
+      check_deployment_args(args->server);
       return generate(*args, session);
     };
   });

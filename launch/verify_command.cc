@@ -156,9 +156,9 @@ void add_verify_command(CLI::App& root, rank::MpiSession& session, Action& actio
   command->callback([&session, &action, args, flags] {
     action = [&session, args, flags] {
       flags->read();
-      check_deployment_args(args->server);
       if (!args->server.numeric())
         throw_user_error("--executor modeled: has nothing to verify; leave it out");
+      check_deployment_args(args->server);
       return verify_command(*args, session);
     };
   });

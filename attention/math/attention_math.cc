@@ -1,23 +1,19 @@
 #include "attention/math/attention_math.h"
 
-#include <Eigen/Core>
 #include <algorithm>
-#include <cmath>
 #include <limits>
+
+#include "attention/math/lanes.h"
+#include "attention/math/small_product.h"
 
 namespace tpsim::attention {
 namespace {
 
-using Array = Eigen::Map<Eigen::ArrayXf>;
-using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
+using lanes::Vector;
 
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 // KV tokens of one step of a decode kernel's loop.
 constexpr std::uint32_t kDecodeStep = 128;
-
-float dot(const float* a, const float* b, std::uint32_t size) {
-  return ConstArray(a, size).matrix().dot(ConstArray(b, size).matrix());
-}
 
 std::uint32_t group_of(const AttentionCall& call) { return call.shape.num_q_heads / call.shape.num_kv_heads; }
 
@@ -57,7 +53,7 @@ void AttentionMath::load(const AttentionCall& call, std::uint32_t request, std::
   const std::uint32_t k_dim = call.shape.head_dim;
   const std::uint32_t v_dim = call.shape.v_head_dim;
   keys_.resize(std::size_t{end - begin} * k_dim);
-  values_.resize(std::size_t{end - begin} * v_dim);
+  values_.resize(std::size_t{end - begin} * v_dim + kProductSlack);
   const std::span<const std::uint32_t> table = call.page_tables[request];
   for (std::uint32_t at = begin; at < end;) {
     const std::uint32_t count = std::min(end - at, page_size - at % page_size);
@@ -66,6 +62,19 @@ void AttentionMath::load(const AttentionCall& call, std::uint32_t request, std::
     call.store->load_values(call.layer, slot, count, kv_head,
                             values_.data() + std::size_t{at - begin} * v_dim);
     at += count;
+  }
+}
+
+// turned_ [dim, count] from keys_ [count, dim].
+void AttentionMath::turn_keys(std::uint32_t dim, std::uint32_t count) {
+  constexpr std::uint32_t kBlock = 16;
+  turned_.resize(std::size_t{dim} * count + kProductSlack);
+  for (std::uint32_t first = 0; first < count; first += kBlock) {
+    const std::uint32_t last = std::min(first + kBlock, count);
+    for (std::uint32_t d = 0; d < dim; ++d) {
+      for (std::uint32_t j = first; j < last; ++j)
+        turned_[std::size_t{d} * count + j] = keys_[std::size_t{j} * dim + d];
+    }
   }
 }
 
@@ -80,17 +89,16 @@ void AttentionMath::score(const AttentionCall& call, const Rows& rows, std::uint
     for (std::uint32_t r = 0; r < num_rows; ++r) {
       for (std::uint32_t j = 0; j < count; ++j)
         scores_[std::size_t{r} * count + j] =
-            dot(queries_.data() + std::size_t{r} * dim, keys_.data() + std::size_t{j} * dim, dim);
+            lanes::dot(queries_.data() + std::size_t{r} * dim, keys_.data() + std::size_t{j} * dim, dim);
     }
   } else {
-    using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-    const Eigen::Map<const Matrix> queries(queries_.data(), num_rows, dim);
-    const Eigen::Map<const Matrix> keys(keys_.data(), count, dim);
-    Eigen::Map<Matrix>(scores_.data(), num_rows, count).noalias() = queries * keys.transpose();
+    turn_keys(dim, count);
+    small_product(queries_.data(), dim, num_rows, turned_.data(), count, dim, count, scores_.data(), count,
+                  /*add=*/false);
   }
-  if (call.logit_cap > 0) {
-    Array all(scores_.data(), static_cast<Eigen::Index>(scores_.size()));
-    all = call.logit_cap * (all / call.logit_cap).tanh();
+  if (const float cap = call.logit_cap; cap > 0) {
+    lanes::map(
+        scores_.data(), scores_.size(), [=](Vector v) { return cap * lanes::tanh(v / cap); }, scores_.data());
   }
   const std::uint32_t window = call.shape.sliding_window;
   for (std::uint32_t t = 0; t < rows.tokens; ++t) {
@@ -117,27 +125,24 @@ void AttentionMath::accumulate(const AttentionCall& call, const Rows& rows, std:
   const std::uint32_t v_dim = call.shape.v_head_dim;
   const std::uint32_t num_rows = rows.tokens * rows.group;
   for (std::uint32_t r = 0; r < num_rows; ++r) {
-    Array row(scores_.data() + std::size_t{r} * count, count);
-    const float largest = std::max(part.largest[r], row.maxCoeff());
+    float* const row = scores_.data() + std::size_t{r} * count;
+    const float largest = std::max(part.largest[r], lanes::largest(row, count));
     if (largest == kNone) {  // nothing seen yet
-      row.setZero();
+      std::fill(row, row + count, 0.0F);
       continue;
     }
-    row = (row - largest).exp();
-    const float factor = std::exp(part.largest[r] - largest);
+    lanes::map(
+        row, count, [=](Vector v) { return lanes::exp(v - largest); }, row);
+    const float factor = lanes::exp(part.largest[r] - largest);
     part.largest[r] = largest;
-    part.sum[r] = part.sum[r] * factor + row.sum();
-    Array(part.values.data() + std::size_t{r} * v_dim, v_dim) *= factor;
+    part.sum[r] = part.sum[r] * factor + lanes::sum(row, count);
+    float* const out = part.values.data() + std::size_t{r} * v_dim;
+    lanes::map(
+        out, v_dim, [=](Vector v) { return v * factor; }, out);
   }
-  using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  const Eigen::Map<const Matrix> scores(scores_.data(), num_rows, count);
-  const Eigen::Map<const Matrix> values(values_.data(), count, v_dim);
-  Eigen::Map<Matrix> out(part.values.data(), num_rows, v_dim);
-  if (num_rows == 1) {
-    out.row(0).noalias() += scores.row(0) * values;
-  } else {
-    out.noalias() += scores * values;
-  }
+  small_product(scores_.data(), count, num_rows, values_.data(), v_dim, count, v_dim, part.values.data(),
+                v_dim,
+                /*add=*/true);
 }
 
 // KV tokens [begin, end) in steps, as one part.
@@ -157,12 +162,14 @@ void AttentionMath::merge(const AttentionCall& call, const Rows& rows, const Par
   for (std::uint32_t r = 0; r < rows.tokens * rows.group; ++r) {
     if (part.largest[r] == kNone) continue;
     const float largest = std::max(total_.largest[r], part.largest[r]);
-    const float mine = std::exp(total_.largest[r] - largest);
-    const float others = std::exp(part.largest[r] - largest);
+    const float mine = lanes::exp(total_.largest[r] - largest);
+    const float others = lanes::exp(part.largest[r] - largest);
     total_.largest[r] = largest;
     total_.sum[r] = total_.sum[r] * mine + part.sum[r] * others;
-    Array out(total_.values.data() + std::size_t{r} * v_dim, v_dim);
-    out = out * mine + ConstArray(part.values.data() + std::size_t{r} * v_dim, v_dim) * others;
+    float* const out = total_.values.data() + std::size_t{r} * v_dim;
+    lanes::map(
+        out, v_dim, [=](Vector a, Vector b) { return a * mine + b * others; }, out,
+        part.values.data() + std::size_t{r} * v_dim);
   }
 }
 
@@ -183,18 +190,20 @@ void AttentionMath::finish(const AttentionCall& call, const Rows& rows, std::uin
   for (std::uint32_t r = 0; r < rows.tokens * rows.group; ++r) {
     const std::uint32_t head = kv_head * rows.group + r % rows.group;
     const std::size_t row = std::size_t{call.first_row[rows.request]} + rows.first_token + r / rows.group;
-    Array out(call.out + (row * call.shape.num_q_heads + head) * v_dim, v_dim);
+    float* const out = call.out + (row * call.shape.num_q_heads + head) * v_dim;
     float sum = total_.sum[r];
     float factor = 1;
     if (call.sinks != nullptr) {
       const float largest = std::max(total_.largest[r], call.sinks[head]);
-      factor = std::exp(total_.largest[r] - largest);
-      sum = sum * factor + std::exp(call.sinks[head] - largest);
+      factor = lanes::exp(total_.largest[r] - largest);
+      sum = sum * factor + lanes::exp(call.sinks[head] - largest);
     }
     if (sum > 0) {
-      out = ConstArray(total_.values.data() + std::size_t{r} * v_dim, v_dim) * (factor / sum);
+      const float share = factor / sum;
+      lanes::map(
+          out, v_dim, [=](Vector v) { return v * share; }, total_.values.data() + std::size_t{r} * v_dim);
     } else {
-      out.setZero();  // a custom mask may hide everything
+      std::fill(out, out + v_dim, 0.0F);  // a custom mask may hide everything
     }
   }
 }

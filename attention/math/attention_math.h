@@ -80,6 +80,7 @@ class AttentionMath {
   void read_queries(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head);
   void load(const AttentionCall& call, std::uint32_t request, std::uint32_t kv_head, std::uint32_t begin,
             std::uint32_t end);
+  void turn_keys(std::uint32_t dim, std::uint32_t count);
   void score(const AttentionCall& call, const Rows& rows, std::uint32_t begin, std::uint32_t count);
   void accumulate(const AttentionCall& call, const Rows& rows, std::uint32_t count, Part& part);
   void attend(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head, std::uint32_t begin,
@@ -92,6 +93,7 @@ class AttentionMath {
 
   std::vector<float> queries_;  // [rows, head_dim], scaled
   std::vector<float> keys_;     // [tokens, head_dim]
+  std::vector<float> turned_;   // [head_dim, tokens]
   std::vector<float> values_;   // [tokens, v_head_dim]
   std::vector<float> scores_;   // [rows, tokens]
   Part part_;

@@ -31,8 +31,9 @@ void mark_qwen_layers(const ConfigReader& config, ModelConfig& model) {
 
 void read_deepseek(const ConfigReader& config, ModelConfig& model) {
   MoeConfig& moe = model.moe;
-  if (!config.has("n_routed_experts")) return;  // dense after all
-  moe.num_experts = config.number("n_routed_experts", 1, kMostExperts);
+  const char* experts = config.has("n_routed_experts") ? "n_routed_experts" : "num_local_experts";
+  if (!config.has(experts)) return;  // dense after all
+  moe.num_experts = config.number(experts, 1, kMostExperts);
   moe.top_k = config.number("num_experts_per_tok", 1, kMostExperts);
   moe.intermediate_size = config.number("moe_intermediate_size", 1, kWidest);
   moe.num_shared_experts = config.has("n_shared_experts") ? config.number("n_shared_experts", 0, 64) : 0;
@@ -72,7 +73,9 @@ void read_moe(const ConfigReader& config, ModelConfig& model) {
     moe.router_bias = moe.expert_bias = model.architecture == "GptOssForCausalLM";
     for (LayerConfig& layer : model.layers) layer.moe = true;
   } else if (model.architecture == "Qwen3MoeForCausalLM") {
-    moe.num_experts = config.number("num_experts", 1, kMostExperts);
+    // Transformers 5 writes num_local_experts.
+    moe.num_experts =
+        config.number(config.has("num_experts") ? "num_experts" : "num_local_experts", 1, kMostExperts);
     moe.top_k = config.number("num_experts_per_tok", 1, kMostExperts);
     moe.intermediate_size = config.number("moe_intermediate_size", 1, kWidest);
     moe.normalize_weights = config.flag("norm_topk_prob", false);

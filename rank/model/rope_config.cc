@@ -34,6 +34,11 @@ RopeConfig read_one(const ConfigReader& config, const Json& object, double theta
   out.original_max_position_embeddings = rope.has("original_max_position_embeddings")
                                              ? rope.number("original_max_position_embeddings", 1, kMostTokens)
                                              : top;
+  // DeepSeek's configs may leave the factor out: it follows from the two lengths.
+  if (out.type == RopeType::kYarn && !rope.has("factor") && out.original_max_position_embeddings > 0) {
+    out.factor = static_cast<double>(config.number("max_position_embeddings", 1, kMostTokens)) /
+                 out.original_max_position_embeddings;
+  }
   out.low_freq_factor = rope.real("low_freq_factor", 1, 1e-3, 1e6);
   out.high_freq_factor = rope.real("high_freq_factor", 4, 1e-3, 1e6);
   out.beta_fast = rope.real("beta_fast", 32, 1e-3, 1e6);

@@ -145,8 +145,7 @@ TEST(ServerArgs, RefusesInOneSentence) {
       {{"--executor", "modelled"}, "--executor modelled: must be modeled or numeric, did you mean modeled?"},
       {{"--load-format", "safetensors"},
        "--load-format safetensors: is for --executor numeric, modeled ranks read no weights"},
-      {{"--dtype", "float32"},
-       "--dtype float32: is for --executor numeric, use bfloat16 or float16"},
+      {{"--dtype", "float32"}, "--dtype float32: is for --executor numeric, use bfloat16 or float16"},
       {{"--kv-cache-dtype", "fp8"},
        "--kv-cache-dtype fp8: must be auto, bf16, bfloat16, fp8_e4m3, fp8_e5m2 or fp4_e2m1, did you mean "
        "fp8_e4m3?"},

@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Makes the reference values of numeric execution: for each architecture a tiny randomly initialised model, its
+weights as Transformers stores them, and what Transformers says in fp32: the logits at the last position of some
+prompts and 64 greedy tokens behind each.
+
+Usage: make_references.py FOLDER [NAME ...]      FOLDER: tests/golden/models; NAME: only these
+
+Needs torch, transformers and safetensors (nothing else in tpsim does). The values in the repository were made
+with Transformers 5.23 and PyTorch 2.15. A run writes FOLDER/NAME/{config.json, *.safetensors, reference.json};
+all of it together stays under 3 MB, which the script checks.
+"""
+
+import json
+import os
+import shutil
+import sys
+
+import safetensors.torch
+import torch
+import transformers
+
+VOCABULARY = 131  # odd on purpose: no --tp divides it
+PROMPT_LENGTHS = (1, 9, 45)
+NEW_TOKENS = 64
+# Greedy tokens are compared exactly: the best logit leads by this much of the largest, at every step.
+LEAST_LEAD = 2e-3
+MOST_BYTES = 3_000_000
+
+COMMON = {"vocab_size": VOCABULARY, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 8,
+          "num_key_value_heads": 2, "intermediate_size": 64, "max_position_embeddings": 256, "head_dim": 16,
+          "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
+MLA = {"num_key_value_heads": 8, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+       "v_head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+       "n_shared_experts": 1, "first_k_dense_replace": 1, "head_dim": None}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
+        "beta_fast": 32.0, "beta_slow": 1.0}
+
+
+def rope(kind, **more):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, **more}}
+
+
+# NAME: (architecture, config, how it is stored).
+# Stored: the weights' dtype; "classic": config.json and expert tensors as Transformers 4 wrote them; "shards":
+# several files with an index.
+MODELS = {
+    "llama": ("Llama", {**rope("default")}, {"dtype": torch.float32, "shards": True}),
+    "llama-llama3-rope": ("Llama", {"num_key_value_heads": 1, "tie_word_embeddings": True, "attention_bias": True,
+                                    "mlp_bias": True,
+                                    **rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                           original_max_position_embeddings=32)}, {"classic": True}),
+    "llama-linear-rope": ("Llama", {"num_key_value_heads": 8, **rope("linear", factor=4.0)},
+                          {"dtype": torch.float16, "classic": True}),
+    "llama-dynamic-rope": ("Llama", {"num_key_value_heads": 4, **rope("dynamic", factor=4.0)}, {}),
+    "qwen2": ("Qwen2", {"head_dim": None, "hidden_size": 64}, {}),
+    "qwen2-window": ("Qwen2", {"head_dim": None, "hidden_size": 64, "use_sliding_window": True,
+                               "sliding_window": 16, "max_window_layers": 1, **{"rope_parameters": YARN}},
+                     {"classic": True}),
+    "qwen3": ("Qwen3", {"tie_word_embeddings": True}, {}),
+    "mistral": ("Mistral", {"sliding_window": 12}, {"classic": True}),
+    "gemma2": ("Gemma2", {"num_hidden_layers": 3, "sliding_window": 12, "query_pre_attn_scalar": 24,
+                          "attn_logit_softcapping": 5.0, "final_logit_softcapping": 8.0}, {"classic": True}),
+    "gemma3": ("Gemma3Text", {"num_hidden_layers": 3, "sliding_window": 12, "query_pre_attn_scalar": 24,
+                              "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+                              "rope_parameters": {
+                                  "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                                  "full_attention": {"rope_type": "linear", "factor": 8.0,
+                                                     "rope_theta": 1000000.0}}}, {}),
+    "mixtral": ("Mixtral", {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 16},
+                {"classic": True}),
+    "mixtral-fused": ("Mixtral", {"num_local_experts": 8, "num_experts_per_tok": 3, "intermediate_size": 16,
+                                  "sliding_window": 16}, {"fused": True}),
+    "qwen3-moe": ("Qwen3Moe", {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16,
+                               "norm_topk_prob": True, "mlp_only_layers": [0]}, {}),
+    "deepseek-v2": ("DeepseekV2", {**MLA, "q_lora_rank": None, "topk_method": "group_limited_greedy", "n_group": 4,
+                                   "topk_group": 2, "routed_scaling_factor": 2.0,
+                                   "rope_parameters": {**YARN, "mscale": 0.707, "mscale_all_dim": 0.707}},
+                    {"classic": True}),
+    "deepseek-v3": ("DeepseekV3", {**MLA, "q_lora_rank": 24, "n_group": 4, "topk_group": 2,
+                                   "routed_scaling_factor": 2.5, "norm_topk_prob": True, "num_experts_per_tok": 3,
+                                   "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}, {}),
+    "gpt-oss": ("GptOss", {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 16,
+                           "sliding_window": 12, "layer_types": ["sliding_attention", "full_attention"],
+                           "rope_parameters": {**YARN, "rope_theta": 150000.0, "truncate": False}}, {}),
+}
+
+
+def make_model(name):
+    kind, changes, stored = MODELS[name]
+    words = {key: value for key, value in {**COMMON, **changes}.items() if value is not None or key == "q_lora_rank"}
+    config = getattr(transformers, kind + "Config")(**words)
+    config._attn_implementation = "eager"
+    config._experts_implementation = "eager"
+    model = getattr(transformers, kind.removesuffix("Text") + "ForCausalLM")(config).to(torch.float32).eval()
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    gemma = kind.startswith("Gemma")
+
+    def fill(key, tensor):
+        normal = torch.randn(tensor.shape, generator=generator)
+        if tensor.dim() == 1:
+            if "norm" in key:
+                return 0.2 * normal + (0 if gemma else 1)
+            return 0.3 * normal if "sinks" not in key else normal
+        if "embed" in key or "lm_head" in key:
+            # Where the head is the embedding, a large one says the last token again and again.
+            tied = config.tie_word_embeddings
+            return normal * (0.02 if gemma else 0.1 if tied else 1)
+        fan_in = tensor.shape[-2 if kind == "GptOss" and tensor.dim() == 3 else -1]
+        gain = 2.0 if any(part in key for part in ("q_proj", "k_proj", "q_b_proj", "kv_b_proj")) else 1.2
+        return normal * gain / fan_in ** 0.5
+
+    with torch.no_grad():
+        for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if "inv_freq" in key or "embed_scale" in key:
+                continue
+            tensor.copy_(fill(key, tensor).to(stored.get("dtype", torch.bfloat16)))
+    return model
+
+
+def logits_of(model, ids):
+    with torch.no_grad():
+        return model(torch.tensor([ids]), use_cache=False).logits[0, -1]
+
+
+def lead_of(logits):
+    best = torch.topk(logits, 2).values
+    return float((best[0] - best[1]) / logits.abs().max())
+
+
+def make_prompt(model, length, generator):
+    """A prompt whose greedy tokens are not decided by rounding, with what follows it."""
+    for _ in range(400):
+        ids = torch.randint(3, VOCABULARY, (length,), generator=generator).tolist()
+        all_ids, first = list(ids), None
+        for _ in range(NEW_TOKENS):
+            logits = logits_of(model, all_ids)
+            first = logits if first is None else first
+            if lead_of(logits) < LEAST_LEAD:
+                break
+            all_ids.append(int(logits.argmax()))
+        if len(all_ids) == length + NEW_TOKENS:
+            return {"prompt_ids": ids, "token_ids": all_ids[length:], "logits": [float(f"{x:.7g}") for x in first]}
+    raise SystemExit(f"no prompt of {length} tokens without near ties")
+
+
+def classic_config(config):
+    """config.json as Transformers 4 writes it: torch_dtype, rope_theta and rope_scaling."""
+    config["torch_dtype"] = config.pop("dtype")
+    parameters = dict(config.pop("rope_parameters"))
+    config["rope_theta"] = parameters.pop("rope_theta")
+    config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
+    config.pop("layer_types", None)
+    return config
+
+
+def one_tensor_per_expert(tensors, mixtral):
+    """Expert weights as Transformers 4 stores them."""
+    out = {}
+    for key, tensor in tensors.items():
+        at, _, leaf = key.rpartition("experts.")
+        if leaf not in ("gate_up_proj", "down_proj") or tensor.dim() != 3:
+            out[key.replace("mlp.gate.", "block_sparse_moe.gate.") if mixtral else key] = tensor
+            continue
+        at = at.replace("mlp.", "block_sparse_moe.") if mixtral else at
+        for i, expert in enumerate(tensor):
+            names = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+            parts = zip(names, expert.chunk(2)) if leaf == "gate_up_proj" else [(names[2], expert)]
+            for name, part in parts:
+                out[f"{at}experts.{i}.{name}.weight"] = part
+    return out
+
+
+def save(model, name, folder):
+    kind, _, stored = MODELS[name]
+    dtype = stored.get("dtype", torch.bfloat16)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    if stored.get("classic") or stored.get("fused"):
+        config = json.loads(model.config.to_json_string(use_diff=False))
+        config = {key: value for key, value in config.items() if not key.startswith("_")}
+        config.update(architectures=[type(model).__name__], dtype=str(dtype).removeprefix("torch."))
+        for key in ("id2label", "label2id", "problem_type", "return_dict", "output_hidden_states",
+                    "output_attentions", "chunk_size_feed_forward", "is_encoder_decoder"):
+            config.pop(key, None)
+        tied = model.config.tie_word_embeddings
+        tensors = {key: value.to(dtype) for key, value in model.state_dict().items()
+                   if not (tied and key == "lm_head.weight")}
+        if stored.get("classic"):
+            config = classic_config(config)
+            tensors = one_tensor_per_expert(tensors, kind == "Mixtral")
+        tensors = {key: value.contiguous() for key, value in tensors.items()}
+        safetensors.torch.save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+        with open(os.path.join(folder, "config.json"), "w") as file:
+            json.dump(config, file, indent=1)
+    else:
+        model.to(dtype).save_pretrained(folder, max_shard_size="100KB" if stored.get("shards") else "1GB")
+        model.to(torch.float32)
+    for extra in ("generation_config.json",):
+        path = os.path.join(folder, extra)
+        if os.path.exists(path):
+            os.remove(path)
+
+
+def main():
+    root = sys.argv[1]
+    torch.set_num_threads(1)
+    for name in sys.argv[2:] or MODELS:
+        model = make_model(name)
+        generator = torch.Generator().manual_seed(7)
+        prompts = [make_prompt(model, length, generator) for length in PROMPT_LENGTHS]
+        folder = os.path.join(root, name)
+        save(model, name, folder)
+        with open(os.path.join(folder, "reference.json"), "w") as file:
+            json.dump({"made_with": f"transformers {transformers.__version__}, torch {torch.__version__}",
+                       "prompts": prompts}, file, indent=None)
+        distinct = [len(set(prompt["token_ids"])) for prompt in prompts]
+        size = sum(os.path.getsize(os.path.join(folder, file)) for file in os.listdir(folder))
+        print(f"{name}: {sorted(os.listdir(folder))}, {size} bytes, distinct tokens {distinct}", flush=True)
+    total = sum(os.path.getsize(os.path.join(at, file)) for at, _, files in os.walk(root) for file in files)
+    print(f"{total} bytes in all")
+    if total > MOST_BYTES:
+        raise SystemExit(f"more than {MOST_BYTES} bytes")
+
+
+if __name__ == "__main__":
+    main()
