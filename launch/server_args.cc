@@ -351,10 +351,13 @@ void check_executor(const ServerArgs& args) {
     throw_user_error("--load-format safetensors: is for --executor numeric, modeled ranks read no weights");
   if (args.dtype == "float32")
     throw_user_error("--dtype float32: is for --executor numeric, use bfloat16 or float16");
-  if (args.kv_cache_dtype == "fp4_e2m1")
+  if (args.kv_cache_dtype == "fp4_e2m1" || args.kv_cache_dtype == "float16" ||
+      args.kv_cache_dtype == "float32") {
     throw_user_error(
-        "--kv-cache-dtype fp4_e2m1: is for --executor numeric, no measured kernel reads it; use auto, bf16, "
-        "fp8_e4m3 or fp8_e5m2");
+        "--kv-cache-dtype {}: is for --executor numeric, no measured kernel reads it; use auto, bf16, "
+        "fp8_e4m3 or fp8_e5m2",
+        args.kv_cache_dtype);
+  }
   if (args.ep_size != 1)
     throw_user_error("--ep-size {}: is for --executor numeric, modeled ranks cut every expert by --tp",
                      args.ep_size);

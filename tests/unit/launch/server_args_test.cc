@@ -147,8 +147,12 @@ TEST(ServerArgs, RefusesInOneSentence) {
        "--load-format safetensors: is for --executor numeric, modeled ranks read no weights"},
       {{"--dtype", "float32"}, "--dtype float32: is for --executor numeric, use bfloat16 or float16"},
       {{"--kv-cache-dtype", "fp8"},
-       "--kv-cache-dtype fp8: must be auto, bf16, bfloat16, fp8_e4m3, fp8_e5m2 or fp4_e2m1, did you mean "
+       "--kv-cache-dtype fp8: must be auto, bf16, bfloat16, fp16, float16, fp32, float32, "
+       "fp8_e4m3, fp8_e5m2 or fp4_e2m1, did you mean "
        "fp8_e4m3?"},
+      {{"--kv-cache-dtype", "fp32"},
+       "--kv-cache-dtype float32: is for --executor numeric, no measured kernel reads it; use auto, bf16, "
+       "fp8_e4m3 or fp8_e5m2"},
       {{"--kv-cache-dtype", "fp4_e2m1"},
        "--kv-cache-dtype fp4_e2m1: is for --executor numeric, no measured kernel reads it; use auto, bf16, "
        "fp8_e4m3 or fp8_e5m2"},
