@@ -60,6 +60,7 @@ std::unique_ptr<rank::NumericRanks> NumericStage::make_ranks(const Deployment& d
   options.page_size = deployment.scheduler.page_size;
   options.num_pages = deployment.ranks.state.num_pages;
   options.ep_size = args_.ep_size;
+  options.free_windows = deployment.scheduler.disable_radix_cache;
 #ifdef NDEBUG
   options.tag_pages = args_.check_invariants;
 #else
@@ -77,6 +78,7 @@ std::unique_ptr<rank::NumericRanks> NumericStage::make_ranks(const Deployment& d
   config.num_ranks = group_.ranks_per_process();
   config.vocab_size = deployment.model.vocab_size;
   config.return_logits = return_logits;
+  config.exclusive_pages = deployment.scheduler.disable_radix_cache;
   return std::make_unique<rank::NumericRanks>(
       std::move(config),
       std::make_unique<rank::NumericForward>(deployment.model, *weights_, options, std::move(backend),

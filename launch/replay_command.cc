@@ -42,6 +42,8 @@ std::vector<Deployment> resolve(ReplayArgs& args, const proto::BatchStreamHeader
   std::vector<Deployment> deployments = resolve_deployments(server, /*compare=*/false);
   Deployment& deployment = deployments.front();
   deployment.ranks.state.num_pages = header.num_pages();
+  // Whether requests shared pages is the stream's affair, too: nothing is let go of.
+  deployment.scheduler.disable_radix_cache = false;
   // Nothing is captured where the backend cannot be, or the user says so.
   if (!deployment.scheduler.cuda_graph_bs.empty())
     deployment.scheduler.cuda_graph_bs.assign(header.cuda_graph_bs().begin(), header.cuda_graph_bs().end());

@@ -150,10 +150,13 @@ void AttentionMath::attend(const AttentionCall& call, const Rows& rows, std::uin
                            std::uint32_t begin, std::uint32_t end, std::uint32_t step, Part& part) {
   part.clear(rows.tokens * rows.group, call.shape.v_head_dim);
   for (std::uint32_t at = begin; at < end; at += step) {
-    const std::uint32_t count = std::min(step, end - at);
-    load(call, rows.request, kv_head, at, at + count);
-    score(call, rows, at, count);
-    accumulate(call, rows, count, part);
+    // A step begins where the plan says; what the window hides from all rows is not there any more.
+    const std::uint32_t last = at + std::min(step, end - at);
+    const std::uint32_t first = std::max(at, rows.first_visible);
+    if (first >= last) continue;
+    load(call, rows.request, kv_head, first, last);
+    score(call, rows, first, last - first);
+    accumulate(call, rows, last - first, part);
   }
 }
 
@@ -238,6 +241,8 @@ void AttentionMath::extend(const ExtendPlan& plan, const AttentionCall& call, co
   rows.first_token = tile.row;
   if (item.request < call.masks.size()) rows.mask = call.masks[item.request];
   rows.mask_width = end_of_sequence;
+  const std::uint32_t behind = rows.mask == nullptr ? call.shape.sliding_window : 0;
+  if (behind > 0 && rows.position + 1 > behind) rows.first_visible = rows.position + 1 - behind;
   read_queries(call, rows, kv_head);
   total_.clear(rows.tokens * rows.group, call.shape.v_head_dim);
   // A mask may show what causality hides.

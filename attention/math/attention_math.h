@@ -65,9 +65,10 @@ class AttentionMath {
   struct Rows {
     std::uint32_t request = 0;
     std::uint32_t tokens = 0;
-    std::uint32_t group = 0;        // query heads
-    std::uint32_t position = 0;     // of the first token in its sequence
-    std::uint32_t first_token = 0;  // of the tile, in the request's new tokens
+    std::uint32_t group = 0;          // query heads
+    std::uint32_t position = 0;       // of the first token in its sequence
+    std::uint32_t first_token = 0;    // of the tile, in the request's new tokens
+    std::uint32_t first_visible = 0;  // KV tokens before it are behind every row's window
     const std::uint8_t* mask = nullptr;
     std::uint32_t mask_width = 0;
   };

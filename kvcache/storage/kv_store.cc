@@ -8,6 +8,11 @@
 #include "proto/error.h"
 
 namespace tpsim::kvcache {
+namespace {
+
+constexpr std::uint32_t kNowhere = UINT32_MAX;
+
+}  // namespace
 
 KvStore::Memory::Memory(std::uint64_t bytes) : bytes_(bytes) {
   if (bytes_ == 0) return;
@@ -33,6 +38,10 @@ KvStore::KvStore(const KvStoreConfig& config)
   if (config.page_size == 0 ||
       (config.value_in_key && (config.num_kv_heads != 1 || config.v_dim > config.k_dim)))
     throw std::invalid_argument("KvStore: page size 0, or a value that is not part of one key");
+  if (!config.windowed.empty() && config.windowed.size() != config.num_layers)
+    throw std::invalid_argument("KvStore: windowed needs an entry for every layer");
+  has_windows_ = std::find(config.windowed.begin(), config.windowed.end(), true) != config.windowed.end();
+  if (has_windows_) place_of_.assign(config.num_pages, kNowhere);
   if (config.tag_pages)
     written_.assign(std::size_t{config.num_layers} * config.num_pages * config.page_size, 0);
 }
@@ -42,16 +51,26 @@ std::uint64_t KvStore::bytes_per_token(const KvStoreConfig& config) {
   return (stored_bytes(config.format, config.k_dim) + value) * config.num_kv_heads * config.num_layers;
 }
 
-// [layer][page][keys then values][head][token][dim]
+// [layer][page or its place][keys then values][head][token][dim]
+std::uint8_t* KvStore::page_at(std::uint32_t layer, std::uint32_t page) const {
+  std::uint64_t place = page;
+  if (has_windows_ && config_.windowed[layer]) {
+    place = place_of_[page];
+    if (place == kNowhere) {
+      throw std::logic_error(
+          fmt::format("layer {}: page {} is used, but its window has let go of it", layer, page));
+    }
+  }
+  return memory_.data() + (std::uint64_t{layer} * config_.num_pages + place) * page_bytes_;
+}
+
 std::uint8_t* KvStore::key_at(std::uint32_t layer, std::uint32_t slot, std::uint32_t head) const {
-  const std::uint64_t page = slot / config_.page_size;
-  return memory_.data() + (std::uint64_t{layer} * config_.num_pages + page) * page_bytes_ +
+  return page_at(layer, slot / config_.page_size) +
          (std::uint64_t{head} * config_.page_size + slot % config_.page_size) * key_bytes_;
 }
 
 std::uint8_t* KvStore::value_at(std::uint32_t layer, std::uint32_t slot, std::uint32_t head) const {
-  const std::uint64_t page = slot / config_.page_size;
-  return memory_.data() + (std::uint64_t{layer} * config_.num_pages + page) * page_bytes_ +
+  return page_at(layer, slot / config_.page_size) +
          key_bytes_ * config_.page_size * config_.num_kv_heads +
          (std::uint64_t{head} * config_.page_size + slot % config_.page_size) * value_bytes_;
 }
@@ -102,15 +121,28 @@ void KvStore::check_written(std::uint32_t layer, std::uint32_t slot, std::uint32
   }
 }
 
-void KvStore::forget(std::span<const PageRun> pages) {
-  if (!config_.tag_pages) return;
-  for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
-    for (const PageRun& run : pages) {
-      const auto first =
-          written_.begin() + static_cast<std::ptrdiff_t>(tag(layer, run.first * config_.page_size));
-      std::fill(first, first + static_cast<std::ptrdiff_t>(std::size_t{run.count} * config_.page_size), 0);
-    }
+void KvStore::hand_out(std::uint32_t page) {
+  if (config_.tag_pages) {
+    for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer)
+      std::fill_n(written_.begin() + static_cast<std::ptrdiff_t>(tag(layer, page * config_.page_size)),
+                  config_.page_size, std::uint8_t{0});
   }
+  if (!has_windows_ || place_of_[page] != kNowhere) return;
+  // A place that was used before, else one more: at most num_pages pages have a place.
+  if (free_places_.empty()) {
+    place_of_[page] = peak_window_pages_;
+  } else {
+    place_of_[page] = free_places_.back();
+    free_places_.pop_back();
+  }
+  peak_window_pages_ = std::max(peak_window_pages_, ++window_pages_);
+}
+
+void KvStore::release_windows(std::uint32_t page) {
+  if (!has_windows_ || place_of_[page] == kNowhere) return;
+  free_places_.push_back(place_of_[page]);
+  place_of_[page] = kNowhere;
+  --window_pages_;
 }
 
 }  // namespace tpsim::kvcache

@@ -3,8 +3,12 @@
 // A slot is page * page_size + offset, the same number on every rank and in every layer. Within a layer the
 // elements of one head in one page are contiguous: [page][head][token of the page][dim].
 //
-// fp4_e2m1 keeps a scale for every 16 elements (fp8 e4m3 scales, as NVFP4 does); the fp8 formats store what
-// is given, saturated, as SGLang does with scale 1.
+// fp4_e2m1 keeps a power-of-two scale for every 16 elements (kv_format.h); the fp8 formats store what is given,
+// saturated, as SGLang does with scale 1.
+//
+// Layers with a sliding window keep less: what nobody will look at again is given back (release_windows) and
+// its memory serves other pages. Within those layers a page number stands for a place that is taken when the
+// page is handed out.
 //
 // With `tag_pages` every slot of every layer remembers whether it was written since its page was last handed
 // out; reading one that was not throws std::logic_error with its layer, page and offset.
@@ -12,10 +16,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "kvcache/page_run.h"
 #include "kvcache/storage/kv_format.h"
 
 namespace tpsim::kvcache {
@@ -31,6 +33,8 @@ struct KvStoreConfig {
   // MLA: there is one head whose key is the latent and the rope part; the value is the key's first v_dim
   // elements and is not stored again.
   bool value_in_key = false;
+  // Which layers have a sliding window; empty: none. [num_layers]
+  std::vector<bool> windowed;
   bool tag_pages = false;
 };
 
@@ -54,8 +58,14 @@ class KvStore {
   void load_values(std::uint32_t layer, std::uint32_t slot, std::uint32_t count, std::uint32_t kv_head,
                    float* out) const;
 
-  // Pages change hands: their tags are cleared (tag_pages).
-  void forget(std::span<const PageRun> pages);
+  // A page has a new owner: its tags are cleared (tag_pages), and window layers find it a place. Only window
+  // layers need it before store().
+  void hand_out(std::uint32_t page);
+  // Window layers give up what they hold of a page, if anything.
+  void release_windows(std::uint32_t page);
+  // Places taken in each window layer, now and at most.
+  std::uint32_t window_pages() const { return window_pages_; }
+  std::uint32_t peak_window_pages() const { return peak_window_pages_; }
 
  private:
   class Memory {
@@ -72,6 +82,7 @@ class KvStore {
     std::uint8_t* data_ = nullptr;
   };
 
+  std::uint8_t* page_at(std::uint32_t layer, std::uint32_t page) const;
   std::uint8_t* key_at(std::uint32_t layer, std::uint32_t slot, std::uint32_t head) const;
   std::uint8_t* value_at(std::uint32_t layer, std::uint32_t slot, std::uint32_t head) const;
   std::size_t tag(std::uint32_t layer, std::uint32_t slot) const {
@@ -85,6 +96,12 @@ class KvStore {
   const std::uint64_t page_bytes_;   // of one layer
   Memory memory_;
   std::vector<std::uint8_t> written_;  // per layer and slot, 0 or 1
+
+  bool has_windows_ = false;
+  std::vector<std::uint32_t> place_of_;  // per page, in window layers; kNowhere: none
+  std::vector<std::uint32_t> free_places_;
+  std::uint32_t window_pages_ = 0;
+  std::uint32_t peak_window_pages_ = 0;
 };
 
 }  // namespace tpsim::kvcache

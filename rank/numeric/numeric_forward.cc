@@ -28,6 +28,9 @@ kvcache::KvStoreConfig store_config(const ModelConfig& model, const Shard& shard
   config.num_pages = options.num_pages;
   config.page_size = options.page_size;
   config.tag_pages = options.tag_pages;
+  if (options.free_windows) {
+    for (const LayerConfig& layer : model.layers) config.windowed.push_back(layer.sliding_window > 0);
+  }
   if (model.is_mla()) {
     config.num_kv_heads = 1;
     config.k_dim = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim;
@@ -86,6 +89,11 @@ class NumericForward::Implementation {
   }
 
   std::span<const float> forward(const TokenBatch& batch);
+  void release_pages(std::span<const std::uint32_t> pages) {
+    for (const auto& rank : ranks_) {
+      for (const std::uint32_t page : pages) rank->store.release_windows(page);
+    }
+  }
 
   kvcache::KvStore& store(std::uint32_t local_rank) { return ranks_.at(local_rank)->store; }
   const NumericTimes& times() const { return times_; }
@@ -100,6 +108,8 @@ class NumericForward::Implementation {
   void reduce(float* out);
   std::vector<float>& part(std::size_t rank, std::size_t size);
   void embed(const TokenBatch& batch);
+  void hand_out_pages(const TokenBatch& batch);
+  void release_what_slid_out(const TokenBatch& batch);
   void norm(const std::vector<float>& weight, const float* x, std::uint32_t rows, float* out);
   std::span<const float> head(const Pass& pass);
 
@@ -236,7 +246,34 @@ std::span<const float> NumericForward::Implementation::head(const Pass& pass) {
   return logits_;
 }
 
+// Pages that begin behind the stored prefix have a new owner.
+void NumericForward::Implementation::hand_out_pages(const TokenBatch& batch) {
+  const std::uint32_t page_size = options_.page_size;
+  for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {
+    const std::uint32_t end = batch.prefix_lens[i] + batch.q_lens[i];
+    for (std::uint32_t at = (batch.prefix_lens[i] + page_size - 1) / page_size; at * page_size < end; ++at) {
+      for (const auto& rank : ranks_) rank->store.hand_out(batch.page_tables[i][at]);
+    }
+  }
+}
+
+// The next token, at position L, looks back to L + 1 - window; pages that end there or before are done with.
+void NumericForward::Implementation::release_what_slid_out(const TokenBatch& batch) {
+  std::uint32_t window = 0;
+  for (const LayerConfig& layer : model_.layers) window = std::max(window, layer.sliding_window);
+  if (!options_.free_windows || window == 0) return;
+  const auto pages_behind = [&](std::uint32_t length) {
+    return length + 1 > window ? (length + 1 - window) / options_.page_size : 0;
+  };
+  for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {
+    const std::uint32_t first = pages_behind(batch.prefix_lens[i]);
+    const std::uint32_t last = pages_behind(batch.prefix_lens[i] + batch.q_lens[i]);
+    release_pages(batch.page_tables[i].subspan(first, last - first));
+  }
+}
+
 std::span<const float> NumericForward::Implementation::forward(const TokenBatch& batch) {
+  hand_out_pages(batch);
   const Pass pass(model_, ropes_, batch, shape_, options_.page_size, *backend_);
   tokens_ = pass.tokens();
   embed(batch);
@@ -259,6 +296,7 @@ std::span<const float> NumericForward::Implementation::forward(const TokenBatch&
     }
     reduce_into_hidden(kNone, shared.post_feedforward_norm);
   }
+  release_what_slid_out(batch);
   return head(pass);
 }
 
@@ -272,6 +310,9 @@ NumericForward::~NumericForward() = default;
 
 std::span<const float> NumericForward::forward(const TokenBatch& batch) {
   return implementation_->forward(batch);
+}
+void NumericForward::release_pages(std::span<const std::uint32_t> pages) {
+  implementation_->release_pages(pages);
 }
 kvcache::KvStore& NumericForward::store(std::uint32_t local_rank) {
   return implementation_->store(local_rank);

@@ -25,6 +25,9 @@ struct NumericOptions {
   std::uint32_t num_pages = 0;
   std::uint32_t ep_size = 1;  // 1: every rank has a part of every expert; tp_size: whole experts
   bool tag_pages = false;
+  // Layers with a sliding window let go of what slid out. Only where no request reads what another one wrote:
+  // a shorter match of the radix pool needs what a longer sequence left behind.
+  bool free_windows = false;
 };
 
 class NumericForward : public TokenForward {
@@ -38,6 +41,7 @@ class NumericForward : public TokenForward {
   ~NumericForward() override;
 
   std::span<const float> forward(const TokenBatch& batch) override;
+  void release_pages(std::span<const std::uint32_t> pages) override;
 
   kvcache::KvStore& store(std::uint32_t local_rank);
   const NumericTimes& times() const override;

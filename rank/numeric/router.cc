@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "rank/linear/vector_ops.h"
@@ -20,7 +21,7 @@ std::vector<std::uint32_t> largest(std::span<const float> scores, std::uint32_t 
   return order;
 }
 
-// Experts outside the best groups count as 0, as in the published models.
+// Experts outside the best groups are out, however low the others' corrected scores.
 void limit_to_groups(const MoeConfig& config, std::vector<float>& choice) {
   if (config.num_groups <= 1 || config.topk_groups >= config.num_groups) return;
   const std::size_t size = choice.size() / config.num_groups;
@@ -35,7 +36,7 @@ void limit_to_groups(const MoeConfig& config, std::vector<float>& choice) {
   std::vector<bool> kept(config.num_groups, false);
   for (const std::uint32_t g : largest(groups, config.topk_groups)) kept[g] = true;
   for (std::size_t i = 0; i < choice.size(); ++i) {
-    if (!kept[i / size]) choice[i] = 0;
+    if (!kept[i / size]) choice[i] = -std::numeric_limits<float>::infinity();
   }
 }
 

@@ -32,6 +32,9 @@ class TokenForward {
   // Valid until the next call.
   virtual std::span<const float> forward(const TokenBatch& batch) = 0;
   virtual const NumericTimes& times() const = 0;
+  // A request has ended or was retracted, and nobody else has these pages (no radix pool): their keys and
+  // values are not needed any more.
+  virtual void release_pages(std::span<const std::uint32_t> /*pages*/) {}
 };
 
 }  // namespace tpsim::rank

@@ -92,10 +92,29 @@ void NumericRanks::sample_tokens(const proto::ForwardBatch& batch, std::span<con
   }
 }
 
+// Of the requests in decoding_, those that have left the decode set.
+void NumericRanks::release_left() {
+  if (!config_.exclusive_pages) return;
+  const std::span<const std::uint32_t> now = state_.decode_set();
+  if (now.size() >= decoding_.size() && std::equal(decoding_.begin(), decoding_.end(), now.begin())) return;
+  std::vector<std::uint32_t> remaining(now.begin(), now.end());
+  std::sort(remaining.begin(), remaining.end());
+  for (const std::uint32_t row : decoding_) {
+    if (std::binary_search(remaining.begin(), remaining.end(), row)) continue;
+    std::vector<std::uint32_t> pages;
+    for (const kvcache::PageRun& run : state_.pages(row)) {
+      for (std::uint32_t i = 0; i < run.count; ++i) pages.push_back(run.first + i);
+    }
+    forward_->release_pages(pages);
+  }
+}
+
 scheduler::StepOutcome NumericRanks::compute(const proto::ForwardBatch& batch) {
   const double start = now();
   TokenBatch pass;
+  decoding_.assign(state_.decode_set().begin(), state_.decode_set().end());
   pass.metadata = state_.apply(batch);
+  release_left();
   scheduler::StepOutcome outcome;
   if (pass.metadata.forward_mode == proto::IDLE || batch.end_of_run()) return outcome;
 

@@ -25,7 +25,8 @@ struct NumericRanksConfig {
   std::uint32_t first_rank = 0;
   std::uint32_t num_ranks = 1;
   std::uint32_t vocab_size = 0;
-  bool return_logits = false;  // StepOutcome::extend_logits
+  bool return_logits = false;    // StepOutcome::extend_logits
+  bool exclusive_pages = false;  // requests share no pages: there is no radix pool
 };
 
 class NumericRanks : public WorkerRanks {
@@ -49,6 +50,7 @@ class NumericRanks : public WorkerRanks {
  private:
   void add_request(std::uint32_t row, std::uint32_t prefix_len, std::uint32_t q_len);
   void read_input(const proto::ForwardBatch& batch);
+  void release_left();
   void sample_tokens(const proto::ForwardBatch& batch, std::span<const float> logits);
 
   NumericRanksConfig config_;
@@ -61,6 +63,7 @@ class NumericRanks : public WorkerRanks {
   std::vector<std::vector<std::uint32_t>> tables_;  // page numbers, per request of the pass
   std::vector<std::span<const std::uint32_t>> views_;
   std::vector<std::uint32_t> rows_, prefix_lens_, q_lens_, token_ids_, sampled_;
+  std::vector<std::uint32_t> decoding_;  // before the pass
 };
 
 }  // namespace tpsim::rank
