@@ -44,16 +44,17 @@ rank::WeightType weight_type(const ServerArgs& args, const rank::ModelConfig& mo
   return dtype == "bfloat16" ? rank::WeightType::kBf16 : rank::WeightType::kFp32;
 }
 
-NumericStage::NumericStage(const ServerArgs& args, const rank::ModelConfig& model,
-                           const rank::ProcessGroup& group)
-    : args_(args),
-      group_(group),
-      weights_(open_weights(args, model)),
-      pool_(0, processes_on_host(group)),
-      collectives_(make_collectives(group)) {}
+NumericStage::NumericStage(const ServerArgs& args, const rank::ProcessGroup& group)
+    : args_(args), group_(group), pool_(0, processes_on_host(group)), collectives_(make_collectives(group)) {}
+
+void NumericStage::set_while_waiting(std::function<void()> hook) {
+  if (auto* const over_mpi = dynamic_cast<rank::MpiCollectives*>(collectives_.get()))
+    over_mpi->set_while_waiting(std::move(hook));
+}
 
 std::unique_ptr<rank::NumericRanks> NumericStage::make_ranks(const Deployment& deployment,
                                                              bool return_logits) {
+  if (weights_ == nullptr) weights_ = open_weights(args_, deployment.model);
   rank::NumericOptions options;
   options.weight_type = weight_type(args_, deployment.model);
   options.kv_format = deployment.kv_format;

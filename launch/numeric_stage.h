@@ -1,6 +1,7 @@
 // What numeric execution shares over the runs of one command: weights, threads, collectives.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "launch/deployment.h"
@@ -16,12 +17,14 @@ namespace tpsim::launch {
 
 class NumericStage {
  public:
-  // Opens the checkpoint of --model-path, or seeds dummy weights. Collective where `group` has several
-  // processes. Throws UserError naming --model-path or --load-format.
-  NumericStage(const ServerArgs& args, const rank::ModelConfig& model, const rank::ProcessGroup& group);
+  // Collective where `group` has several processes.
+  NumericStage(const ServerArgs& args, const rank::ProcessGroup& group);
 
-  // Loads this process's ranks of `deployment`. Throws UserError, among others for too little memory.
+  // Opens the checkpoint of --model-path, or seeds dummy weights, and loads this process's ranks of
+  // `deployment`. Throws UserError naming --model-path, --load-format or a file, or for too little memory.
   std::unique_ptr<rank::NumericRanks> make_ranks(const Deployment& deployment, bool return_logits = false);
+  // Called now and then while this process waits for others in a collective; what it throws ends the wait.
+  void set_while_waiting(std::function<void()> hook);
 
  private:
   const ServerArgs& args_;

@@ -45,7 +45,7 @@ int run_on_ranks(const ServerArgs& args, const std::vector<Deployment>& deployme
   const rank::ProcessGroup group = session.process_group(args.tp_size);
   rank::StopFlag::install(group.process == 0);
   std::optional<NumericStage> numeric;
-  if (args.numeric()) numeric.emplace(args, deployments.front().model, group);
+  if (args.numeric()) numeric.emplace(args, group);
   NumericStage* const computing = numeric ? &*numeric : nullptr;
   if (group.process > 0) {
     return rank::run_worker(group, [&](std::uint32_t run_index) {
@@ -62,7 +62,10 @@ int run_on_ranks(const ServerArgs& args, const std::vector<Deployment>& deployme
   if (group.num_processes == 1) return schedule(Stage(args, group, nullptr, computing));
   // Whatever is thrown below, the link's end tells the other processes to stop.
   rank::WorkerLink link(session, group, link_options(args));
+  // A worker that meets an error says so and comes to no further collective.
+  if (numeric) numeric->set_while_waiting([&link] { link.poll(); });
   const int status = schedule(Stage(args, group, &link, computing));
+  if (numeric) numeric->set_while_waiting(nullptr);
   link.shutdown(status);
   return status;
 }

@@ -160,7 +160,7 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan,
     group.tp_size = tp_size;
     ServerArgs of_size = args;
     of_size.tp_size = tp_size;
-    NumericStage stage(of_size, model, group);
+    NumericStage stage(of_size, group);
     for (const std::string& backend : plan.backends) {
       VerifyRow row;
       row.tp_size = tp_size;

@@ -70,8 +70,7 @@ std::uint8_t* KvStore::key_at(std::uint32_t layer, std::uint32_t slot, std::uint
 }
 
 std::uint8_t* KvStore::value_at(std::uint32_t layer, std::uint32_t slot, std::uint32_t head) const {
-  return page_at(layer, slot / config_.page_size) +
-         key_bytes_ * config_.page_size * config_.num_kv_heads +
+  return page_at(layer, slot / config_.page_size) + key_bytes_ * config_.page_size * config_.num_kv_heads +
          (std::uint64_t{head} * config_.page_size + slot % config_.page_size) * value_bytes_;
 }
 

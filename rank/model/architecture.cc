@@ -98,8 +98,9 @@ Activation activation_of(const ConfigReader& config, const ModelConfig& model) {
                    name.substr(0, 40));
 }
 
+}  // namespace
+
 void read_eos(const ConfigReader& config, ModelConfig& model) {
-  model.eos_token_ids.clear();
   if (!config.has("eos_token_id")) return;
   const Json& eos = config.json()["eos_token_id"];
   const Json list = eos.is_array() ? eos : Json::array({eos});
@@ -107,11 +108,12 @@ void read_eos(const ConfigReader& config, ModelConfig& model) {
     if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > 4e9) {
       throw_user_error("{}: key \"eos_token_id\" must be a token id or a list of them", config.where());
     }
-    model.eos_token_ids.push_back(id.get<std::uint32_t>());
+    const auto eos_id = id.get<std::uint32_t>();
+    if (std::find(model.eos_token_ids.begin(), model.eos_token_ids.end(), eos_id) ==
+        model.eos_token_ids.end())
+      model.eos_token_ids.push_back(eos_id);
   }
 }
-
-}  // namespace
 
 void read_architecture(const ConfigReader& config, ModelConfig& model) {
   const std::string& name = model.architecture;

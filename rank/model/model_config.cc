@@ -114,6 +114,17 @@ std::string nearest(const std::string& name, const std::vector<std::string>& kno
   });
 }
 
+std::string read_config(const std::filesystem::path& file) {
+  std::error_code error;
+  if (std::filesystem::file_size(file, error) > kMaxConfigBytes)
+    throw_user_error("{}: larger than 1 MiB; that is not a model's {}", file.string(),
+                     file.filename().string());
+  std::ifstream stream(file, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  if (!stream && !stream.eof()) throw_user_error("{}: cannot be read", file.string());
+  return text;
+}
+
 }  // namespace
 
 ModelConfig parse_model_config(const std::string& text, const std::string& where) {
@@ -181,13 +192,15 @@ ModelConfig load_model_config(const std::string& model_path) {
         "{}",
         model_path, nearest(key, known), names);
   }
-  if (fs::file_size(file, error) > kMaxConfigBytes) {
-    throw_user_error("{}: larger than 1 MiB; that is not a model's config.json", file.string());
+  ModelConfig model = parse_model_config(read_config(file), file.string());
+  // Chat models end their turns by tokens that only the generation config names.
+  const fs::path generation = file.parent_path() / "generation_config.json";
+  if (fs::is_regular_file(generation, error)) {
+    const Json json = Json::parse(read_config(generation), nullptr, /*allow_exceptions=*/false);
+    if (json.is_discarded() || !json.is_object())
+      throw_user_error("{}: not a JSON object", generation.string());
+    read_eos(ConfigReader(json, generation.string()), model);
   }
-  std::ifstream stream(file, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  if (!stream && !stream.eof()) throw_user_error("{}: cannot be read", file.string());
-  ModelConfig model = parse_model_config(text, file.string());
   fs::path folder = fs::weakly_canonical(file, error).parent_path();
   model.name = folder.filename().string();
   return model;

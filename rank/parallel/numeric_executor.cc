@@ -1,6 +1,6 @@
 #include "rank/parallel/numeric_executor.h"
 
-#include "proto/error.h"
+#include "rank/parallel/rank_lost.h"
 
 namespace tpsim::rank {
 
@@ -21,7 +21,9 @@ scheduler::StepOutcome NumericExecutor::forward(const proto::ForwardBatch& batch
   link_->send();
   try {
     return ranks_->compute(batch);
-  } catch (const UserError&) {
+  } catch (const RankLost&) {
+    throw;
+  } catch (...) {  // the others wait in a collective that never comes
     link_->give_up(/*exit_status=*/2);
     throw;
   }

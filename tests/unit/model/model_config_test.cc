@@ -33,7 +33,7 @@ std::string refused(const Json& json) {
 TEST(ModelCatalogue, EveryEntryLoads) {
   const std::vector<std::string> names = model_catalogue();
   EXPECT_EQ(names, (std::vector<std::string>{"llama-3.1-70b", "llama-3.1-8b", "mistral-7b", "qwen3-30b-a3b",
-                                             "qwen3-32b", "qwen3-8b"}));
+                                             "qwen3-32b", "qwen3-8b", "tinyllama-1.1b"}));
   for (const std::string& name : names) EXPECT_EQ(load_model_config(name).name, name);
 }
 
