@@ -13,6 +13,11 @@ namespace {
 constexpr std::uint32_t kPanel = 32;
 constexpr std::uint32_t kRows = 12;
 constexpr std::uint32_t kLanes = 16;
+constexpr std::uint32_t kBlock = 1024;  // of k
+// Up to so many rows, bf16 weights are widened in the registers of a lower tile; with more, once in memory.
+constexpr std::uint32_t kFewRows = 64;
+constexpr std::uint32_t kFewRowsHeight = 8;
+constexpr std::uint32_t kTilesAtOnce = 32;
 
 // The machine's vectors or several of them: the compiler lowers what it does not have.
 using Vector = float __attribute__((vector_size(kLanes * sizeof(float))));
@@ -40,11 +45,15 @@ inline Vector load(const std::uint16_t* at) {
   return v;
 }
 
-// `R` rows of x, packed as [k][R], against one panel of weights; the sums go to `out` [R][kPanel].
-// Each sum is one chain of fused multiply-adds over ascending k.
+// `R` rows of x, packed as [k][R], against one panel of weights, into out [R][kPanel], whose rows are
+// `stride` apart; `add`: added to the sums there. Each sum is one chain of fused multiply-adds over ascending
+// k.
 template <std::uint32_t R, typename Weight>
-void tile(const float* x, const Weight* w, std::uint32_t k, float* out) {
+void tile(const float* x, const Weight* w, std::uint32_t k, float* out, std::size_t stride, bool add) {
   Vector sums[R][2] = {};
+  if (add) {
+    for (std::uint32_t r = 0; r < R; ++r) std::memcpy(sums[r], out + r * stride, sizeof sums[r]);
+  }
   for (std::uint32_t i = 0; i < k; ++i, x += R, w += kPanel) {
     const Vector w0 = load(w);
     const Vector w1 = load(w + kLanes);
@@ -53,76 +62,118 @@ void tile(const float* x, const Weight* w, std::uint32_t k, float* out) {
       sums[r][1] += x[r] * w1;
     }
   }
-  std::memcpy(out, sums, sizeof sums);
+  for (std::uint32_t r = 0; r < R; ++r) std::memcpy(out + r * stride, sums[r], sizeof sums[r]);
 }
 
 template <typename Weight>
-void tile_of(std::uint32_t rows, const float* x, const Weight* w, std::uint32_t k, float* out) {
+void tile_of(std::uint32_t rows, const float* x, const Weight* w, std::uint32_t k, float* out,
+             std::size_t stride, bool add) {
   switch (rows) {
     case 1:
-      return tile<1>(x, w, k, out);
+      return tile<1>(x, w, k, out, stride, add);
     case 2:
-      return tile<2>(x, w, k, out);
+      return tile<2>(x, w, k, out, stride, add);
     case 3:
-      return tile<3>(x, w, k, out);
+      return tile<3>(x, w, k, out, stride, add);
     case 4:
-      return tile<4>(x, w, k, out);
+      return tile<4>(x, w, k, out, stride, add);
     case 5:
-      return tile<5>(x, w, k, out);
+      return tile<5>(x, w, k, out, stride, add);
     case 6:
-      return tile<6>(x, w, k, out);
+      return tile<6>(x, w, k, out, stride, add);
     case 7:
-      return tile<7>(x, w, k, out);
+      return tile<7>(x, w, k, out, stride, add);
     case 8:
-      return tile<8>(x, w, k, out);
+      return tile<8>(x, w, k, out, stride, add);
     case 9:
-      return tile<9>(x, w, k, out);
+      return tile<9>(x, w, k, out, stride, add);
     case 10:
-      return tile<10>(x, w, k, out);
+      return tile<10>(x, w, k, out, stride, add);
     case 11:
-      return tile<11>(x, w, k, out);
+      return tile<11>(x, w, k, out, stride, add);
     default:
-      return tile<12>(x, w, k, out);
+      return tile<12>(x, w, k, out, stride, add);
   }
 }
 
-// Rows in blocks of kRows (the last one shorter), each as [k][rows of the block].
-void pack_rows(const float* x, std::uint32_t rows, std::uint32_t stride, std::uint32_t k,
-               std::vector<float>& out) {
-  out.resize(std::size_t{rows} * k);
+// How a product is cut: rows in tiles of nearly the same height, k in blocks, so that a block of a tile stays
+// in the first-level cache and a block of a panel in the second while all tiles pass by.
+struct Blocks {
+  std::uint32_t rows, k, num_tiles;
+  std::uint32_t k_blocks() const { return (k + kBlock - 1) / kBlock; }
+  std::uint32_t k_begin(std::uint32_t block) const { return block * kBlock; }
+  std::uint32_t k_count(std::uint32_t block) const { return std::min(kBlock, k - block * kBlock); }
+  std::uint32_t row(std::uint32_t tile) const {
+    return static_cast<std::uint32_t>(std::uint64_t{rows} * tile / num_tiles);
+  }
+  std::uint32_t row_count(std::uint32_t tile) const { return row(tile + 1) - row(tile); }
+  // Where a tile's block begins in the packed rows.
+  std::size_t packed(std::uint32_t block, std::uint32_t tile) const {
+    return std::size_t{k_begin(block)} * rows + std::size_t{row(tile)} * k_count(block);
+  }
+};
+
+Blocks blocks_of(std::uint32_t rows, std::uint32_t k) {
+  const std::uint32_t height = rows <= kFewRows ? kFewRowsHeight : kRows;
+  return {rows, k, (rows + height - 1) / height};
+}
+
+// [block of k][tile][k of the block][row of the tile]
+void pack_rows(const float* x, std::uint32_t stride, const Blocks& blocks, std::vector<float>& out) {
+  out.resize(std::size_t{blocks.rows} * blocks.k);
   float* to = out.data();
-  for (std::uint32_t first = 0; first < rows; first += kRows) {
-    const std::uint32_t count = std::min(kRows, rows - first);
-    const float* const from = x + std::size_t{first} * stride;
-    for (std::uint32_t i = 0; i < k; ++i) {
-      for (std::uint32_t r = 0; r < count; ++r) *to++ = from[std::size_t{r} * stride + i];
+  for (std::uint32_t block = 0; block < blocks.k_blocks(); ++block) {
+    const std::uint32_t begin = blocks.k_begin(block);
+    const std::uint32_t end = begin + blocks.k_count(block);
+    for (std::uint32_t tile = 0; tile < blocks.num_tiles; ++tile) {
+      const float* const from = x + std::size_t{blocks.row(tile)} * stride;
+      const std::uint32_t count = blocks.row_count(tile);
+      for (std::uint32_t i = begin; i < end; ++i) {
+        for (std::uint32_t r = 0; r < count; ++r) *to++ = from[std::size_t{r} * stride + i];
+      }
     }
   }
 }
 
+struct Part {
+  std::uint32_t panel, block, first_tile, last_tile;
+};
+
 struct Product {
   const float* x;  // packed
-  std::uint32_t rows, n, k;
+  Blocks blocks;
+  std::uint32_t n;
   float* y;
   std::uint32_t y_stride;
   const float* bias;
 };
 
+// Tiles [first_tile, last_tile), one block of k, one panel. y holds the sums so far.
 template <typename Weight>
-void multiply_panel(const Product& p, std::uint32_t panel, const Weight* w) {
-  alignas(64) float sums[kRows][kPanel];
+void multiply_block(const Product& p, Part part, const Weight* w) {
+  const auto [panel, block, first_tile, last_tile] = part;
+  alignas(64) float sums[kRows][kPanel] = {};
   const std::uint32_t first = panel * kPanel;
   const std::uint32_t columns = std::min(kPanel, p.n - first);
-  for (std::uint32_t row = 0; row < p.rows; row += kRows) {
-    const std::uint32_t count = std::min(kRows, p.rows - row);
-    tile_of(count, p.x + std::size_t{row} * p.k, w, p.k, &sums[0][0]);
+  const bool last = block + 1 == p.blocks.k_blocks();
+  for (std::uint32_t tile = first_tile; tile < last_tile; ++tile) {
+    const std::uint32_t count = p.blocks.row_count(tile);
+    float* const y = p.y + std::size_t{p.blocks.row(tile)} * p.y_stride + first;
+    const float* const x = p.x + p.blocks.packed(block, tile);
+    const std::uint32_t k = p.blocks.k_count(block);
+    if (columns == kPanel) {
+      tile_of(count, x, w, k, y, p.y_stride, block > 0);
+    } else {  // the last panel goes beyond y
+      for (std::uint32_t r = 0; r < count && block > 0; ++r)
+        std::copy_n(y + std::size_t{r} * p.y_stride, columns, sums[r]);
+      tile_of(count, x, w, k, &sums[0][0], kPanel, block > 0);
+      for (std::uint32_t r = 0; r < count; ++r)
+        std::copy_n(sums[r], columns, y + std::size_t{r} * p.y_stride);
+    }
+    if (!last || p.bias == nullptr) continue;
     for (std::uint32_t r = 0; r < count; ++r) {
-      float* const y = p.y + std::size_t{row + r} * p.y_stride + first;
-      if (p.bias == nullptr) {
-        std::memcpy(y, sums[r], columns * sizeof(float));
-      } else {
-        for (std::uint32_t c = 0; c < columns; ++c) y[c] = sums[r][c] + p.bias[first + c];
-      }
+      float* const out = y + std::size_t{r} * p.y_stride;
+      for (std::uint32_t c = 0; c < columns; ++c) out[c] += p.bias[first + c];
     }
   }
 }
@@ -167,13 +218,31 @@ void PackedMatrix::row(std::uint32_t output, float* out) const {
   }
 }
 
+template <typename Product, typename Part>
+void PackedMatrix::multiply_part(const Product& product, const Part& part) const {
+  const std::size_t at = (std::size_t{part.panel} * k_ + product.blocks.k_begin(part.block)) * kPanel;
+  if (type_ == WeightType::kFp32) {
+    multiply_block(product, part, fp32_.data() + at);
+  } else if (product.blocks.rows <= kFewRows) {
+    multiply_block(product, part, bf16_.data() + at);
+  } else {
+    alignas(64) thread_local float wide[kBlock * kPanel];
+    const std::size_t size = std::size_t{product.blocks.k_count(part.block)} * kPanel;
+    for (std::size_t i = 0; i < size; i += kLanes) {
+      const Vector v = load(bf16_.data() + at + i);
+      std::memcpy(wide + i, &v, sizeof v);
+    }
+    multiply_block(product, part, static_cast<const float*>(wide));
+  }
+}
+
 void PackedMatrix::multiply(const float* x, std::uint32_t rows, std::uint32_t x_stride, float* y,
                             std::uint32_t y_stride, const float* bias, ThreadPool& pool) const {
   if (rows == 0 || n_ == 0) return;
   thread_local std::vector<float> packed;
-  Product product{x, rows, n_, k_, y, y_stride, bias};
+  Product product{x, blocks_of(rows, k_), n_, y, y_stride, bias};
   if (rows > 1) {
-    pack_rows(x, rows, x_stride, k_, packed);
+    pack_rows(x, x_stride, product.blocks, packed);
     product.x = packed.data();
   }
   const std::uint32_t panels = (n_ + kPanel - 1) / kPanel;
@@ -182,24 +251,24 @@ void PackedMatrix::multiply(const float* x, std::uint32_t rows, std::uint32_t x_
   const std::uint64_t work = std::uint64_t{rows} * n_ * k_;
   const std::uint32_t parts =
       work < kWorthAThread ? 1 : std::min<std::uint32_t>(panels, pool.size() == 1 ? 1 : pool.size() * 8);
-  pool.parallel_for(parts, [&](std::uint32_t part, std::uint32_t) {
-    thread_local std::vector<float> wide;
-    const auto begin = static_cast<std::uint32_t>(std::uint64_t{panels} * part / parts);
-    const auto end = static_cast<std::uint32_t>(std::uint64_t{panels} * (part + 1) / parts);
-    for (std::uint32_t panel = begin; panel < end; ++panel) {
-      const std::size_t at = std::size_t{panel} * k_ * kPanel;
-      if (type_ == WeightType::kFp32) {
-        multiply_panel(product, panel, fp32_.data() + at);
-      } else if (rows <= kRows) {
-        multiply_panel(product, panel, bf16_.data() + at);
-      } else {
-        // Widened once for all blocks of rows.
-        wide.resize(std::size_t{k_} * kPanel);
-        for (std::size_t i = 0; i < wide.size(); i += kLanes) {
-          const Vector v = load(bf16_.data() + at + i);
-          std::memcpy(wide.data() + i, &v, sizeof v);
-        }
-        multiply_panel(product, panel, static_cast<const float*>(wide.data()));
+  pool.parallel_for(parts, [&](std::uint32_t i, std::uint32_t) {
+    const auto begin = static_cast<std::uint32_t>(std::uint64_t{panels} * i / parts);
+    const auto end = static_cast<std::uint32_t>(std::uint64_t{panels} * (i + 1) / parts);
+    // Few rows: the weights are walked in order. Many: a block of rows stays in the cache.
+    const std::uint32_t tiles = product.blocks.num_tiles;
+    const std::uint32_t k_blocks = product.blocks.k_blocks();
+    if (rows <= kFewRows) {
+      for (std::uint32_t panel = begin; panel < end; ++panel) {
+        for (std::uint32_t block = 0; block < k_blocks; ++block)
+          multiply_part(product, Part{panel, block, 0, tiles});
+      }
+      return;
+    }
+    for (std::uint32_t tile = 0; tile < tiles; tile += kTilesAtOnce) {
+      const std::uint32_t last = std::min(tiles, tile + kTilesAtOnce);
+      for (std::uint32_t block = 0; block < k_blocks; ++block) {
+        for (std::uint32_t panel = begin; panel < end; ++panel)
+          multiply_part(product, Part{panel, block, tile, last});
       }
     }
   });

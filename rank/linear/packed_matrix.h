@@ -36,6 +36,10 @@ class PackedMatrix {
                 const float* bias, ThreadPool& pool) const;
 
  private:
+  // Some tiles of rows and one block of k against one panel of outputs.
+  template <typename Product, typename Part>
+  void multiply_part(const Product& product, const Part& part) const;
+
   WeightType type_ = WeightType::kFp32;
   std::uint32_t n_ = 0;
   std::uint32_t k_ = 0;

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace tpsim::rank {
@@ -13,6 +14,18 @@ std::uint32_t usable_cores() {
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&set)));
+}
+
+// A layer's operations follow each other within microseconds, and waking a sleeper takes tens of them: looks
+// for so long before it sleeps. Threads of a pool have cores of their own (see the constructor).
+constexpr std::chrono::microseconds kLook{50};
+
+template <typename Done>
+void look(Done done) {
+  const auto end = std::chrono::steady_clock::now() + kLook;
+  while (!done() && std::chrono::steady_clock::now() < end) {
+    for (int i = 0; i < 16; ++i) __builtin_ia32_pause();
+  }
 }
 
 }  // namespace
@@ -47,14 +60,16 @@ void ThreadPool::take_part(std::uint32_t thread) {
 
 void ThreadPool::serve(std::uint32_t thread) {
   std::uint64_t seen = 0;
-  std::unique_lock lock(mutex_);
   while (true) {
-    begin_.wait(lock, [&] { return stop_ || round_ != seen; });
-    if (stop_) return;
-    seen = round_;
-    lock.unlock();
+    look([&] { return round_.load(std::memory_order_acquire) != seen; });
+    {
+      std::unique_lock lock(mutex_);
+      begin_.wait(lock, [&] { return stop_ || round_ != seen; });
+      if (stop_) return;
+      seen = round_;
+    }
     take_part(thread);
-    lock.lock();
+    const std::lock_guard lock(mutex_);
     if (--working_ == 0) end_.notify_one();
   }
 }
@@ -74,6 +89,7 @@ void ThreadPool::parallel_for(std::uint32_t count, const Work& work) {
   }
   begin_.notify_all();
   take_part(0);
+  look([&] { return working_.load(std::memory_order_acquire) == 0; });
   std::unique_lock lock(mutex_);
   end_.wait(lock, [&] { return working_ == 0; });
   work_ = nullptr;

@@ -36,8 +36,9 @@ class ThreadPool {
   std::mutex mutex_;
   std::condition_variable begin_;
   std::condition_variable end_;
-  std::uint64_t round_ = 0;    // of parallel_for
-  std::uint32_t working_ = 0;  // threads that have not finished the round
+  // Written under the mutex, looked at without.
+  std::atomic<std::uint64_t> round_{0};    // of parallel_for
+  std::atomic<std::uint32_t> working_{0};  // threads that have not finished the round
   bool stop_ = false;
   const Work* work_ = nullptr;
   std::uint32_t count_ = 0;
