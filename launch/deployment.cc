@@ -170,6 +170,11 @@ void write_calibration(Deployment& deployment, std::uint32_t tp_size) {
     out.set_status("uncalibrated");
     for (const proto::OperatorEfficiency& entry : deployment.hardware.efficiencies()) {
       if (entry.operator_class() != name || entry.source().empty()) continue;
+      if (deployment.model.is_mla() && name.starts_with("attention.")) {
+        out.set_source(
+            "no MLA kernel was measured: priced with the MHA kernels' efficiency on the latent's width");
+        continue;
+      }
       out.set_median_error(entry.median_error());
       out.set_source(entry.source());
       if (entry.median_error() > 0) out.set_status("calibrated");  // else carried over: the source says so
@@ -315,7 +320,7 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
   header.set_prefill_attention_backend(deployment.backends.prefill);
   header.set_decode_attention_backend(deployment.backends.decode);
   header.set_model(deployment.model.name);
-  header.set_hardware(deployment.hardware.name());
+  header.set_hardware(args.numeric() ? "CPU" : deployment.hardware.name());
   header.set_tp_size(args.tp_size);
   header.set_executor(args.executor);
   header.set_clock(args.numeric() ? "wall" : "virtual");

@@ -78,6 +78,9 @@ void choose_best(proto::ComparisonReport& report) {
   }
 }
 
+constexpr std::string_view kWallClock =
+    "wall clock of the emulated cluster: ranks compute on this machine, not on GPUs";
+
 std::string comparison_table(const proto::ComparisonReport& report, bool colour) {
   std::vector<std::vector<std::string>> rows = {{"  backend", "req/s", "input tok/s", "output tok/s",
                                                  "TTFT ms", "p99", "TPOT ms", "p99", "ITL p99", "latency s",
@@ -101,6 +104,8 @@ std::string comparison_table(const proto::ComparisonReport& report, bool colour)
     if (colour) out += "\033[0m";
     out += "\n";
   }
+  if (!report.runs().empty() && report.runs(0).clock() == "wall")
+    out += "\n" + std::string(kWallClock) + "\n";
   out += report.best().empty() ? "\nNo best backend: " : "\nBest: " + report.best() + " (";
   out += report.best_reason() + (report.best().empty() ? "\n" : ")\n");
   return out;
@@ -112,6 +117,7 @@ std::string run_summary(const proto::RunReport& r) {
     fmt::format_to(std::back_inserter(out), "{:<34}{}\n", name, value);
   };
   line("Backend (prefill+decode):", r.backend());
+  if (r.clock() == "wall") line("Clock:", std::string(kWallClock));
   line("Successful requests:", std::to_string(r.completed()));
   if (r.failed() > 0) line("Refused requests:", std::to_string(r.failed()));
   line("Benchmark duration (s):", number(r.duration()));

@@ -270,6 +270,9 @@ class Commands(Numeric):
             done = self.tpsim("run", "--executor", "numeric", "--tp", str(tp), "--model-path", model, "--trace",
                               self.write_trace(), "--report-dir", self.path("report"), processes=processes)
             self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("wall clock of the emulated cluster", done.stdout)
+            with open(self.path("report/report.html")) as file:
+                self.assertIn("wall-clock times of the emulated cluster", file.read())
             with open(self.path("report/report.json")) as file:
                 report = json.load(file)
             self.assertEqual(report["executor"], "numeric")
