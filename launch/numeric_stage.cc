@@ -54,7 +54,6 @@ void NumericStage::set_while_waiting(std::function<void()> hook) {
 
 std::unique_ptr<rank::NumericRanks> NumericStage::make_ranks(const Deployment& deployment,
                                                              bool return_logits) {
-  if (weights_ == nullptr) weights_ = open_weights(args_, deployment.model);
   rank::NumericOptions options;
   options.weight_type = weight_type(args_, deployment.model);
   options.kv_format = deployment.kv_format;
@@ -67,6 +66,9 @@ std::unique_ptr<rank::NumericRanks> NumericStage::make_ranks(const Deployment& d
 #else
   options.tag_pages = true;
 #endif
+  if (loaded_.empty())
+    loaded_ =
+        rank::load_ranks(deployment.model, *open_weights(args_, deployment.model), options, *collectives_);
   auto backend = deployment.make_backend();
   if (!deployment.scheduler.cuda_graph_bs.empty()) {
     backend->init_cuda_graph_state(deployment.scheduler.cuda_graph_bs.back());
@@ -82,7 +84,7 @@ std::unique_ptr<rank::NumericRanks> NumericStage::make_ranks(const Deployment& d
   config.exclusive_pages = deployment.scheduler.disable_radix_cache;
   return std::make_unique<rank::NumericRanks>(
       std::move(config),
-      std::make_unique<rank::NumericForward>(deployment.model, *weights_, options, std::move(backend),
+      std::make_unique<rank::NumericForward>(deployment.model, loaded_, options, std::move(backend),
                                              *collectives_, pool_),
       collectives_.get());
 }

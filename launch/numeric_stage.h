@@ -9,6 +9,7 @@
 #include "rank/linear/packed_matrix.h"
 #include "rank/linear/thread_pool.h"
 #include "rank/numeric/collectives.h"
+#include "rank/numeric/numeric_forward.h"
 #include "rank/parallel/mpi_session.h"
 #include "rank/parallel/numeric_ranks.h"
 #include "rank/weights/tensor_source.h"
@@ -21,7 +22,8 @@ class NumericStage {
   NumericStage(const ServerArgs& args, const rank::ProcessGroup& group);
 
   // Opens the checkpoint of --model-path, or seeds dummy weights, and loads this process's ranks of
-  // `deployment`. Throws UserError naming --model-path, --load-format or a file, or for too little memory.
+  // `deployment`; later runs of the command, which are of the same model and --tp, share them. Throws
+  // UserError naming --model-path, --load-format or a file, or for too little memory.
   std::unique_ptr<rank::NumericRanks> make_ranks(const Deployment& deployment, bool return_logits = false);
   // Called now and then while this process waits for others in a collective; what it throws ends the wait.
   void set_while_waiting(std::function<void()> hook);
@@ -29,9 +31,9 @@ class NumericStage {
  private:
   const ServerArgs& args_;
   rank::ProcessGroup group_;
-  std::unique_ptr<rank::TensorSource> weights_;
   rank::ThreadPool pool_;
   std::unique_ptr<rank::Collectives> collectives_;
+  rank::LoadedRanks loaded_;
 };
 
 // "dummy" in --load-format, or a folder with safetensors. Throws UserError.

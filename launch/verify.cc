@@ -30,16 +30,31 @@ std::uint32_t argmax(std::span<const double> logits) {
   return static_cast<std::uint32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-Expected expect(const rank::DenseReference& reference, std::size_t vocab, const Prompt& prompt,
-                std::uint32_t max_new_tokens) {
+// The reference's greedy tokens behind `prompt`. `guess` is what some run said: where it is right, all of it
+// is checked by one pass over the whole sequence, each position saying what follows it; from the first token
+// on that the reference does not say, it goes on token by token.
+Expected expect(const rank::DenseReference& reference, const rank::ModelConfig& model, const Prompt& prompt,
+                std::uint32_t max_new_tokens, const std::vector<std::uint32_t>& guess) {
   Expected expected;
   std::vector<std::uint32_t> sequence = prompt.ids;
-  while (expected.token_ids.size() < max_new_tokens) {
-    const std::vector<double> all = reference.forward(sequence);
-    const std::span<const double> last = std::span(all).last(vocab);
-    if (expected.logits.empty()) expected.logits.assign(last.begin(), last.end());
-    expected.token_ids.push_back(argmax(last));
-    sequence.push_back(expected.token_ids.back());
+  const std::size_t vocab = model.vocab_size;
+  // Dynamic rope turns a position by the length of its sequence: one pass is not the same as many.
+  const bool at_once = model.ropes.front().type != rank::RopeType::kDynamic && guess.size() == max_new_tokens;
+  std::vector<std::uint32_t> whole = prompt.ids;
+  if (at_once) whole.insert(whole.end(), guess.begin(), guess.end() - 1);
+  std::vector<double> all = reference.forward(whole);
+  std::size_t row = prompt.ids.size() - 1;
+  while (true) {
+    const std::span<const double> logits = std::span(all).subspan(row * vocab, vocab);
+    if (expected.token_ids.empty()) expected.logits.assign(logits.begin(), logits.end());
+    const std::uint32_t token = argmax(logits);
+    sequence.push_back(token);
+    expected.token_ids.push_back(token);
+    if (expected.token_ids.size() == max_new_tokens) break;
+    ++row;
+    if (row < whole.size() && whole[row] == token) continue;
+    whole = sequence;
+    all = reference.forward(whole);
   }
   for (const double logit : expected.logits) expected.largest = std::max(expected.largest, std::abs(logit));
   return expected;
@@ -85,8 +100,7 @@ void compare(const Expected& expected, const Output& output, const VerifyVariant
   }
 }
 
-void run_variant(const ServerArgs& args, const VerifyPlan& plan, const VerifyVariant& variant,
-                 const std::vector<Expected>& expected, NumericStage& stage, VerifyRow& row) {
+Outputs run_variant(const ServerArgs& args, const VerifyPlan& plan, bool batched, NumericStage& stage) {
   const std::vector<Deployment> deployments = resolve_deployments(args, /*compare=*/false);
   const std::unique_ptr<rank::NumericRanks> ranks = stage.make_ranks(deployments.front(), true);
   class Computing : public scheduler::Executor {
@@ -100,18 +114,27 @@ void run_variant(const ServerArgs& args, const VerifyPlan& plan, const VerifyVar
     rank::NumericRanks& ranks_;
   } executor(*ranks);
   scheduler::LoadConfig load;
-  load.max_concurrency = variant.batched ? 0 : 1;
+  load.max_concurrency = batched ? 0 : 1;
   Outputs outputs(plan.prompts.size());
   scheduler::run_workload(deployments.front().scheduler, load, make_workload(plan), executor, outputs);
   for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
-    const Output& output = outputs.all()[i];
-    if (!output.completed)
+    if (!outputs.all()[i].completed)
       throw_user_error("{}: its {} tokens do not fit the context or the KV pool", plan.prompts[i].where,
                        plan.prompts[i].ids.size());
-    row.cached_tokens += output.cached_tokens;
-    compare(expected[i], output, variant, row);
   }
-  ++row.variants;
+  return outputs;
+}
+
+std::vector<Expected> expect_all(const ServerArgs& args, const rank::ModelConfig& model,
+                                 const VerifyPlan& plan, const Outputs& guess) {
+  const std::unique_ptr<rank::TensorSource> weights = open_weights(args, model);
+  const rank::DenseReference reference(model, *weights);
+  std::vector<Expected> expected;
+  for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
+    expected.push_back(
+        expect(reference, model, plan.prompts[i], plan.max_new_tokens, guess.all()[i].token_ids));
+  }
+  return expected;
 }
 
 }  // namespace
@@ -148,12 +171,7 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan,
                               const std::function<void(const VerifyRow&)>& on_row) {
   const rank::ModelConfig model = rank::load_model_config(args.model_path);
   check_prompts(plan.prompts, model.vocab_size);
-  const std::unique_ptr<rank::TensorSource> weights = open_weights(args, model);
-  const rank::DenseReference reference(model, *weights);
-  std::vector<Expected> expected;
-  for (const Prompt& prompt : plan.prompts)
-    expected.push_back(expect(reference, model.vocab_size, prompt, plan.max_new_tokens));
-
+  std::vector<Expected> expected;  // once some run has made a guess
   std::vector<VerifyRow> rows;
   for (const std::uint32_t tp_size : plan.tp_sizes) {
     rank::ProcessGroup group;
@@ -168,7 +186,14 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan,
       try {
         for (unsigned bits = 0; bits < 8; ++bits) {
           const VerifyVariant variant{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
-          run_variant(variant_args(of_size, variant, tp_size, backend), plan, variant, expected, stage, row);
+          const Outputs outputs =
+              run_variant(variant_args(of_size, variant, tp_size, backend), plan, variant.batched, stage);
+          if (expected.empty()) expected = expect_all(args, model, plan, outputs);
+          for (std::size_t i = 0; i < expected.size(); ++i) {
+            row.cached_tokens += outputs.all()[i].cached_tokens;
+            compare(expected[i], outputs.all()[i], variant, row);
+          }
+          ++row.variants;
         }
       } catch (const UserError& error) {
         row.refused = error.what();

@@ -168,7 +168,7 @@ class Forward {
     const char* before =
         model_.post_norms ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight";
     Rows inner = norm(x, layer.vector(before));
-    for (Row& row : inner) row = model_.layers[i].moe ? layer.experts(row) : layer.mlp(row);
+    inner = model_.layers[i].moe ? layer.experts(inner) : layer.mlp(inner);
     if (model_.post_norms) inner = norm(inner, layer.vector("post_feedforward_layernorm.weight"));
     for (std::size_t t = 0; t < tokens_; ++t) add(x[t], inner[t]);
   }

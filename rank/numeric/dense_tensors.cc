@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -13,14 +15,21 @@ namespace {
 using Row = std::vector<double>;
 using Rows = std::vector<Row>;
 
-// y = W x (+ b), W [n, k] flat.
-Row times(const Row& w, const Row& x, const Row& bias = {}) {
-  Row y(w.size() / x.size(), 0.0);
-  for (std::size_t j = 0; j < y.size(); ++j) {
-    for (std::size_t i = 0; i < x.size(); ++i) y[j] += w[j * x.size() + i] * x[i];
-    if (!bias.empty()) y[j] += bias[j];
-  }
-  return y;
+// Y = X W^T (+ b), W [n, k] flat.
+Rows times(const Row& w, const Rows& x, const Row& bias = {}) {
+  using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  const auto rows = static_cast<Eigen::Index>(x.size());
+  const auto k = static_cast<Eigen::Index>(x[0].size());
+  const auto n = static_cast<Eigen::Index>(w.size()) / k;
+  Matrix in(rows, k);
+  for (Eigen::Index r = 0; r < rows; ++r)
+    std::copy(x[static_cast<std::size_t>(r)].begin(), x[static_cast<std::size_t>(r)].end(),
+              in.row(r).begin());
+  Matrix out = in * Eigen::Map<const Matrix>(w.data(), n, k).transpose();
+  if (!bias.empty()) out.rowwise() += Eigen::Map<const Eigen::RowVectorXd>(bias.data(), n);
+  Rows result;
+  for (Eigen::Index r = 0; r < rows; ++r) result.emplace_back(out.row(r).begin(), out.row(r).end());
+  return result;
 }
 
 Row softmax(Row x) {
@@ -84,9 +93,7 @@ Rows DenseLayer::linear(const std::string& name, const Rows& x, bool bias) const
   if (name.ends_with("kv_b_proj")) n = heads * (mla.qk_nope_head_dim + mla.v_head_dim);
   const Row w = read(name + ".weight", {n, k}, 0, n * k);
   const Row b = bias ? read(name + ".bias", {n}, 0, n) : Row();
-  Rows out;
-  for (const Row& row : x) out.push_back(times(w, row, b));
-  return out;
+  return times(w, x, b);
 }
 
 Row DenseLayer::activated(Row gate, const Row& up) const {
@@ -110,13 +117,14 @@ Row DenseLayer::activated(Row gate, const Row& up) const {
   return gate;
 }
 
-Row DenseLayer::gated(const Expert& expert, const Row& x) const {
-  return times(expert.down,
-               activated(times(expert.gate, x, expert.gate_bias), times(expert.up, x, expert.up_bias)),
-               expert.down_bias);
+Rows DenseLayer::gated(const Expert& expert, const Rows& x) const {
+  Rows gate = times(expert.gate, x, expert.gate_bias);
+  const Rows up = times(expert.up, x, expert.up_bias);
+  for (std::size_t r = 0; r < gate.size(); ++r) gate[r] = activated(std::move(gate[r]), up[r]);
+  return times(expert.down, gate, expert.down_bias);
 }
 
-Row DenseLayer::mlp(const Row& x) const {
+Rows DenseLayer::mlp(const Rows& x) const {
   const std::uint64_t hidden = model_.hidden_size;
   const std::uint64_t width = model_.intermediate_size;
   Expert all;
@@ -179,18 +187,19 @@ DenseLayer::Expert DenseLayer::expert(const std::string& block, std::uint64_t in
   return out;
 }
 
-std::vector<std::pair<std::size_t, double>> DenseLayer::chosen(const std::string& block, const Row& x) const {
+std::string DenseLayer::router_of(const std::string& block) const {
+  return block + (model_.activation == Activation::kGptOssSwiGlu ? "router" : "gate");
+}
+
+std::vector<std::pair<std::size_t, double>> DenseLayer::chosen(const std::string& block, Row scores) const {
   const MoeConfig& moe = model_.moe;
   const std::uint64_t experts = moe.num_experts;
-  const std::string name = block + (model_.activation == Activation::kGptOssSwiGlu ? "router" : "gate");
-  Row scores = times(read(name + ".weight", {experts, x.size()}, 0, experts * x.size()), x,
-                     moe.router_bias ? read(name + ".bias", {experts}, 0, experts) : Row());
   if (moe.scoring == ExpertScoring::kSoftmaxThenTopK) scores = softmax(scores);
   Row choice = scores;
   if (moe.scoring == ExpertScoring::kSigmoid) {
     for (double& score : scores) score = 1 / (1 + std::exp(-score));
     choice = scores;
-    const Row correction = read(name + ".e_score_correction_bias", {experts}, 0, experts);
+    const Row correction = read(router_of(block) + ".e_score_correction_bias", {experts}, 0, experts);
     for (std::size_t i = 0; i < experts; ++i) choice[i] += correction[i];
   }
   if (moe.num_groups > 1) {
@@ -202,7 +211,7 @@ std::vector<std::pair<std::size_t, double>> DenseLayer::chosen(const std::string
       std::sort(of.rbegin(), of.rend());
       groups.push_back(moe.group_score_top2 ? of[0] + of[1] : of[0]);
     }
-    Row limited(choice.size(), 0.0);
+    Row limited(choice.size(), -HUGE_VAL);
     for (const std::size_t g : best(groups, moe.topk_groups)) {
       for (std::size_t i = g * size; i < (g + 1) * size; ++i) limited[i] = choice[i];
     }
@@ -223,24 +232,38 @@ std::vector<std::pair<std::size_t, double>> DenseLayer::chosen(const std::string
   return out;
 }
 
-Row DenseLayer::experts(const Row& x) const {
+Rows DenseLayer::experts(const Rows& x) const {
+  const MoeConfig& moe = model_.moe;
+  const std::uint64_t hidden = model_.hidden_size;
   const bool mixtral =
       model_.architecture == "MixtralForCausalLM" && source_.has(prefix_ + "block_sparse_moe.gate.weight");
   const std::string block = mixtral ? "block_sparse_moe." : "mlp.";
-  Row out(x.size(), 0.0);
-  for (const auto& [index, weight] : chosen(block, x)) {
-    const Row result = gated(expert(block, index), x);
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight * result[i];
+  const std::string router = router_of(block);
+  const Rows scores =
+      times(read(router + ".weight", {moe.num_experts, hidden}, 0, moe.num_experts * hidden), x,
+            moe.router_bias ? read(router + ".bias", {moe.num_experts}, 0, moe.num_experts) : Row());
+  Rows out(x.size(), Row(hidden, 0.0));
+  std::map<std::size_t, std::vector<std::pair<std::size_t, double>>> rows_of;  // per expert: rows, weights
+  for (std::size_t r = 0; r < x.size(); ++r) {
+    for (const auto& [index, weight] : chosen(block, scores[r])) rows_of[index].emplace_back(r, weight);
   }
-  if (model_.moe.num_shared_experts == 0) return out;
-  const std::uint64_t width = std::uint64_t{model_.moe.num_shared_experts} * model_.moe.intermediate_size;
-  const std::uint64_t hidden = x.size();
+  const auto add = [&out](std::size_t r, double weight, const Row& result) {
+    for (std::size_t i = 0; i < result.size(); ++i) out[r][i] += weight * result[i];
+  };
+  for (const auto& [index, rows] : rows_of) {
+    Rows in;
+    for (const auto& [r, weight] : rows) in.push_back(x[r]);
+    const Rows results = gated(expert(block, index), in);
+    for (std::size_t i = 0; i < rows.size(); ++i) add(rows[i].first, rows[i].second, results[i]);
+  }
+  if (moe.num_shared_experts == 0) return out;
+  const std::uint64_t width = std::uint64_t{moe.num_shared_experts} * moe.intermediate_size;
   Expert shared;
   shared.gate = read("mlp.shared_experts.gate_proj.weight", {width, hidden}, 0, width * hidden);
   shared.up = read("mlp.shared_experts.up_proj.weight", {width, hidden}, 0, width * hidden);
   shared.down = read("mlp.shared_experts.down_proj.weight", {hidden, width}, 0, width * hidden);
-  const Row result = gated(shared, x);
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] += result[i];
+  const Rows results = gated(shared, x);
+  for (std::size_t r = 0; r < x.size(); ++r) add(r, 1, results[r]);
   return out;
 }
 
@@ -269,10 +292,7 @@ Rows DenseTensors::head(const Rows& x) const {
   const std::string untied =
       prefix_.starts_with("language_model.") ? "language_model.lm_head.weight" : "lm_head.weight";
   const std::string name = model_.tie_word_embeddings ? prefix_ + "embed_tokens.weight" : untied;
-  const Row w = read_flat(source_, name, {model_.vocab_size, hidden}, 0, model_.vocab_size * hidden);
-  Rows out;
-  for (const Row& row : x) out.push_back(times(w, row));
-  return out;
+  return times(read_flat(source_, name, {model_.vocab_size, hidden}, 0, model_.vocab_size * hidden), x);
 }
 
 DenseLayer DenseTensors::layer(std::uint32_t index) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rank/model/model_config.h"
@@ -20,9 +21,9 @@ class DenseLayer {
   // x W^T (+ b) of "NAME.weight" and "NAME.bias".
   std::vector<std::vector<double>> linear(const std::string& name, const std::vector<std::vector<double>>& x,
                                           bool bias) const;
-  std::vector<double> mlp(const std::vector<double>& x) const;
+  std::vector<std::vector<double>> mlp(const std::vector<std::vector<double>>& x) const;
   // Router, experts and shared experts.
-  std::vector<double> experts(const std::vector<double>& x) const;
+  std::vector<std::vector<double>> experts(const std::vector<std::vector<double>>& x) const;
 
  private:
   // One expert's gate, up and down out of any way to store them.
@@ -31,10 +32,13 @@ class DenseLayer {
     std::vector<double> gate_bias, up_bias, down_bias;  // or empty
   };
   Expert expert(const std::string& block, std::uint64_t index) const;
-  std::vector<double> gated(const Expert& expert, const std::vector<double>& x) const;
+  std::vector<std::vector<double>> gated(const Expert& expert,
+                                         const std::vector<std::vector<double>>& x) const;
   std::vector<double> activated(std::vector<double> gate, const std::vector<double>& up) const;
+  std::string router_of(const std::string& block) const;
+  // Experts and their weights, of one row of router logits.
   std::vector<std::pair<std::size_t, double>> chosen(const std::string& block,
-                                                     const std::vector<double>& x) const;
+                                                     std::vector<double> scores) const;
   std::vector<double> read(const std::string& name, std::vector<std::uint64_t> shape, std::uint64_t first,
                            std::uint64_t count) const;
 

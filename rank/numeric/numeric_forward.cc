@@ -54,17 +54,45 @@ attention::LayerShape layer_shape(const Shard& shard, const kvcache::KvStoreConf
 
 // One rank: its weights and its keys and values.
 struct Rank {
-  Rank(RankWeights loaded, const kvcache::KvStoreConfig& config)
-      : weights(std::move(loaded)), store(config) {}
-  RankWeights weights;
+  Rank(std::shared_ptr<const RankWeights> loaded, const kvcache::KvStoreConfig& config)
+      : owner(std::move(loaded)), weights(*owner), store(config) {}
+  std::shared_ptr<const RankWeights> owner;
+  const RankWeights& weights;
   kvcache::KvStore store;
 };
 
+// Bytes of the KV cache of all ranks.
+std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, std::uint32_t tp_size) {
+  return kvcache::KvStore::bytes_per_token(store_config(model, make_shard(model, tp_size, 0), options)) *
+         options.num_pages * options.page_size * tp_size;
+}
+
 }  // namespace
+
+LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, const NumericOptions& options,
+                       const Collectives& collectives) {
+  const std::uint32_t tp = collectives.tp_size();
+  if (options.ep_size > 1 && (model.moe.num_experts == 0 || model.moe.num_experts % options.ep_size != 0)) {
+    throw_user_error("--ep-size {}: does not divide the {} experts of {}", options.ep_size,
+                     model.moe.num_experts, model.name);
+  }
+  const std::uint64_t parameters = weight_bytes(model, make_shard(model, tp, 0)) / model.weight_bytes;
+  const std::uint64_t bytes = parameters * (options.weight_type == WeightType::kBf16 ? 2 : 4) * tp;
+  check_host_memory(
+      bytes + kv_bytes(model, options, tp),
+      fmt::format("the weights of {} ranks of {} and their KV cache (--max-total-tokens)", tp, model.name));
+  LoadedRanks ranks;
+  for (std::uint32_t i = 0; i < collectives.num_ranks(); ++i) {
+    ranks.push_back(std::make_shared<const RankWeights>(
+        load_rank_weights(model, make_shard(model, tp, collectives.first_rank() + i), options.ep_size,
+                          options.weight_type, source)));
+  }
+  return ranks;
+}
 
 class NumericForward::Implementation {
  public:
-  Implementation(const ModelConfig& model, const TensorSource& source, NumericOptions options,
+  Implementation(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
                  std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
                  ThreadPool& pool)
       : model_(model),
@@ -74,16 +102,15 @@ class NumericForward::Implementation {
         pool_(pool),
         attention_(model_, pool, times_),
         mlp_(model_, pool, times_) {
-    check();
+    check_host_memory(kv_bytes(model_, options_, collectives_.tp_size()),
+                      fmt::format("the KV cache of {} ranks (--max-total-tokens)", collectives_.tp_size()));
     const std::uint32_t rope_dim = model_.is_mla() ? model_.mla.qk_rope_head_dim : model_.head_dim;
     for (const RopeConfig& rope : model_.ropes)
       ropes_.emplace_back(rope, rope_dim, model_.max_position_embeddings);
-    for (std::uint32_t i = 0; i < collectives_.num_ranks(); ++i) {
-      const Shard shard = make_shard(model_, collectives_.tp_size(), collectives_.first_rank() + i);
-      const kvcache::KvStoreConfig store = store_config(model_, shard, options_);
-      shape_ = layer_shape(shard, store);
-      ranks_.push_back(std::make_unique<Rank>(
-          load_rank_weights(model_, shard, options_.ep_size, options_.weight_type, source), store));
+    for (std::shared_ptr<const RankWeights>& loaded : weights) {
+      const kvcache::KvStoreConfig store = store_config(model_, loaded->shard, options_);
+      shape_ = layer_shape(loaded->shard, store);
+      ranks_.push_back(std::make_unique<Rank>(std::move(loaded), store));
     }
     parts_.resize(ranks_.size());
   }
@@ -102,7 +129,6 @@ class NumericForward::Implementation {
   }
 
  private:
-  void check() const;
   // After every rank has filled its part: hidden_ plus the sum, or what `norm` makes of it.
   void reduce_into_hidden(const std::vector<float>& bias, const std::vector<float>& post_norm);
   void reduce(float* out);
@@ -130,24 +156,6 @@ class NumericForward::Implementation {
   std::vector<std::vector<float>> parts_;  // per rank of this process
   std::vector<const float*> views_;
 };
-
-// Everything that can be known before anything is loaded.
-void NumericForward::Implementation::check() const {
-  const std::uint32_t tp = collectives_.tp_size();
-  if (options_.ep_size > 1 &&
-      (model_.moe.num_experts == 0 || model_.moe.num_experts % options_.ep_size != 0)) {
-    throw_user_error("--ep-size {}: does not divide the {} experts of {}", options_.ep_size,
-                     model_.moe.num_experts, model_.name);
-  }
-  const Shard shard = make_shard(model_, tp, collectives_.first_rank());
-  const std::uint64_t parameters = rank::weight_bytes(model_, shard) / model_.weight_bytes;
-  const std::uint64_t weights = parameters * (options_.weight_type == WeightType::kBf16 ? 2 : 4);
-  const std::uint64_t kv = kvcache::KvStore::bytes_per_token(store_config(model_, shard, options_)) *
-                           options_.num_pages * options_.page_size;
-  check_host_memory(
-      (weights + kv) * tp,
-      fmt::format("the weights of {} ranks of {} and their KV cache (--max-total-tokens)", tp, model_.name));
-}
 
 std::vector<float>& NumericForward::Implementation::part(std::size_t rank, std::size_t size) {
   parts_[rank].resize(size);
@@ -300,11 +308,11 @@ std::span<const float> NumericForward::Implementation::forward(const TokenBatch&
   return head(pass);
 }
 
-NumericForward::NumericForward(const ModelConfig& model, const TensorSource& weights, NumericOptions options,
+NumericForward::NumericForward(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
                                std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
                                ThreadPool& pool)
-    : implementation_(
-          std::make_unique<Implementation>(model, weights, options, std::move(backend), collectives, pool)) {}
+    : implementation_(std::make_unique<Implementation>(model, std::move(weights), options, std::move(backend),
+                                                       collectives, pool)) {}
 
 NumericForward::~NumericForward() = default;
 

@@ -13,6 +13,7 @@
 #include "rank/linear/thread_pool.h"
 #include "rank/model/model_config.h"
 #include "rank/numeric/collectives.h"
+#include "rank/numeric/rank_weights.h"
 #include "rank/numeric/token_batch.h"
 #include "rank/weights/tensor_source.h"
 
@@ -30,12 +31,18 @@ struct NumericOptions {
   bool free_windows = false;
 };
 
+// The weights of the ranks of one process, which several runs may share.
+using LoadedRanks = std::vector<std::shared_ptr<const RankWeights>>;
+// Throws UserError where a tensor is missing or misshaped, the model cannot be cut, or the memory does not
+// suffice for weights and KV cache, which is said before anything is loaded.
+LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, const NumericOptions& options,
+                       const Collectives& collectives);
+
 class NumericForward : public TokenForward {
  public:
-  // One backend per process: ranks of a deployment make the same plans. Throws UserError where a tensor is
-  // missing or misshaped, the model cannot be cut, or the memory does not suffice (said before anything is
-  // loaded).
-  NumericForward(const ModelConfig& model, const TensorSource& weights, NumericOptions options,
+  // One backend per process: ranks of a deployment make the same plans. Throws UserError where the memory
+  // does not suffice for the KV cache.
+  NumericForward(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
                  std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
                  ThreadPool& pool);
   ~NumericForward() override;

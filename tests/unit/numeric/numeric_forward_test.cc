@@ -37,8 +37,8 @@ class Cluster {
       : model_(model), options_(options), collectives_(tp), pool_(2) {
     options_.tag_pages = true;
     forward_ = std::make_unique<NumericForward>(
-        model, weights, options_, attention::create_attention_backend("triton", gpu(), options_.page_size),
-        collectives_, pool_);
+        model, load_ranks(model, weights, options_, collectives_), options_,
+        attention::create_attention_backend("triton", gpu(), options_.page_size), collectives_, pool_);
   }
 
   // Extends one sequence, whose pages are `table`, and returns the logits behind its last token.
