@@ -72,7 +72,9 @@ std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, 
 LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, const NumericOptions& options,
                        const Collectives& collectives) {
   const std::uint32_t tp = collectives.tp_size();
-  if (options.ep_size > 1 && (model.moe.num_experts == 0 || model.moe.num_experts % options.ep_size != 0)) {
+  if (options.ep_size > 1 && model.moe.num_experts == 0)
+    throw_user_error("--ep-size {}: {} has no experts; leave it out", options.ep_size, model.name);
+  if (options.ep_size > 1 && model.moe.num_experts % options.ep_size != 0) {
     throw_user_error("--ep-size {}: does not divide the {} experts of {}", options.ep_size,
                      model.moe.num_experts, model.name);
   }
