@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -18,6 +19,18 @@ namespace {
 // No batch is larger: 65,535 requests with a few numbers each.
 constexpr std::uint32_t kMaxMessageBytes = 64U << 20;
 constexpr std::size_t kBufferBytes = 1U << 20;
+constexpr std::uint32_t kMostRequests = 65535;
+
+// Whether a deployment could have written it.
+bool plausible(const proto::BatchStreamHeader& header) {
+  constexpr std::uint32_t kLargestPage = 128;
+  constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 31;
+  const auto& sizes = header.cuda_graph_bs();
+  return header.page_size() > 0 && header.page_size() <= kLargestPage && header.num_pages() > 0 &&
+         std::uint64_t{header.num_pages()} * header.page_size() < kMostTokens &&
+         std::adjacent_find(sizes.begin(), sizes.end(), std::greater_equal<>()) == sizes.end() &&
+         (sizes.empty() || (sizes[0] > 0 && sizes[sizes.size() - 1] <= kMostRequests));
+}
 
 }  // namespace
 
@@ -71,8 +84,8 @@ BatchStreamReader::BatchStreamReader(std::filesystem::path file) : file_(std::mo
   const int descriptor = open(file_.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw_user_error("{}: cannot be read", file_.string());
   input_ = std::make_unique<Input>(descriptor);
-  if (read(header_) != Found::kMessage || header_.version() == 0 || header_.page_size() == 0 ||
-      header_.num_pages() == 0) {
+  if (read(header_) != Found::kMessage || header_.version() == 0 ||
+      (header_.version() == kBatchStreamVersion && !plausible(header_))) {
     throw_user_error("{}: is no recorded stream of batches; `tpsim run --record-batches` writes one",
                      file_.string());
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kvcache/storage/kv_store.h"
 #include "launch/batch_stream.h"
 #include "launch/commands.h"
 #include "launch/deployment.h"
@@ -88,6 +89,15 @@ void write_report(const ReplayArgs& args, const proto::RunReport& report) {
   fmt::print("{}", summary(report));
 }
 
+scheduler::StepOutcome compute(scheduler::Executor& executor, const proto::ForwardBatch& batch,
+                               const std::string& file) {
+  try {
+    return executor.forward(batch);
+  } catch (const kvcache::UnwrittenRead& error) {
+    throw_user_error("{}: batch {} is wrong: {}", file, batch.sequence_number(), error.what());
+  }
+}
+
 int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& stream,
               const Deployment& deployment) {
   for (const std::string& note : deployment.notes) spdlog::info("{}", note);
@@ -103,7 +113,7 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
       batch.set_capture_bucket(0);
     decoding += static_cast<std::uint64_t>(batch.decode_join_size());
     decoding -= std::min(decoding, static_cast<std::uint64_t>(batch.decode_leave_size()));
-    const scheduler::StepOutcome outcome = executor->forward(batch);
+    const scheduler::StepOutcome outcome = compute(*executor, batch, args.file);
     duration += outcome.step_time + (deployment.scheduler.disable_overlap_schedule ? outcome.host_time : 0);
     count(batch, decoding, report);
     constexpr std::uint64_t kParts = 10000;

@@ -1,4 +1,6 @@
 // The tpsim program: one command a run, one sentence where it cannot be carried out.
+#include <google/protobuf/stubs/logging.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -114,6 +116,8 @@ int main(int argc, char** argv) {
   const auto say = [speaks](const std::string& sentence) {
     if (speaks) std::fprintf(stderr, "tpsim: %s\n", sentence.c_str());
   };
+  // What Protobuf would print of a damaged message is said by our own sentence.
+  google::protobuf::SetLogHandler(nullptr);
   try {
     return run_program(argc, argv, session, speaks);
   } catch (const tpsim::UserError& error) {

@@ -142,11 +142,28 @@ std::uint16_t to_bf16(float value) {
 float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 
 std::uint16_t to_fp16(float value) {
-  const _Float16 half = static_cast<_Float16>(value);
-  return std::bit_cast<std::uint16_t>(half);
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits >> 16 & 0x8000;
+  const std::uint32_t size = bits & 0x7FFFFFFF;
+  if (size > 0x7F800000) return static_cast<std::uint16_t>(sign | 0x7E00);   // not a number
+  if (size >= 0x47800000) return static_cast<std::uint16_t>(sign | 0x7C00);  // 2^16 and more: infinity
+  if (size < 0x38800000) {
+    // Below 2^-14: an ulp of 1/2 is the step of the subnormals, so the addition rounds to it.
+    const float shifted = std::bit_cast<float>(size) + 0.5F;
+    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3F000000));
+  }
+  // The exponent's bias goes from 127 to 15; the 13 bits that fall away round to even.
+  const std::uint32_t rounded = size - (112U << 23) + 0xFFF + (size >> 13 & 1);
+  return static_cast<std::uint16_t>(sign | rounded >> 13);
 }
 
-float from_fp16(std::uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
+float from_fp16(std::uint16_t bits) {
+  const std::uint32_t sign = (bits & 0x8000U) << 16;
+  const std::uint32_t size = (bits & 0x7FFFU) << 13;
+  if ((bits & 0x7C00U) == 0x7C00U) return std::bit_cast<float>(sign | 0x7F800000U | size);
+  // As a float of the wrong bias it is 2^112 too small, subnormals included.
+  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) * 0x1p112F));
+}
 
 std::uint8_t to_e4m3(float value) { return to_small<4, 3>(value, 0x7E, 0x7F); }
 

@@ -57,7 +57,7 @@ std::uint8_t* KvStore::page_at(std::uint32_t layer, std::uint32_t page) const {
   if (has_windows_ && config_.windowed[layer]) {
     place = place_of_[page];
     if (place == kNowhere) {
-      throw std::logic_error(
+      throw UnwrittenRead(
           fmt::format("layer {}: page {} is used, but its window has let go of it", layer, page));
     }
   }
@@ -115,8 +115,8 @@ void KvStore::load_values(std::uint32_t layer, std::uint32_t slot, std::uint32_t
 void KvStore::check_written(std::uint32_t layer, std::uint32_t slot, std::uint32_t count) const {
   for (std::uint32_t i = 0; i < count; ++i) {
     if (written_[tag(layer, slot + i)] != 0) continue;
-    throw std::logic_error(fmt::format("layer {}: token {} of page {} is read but was not written", layer,
-                                       (slot + i) % config_.page_size, (slot + i) / config_.page_size));
+    throw UnwrittenRead(fmt::format("layer {}: token {} of page {} is read but was not written", layer,
+                                    (slot + i) % config_.page_size, (slot + i) / config_.page_size));
   }
 }
 

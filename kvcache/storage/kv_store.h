@@ -11,16 +11,22 @@
 // page is handed out.
 //
 // With `tag_pages` every slot of every layer remembers whether it was written since its page was last handed
-// out; reading one that was not throws std::logic_error with its layer, page and offset.
+// out; reading one that was not throws UnwrittenRead with its layer, page and offset.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "kvcache/storage/kv_format.h"
 
 namespace tpsim::kvcache {
+
+// A token of a page was read that its owner has not written.
+struct UnwrittenRead : std::logic_error {
+  using std::logic_error::logic_error;
+};
 
 struct KvStoreConfig {
   KvFormat format = KvFormat::kBf16;

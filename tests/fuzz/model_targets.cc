@@ -1,4 +1,5 @@
 #include <array>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 
@@ -21,7 +22,16 @@ void check_model(const rank::ModelConfig& model) {
   std::uint64_t layers = 0;
   for (const rank::AttentionKind& kind : model.attention) layers += kind.num_layers;
   check(layers == model.num_layers, "every layer attends");
+  check(model.layers.size() == model.num_layers && !model.ropes.empty(), "every layer is described");
+  std::uint64_t with_experts = 0;
+  for (const rank::LayerConfig& layer : model.layers) {
+    check(layer.rope < model.ropes.size(), "a layer's rope is there");
+    with_experts += layer.moe ? 1 : 0;
+  }
+  check(with_experts == model.moe.num_layers, "layers with experts are counted");
+  check(std::isfinite(model.attention_scale) && model.attention_scale > 0, "scores have a scale");
   if (model.moe.num_experts > 0) {
+    check(model.moe.num_groups > 0 && model.moe.num_experts % model.moe.num_groups == 0, "groups are whole");
     check(model.moe.top_k > 0 && model.moe.top_k <= model.moe.num_experts, "chosen experts are there");
     check(model.moe.num_layers <= model.num_layers, "layers with experts are layers");
   }

@@ -426,6 +426,33 @@ class Refusals(Numeric):
                 file.write(content)
             self.assert_refused(["replay", self.path("stream.pb"), "--model-path", "llama-3.1-8b", "--hardware",
                                  "h200-sxm"], "stream.pb")
+        with open(self.path("trace.jsonl"), "w") as file:
+            for i in range(6):
+                file.write(json.dumps({"arrival_time": i * 0.01, "max_new_tokens": 4 + i,
+                                       "prompt": [[1000, 32], [5000 + 100 * (i % 2), 8 + i]]}) + "\n")
+        done = self.tpsim("run", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--trace",
+                          self.path("trace.jsonl"), "--record-batches", self.path("good.pb"), "--quiet")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("good.pb"), "rb") as file:
+            good = file.read()
+        chooser = random.Random(1)
+        for i in range(80):  # damaged streams are refused or carried out, never a crash
+            bad = bytearray(good)
+            at = chooser.randrange(len(bad))
+            if i % 4 == 0:
+                del bad[at:at + chooser.randrange(1, 20)]
+            elif i % 4 == 1:
+                bad[at:at] = bytes(chooser.randrange(256) for _ in range(3))
+            else:
+                bad[at] = chooser.randrange(256)
+            with open(self.path("stream.pb"), "wb") as file:
+                file.write(bad)
+            words = (["--executor", "numeric", "--model-path", os.path.join(MODELS, "llama"), "--check-invariants"]
+                     if i % 2 else ["--model-path", "llama-3.1-8b", "--hardware", "h200-sxm"])
+            done = self.tpsim("replay", self.path("stream.pb"), *words)
+            self.assertIn(done.returncode, (0, 2), done.stderr)
+            if done.returncode == 2:
+                self.assertRegex(done.stderr, r"\Atpsim: [^\n]+\n\Z")
         self.assert_refused(["replay", self.path("none.pb"), "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm"],
                             "none.pb")
 
