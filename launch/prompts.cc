@@ -4,6 +4,7 @@
 
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "launch/text.h"
 #include "proto/error.h"
@@ -25,8 +26,12 @@ std::vector<std::uint32_t> parse_prompt_ids(std::string_view flag, const std::st
 }
 
 std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
+  return read_prompts(scheduler::open_file(file), file.string());
+}
+
+std::vector<Prompt> read_prompts(std::unique_ptr<scheduler::ByteSource> source, const std::string& name) {
   constexpr std::array<std::string_view, 1> kKeys = {"prompt_ids"};
-  scheduler::TraceInput input(scheduler::decode(scheduler::open_file(file), file.string()), file.string());
+  scheduler::TraceInput input(scheduler::decode(std::move(source), name), name);
   scheduler::JsonRecord record(kKeys);
   std::vector<Prompt> prompts;
   std::string_view line;
@@ -47,8 +52,7 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
     }
     prompts.push_back(std::move(prompt));
   }
-  if (prompts.empty())
-    throw_user_error("{}: has no prompts, a line is {{\"prompt_ids\": [1, 2, 3]}}", file.string());
+  if (prompts.empty()) throw_user_error("{}: has no prompts, a line is {{\"prompt_ids\": [1, 2, 3]}}", name);
   return prompts;
 }
 

@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "scheduler/workload/byte_source.h"
 
 namespace tpsim::launch {
 
@@ -20,6 +23,8 @@ std::vector<std::uint32_t> parse_prompt_ids(std::string_view flag, const std::st
 // JSONL, gzip accepted: {"prompt_ids": [1, 2, 3]} a line; empty lines are skipped. Throws UserError naming
 // file and line.
 std::vector<Prompt> read_prompts(const std::filesystem::path& file);
+// The same of any bytes; `name` is what errors call them.
+std::vector<Prompt> read_prompts(std::unique_ptr<scheduler::ByteSource> source, const std::string& name);
 
 // Throws UserError for an id that is not below `vocab_size`.
 void check_prompts(const std::vector<Prompt>& prompts, std::uint32_t vocab_size);

@@ -23,5 +23,7 @@ std::span<const FuzzTarget> trace_targets();
 std::span<const FuzzTarget> weights_targets();
 // config.json.
 std::span<const FuzzTarget> model_targets();
+// The prompts of `tpsim generate`.
+std::span<const FuzzTarget> prompt_targets();
 
 }  // namespace tpsim::fuzz
