@@ -36,8 +36,9 @@ std::string progress_line(const std::string& label, const scheduler::Progress& p
       fmt::format("  [{}{}]", std::string(filled, '#'), std::string(kBarWidth - filled, '-')),
       fmt::format(" {:3.0f}%", share * 100),
       fmt::format("  {}/{} requests", progress.finished, progress.total),
-      fmt::format("  {:.1f} s simulated", progress.time),
-      wall_seconds > 0 ? fmt::format("  {:.0f} s/s", progress.time / wall_seconds) : std::string(),
+      progress.time > 0 ? fmt::format("  {:.1f} s simulated", progress.time) : std::string(),
+      progress.time > 0 && wall_seconds > 0 ? fmt::format("  {:.0f} s/s", progress.time / wall_seconds)
+                                            : std::string(),
   };
   std::string line;
   for (const std::string& part : parts) {
@@ -57,8 +58,11 @@ ProgressBar::ProgressBar(Mode mode, std::string label)
   if (mode_ == Mode::kLog) next_ += kLogInterval;
 }
 
-ProgressBar::~ProgressBar() {
+ProgressBar::~ProgressBar() { erase(); }
+
+void ProgressBar::erase() {
   if (drawn_) draw("");
+  drawn_ = false;
 }
 
 void ProgressBar::draw(const std::string& line) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <string>
+#include <utility>
 
 #include "scheduler/records.h"
 
@@ -29,6 +30,9 @@ class ProgressBar {
 
   // Cheap: draws at most ten times a second (terminal) or once in three seconds (log).
   void update(const scheduler::Progress& progress);
+  // Makes way for other output; the next update draws again.
+  void erase();
+  void set_label(std::string label) { label_ = std::move(label); }
 
  private:
   using Clock = std::chrono::steady_clock;

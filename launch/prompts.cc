@@ -40,7 +40,7 @@ std::vector<Prompt> read_prompts(std::unique_ptr<scheduler::ByteSource> source, 
     record.parse(line, place);
     if (!record.unknown_key().empty())
       place.fail("key {} is unknown; a line is {{\"prompt_ids\": [1, 2, 3]}}",
-                 scheduler::in_quotes(record.unknown_key()));
+                 in_quotes(record.unknown_key()));
     const scheduler::JsonField& field = record.field(0);
     if (field.kind != scheduler::JsonKind::kUnsigneds || field.values.empty())
       place.fail("\"prompt_ids\" must be a list of at least one token id");

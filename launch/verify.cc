@@ -167,8 +167,10 @@ std::vector<Prompt> make_verify_prompts(std::uint32_t vocab_size, std::uint32_t 
   return prompts;
 }
 
-std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan,
-                              const std::function<void(const VerifyRow&)>& on_row) {
+std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, VerifyObserver& observer) {
+  constexpr unsigned kVariants = 8;
+  const std::uint64_t total =
+      std::uint64_t{kVariants} * plan.prompts.size() * plan.tp_sizes.size() * plan.backends.size();
   const rank::ModelConfig model = rank::load_model_config(args.model_path);
   check_prompts(plan.prompts, model.vocab_size);
   std::vector<Expected> expected;  // once some run has made a guess
@@ -184,11 +186,17 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan,
       row.tp_size = tp_size;
       row.backend = backend;
       try {
-        for (unsigned bits = 0; bits < 8; ++bits) {
+        for (unsigned bits = 0; bits < kVariants; ++bits) {
+          const std::string what = fmt::format("--tp {} {}", tp_size, backend);
+          const std::uint64_t served = (rows.size() * kVariants + bits) * plan.prompts.size();
+          observer.on_progress(what, served, total);
           const VerifyVariant variant{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
           const Outputs outputs =
               run_variant(variant_args(of_size, variant, tp_size, backend), plan, variant.batched, stage);
-          if (expected.empty()) expected = expect_all(args, model, plan, outputs);
+          if (expected.empty()) {
+            observer.on_progress("dense reference", served, total);
+            expected = expect_all(args, model, plan, outputs);
+          }
           for (std::size_t i = 0; i < expected.size(); ++i) {
             row.cached_tokens += outputs.all()[i].cached_tokens;
             compare(expected[i], outputs.all()[i], variant, row);
@@ -198,7 +206,7 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan,
       } catch (const UserError& error) {
         row.refused = error.what();
       }
-      on_row(row);
+      observer.on_row(row);
       rows.push_back(std::move(row));
     }
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -42,10 +41,17 @@ struct VerifyRow {
   bool agrees(double tolerance) const;
 };
 
-// Computes all of it in this process. `on_row` is called as rows are done. Throws UserError where the model
-// or a prompt cannot be served at all.
-std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan,
-                              const std::function<void(const VerifyRow&)>& on_row);
+// Who is told how far it is.
+class VerifyObserver {
+ public:
+  virtual ~VerifyObserver() = default;
+  // What is computed now, and how many of all requests were served.
+  virtual void on_progress(const std::string& what, std::uint64_t served, std::uint64_t total) = 0;
+  virtual void on_row(const VerifyRow& row) = 0;
+};
+
+// Computes all of it in this process. Throws UserError where the model or a prompt cannot be served at all.
+std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, VerifyObserver& observer);
 
 // Prompts that share prefixes and differ in length, seeded.
 std::vector<Prompt> make_verify_prompts(std::uint32_t vocab_size, std::uint32_t longest, std::uint64_t seed);

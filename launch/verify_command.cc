@@ -13,6 +13,7 @@
 #include "launch/deployment.h"
 #include "launch/flag_set.h"
 #include "launch/logging.h"
+#include "launch/progress.h"
 #include "launch/server_args.h"
 #include "launch/text.h"
 #include "launch/verify.h"
@@ -102,6 +103,34 @@ void print_row(const VerifyRow& row, double tolerance) {
   std::fflush(stdout);
 }
 
+// Rows as they are done, and a bar below them.
+class Table : public VerifyObserver {
+ public:
+  Table(double tolerance, ProgressBar::Mode mode) : tolerance_(tolerance), progress_(mode, "verify") {}
+  std::uint32_t disagreeing() const { return disagreeing_; }
+  std::uint32_t refused() const { return refused_; }
+
+  void on_progress(const std::string& what, std::uint64_t served, std::uint64_t total) override {
+    progress_.set_label(what);
+    progress_.update({0, served, total, 0});
+  }
+  void on_row(const VerifyRow& row) override {
+    progress_.erase();
+    print_row(row, tolerance_);
+    if (!row.refused.empty()) {
+      ++refused_;
+    } else if (!row.agrees(tolerance_)) {
+      ++disagreeing_;
+    }
+  }
+
+ private:
+  double tolerance_;
+  ProgressBar progress_;
+  std::uint32_t disagreeing_ = 0;
+  std::uint32_t refused_ = 0;
+};
+
 int verify_command(VerifyArgs& args, const rank::MpiSession& session) {
   set_up_logging(args.server.log_level, session.process() == 0);
   if (session.num_processes() > 1)
@@ -120,16 +149,10 @@ int verify_command(VerifyArgs& args, const rank::MpiSession& session) {
                      ? make_verify_prompts(model.vocab_size, args.prompt_length, args.server.random_seed)
                      : read_prompts(args.prompts);
   print_head();
-  std::uint32_t disagreeing = 0;
-  std::uint32_t refused = 0;
-  const std::vector<VerifyRow> rows = verify(args.server, plan, [&](const VerifyRow& row) {
-    print_row(row, plan.tolerance);
-    if (!row.refused.empty()) {
-      ++refused;
-    } else if (!row.agrees(plan.tolerance)) {
-      ++disagreeing;
-    }
-  });
+  Table table(plan.tolerance, ProgressBar::mode_for_stderr(!args.server.no_progress));
+  const std::vector<VerifyRow> rows = verify(args.server, plan, table);
+  const std::uint32_t disagreeing = table.disagreeing();
+  const std::uint32_t refused = table.refused();
   // What was asked for by name must work; "all" means all that can.
   if (refused == rows.size() || (refused > 0 && !all))
     throw_user_error("--attention-backends: {} of {} rows could not be computed, see above", refused,

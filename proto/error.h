@@ -7,8 +7,10 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace tpsim {
@@ -24,5 +26,9 @@ template <typename... Args>
 [[noreturn]] void throw_user_error(fmt::format_string<Args...> format, Args&&... args) {
   throw UserError(fmt::format(format, std::forward<Args>(args)...));
 }
+
+// Text from a file, for a sentence: in quotes, cut to `shown` bytes, with everything that is not printable
+// ASCII as \xNN.
+std::string in_quotes(std::string_view text, std::size_t shown = 40);
 
 }  // namespace tpsim

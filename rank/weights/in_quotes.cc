@@ -5,21 +5,12 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "proto/error.h"
+
 namespace tpsim::rank {
 
 std::string in_quotes(std::string_view text) {
-  constexpr std::size_t kShown = 120;  // names of experts' tensors are long
-  std::string out = "\"";
-  for (const char c : text.substr(0, kShown)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte >= 0x7f) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  if (text.size() > kShown) out += "…";
-  return out + "\"";
+  return tpsim::in_quotes(text, 120);  // names of experts' tensors are long
 }
 
 std::string shape_text(const std::vector<std::uint64_t>& shape) {

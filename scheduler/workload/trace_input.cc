@@ -4,21 +4,6 @@
 
 namespace tpsim::scheduler {
 
-std::string in_quotes(std::string_view text) {
-  constexpr std::size_t kShown = 40;
-  std::string out = "\"";
-  for (const char c : text.substr(0, kShown)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte >= 0x7f) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  if (text.size() > kShown) out += "…";
-  return out + "\"";
-}
-
 TraceInput::TraceInput(std::unique_ptr<ByteSource> source, std::string name)
     : source_(std::move(source)), name_(std::move(name)), buffer_(std::size_t{1} << 16) {
   // A byte-order mark, as spreadsheet programs put before UTF-8 text, is not part of the first line.

@@ -29,10 +29,6 @@ struct Place {
   }
 };
 
-// User text for a message: in quotes, cut to a few dozen characters, with everything that is not printable
-// ASCII shown as \xNN.
-std::string in_quotes(std::string_view text);
-
 class TraceInput {
  public:
   TraceInput(std::unique_ptr<ByteSource> source, std::string name);

@@ -14,19 +14,10 @@
 
 #include "attention/registry.h"
 #include "kvcache/storage/kv_store.h"
+#include "tests/unit/numeric/gpu.h"
 
 namespace tpsim::attention {
 namespace {
-
-proto::HardwareProfile gpu() {
-  proto::HardwareProfile profile;
-  profile.set_name("test");
-  profile.set_architecture("hopper");
-  profile.set_multiprocessors(132);
-  profile.set_dense_flops_bf16(1e15);
-  profile.set_memory_bandwidth(4e12);
-  return profile;
-}
 
 struct Case {
   LayerShape shape;
@@ -89,7 +80,7 @@ class Batch {
   }
 
   void run(const std::string& backend_name) {
-    auto backend = create_attention_backend(backend_name, gpu(), case_.page_size);
+    auto backend = create_attention_backend(backend_name, testing::gpu(), case_.page_size);
     ForwardMetadata metadata;
     metadata.forward_mode = case_.mode;
     std::vector<std::uint32_t> lengths;
@@ -238,33 +229,26 @@ Case random_case(std::mt19937_64& random, bool decode) {
 class AttentionPlans : public ::testing::TestWithParam<const char*> {
  protected:
   bool gathered() const { return std::string(GetParam()) == "torch_native"; }
+
+  void check_random_cases(std::uint64_t seed, int rounds, bool decode) const {
+    std::mt19937_64 random(seed);
+    for (int round = 0; round < rounds; ++round) {
+      Case of = random_case(random, decode);
+      if (!gathered() && random() % 3 == 0)
+        of.shape.sliding_window = static_cast<std::uint32_t>(1 + random() % 300);
+      Batch batch(of, random);
+      batch.run(GetParam());
+      ASSERT_LE(batch.error(), 1e-5) << "round " << round << ", head_dim " << of.shape.head_dim << ", page "
+                                     << of.page_size;
+    }
+  }
 };
 
 TEST_P(AttentionPlans, DecodeAgreesWithTheDefinition) {
-  std::mt19937_64 random(11);
-  for (int round = 0; round < 2 * kRounds; ++round) {
-    Case of = random_case(random, /*decode=*/true);
-    if (!gathered() && random() % 3 == 0)
-      of.shape.sliding_window = static_cast<std::uint32_t>(1 + random() % 300);
-    Batch batch(of, random);
-    batch.run(GetParam());
-    ASSERT_LE(batch.error(), 1e-5) << "round " << round << ", head_dim " << of.shape.head_dim << ", page "
-                                   << of.page_size;
-  }
+  check_random_cases(11, 2 * kRounds, /*decode=*/true);
 }
 
-TEST_P(AttentionPlans, ExtendAgreesWithTheDefinition) {
-  std::mt19937_64 random(12);
-  for (int round = 0; round < kRounds; ++round) {
-    Case of = random_case(random, /*decode=*/false);
-    if (!gathered() && random() % 3 == 0)
-      of.shape.sliding_window = static_cast<std::uint32_t>(1 + random() % 300);
-    Batch batch(of, random);
-    batch.run(GetParam());
-    ASSERT_LE(batch.error(), 1e-5) << "round " << round << ", head_dim " << of.shape.head_dim << ", page "
-                                   << of.page_size;
-  }
-}
+TEST_P(AttentionPlans, ExtendAgreesWithTheDefinition) { check_random_cases(12, kRounds, /*decode=*/false); }
 
 TEST_P(AttentionPlans, ACustomMaskReplacesTheCausalOne) {
   std::mt19937_64 random(13);

@@ -14,21 +14,12 @@
 #include "rank/numeric/dense_reference.h"
 #include "rank/weights/checkpoint.h"
 #include "rank/weights/dummy_weights.h"
+#include "tests/unit/numeric/gpu.h"
 
 namespace tpsim::rank {
 namespace {
 
 std::string folder_of(const std::string& name) { return std::string(TPSIM_MODELS) + "/" + name; }
-
-proto::HardwareProfile gpu() {
-  proto::HardwareProfile profile;
-  profile.set_name("test");
-  profile.set_architecture("hopper");
-  profile.set_multiprocessors(132);
-  profile.set_dense_flops_bf16(1e15);
-  profile.set_memory_bandwidth(4e12);
-  return profile;
-}
 
 // One model on `tp` ranks in this process, and sequences that run through it.
 class Cluster {
@@ -38,7 +29,8 @@ class Cluster {
     options_.tag_pages = true;
     forward_ = std::make_unique<NumericForward>(
         model, load_ranks(model, weights, options_, collectives_), options_,
-        attention::create_attention_backend("triton", gpu(), options_.page_size), collectives_, pool_);
+        attention::create_attention_backend("triton", testing::gpu(), options_.page_size), collectives_,
+        pool_);
   }
 
   // Extends one sequence, whose pages are `table`, and returns the logits behind its last token.

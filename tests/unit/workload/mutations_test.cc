@@ -31,7 +31,7 @@ TEST_P(Mutations, AreReadOrRefused) {
   Mutator mutator(std::move(seeds), 1);
   for (int i = 0; i < 20'000; ++i) {
     const std::string input = mutator.next();
-    ASSERT_NO_THROW(GetParam().run(input)) << "input " << i << ": " << scheduler::in_quotes(input);
+    ASSERT_NO_THROW(GetParam().run(input)) << "input " << i << ": " << in_quotes(input);
   }
 }
 
