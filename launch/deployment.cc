@@ -230,7 +230,7 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
 // The KV pool and how many requests share it.
 void resolve_memory(const ServerArgs& args, const rank::ServerDefaults& resolved, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
-  const rank::Shard shard = rank::make_shard(deployment.model, args.tp_size, 0);
+  const rank::Shard shard = rank::make_shard(deployment.model, args.tp_size, 0, args.ep_size);
   const rank::KvCapacity capacity =
       args.numeric()
           ? numeric_capacity(args, shard, deployment)
@@ -268,7 +268,7 @@ void resolve_memory(const ServerArgs& args, const rank::ServerDefaults& resolved
   ranks.state.max_requests = kMaxRows;
   ranks.state.check = args.check_invariants;
   for (std::uint32_t r = 0; r < args.tp_size; ++r) {
-    const rank::Shard of_rank = rank::make_shard(deployment.model, args.tp_size, r);
+    const rank::Shard of_rank = rank::make_shard(deployment.model, args.tp_size, r, args.ep_size);
     proto::RankReport report;
     report.set_rank(r);
     report.add_q_heads(of_rank.q_heads.first);

@@ -77,7 +77,7 @@ std::vector<std::string> all_backends() {
 
 // --tp, and what lies below it in powers of two.
 std::vector<std::uint32_t> tp_sizes(const ServerArgs& args, const rank::ModelConfig& model) {
-  rank::make_shard(model, args.tp_size, 0);  // refuses --tp itself
+  rank::make_shard(model, args.tp_size, 0, args.ep_size);  // refuses --tp itself
   std::vector<std::uint32_t> sizes;
   for (std::uint32_t size = 1; size < args.tp_size; size *= 2) {
     if (args.tp_size % size == 0) sizes.push_back(size);

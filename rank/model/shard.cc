@@ -20,7 +20,8 @@ std::string divisors(std::uint32_t heads, std::uint32_t kv_heads) {
 
 }  // namespace
 
-Shard make_shard(const ModelConfig& model, std::uint32_t tp_size, std::uint32_t tp_rank) {
+Shard make_shard(const ModelConfig& model, std::uint32_t tp_size, std::uint32_t tp_rank,
+                 std::uint32_t ep_size) {
   const std::uint32_t heads = model.num_attention_heads;
   const std::uint32_t kv_heads = model.num_key_value_heads;
   if (tp_size == 0 || heads % tp_size != 0) {
@@ -38,11 +39,18 @@ Shard make_shard(const ModelConfig& model, std::uint32_t tp_size, std::uint32_t 
   };
   if (model.moe.num_layers < model.num_layers) check_width("MLP width", model.intermediate_size);
   if (model.moe.num_layers > 0) {
-    check_width("expert width", model.moe.intermediate_size);
+    if (ep_size == 1) check_width("expert width", model.moe.intermediate_size);
     if (model.moe.num_shared_experts > 0)
       check_width("shared experts' width", model.moe.num_shared_experts * model.moe.intermediate_size);
   }
+  if (ep_size > 1 && model.moe.num_layers == 0)
+    throw_user_error("--ep-size {}: {} has no experts; leave it out", ep_size, model.name);
+  if (ep_size > 1 && model.moe.num_experts % ep_size != 0) {
+    throw_user_error("--ep-size {}: does not divide the {} experts of {}", ep_size, model.moe.num_experts,
+                     model.name);
+  }
   Shard shard;
+  shard.ep_size = ep_size;
   shard.tp_size = tp_size;
   shard.tp_rank = tp_rank;
   const std::uint32_t q = heads / tp_size;
@@ -128,10 +136,11 @@ std::uint64_t weight_bytes(const ModelConfig& model, const Shard& shard) {
   }
   if (model.o_bias) parameters += hidden * layers;
   const MoeConfig& moe = model.moe;
-  const std::uint64_t width = moe.intermediate_size / shard.tp_size;
+  const bool whole = shard.ep_size > 1;
+  const std::uint64_t width = whole ? moe.intermediate_size : moe.intermediate_size / shard.tp_size;
   std::uint64_t expert = 3 * hidden * width;
   if (moe.expert_bias) expert += 2 * width + hidden;
-  parameters += moe.num_experts * expert * moe.num_layers;
+  parameters += moe.num_experts / shard.ep_size * expert * moe.num_layers;
   if (moe.router_bias || moe.scoring == ExpertScoring::kSigmoid)
     parameters += std::uint64_t{moe.num_experts} * moe.num_layers;
   parameters += std::uint64_t{shard.vocab} * hidden;                 // embedding

@@ -21,11 +21,13 @@ struct Shard {
   std::uint32_t tp_rank = 0;
   HeadRange q_heads;
   HeadRange kv_heads;
-  std::uint32_t vocab = 0;  // entries of the (padded) vocabulary
+  std::uint32_t vocab = 0;    // entries of the (padded) vocabulary
+  std::uint32_t ep_size = 1;  // 1: a part of every expert; tp_size: whole experts, a part of their number
 };
 
-// Throws UserError naming --tp where tp_size does not divide what must be split.
-Shard make_shard(const ModelConfig& model, std::uint32_t tp_size, std::uint32_t tp_rank);
+// Throws UserError naming --tp or --ep-size where it does not divide what must be split.
+Shard make_shard(const ModelConfig& model, std::uint32_t tp_size, std::uint32_t tp_rank,
+                 std::uint32_t ep_size = 1);
 
 // The linear layers of this rank: k and n after sharding. Experts are not among them.
 std::vector<LinearLayer> linear_layers(const ModelConfig& model, const Shard& shard);

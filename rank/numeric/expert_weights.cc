@@ -93,8 +93,8 @@ MlpWeights load_mlp(const WeightReader& reader, const std::string& at, std::uint
   return mlp;
 }
 
-MoeWeights load_moe(const ModelConfig& model, const Shard& shard, std::uint32_t ep_size,
-                    const WeightReader& reader, const std::string& at) {
+MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const WeightReader& reader,
+                    const std::string& at) {
   const MoeConfig& config = model.moe;
   const std::uint64_t hidden = model.hidden_size;
   const std::uint64_t width = config.intermediate_size;
@@ -114,8 +114,8 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, std::uint32_t 
   if (config.scoring == ExpertScoring::kSigmoid)
     moe.correction_bias = reader.vector(router + ".e_score_correction_bias", config.num_experts);
 
-  const bool whole = ep_size > 1;
-  const std::uint32_t count = whole ? config.num_experts / ep_size : config.num_experts;
+  const bool whole = shard.ep_size > 1;
+  const std::uint32_t count = whole ? config.num_experts / shard.ep_size : config.num_experts;
   const Part part =
       whole ? Part{0, width} : Part{width / shard.tp_size * shard.tp_rank, width / shard.tp_size};
   moe.first_expert = whole ? count * shard.tp_rank : 0;

@@ -17,7 +17,7 @@ MlpWeights load_mlp(const WeightReader& reader, const std::string& at, std::uint
                     std::uint64_t width, std::uint32_t part, std::uint32_t parts, bool bias);
 
 // The experts of layer `at` ("…layers.3.").
-MoeWeights load_moe(const ModelConfig& model, const Shard& shard, std::uint32_t ep_size,
-                    const WeightReader& reader, const std::string& at);
+MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const WeightReader& reader,
+                    const std::string& at);
 
 }  // namespace tpsim::rank

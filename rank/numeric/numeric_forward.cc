@@ -63,7 +63,8 @@ struct Rank {
 
 // Bytes of the KV cache of all ranks.
 std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, std::uint32_t tp_size) {
-  return kvcache::KvStore::bytes_per_token(store_config(model, make_shard(model, tp_size, 0), options)) *
+  return kvcache::KvStore::bytes_per_token(
+             store_config(model, make_shard(model, tp_size, 0, options.ep_size), options)) *
          options.num_pages * options.page_size * tp_size;
 }
 
@@ -72,13 +73,8 @@ std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, 
 LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, const NumericOptions& options,
                        const Collectives& collectives) {
   const std::uint32_t tp = collectives.tp_size();
-  if (options.ep_size > 1 && model.moe.num_experts == 0)
-    throw_user_error("--ep-size {}: {} has no experts; leave it out", options.ep_size, model.name);
-  if (options.ep_size > 1 && model.moe.num_experts % options.ep_size != 0) {
-    throw_user_error("--ep-size {}: does not divide the {} experts of {}", options.ep_size,
-                     model.moe.num_experts, model.name);
-  }
-  const std::uint64_t parameters = weight_bytes(model, make_shard(model, tp, 0)) / model.weight_bytes;
+  const std::uint64_t parameters =
+      weight_bytes(model, make_shard(model, tp, 0, options.ep_size)) / model.weight_bytes;
   const std::uint64_t bytes = parameters * (options.weight_type == WeightType::kBf16 ? 2 : 4) * tp;
   check_host_memory(
       bytes + kv_bytes(model, options, tp),
@@ -86,7 +82,7 @@ LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, con
   LoadedRanks ranks;
   for (std::uint32_t i = 0; i < collectives.num_ranks(); ++i) {
     ranks.push_back(std::make_shared<const RankWeights>(
-        load_rank_weights(model, make_shard(model, tp, collectives.first_rank() + i), options.ep_size,
+        load_rank_weights(model, make_shard(model, tp, collectives.first_rank() + i, options.ep_size),
                           options.weight_type, source)));
   }
   return ranks;

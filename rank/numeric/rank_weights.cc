@@ -27,9 +27,8 @@ Names names_of(const TensorSource& source) {
 
 class Loader {
  public:
-  Loader(const ModelConfig& model, const Shard& shard, std::uint32_t ep_size, WeightType type,
-         const TensorSource& source)
-      : model_(model), shard_(shard), ep_size_(ep_size), reader_(source, type), names_(names_of(source)) {}
+  Loader(const ModelConfig& model, const Shard& shard, WeightType type, const TensorSource& source)
+      : model_(model), shard_(shard), reader_(source, type), names_(names_of(source)) {}
 
   RankWeights load() const {
     RankWeights weights;
@@ -65,7 +64,7 @@ class Loader {
       load_attention(at + "self_attn.", layer);
     }
     if (model_.layers[index].moe) {
-      layer.moe = load_moe(model_, shard_, ep_size_, reader_, at);
+      layer.moe = load_moe(model_, shard_, reader_, at);
     } else {
       layer.mlp = load_mlp(reader_, at + "mlp.", model_.hidden_size, model_.intermediate_size, shard_.tp_rank,
                            shard_.tp_size, model_.mlp_bias);
@@ -151,7 +150,6 @@ class Loader {
 
   const ModelConfig& model_;
   const Shard& shard_;
-  const std::uint32_t ep_size_;
   WeightReader reader_;
   Names names_;
 };
@@ -173,9 +171,9 @@ std::uint64_t RankWeights::bytes() const {
   return total;
 }
 
-RankWeights load_rank_weights(const ModelConfig& model, const Shard& shard, std::uint32_t ep_size,
-                              WeightType type, const TensorSource& source) {
-  return Loader(model, shard, ep_size, type, source).load();
+RankWeights load_rank_weights(const ModelConfig& model, const Shard& shard, WeightType type,
+                              const TensorSource& source) {
+  return Loader(model, shard, type, source).load();
 }
 
 }  // namespace tpsim::rank

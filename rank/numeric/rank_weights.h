@@ -2,7 +2,8 @@
 //
 // Cut as SGLang cuts: query, key and value projections by heads (KV heads are replicated where there are more
 // ranks than heads), gate and up by columns, output and down by rows, embedding and head by vocabulary,
-// experts by their width (or whole, with ep_size). MLA's latent projections and all norms are replicated.
+// experts by their width (or whole, with Shard::ep_size). MLA's latent projections and all norms are
+// replicated.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +65,7 @@ struct RankWeights {
 };
 
 // Throws UserError where a tensor is missing or has another shape than the config says.
-RankWeights load_rank_weights(const ModelConfig& model, const Shard& shard, std::uint32_t ep_size,
-                              WeightType type, const TensorSource& source);
+RankWeights load_rank_weights(const ModelConfig& model, const Shard& shard, WeightType type,
+                              const TensorSource& source);
 
 }  // namespace tpsim::rank

@@ -101,5 +101,20 @@ TEST(Shard, LinearLayersCoverDenseAndSparseLayers) {
   EXPECT_EQ(dense, 8U);
 }
 
+TEST(Shard, WholeExpertsNeedNotBeDivisible) {
+  ModelConfig model = load_model_config("qwen3-30b-a3b");
+  const double parts = static_cast<double>(weight_bytes(model, make_shard(model, 4, 0)));
+  EXPECT_EQ(static_cast<double>(weight_bytes(model, make_shard(model, 4, 0, 4))), parts);
+  model.moe.intermediate_size = 770;
+  EXPECT_THAT(refusal([&] { make_shard(model, 4, 0); }),
+              HasSubstr("--tp 4 does not divide the expert width 770"));
+  EXPECT_EQ(make_shard(model, 4, 3, 4).ep_size, 4U);
+  model.moe.num_experts = 126;
+  EXPECT_THAT(refusal([&] { make_shard(model, 4, 0, 4); }),
+              HasSubstr("--ep-size 4: does not divide the 126 experts"));
+  EXPECT_THAT(refusal([] { make_shard(load_model_config("qwen3-8b"), 4, 0, 4); }),
+              HasSubstr("has no experts"));
+}
+
 }  // namespace
 }  // namespace tpsim::rank
