@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +20,6 @@
 #include "launch/server_args.h"
 #include "launch/stage.h"
 #include "proto/error.h"
-#include "rank/parallel/rank_lost.h"
 #include "rank/parallel/stop_flag.h"
 
 namespace tpsim::launch {
@@ -38,6 +36,10 @@ std::vector<Deployment> resolve(ReplayArgs& args, const proto::BatchStreamHeader
   if (server.page_size && *server.page_size != header.page_size())
     throw_user_error("--page-size {}: the batches of {} were recorded with {}", *server.page_size, args.file,
                      header.page_size());
+  if (server.max_total_tokens) {
+    throw_user_error("--max-total-tokens {}: the pool of {} is recorded; record with it, or leave it out",
+                     *server.max_total_tokens, args.file);
+  }
   server.page_size = header.page_size();
   server.max_total_tokens = std::uint64_t{header.num_pages()} * header.page_size();
   std::vector<Deployment> deployments = resolve_deployments(server, /*compare=*/false);

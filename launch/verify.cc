@@ -125,10 +125,9 @@ Outputs run_variant(const ServerArgs& args, const VerifyPlan& plan, bool batched
   return outputs;
 }
 
-std::vector<Expected> expect_all(const ServerArgs& args, const rank::ModelConfig& model,
+std::vector<Expected> expect_all(const rank::ModelConfig& model, const rank::TensorSource& weights,
                                  const VerifyPlan& plan, const Outputs& guess) {
-  const std::unique_ptr<rank::TensorSource> weights = open_weights(args, model);
-  const rank::DenseReference reference(model, *weights);
+  const rank::DenseReference reference(model, weights);
   std::vector<Expected> expected;
   for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
     expected.push_back(
@@ -173,6 +172,7 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, Ve
       std::uint64_t{kVariants} * plan.prompts.size() * plan.tp_sizes.size() * plan.backends.size();
   const rank::ModelConfig model = rank::load_model_config(args.model_path);
   check_prompts(plan.prompts, model.vocab_size);
+  const std::unique_ptr<rank::TensorSource> weights = open_weights(args, model);
   std::vector<Expected> expected;  // once some run has made a guess
   std::vector<VerifyRow> rows;
   for (const std::uint32_t tp_size : plan.tp_sizes) {
@@ -195,7 +195,7 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, Ve
               run_variant(variant_args(of_size, variant, tp_size, backend), plan, variant.batched, stage);
           if (expected.empty()) {
             observer.on_progress("dense reference", served, total);
-            expected = expect_all(args, model, plan, outputs);
+            expected = expect_all(model, *weights, plan, outputs);
           }
           for (std::size_t i = 0; i < expected.size(); ++i) {
             row.cached_tokens += outputs.all()[i].cached_tokens;

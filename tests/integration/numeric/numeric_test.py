@@ -375,6 +375,10 @@ class Refusals(Numeric):
         self.assert_refused(words, name)
         os.remove(file)
         self.assert_refused(words, folder)
+        done = self.tpsim("verify", "--model-path", folder)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"\Atpsim: [^\n]+has no \*\.safetensors[^\n]+\n\Z")
+        self.assertNotIn("cannot", done.stdout)
 
     def test_configs(self):
         folder = self.copy(models()[0])
@@ -453,6 +457,8 @@ class Refusals(Numeric):
             self.assertIn(done.returncode, (0, 2), done.stderr)
             if done.returncode == 2:
                 self.assertRegex(done.stderr, r"\Atpsim: [^\n]+\n\Z")
+        self.assert_refused(["replay", self.path("good.pb"), "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm",
+                             "--max-total-tokens", "100"], "--max-total-tokens 100")
         self.assert_refused(["replay", self.path("none.pb"), "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm"],
                             "none.pb")
 
