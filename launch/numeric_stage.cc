@@ -24,6 +24,12 @@ std::uint32_t processes_on_host(const rank::ProcessGroup& group) {
   return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(here));
 }
 
+// How weights are kept: bfloat16 as it is, float16 and float32 as fp32.
+rank::WeightType weight_type(const ServerArgs& args, const rank::ModelConfig& model) {
+  const std::string& dtype = args.dtype == "auto" ? model.dtype : args.dtype;
+  return dtype == "bfloat16" ? rank::WeightType::kBf16 : rank::WeightType::kFp32;
+}
+
 }  // namespace
 
 std::unique_ptr<rank::TensorSource> open_weights(const ServerArgs& args, const rank::ModelConfig& model) {
@@ -37,11 +43,6 @@ std::unique_ptr<rank::TensorSource> open_weights(const ServerArgs& args, const r
         args.model_path);
   }
   return std::make_unique<rank::Checkpoint>(args.model_path);
-}
-
-rank::WeightType weight_type(const ServerArgs& args, const rank::ModelConfig& model) {
-  const std::string& dtype = args.dtype == "auto" ? model.dtype : args.dtype;
-  return dtype == "bfloat16" ? rank::WeightType::kBf16 : rank::WeightType::kFp32;
 }
 
 NumericStage::NumericStage(const ServerArgs& args, const rank::ProcessGroup& group)

@@ -39,7 +39,4 @@ class NumericStage {
 // "dummy" in --load-format, or a folder with safetensors. Throws UserError.
 std::unique_ptr<rank::TensorSource> open_weights(const ServerArgs& args, const rank::ModelConfig& model);
 
-// How weights are kept: bfloat16 as it is, float16 and float32 as fp32.
-rank::WeightType weight_type(const ServerArgs& args, const rank::ModelConfig& model);
-
 }  // namespace tpsim::launch

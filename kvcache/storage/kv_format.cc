@@ -139,8 +139,6 @@ std::uint16_t to_bf16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
-
 std::uint16_t to_fp16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits >> 16 & 0x8000;
@@ -155,14 +153,6 @@ std::uint16_t to_fp16(float value) {
   // The exponent's bias goes from 127 to 15; the 13 bits that fall away round to even.
   const std::uint32_t rounded = size - (112U << 23) + 0xFFF + (size >> 13 & 1);
   return static_cast<std::uint16_t>(sign | rounded >> 13);
-}
-
-float from_fp16(std::uint16_t bits) {
-  const std::uint32_t sign = (bits & 0x8000U) << 16;
-  const std::uint32_t size = (bits & 0x7FFFU) << 13;
-  if ((bits & 0x7C00U) == 0x7C00U) return std::bit_cast<float>(sign | 0x7F800000U | size);
-  // As a float of the wrong bias it is 2^112 too small, subnormals included.
-  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) * 0x1p112F));
 }
 
 std::uint8_t to_e4m3(float value) { return to_small<4, 3>(value, 0x7E, 0x7F); }

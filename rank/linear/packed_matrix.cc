@@ -1,10 +1,10 @@
 #include "rank/linear/packed_matrix.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstring>
+
+#include "kvcache/storage/kv_format.h"
 
 namespace tpsim::rank {
 namespace {
@@ -23,12 +23,6 @@ constexpr std::uint32_t kTilesAtOnce = 32;
 using Vector = float __attribute__((vector_size(kLanes * sizeof(float))));
 using Half = std::uint16_t __attribute__((vector_size(kLanes * sizeof(std::uint16_t))));
 using Bits = std::uint32_t __attribute__((vector_size(kLanes * sizeof(std::uint32_t))));
-
-std::uint16_t to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16 | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
 
 inline Vector load(const float* at) {
   Vector v;
@@ -200,7 +194,7 @@ PackedMatrix::PackedMatrix(WeightType type, std::uint32_t n, std::uint32_t k,
       for (std::uint32_t j = 0; j < count; ++j) {
         const float value = rows[std::size_t{j} * k + i];
         if (type == WeightType::kBf16) {
-          bf16_[at + j] = to_bf16(value);
+          bf16_[at + j] = kvcache::to_bf16(value);
         } else {
           fp32_[at + j] = value;
         }
@@ -212,9 +206,8 @@ PackedMatrix::PackedMatrix(WeightType type, std::uint32_t n, std::uint32_t k,
 void PackedMatrix::row(std::uint32_t output, float* out) const {
   const std::size_t at = std::size_t{output / kPanel} * k_ * kPanel + output % kPanel;
   for (std::uint32_t i = 0; i < k_; ++i) {
-    out[i] = type_ == WeightType::kFp32
-                 ? fp32_[at + std::size_t{i} * kPanel]
-                 : std::bit_cast<float>(std::uint32_t{bf16_[at + std::size_t{i} * kPanel]} << 16);
+    out[i] = type_ == WeightType::kFp32 ? fp32_[at + std::size_t{i} * kPanel]
+                                        : kvcache::from_bf16(bf16_[at + std::size_t{i} * kPanel]);
   }
 }
 

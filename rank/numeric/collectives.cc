@@ -1,17 +1,8 @@
 #include "rank/numeric/collectives.h"
 
-#include <chrono>
 #include <cstring>
 
 namespace tpsim::rank {
-namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
-
 void sum_in_rank_order(std::span<const float* const> parts, std::uint64_t count, float* out) {
   if (parts.size() == 1) {
     if (out != parts[0]) std::memcpy(out, parts[0], count * sizeof(float));
@@ -30,22 +21,18 @@ double ring_bytes(std::uint32_t tp_size, std::uint64_t count, bool reduce) {
 }
 
 void LocalCollectives::all_reduce(std::span<const float* const> parts, std::uint64_t count, float* out) {
-  const double start = now();
   sum_in_rank_order(parts, count, out);
   bytes_sent_ += ring_bytes(tp_size_, count, /*reduce=*/true);
-  seconds_ += now() - start;
 }
 
 void LocalCollectives::all_gather(std::span<const float* const> parts, std::uint32_t rows,
                                   std::uint32_t columns, float* out) {
-  const double start = now();
   const std::size_t width = std::size_t{tp_size_} * columns;
   for (std::size_t r = 0; r < parts.size(); ++r) {
     for (std::size_t row = 0; row < rows; ++row)
       std::memcpy(out + row * width + r * columns, parts[r] + row * columns, columns * sizeof(float));
   }
   bytes_sent_ += ring_bytes(tp_size_, std::uint64_t{rows} * width, /*reduce=*/false);
-  seconds_ += now() - start;
 }
 
 }  // namespace tpsim::rank

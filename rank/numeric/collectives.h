@@ -22,11 +22,9 @@ class Collectives {
   virtual void all_gather(std::span<const float* const> parts, std::uint32_t rows, std::uint32_t columns,
                           float* out) = 0;
 
-  double seconds() const { return seconds_; }        // spent here, since the start
   double bytes_sent() const { return bytes_sent_; }  // by one rank, as a ring would send
 
  protected:
-  double seconds_ = 0;
   double bytes_sent_ = 0;
 };
 

@@ -122,9 +122,6 @@ class NumericForward::Implementation {
 
   kvcache::KvStore& store(std::uint32_t local_rank) { return ranks_.at(local_rank)->store; }
   const NumericTimes& times() const { return times_; }
-  std::uint64_t weight_bytes(std::uint32_t local_rank) const {
-    return ranks_.at(local_rank)->weights.bytes();
-  }
 
  private:
   // After every rank has filled its part: hidden_ plus the sum, or what `norm` makes of it.
@@ -324,8 +321,5 @@ kvcache::KvStore& NumericForward::store(std::uint32_t local_rank) {
   return implementation_->store(local_rank);
 }
 const NumericTimes& NumericForward::times() const { return implementation_->times(); }
-std::uint64_t NumericForward::weight_bytes(std::uint32_t local_rank) const {
-  return implementation_->weight_bytes(local_rank);
-}
 
 }  // namespace tpsim::rank

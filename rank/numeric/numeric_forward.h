@@ -52,7 +52,6 @@ class NumericForward : public TokenForward {
 
   kvcache::KvStore& store(std::uint32_t local_rank);
   const NumericTimes& times() const override;
-  std::uint64_t weight_bytes(std::uint32_t local_rank) const;
 
  private:
   class Implementation;

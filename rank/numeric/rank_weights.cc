@@ -154,22 +154,7 @@ class Loader {
   Names names_;
 };
 
-std::uint64_t bytes_of(const MlpWeights& mlp) { return mlp.gate_up.bytes() + mlp.down.bytes(); }
-
 }  // namespace
-
-std::uint64_t RankWeights::bytes() const {
-  std::uint64_t total = embedding.bytes() + head.bytes();
-  for (const LayerWeights& layer : layers) {
-    total += layer.qkv.bytes() + layer.o.bytes() + layer.mla.q_a.bytes() + layer.mla.q_b.bytes() +
-             layer.mla.kv_a.bytes() + bytes_of(layer.mlp) + layer.moe.router.bytes() +
-             bytes_of(layer.moe.shared);
-    for (const PackedMatrix& matrix : layer.mla.absorb_k) total += matrix.bytes();
-    for (const PackedMatrix& matrix : layer.mla.absorb_v) total += matrix.bytes();
-    for (const MlpWeights& expert : layer.moe.experts) total += bytes_of(expert);
-  }
-  return total;
-}
 
 RankWeights load_rank_weights(const ModelConfig& model, const Shard& shard, WeightType type,
                               const TensorSource& source) {

@@ -60,8 +60,6 @@ struct RankWeights {
   PackedMatrix head;       // empty where tied to the embedding
   std::vector<float> final_norm;
   std::vector<LayerWeights> layers;
-
-  std::uint64_t bytes() const;
 };
 
 // Throws UserError where a tensor is missing or has another shape than the config says.

@@ -70,7 +70,6 @@ void MpiCollectives::all_reduce(std::span<const float* const> parts, std::uint64
     }
     return;
   }
-  const double start = now();
   const std::uint32_t ranks = num_ranks();
   const std::uint64_t mine = slice_begin(count, group_.process);
   const std::uint64_t length = slice_begin(count, group_.process + 1) - mine;
@@ -107,12 +106,10 @@ void MpiCollectives::all_reduce(std::span<const float* const> parts, std::uint64
                   receive_offsets_.data(), MPI_FLOAT, comm_, &request);
   wait(request);
   bytes_sent_ += ring_bytes(group_.tp_size, count, /*reduce=*/true);
-  seconds_ += now() - start;
 }
 
 void MpiCollectives::all_gather(std::span<const float* const> parts, std::uint32_t rows,
                                 std::uint32_t columns, float* out) {
-  const double start = now();
   const std::uint64_t part = std::uint64_t{rows} * columns;
   const std::size_t width = std::size_t{group_.tp_size} * columns;
   if (part * group_.tp_size > kMostAtOnce * 8)
@@ -131,7 +128,6 @@ void MpiCollectives::all_gather(std::span<const float* const> parts, std::uint32
                   columns * sizeof(float));
   }
   bytes_sent_ += ring_bytes(group_.tp_size, std::uint64_t{rows} * width, /*reduce=*/false);
-  seconds_ += now() - start;
 }
 
 }  // namespace tpsim::rank

@@ -36,6 +36,13 @@ std::uint32_t NumericRanks::fold(std::uint64_t id, std::uint32_t vocab_size) {
   return static_cast<std::uint32_t>(h * 0xff51afd7ed558ccdULL % vocab_size);
 }
 
+// The page numbers of row `row`, one by one.
+void NumericRanks::append_pages(std::uint32_t row, std::vector<std::uint32_t>& out) const {
+  for (const kvcache::PageRun& run : state_.pages(row)) {
+    for (std::uint32_t i = 0; i < run.count; ++i) out.push_back(run.first + i);
+  }
+}
+
 void NumericRanks::add_request(std::uint32_t row, std::uint32_t prefix_len, std::uint32_t q_len) {
   const std::size_t request = rows_.size();
   rows_.push_back(row);
@@ -44,9 +51,7 @@ void NumericRanks::add_request(std::uint32_t row, std::uint32_t prefix_len, std:
   if (tables_.size() <= request) tables_.emplace_back();
   std::vector<std::uint32_t>& table = tables_[request];
   table.clear();
-  for (const kvcache::PageRun& run : state_.pages(row)) {
-    for (std::uint32_t i = 0; i < run.count; ++i) table.push_back(run.first + i);
-  }
+  append_pages(row, table);
 }
 
 // The token ids of the extend part, and of the decode set.
@@ -102,9 +107,7 @@ void NumericRanks::release_left() {
   for (const std::uint32_t row : decoding_) {
     if (std::binary_search(remaining.begin(), remaining.end(), row)) continue;
     std::vector<std::uint32_t> pages;
-    for (const kvcache::PageRun& run : state_.pages(row)) {
-      for (std::uint32_t i = 0; i < run.count; ++i) pages.push_back(run.first + i);
-    }
+    append_pages(row, pages);
     forward_->release_pages(pages);
   }
 }

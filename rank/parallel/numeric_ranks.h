@@ -50,6 +50,7 @@ class NumericRanks : public WorkerRanks {
  private:
   void add_request(std::uint32_t row, std::uint32_t prefix_len, std::uint32_t q_len);
   void read_input(const proto::ForwardBatch& batch);
+  void append_pages(std::uint32_t row, std::vector<std::uint32_t>& out) const;
   void release_left();
   void sample_tokens(const proto::ForwardBatch& batch, std::span<const float> logits);
 

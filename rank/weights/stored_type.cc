@@ -5,6 +5,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "kvcache/storage/kv_format.h"
+
 namespace tpsim::rank {
 namespace {
 
@@ -22,25 +24,12 @@ constexpr std::array<Row, 22> kRows = {
      {"C64", 64},    {"F64", 64},    {"I64", 64},        {"U64", 64}}};
 static_assert(kRows[static_cast<std::size_t>(StoredType::kU64)].name == "U64");
 
-std::uint32_t load16(const char* from, std::size_t i) {
-  std::uint16_t bits;
-  std::memcpy(&bits, from + 2 * i, sizeof bits);
-  return bits;
-}
-
-void bf16_to_fp32(const char* __restrict from, std::size_t count, float* __restrict out) {
-  for (std::size_t i = 0; i < count; ++i) out[i] = std::bit_cast<float>(load16(from, i) << 16);
-}
-
-void fp16_to_fp32(const char* __restrict from, std::size_t count, float* __restrict out) {
+template <typename Convert>
+void halves_to_fp32(const char* __restrict from, std::size_t count, float* __restrict out, Convert convert) {
   for (std::size_t i = 0; i < count; ++i) {
-    const std::uint32_t half = load16(from, i);
-    // Exponent and fraction in fp32's places are the value less a factor 2^(127 - 15), subnormals included.
-    const std::uint32_t scaled =
-        std::bit_cast<std::uint32_t>(std::bit_cast<float>((half & 0x7fff) << 13) * 0x1p112F);
-    // Infinity and NaN keep the largest exponent.
-    const std::uint32_t special = (half & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
-    out[i] = std::bit_cast<float>(scaled | special | (half & 0x8000) << 16);
+    std::uint16_t bits;
+    std::memcpy(&bits, from + 2 * i, sizeof bits);
+    out[i] = convert(bits);
   }
 }
 
@@ -64,9 +53,9 @@ bool is_readable(StoredType type) {
 void to_fp32(StoredType type, const char* from, std::size_t count, float* out) {
   switch (type) {
     case StoredType::kBF16:
-      return bf16_to_fp32(from, count, out);
+      return halves_to_fp32(from, count, out, [](std::uint16_t bits) { return kvcache::from_bf16(bits); });
     case StoredType::kF16:
-      return fp16_to_fp32(from, count, out);
+      return halves_to_fp32(from, count, out, [](std::uint16_t bits) { return kvcache::from_fp16(bits); });
     case StoredType::kF32:
       if (count > 0) std::memcpy(out, from, count * sizeof(float));
       return;
