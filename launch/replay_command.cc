@@ -30,23 +30,48 @@ struct ReplayArgs {
   std::string file;
 };
 
+// What a recorded schedule has decided already is refused, not ignored.
+void check_recorded(const ReplayArgs& args) {
+  const ServerArgs& server = args.server;
+  const ServerArgs usual;
+  const struct {
+    const char* flag;
+    bool given;
+  } decided[] = {
+      {"--mem-fraction-static", server.mem_fraction_static.has_value()},
+      {"--max-running-requests", server.max_running_requests.has_value()},
+      {"--max-prefill-tokens", server.max_prefill_tokens != usual.max_prefill_tokens},
+      {"--chunked-prefill-size", server.chunked_prefill_size.has_value()},
+      {"--enable-mixed-chunk", server.enable_mixed_chunk},
+      {"--schedule-policy", server.schedule_policy != usual.schedule_policy},
+      {"--schedule-conservativeness", server.schedule_conservativeness != usual.schedule_conservativeness},
+      {"--disable-radix-cache", server.disable_radix_cache},
+      {"--radix-eviction-policy", server.radix_eviction_policy != usual.radix_eviction_policy},
+      {"--cuda-graph-max-bs", server.cuda_graph_max_bs.has_value()},
+      {"--cuda-graph-bs", !server.cuda_graph_bs.empty()},
+  };
+  for (const auto& [flag, given] : decided) {
+    if (given)
+      throw_user_error("{}: the schedule of {} is recorded; record with it, or leave it out", flag,
+                       args.file);
+  }
+  if (server.max_total_tokens) {
+    throw_user_error("--max-total-tokens {}: the pool of {} is recorded; record with it, or leave it out",
+                     *server.max_total_tokens, args.file);
+  }
+}
+
 // Pages, buckets and rows are the stream's.
 std::vector<Deployment> resolve(ReplayArgs& args, const proto::BatchStreamHeader& header) {
   ServerArgs& server = args.server;
   if (server.page_size && *server.page_size != header.page_size())
     throw_user_error("--page-size {}: the batches of {} were recorded with {}", *server.page_size, args.file,
                      header.page_size());
-  if (server.max_total_tokens) {
-    throw_user_error("--max-total-tokens {}: the pool of {} is recorded; record with it, or leave it out",
-                     *server.max_total_tokens, args.file);
-  }
   server.page_size = header.page_size();
   server.max_total_tokens = std::uint64_t{header.num_pages()} * header.page_size();
   std::vector<Deployment> deployments = resolve_deployments(server, /*compare=*/false);
   Deployment& deployment = deployments.front();
   deployment.ranks.state.num_pages = header.num_pages();
-  // Whether requests shared pages is the stream's affair, too: nothing is let go of.
-  deployment.scheduler.disable_radix_cache = false;
   // Nothing is captured where the backend cannot be, or the user says so.
   if (!deployment.scheduler.cuda_graph_bs.empty())
     deployment.scheduler.cuda_graph_bs.assign(header.cuda_graph_bs().begin(), header.cuda_graph_bs().end());
@@ -163,6 +188,7 @@ void add_replay_command(CLI::App& root, rank::MpiSession& session, Action& actio
     action = [&session, args, flags] {
       flags->read();
       check_deployment_args(args->server);
+      check_recorded(*args);
       return replay(*args, session);
     };
   });

@@ -116,6 +116,8 @@ class Table : public VerifyObserver {
   }
   void on_row(const VerifyRow& row) override {
     progress_.erase();
+    if (!headed_) print_head();
+    headed_ = true;
     print_row(row, tolerance_);
     if (!row.refused.empty()) {
       ++refused_;
@@ -127,6 +129,7 @@ class Table : public VerifyObserver {
  private:
   double tolerance_;
   ProgressBar progress_;
+  bool headed_ = false;
   std::uint32_t disagreeing_ = 0;
   std::uint32_t refused_ = 0;
 };
@@ -148,7 +151,6 @@ int verify_command(VerifyArgs& args, const rank::MpiSession& session) {
   plan.prompts = args.prompts.empty()
                      ? make_verify_prompts(model.vocab_size, args.prompt_length, args.server.random_seed)
                      : read_prompts(args.prompts);
-  print_head();
   Table table(plan.tolerance, ProgressBar::mode_for_stderr(!args.server.no_progress));
   const std::vector<VerifyRow> rows = verify(args.server, plan, table);
   const std::uint32_t disagreeing = table.disagreeing();
