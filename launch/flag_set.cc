@@ -25,10 +25,7 @@ void FlagSet::add(Kind kind, const std::string& names, const std::string& metava
     option = app_.add_option(
         names, [](const CLI::results_t&) { return true; }, help);
     option->type_name(metavar);
-    if (kind == Kind::kList)
-      option->expected(1, CLI::detail::expected_max_vector_size)->allow_extra_args();
-    else
-      option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    if (kind == Kind::kList) option->expected(1, CLI::detail::expected_max_vector_size)->allow_extra_args();
   }
   option->group(group_);
   const std::vector<std::string> aliases = option->get_lnames();

@@ -28,11 +28,11 @@ class FlagSet {
   // Heading of the help under which the flags that follow are printed.
   void group(std::string heading) { group_ = std::move(heading); }
 
-  // `names` as CLI11 takes them ("--tp-size,--tp"); the first long name is the canonical one. Given twice,
-  // the last one counts.
+  // `names` as CLI11 takes them ("--tp-size,--tp"); the first long name is the canonical one. That none is
+  // given twice is seen to by refuse_repeated_flags() (launch/repeated_flags.h), for every command alike.
   void add_value(const std::string& names, const std::string& metavar, const std::string& help,
                  ReadValue read);
-  // One or more values, separated by blanks or by repeating the flag.
+  // One or more values, separated by blanks.
   void add_list(const std::string& names, const std::string& metavar, const std::string& help, ReadList read);
   // A switch; a config file may say false.
   void add_switch(const std::string& names, const std::string& help, bool& target);

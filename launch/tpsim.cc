@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launch/commands.h"
+#include "launch/repeated_flags.h"
 #include "launch/text.h"
 #include "launch/trace/trace_commands.h"
 #include "proto/error.h"
@@ -98,6 +99,7 @@ int run_program(int argc, char** argv, tpsim::rank::MpiSession& session, bool sp
   tpsim::launch::add_trace_commands(root, [&action](Action chosen) { action = std::move(chosen); });
   try {
     check_command(root, argc, argv);
+    tpsim::launch::refuse_repeated_flags(root, std::vector<std::string>(argv + 1, argv + argc));
     root.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return speaks ? root.exit(help) : 0;

@@ -149,6 +149,17 @@ class Flags(CommandLine):
         ):
             self.assert_refused([*base, flag, value], expected)
 
+    def test_flags_given_twice(self):
+        base = self.deployment("--trace", self.trace())
+        self.assert_refused([*base, "--tp", "2", "--tp", "4"], "--tp: is given twice")
+        self.assert_refused([*base, "--tp", "2", "--tp-size=4"], "--tp-size: is given twice (as --tp before)")
+        self.assert_refused(self.deployment("--trace", "a", "--trace", "b", command="compare"), "--trace: is given twice")
+        self.assert_refused(["backends", "--hardware", "h200-sxm", "--hardware", "b200"], "--hardware: is given twice")
+        self.assert_refused(["trace", "generate", "--output", "a", "--output", "b"], "--output: is given twice")
+        self.assert_refused(["trace", "inspect", "--sort", "--sort", "a"], "--sort: is given twice")
+        for command in ("generate", "verify", "replay"):
+            self.assert_refused([command, "--tp", "2", "--tp", "2"], "--tp: is given twice")
+
     def test_missing_values(self):
         self.assert_refused([*self.deployment("--trace", self.trace()), "--page-size"], "--page-size")
         self.assert_refused(["run"], "--model-path")

@@ -2,14 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/unit/launch/parse.h"
 
 namespace tpsim::launch {
 namespace {
 
 std::vector<std::string> with(std::vector<std::string> extra, bool compare = false) {
-  std::vector<std::string> words = {
-      "--model-path", "llama-3.1-70b", "--hardware", "h200-sxm", "--tp", "8", "--trace", "t"};
+  std::vector<std::string> words = {"--model-path", "llama-3.1-70b", "--hardware",
+                                    "h200-sxm",     "--trace",       "t"};
+  if (std::find(extra.begin(), extra.end(), "--tp") == extra.end()) words.insert(words.end(), {"--tp", "8"});
   if (compare) words.insert(words.end(), {"--attention-backends", "fa3,torch_native,flashinfer+fa3"});
   words.insert(words.end(), extra.begin(), extra.end());
   return words;

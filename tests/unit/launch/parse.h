@@ -2,10 +2,12 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "launch/flag_set.h"
+#include "launch/repeated_flags.h"
 #include "launch/server_args.h"
 #include "proto/error.h"
 
@@ -16,6 +18,7 @@ inline ServerArgs parse(std::vector<std::string> words, bool compare = false) {
   FlagSet flags(app);
   ServerArgs args;
   declare_server_flags(flags, args, compare);
+  refuse_repeated_flags(app, words);
   std::reverse(words.begin(), words.end());  // CLI11 takes a stack
   app.parse(words);
   flags.read();

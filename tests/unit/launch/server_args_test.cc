@@ -34,7 +34,7 @@ TEST(ServerArgs, DefaultsAreSglangs) {
 TEST(ServerArgs, AliasesMeanTheSame) {
   for (const char* name : {"--tp", "--tp-size", "--tensor-parallel-size"})
     EXPECT_EQ(parse(with({name, "8"})).tp_size, 8u);
-  EXPECT_EQ(parse(with({"--model", "other"})).model_path, "other");
+  EXPECT_EQ(parse({"--model", "other", "--hardware", "h", "--trace", "t"}).model_path, "other");
   EXPECT_EQ(parse(with({"--seed", "5"})).random_seed, 5u);
   EXPECT_EQ(parse(with({"--random-seed=6"})).random_seed, 6u);
 }
@@ -107,8 +107,14 @@ TEST(ServerArgs, ReadsTheLoad) {
   EXPECT_TRUE(parse(with({"--request-rate", "2", "--request-interval", "fixed"})).fixed_interval);
 }
 
-TEST(ServerArgs, TheLastOfARepeatedFlagCounts) {
-  EXPECT_EQ(parse(with({"--tp", "2", "--tp", "4"})).tp_size, 4u);
+TEST(ServerArgs, RefusesAFlagGivenTwice) {
+  EXPECT_EQ(refusal(with({"--tp", "2", "--tp", "4"})), "--tp: is given twice, give it once");
+  EXPECT_EQ(refusal(with({"--tp", "2", "--tp-size=2"})),
+            "--tp-size: is given twice (as --tp before), give it once");
+  EXPECT_EQ(refusal(with({"--quiet", "--quiet"})), "--quiet: is given twice, give it once");
+  EXPECT_EQ(refusal(with({"--rank-slowdown", "0:2", "--page-size", "1", "--rank-slowdown", "1:2"})),
+            "--rank-slowdown: is given twice, give it once");
+  EXPECT_EQ(parse(with({"--chunked-prefill-size", "-1"})).chunked_prefill_size, -1);
 }
 
 TEST(ServerArgs, CompareTakesBackendsAndPairs) {
