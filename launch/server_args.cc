@@ -40,6 +40,11 @@ constexpr std::array<Named<kvcache::EvictionPolicy>, 6> kEvictionPolicies = {{
     {"priority", kvcache::EvictionPolicy::kPriority},
 }};
 
+constexpr std::array<Named<scheduler::SessionMode>, 2> kSessionModes = {{
+    {"closed", scheduler::SessionMode::kClosed},
+    {"timestamps", scheduler::SessionMode::kTimestamps},
+}};
+
 [[noreturn]] void refuse_choice(std::string_view flag, std::string_view value,
                                 std::span<const std::string_view> choices) {
   const std::string_view guess = nearest(value, choices);
@@ -48,8 +53,8 @@ constexpr std::array<Named<kvcache::EvictionPolicy>, 6> kEvictionPolicies = {{
 }
 
 // Reads a word out of `table` into `target`.
-template <typename T, std::size_t N>
-FlagSet::ReadValue choice(const std::array<Named<T>, N>& table, T& target) {
+template <typename T, std::size_t N, typename Target>
+FlagSet::ReadValue choice(const std::array<Named<T>, N>& table, Target& target) {
   return [&table, &target](std::string_view flag, const std::string& value) {
     std::vector<std::string_view> names;
     for (const auto& entry : table) {
@@ -280,18 +285,29 @@ void declare_load(FlagSet& flags, ServerArgs& args) {
                   count(args.random_output_len, 1));
   flags.add_value("--random-range-ratio", "R", "shortest length over longest (default 0.0)",
                   real(args.random_range_ratio, 0, true, 1, true));
-  flags.add_value("--request-rate", "PER_S",
-                  "arrivals per second, inf for all at once (default: the trace's times, random: inf)",
-                  real(args.request_rate, 0, false, kInfinity, true));
+  flags.add_value(
+      "--session-mode", "MODE",
+      "later turns of the trace's conversations: closed sends one when the answer before it has "
+      "ended and its think_time is over (no think_time: its distance in the trace after the turn "
+      "before it was sent, not before the answer's end); timestamps sends all at the trace's times "
+      "and reports which were early (default closed)",
+      choice(kSessionModes, args.session_mode));
+  flags.add_value(
+      "--request-rate", "PER_S",
+      "arrivals per second, of conversations where turns are closed; inf for all at once (default: "
+      "the trace's times, random: inf)",
+      real(args.request_rate, 0, false, kInfinity, true));
   flags.add_value("--request-interval", "KIND", "of --request-rate: poisson or fixed (default poisson)",
                   [&args](std::string_view flag, const std::string& value) {
                     std::string kind;
                     word({"poisson", "fixed"}, kind)(flag, value);
                     args.fixed_interval = kind == "fixed";
                   });
-  flags.add_value("--max-concurrency", "N", "closed loop: requests in flight (default: open loop)",
+  flags.add_value("--max-concurrency", "N",
+                  "most requests in flight; others wait to be sent (default: no limit)",
                   count(args.max_concurrency, 1));
-  flags.add_value("--time-scale", "X", "multiplies the times of the trace, 0.5 is twice as fast (default 1)",
+  flags.add_value("--time-scale", "X",
+                  "multiplies the times of the trace, think times too; 0.5 is twice as fast (default 1)",
                   real(args.time_scale, 0, false, 1e6, true));
   flags.add_value("--random-seed,--seed", "N", "of everything random (default 1)",
                   count(args.random_seed, 0, std::numeric_limits<std::uint32_t>::max()));
@@ -317,6 +333,9 @@ void check_load(const ServerArgs& args) {
   if (!args.trace.empty() && !args.dataset_name.empty())
     throw_user_error("--dataset-name {}: excludes --trace, give one of the two", args.dataset_name);
   const bool random = !args.dataset_name.empty();
+  if (random && args.session_mode)
+    throw_user_error("--session-mode {}: is for --trace, random requests are no conversations",
+                     to_string(*args.session_mode));
   for (const auto& [flag, given] :
        {std::pair<std::string_view, bool>{"--random-input-len", args.random_input_len.has_value()},
         {"--random-output-len", args.random_output_len.has_value()},
@@ -410,6 +429,13 @@ void check_server_args(const ServerArgs& args, bool compare) {
 std::string_view to_string(scheduler::SchedulePolicy policy) {
   for (const auto& entry : kSchedulePolicies) {
     if (entry.value == policy) return entry.name;
+  }
+  return "?";
+}
+
+std::string_view to_string(scheduler::SessionMode mode) {
+  for (const auto& entry : kSessionModes) {
+    if (entry.value == mode) return entry.name;
   }
   return "?";
 }

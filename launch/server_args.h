@@ -62,7 +62,8 @@ struct ServerArgs {
   // Load.
   std::string trace;
   std::string trace_format = "auto";
-  std::string dataset_name;  // "random"; empty: --trace
+  std::string dataset_name;                            // "random"; empty: --trace
+  std::optional<scheduler::SessionMode> session_mode;  // default closed
   std::optional<std::uint64_t> num_prompts;
   std::optional<std::uint32_t> random_input_len;   // default 1024
   std::optional<std::uint32_t> random_output_len;  // default 1024
@@ -96,6 +97,7 @@ void check_server_args(const ServerArgs& args, bool compare);
 void check_deployment_args(const ServerArgs& args);
 
 std::string_view to_string(scheduler::SchedulePolicy policy);
+std::string_view to_string(scheduler::SessionMode mode);
 std::string_view to_string(kvcache::EvictionPolicy policy);
 
 }  // namespace tpsim::launch

@@ -1,18 +1,36 @@
 #include "launch/workload_args.h"
 
+#include <algorithm>
 #include <filesystem>
 
+#include "proto/error.h"
 #include "scheduler/workload/synthetic.h"
 #include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::launch {
 
+namespace {
+
+scheduler::Workload load_trace(const ServerArgs& args) {
+  scheduler::Workload workload =
+      scheduler::read_trace(std::filesystem::path(args.trace),
+                            {.format = args.trace_format,
+                             .num_prompts = static_cast<std::size_t>(args.num_prompts.value_or(0)),
+                             .sort = false});
+  const auto in_session = [](const scheduler::WorkloadRequest& request) { return request.session != 0; };
+  if (args.session_mode == scheduler::SessionMode::kClosed &&
+      std::none_of(workload.requests.begin(), workload.requests.end(), in_session)) {
+    throw_user_error(
+        "--session-mode closed: {} names no conversations; leave it out, or give a trace with session_id",
+        workload.name);
+  }
+  return workload;
+}
+
+}  // namespace
+
 scheduler::Workload load_workload(const ServerArgs& args) {
-  if (args.dataset_name.empty())
-    return scheduler::read_trace(std::filesystem::path(args.trace),
-                                 {.format = args.trace_format,
-                                  .num_prompts = static_cast<std::size_t>(args.num_prompts.value_or(0)),
-                                  .sort = false});
+  if (args.dataset_name.empty()) return load_trace(args);
   scheduler::RandomOptions options;
   options.num_prompts = args.num_prompts.value_or(options.num_prompts);
   options.random_input_len = args.random_input_len.value_or(options.random_input_len);
@@ -24,6 +42,7 @@ scheduler::Workload load_workload(const ServerArgs& args) {
 
 scheduler::LoadConfig load_config(const ServerArgs& args) {
   scheduler::LoadConfig config;
+  config.session_mode = args.session_mode.value_or(config.session_mode);
   config.time_scale = args.time_scale.value_or(1.0);
   config.request_rate = args.request_rate;
   config.fixed_interval = args.fixed_interval;

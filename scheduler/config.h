@@ -34,11 +34,18 @@ struct SchedulerConfig {
   bool check_invariants = false;             // allocated + free + cached = pool, after every step
 };
 
+// When the later turns of a session are sent.
+enum class SessionMode : std::uint8_t {
+  kClosed,     // after the answer before them and the time of thought
+  kTimestamps  // as arrivals, whether the answer is there or not
+};
+
 // How requests are offered (the names are those of SGLang's serving benchmark).
 struct LoadConfig {
-  double time_scale = 1.0;  // arrival times are multiplied by this; 0.5 = twice as fast
-  // Replaces the arrival times: requests per second, Poisson, or evenly spaced with fixed_interval.
-  // Infinity: all at once.
+  SessionMode session_mode = SessionMode::kClosed;
+  double time_scale = 1.0;  // arrival and think times are multiplied by this; 0.5 = twice as fast
+  // Replaces the arrival times (kClosed: of first turns): per second, Poisson, or evenly spaced with
+  // fixed_interval. Infinity: all at once.
   std::optional<double> request_rate;
   bool fixed_interval = false;
   // Closed loop: at most this many in flight; the next is sent when one completes. 0 = open loop.

@@ -22,6 +22,7 @@ class Engine {
         workload_(workload),
         executor_(executor),
         observer_(observer),
+        session_mode_(load.session_mode),
         load_(load, workload, config.random_seed),
         scheduler_(
             config, [this](const Req& req, const char* because) { on_finished(req, because); },
@@ -44,6 +45,11 @@ class Engine {
     report.set_kv_pool_tokens(scheduler_.pool().capacity());
     report.set_retractions(scheduler_.retractions());
     report.set_evicted_tokens(scheduler_.pool().evicted_tokens());
+    if (load_.turns() > 0) {
+      report.set_session_mode(session_mode_ == SessionMode::kClosed ? "closed" : "timestamps");
+      report.set_turns(load_.turns());
+      report.set_early_turns(early_turns_);
+    }
     metrics_.write(now_, report);
     return report;
   }
@@ -57,6 +63,7 @@ class Engine {
   void receive() {
     while (load_.next_time() <= now_) {
       const LoadGenerator::Sent sent = load_.pop();
+      early_turns_ += sent.early ? 1 : 0;
       scheduler_.add_request(sent.index, workload_.requests[sent.index], sent.time);
     }
   }
@@ -169,7 +176,7 @@ class Engine {
     }
     const RequestRecord record =
         record_of(req, because == nullptr ? RequestState::kCompleted : RequestState::kRejected);
-    load_.on_finished(now_);
+    load_.on_finished(req.id, now_);
     metrics_.on_request(record);
     observer_.on_request(record);
   }
@@ -183,7 +190,9 @@ class Engine {
   const Workload& workload_;
   Executor& executor_;
   RunObserver& observer_;
+  const SessionMode session_mode_;
   LoadGenerator load_;
+  std::uint64_t early_turns_ = 0;
   RunMetrics metrics_;
   Scheduler scheduler_;
   proto::ForwardBatch message_;

@@ -2,52 +2,107 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
+#include <unordered_map>
+
+#include "scheduler/workload/sampler.h"
 
 namespace tpsim::scheduler {
-namespace {
-
-// Uniform in [0, 1), the same on every platform.
-double uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1.0p-53; }
-
-}  // namespace
 
 LoadGenerator::LoadGenerator(const LoadConfig& config, const Workload& workload, std::uint64_t seed)
-    : places_(config.max_concurrency) {
-  times_.reserve(workload.requests.size());
-  if (!config.request_rate) {
-    for (const WorkloadRequest& request : workload.requests) {
-      times_.push_back(request.arrival_time * config.time_scale);
-    }
-    return;
-  }
-  std::mt19937_64 random(seed);
+    : size_(workload.requests.size()),
+      closed_(config.session_mode == SessionMode::kClosed),
+      places_(config.max_concurrency) {
+  link_turns(config, workload);
+  arrivals_.reserve(closed_ ? size_ - num_turns_ : size_);
+  Sampler sampler(seed);
   double time = 0;
-  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
-    times_.push_back(time);
-    if (std::isinf(*config.request_rate)) continue;
-    const double gap = config.fixed_interval ? 1.0 : -std::log1p(-uniform(random));
-    time += gap / *config.request_rate;
+  for (std::size_t i = 0; i < size_; ++i) {
+    if (!starts_alone(i)) continue;
+    if (!config.request_rate) time = workload.requests[i].arrival_time * config.time_scale;
+    arrivals_.push_back({time, static_cast<std::uint32_t>(i)});
+    if (config.request_rate && !std::isinf(*config.request_rate)) {
+      const double mean = 1 / *config.request_rate;
+      time += config.fixed_interval ? mean : sampler.exponential(mean);
+    }
   }
+}
+
+void LoadGenerator::link_turns(const LoadConfig& config, const Workload& workload) {
+  std::unordered_map<std::uint32_t, std::uint32_t> last_turn;  // of each session; looked up only
+  for (std::size_t i = 0; i < size_; ++i) {
+    const WorkloadRequest& request = workload.requests[i];
+    if (request.session == 0) continue;
+    const auto index = static_cast<std::uint32_t>(i);
+    const auto [last, is_first] = last_turn.try_emplace(request.session, index);
+    if (is_first) continue;
+    const std::uint32_t previous = last->second;
+    last->second = index;
+    if (turns_.empty()) turns_.resize(size_);
+    ++num_turns_;
+    turns_[previous].next = index;
+    Turn& turn = turns_[i];
+    turn.previous = previous;
+    turn.after_answer = request.think_time.has_value();
+    turn.wait = config.time_scale *
+                request.think_time.value_or(request.arrival_time - workload.requests[previous].arrival_time);
+  }
+}
+
+LoadGenerator::Due LoadGenerator::first_due() const {
+  Due due{kNever, kNone};
+  if (next_arrival_ < arrivals_.size()) due = arrivals_[next_arrival_];
+  if (!due_turns_.empty()) due = std::min(due, due_turns_.top());
+  return due;
 }
 
 double LoadGenerator::next_time() const {
-  if (exhausted()) return kNever;
-  if (places_ == 0) return times_[next_];
+  if (places_ == 0) return first_due().time;
+  if (!kept_.empty()) return kept_.front().time;
   if (in_flight_ >= places_) return kNever;
-  return std::max(times_[next_], last_free_);
+  return std::max(first_due().time, last_free_);
 }
 
 LoadGenerator::Sent LoadGenerator::pop() {
-  const Sent sent{next_, next_time()};
-  ++next_;
-  ++in_flight_;
-  return sent;
+  const double time = next_time();
+  Due due{};
+  if (!kept_.empty()) {
+    due = kept_.front();
+    kept_.pop_front();
+  } else {
+    due = first_due();
+    ++in_flight_;
+    if (next_arrival_ < arrivals_.size() && arrivals_[next_arrival_].index == due.index) {
+      ++next_arrival_;
+    } else {
+      due_turns_.pop();
+    }
+  }
+  ++sent_;
+  bool early = false;
+  if (!turns_.empty()) {
+    Turn& turn = turns_[due.index];
+    turn.sent = time;
+    early = turn.previous != kNone && turns_[turn.previous].finished > time;
+  }
+  return {due.index, time, early};
 }
 
-void LoadGenerator::on_finished(double now) {
+void LoadGenerator::on_finished(std::size_t index, double now) {
+  std::uint32_t next = kNone;
+  if (!turns_.empty()) {
+    turns_[index].finished = now;
+    if (closed_) next = turns_[index].next;
+  }
+  if (next != kNone && places_ != 0 && turns_[next].wait == 0) {
+    kept_.push_back({now, next});
+    return;
+  }
   if (in_flight_ == places_) last_free_ = now;
   --in_flight_;
+  if (next == kNone) return;
+  const Turn& turn = turns_[next];
+  const double due = turn.after_answer ? now + turn.wait : std::max(turns_[index].sent + turn.wait, now);
+  due_turns_.push({due, next});
 }
 
 }  // namespace tpsim::scheduler

@@ -34,6 +34,22 @@ std::vector<std::string> row_of(const proto::RunReport& run, bool best) {
           std::to_string(run.retractions())};
 }
 
+std::string early_turns(const proto::RunReport& run) {
+  return fmt::format("{} of {}", run.early_turns(), run.turns());
+}
+
+constexpr std::string_view kEarlyTurns = "Turns sent before the answer they reply to";
+
+// A line about the runs that replied to answers which were not there; empty where there are none.
+std::string early_turns_line(const proto::ComparisonReport& report) {
+  std::string line;
+  for (const proto::RunReport& run : report.runs()) {
+    if (run.early_turns() > 0)
+      line += fmt::format("{} {} {}", line.empty() ? ":" : ",", run.backend(), early_turns(run));
+  }
+  return line.empty() ? line : fmt::format("\n{}{}\n", kEarlyTurns, line);
+}
+
 }  // namespace
 
 void choose_best(proto::ComparisonReport& report) {
@@ -104,6 +120,7 @@ std::string comparison_table(const proto::ComparisonReport& report, bool colour)
     if (colour) out += "\033[0m";
     out += "\n";
   }
+  out += early_turns_line(report);
   if (!report.runs().empty() && report.runs(0).clock() == "wall")
     out += "\n" + std::string(kWallClock) + "\n";
   out += report.best().empty() ? "\nNo best backend: " : "\nBest: " + report.best() + " (";
@@ -120,6 +137,7 @@ std::string run_summary(const proto::RunReport& r) {
   if (r.clock() == "wall") line("Clock:", std::string(kWallClock));
   line("Successful requests:", std::to_string(r.completed()));
   if (r.failed() > 0) line("Refused requests:", std::to_string(r.failed()));
+  if (r.session_mode() == "timestamps") line(fmt::format("{}:", kEarlyTurns), early_turns(r));
   line("Benchmark duration (s):", number(r.duration()));
   line("Total input tokens:", std::to_string(r.total_input_tokens()));
   line("Total generated tokens:", std::to_string(r.total_output_tokens()));

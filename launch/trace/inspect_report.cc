@@ -43,6 +43,12 @@ void put_distribution(fmt::memory_buffer& out, std::string_view name, const Dist
                  name, d.mean, d.p1, d.p5, d.p25, d.p50, d.p75, d.p90, d.p95, d.p99, d.max);
 }
 
+void put_seconds(fmt::memory_buffer& out, std::string_view name, const Distribution& d) {
+  fmt::format_to(std::back_inserter(out),
+                 "  {:<18}mean {:.1f} s, p50 {:.1f}, p90 {:.1f}, p99 {:.1f}, max {:.1f}\n", name, d.mean,
+                 d.p50, d.p90, d.p99, d.max);
+}
+
 }  // namespace
 
 std::string inspect_text(const WorkloadStatistics& s) {
@@ -56,8 +62,16 @@ std::string inspect_text(const WorkloadStatistics& s) {
   put("  prompt tokens     {} in {} runs\n", grouped(s.input_tokens), grouped(s.prompt_runs));
   put("  generated tokens  {}\n", grouped(s.output_tokens));
   if (s.sessions > 0) {
-    put("  conversations     {} ({:.2f} turns each)\n", grouped(s.sessions),
-        static_cast<double>(s.requests) / static_cast<double>(s.sessions));
+    put("  conversations     {} of {:.2f} turns, at most {:.0f}\n", grouped(s.sessions), s.session_turns.mean,
+        s.session_turns.max);
+    if (s.turns < s.requests) put("  single requests   {}\n", grouped(s.requests - s.turns));
+    const std::uint64_t later = s.turns - s.sessions;
+    if (later > 0) put_seconds(out, "between turns", s.turn_gap);
+    if (s.named_think > 0) put_seconds(out, "think times", s.think_time);
+    if (s.named_think < later) {
+      put("  {} of {} later turns name no think time: they keep their distance to the turn before\n",
+          grouped(later - s.named_think), grouped(later));
+    }
   }
   if (s.namespaces > 1) put("  cache namespaces  {}\n", grouped(s.namespaces));
   if (s.duration > 0) {
@@ -93,6 +107,11 @@ std::string inspect_json(const WorkloadStatistics& s) {
                                  {"notes", s.notes},
                                  {"requests", s.requests},
                                  {"sessions", s.sessions},
+                                 {"turns", s.turns},
+                                 {"named_think_times", s.named_think},
+                                 {"session_turns", to_json(s.session_turns)},
+                                 {"turn_gap", to_json(s.turn_gap)},
+                                 {"think_time", to_json(s.think_time)},
                                  {"namespaces", s.namespaces},
                                  {"total_input_tokens", s.input_tokens},
                                  {"total_output_tokens", s.output_tokens},

@@ -70,7 +70,10 @@ int convert(const ConvertFlags& flags) {
                      flags.time_scale);
   }
   scheduler::Workload workload = scheduler::read_trace(std::filesystem::path(flags.input), flags.read);
-  for (scheduler::WorkloadRequest& request : workload.requests) request.arrival_time *= flags.time_scale;
+  for (scheduler::WorkloadRequest& request : workload.requests) {
+    request.arrival_time *= flags.time_scale;
+    if (request.think_time) *request.think_time *= flags.time_scale;
+  }
   scheduler::write_trace_file(flags.output, scheduler::format_trace(workload, flags.format));
   for (const std::string& note : workload.notes) fmt::print(stderr, "note: {}\n", note);
   print(fmt::format("{}: {} requests, {} → {}\n", flags.output, workload.requests.size(), workload.format,
@@ -139,7 +142,7 @@ void add_convert(CLI::App& trace, const SetAction& set_action) {
                      "Format of OUT: " + format_list(scheduler::writable_format_names()));
   command.add_flag("--sort", flags->read.sort, "Put requests in order of arrival");
   command.add_option("--time-scale", flags->time_scale,
-                     "Arrival times are multiplied by this; 0.5 = twice as fast");
+                     "Arrival and think times are multiplied by this; 0.5 = twice as fast");
   add_count(command, "--num-prompts", flags->read.num_prompts, "Keep the first so many requests; 0 = all");
 }
 
@@ -169,8 +172,9 @@ void add_generate(CLI::App& trace, const SetAction& set_action) {
   command.add_option("--answer-median", o.answer_median, "Generated tokens");
   command.add_option("--answer-sigma", o.answer_sigma, "Deviation of the logarithm");
   command.add_option("--think-time-mean", o.think_time_mean, "Seconds between an answer and the next turn");
-  command.add_option("--answer-rate", o.answer_rate,
-                     "Tokens per second at which an answer is taken to arrive before the user thinks");
+  command.add_option(
+      "--answer-rate", o.answer_rate,
+      "Tokens per second at which an answer is taken to arrive, for the arrival times of later turns");
   add_count(command, "--max-prompt-len", o.max_prompt_len, "A conversation ends before a prompt is longer");
   add_count(command, "--max-answer-len", o.max_answer_len, "Longer answers are cut");
   add_count(command, "--seed", o.seed, "Equal seed and flags, equal file");

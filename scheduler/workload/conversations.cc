@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -54,6 +55,8 @@ void check(const ConversationOptions& options) {
   check("--max-prompt-len", options.max_prompt_len, 1, kMaxPromptLen);
   check("--max-answer-len", options.max_answer_len, 1, kMaxPromptLen);
 }
+
+double whole_milliseconds(double seconds) { return std::floor(seconds * 1000 + 0.5) / 1000; }
 
 class Generator {
  public:
@@ -118,6 +121,7 @@ class Generator {
       history.append(system_prompts_[static_cast<std::size_t>(chosen - popularity_.begin())]);
     }
     const std::uint64_t turns = sampler_.geometric(options_.turns_mean);
+    std::optional<double> think_time;  // before the turn; the first has none
     for (std::uint64_t turn = 0; turn < turns && !too_late(time); ++turn) {
       std::uint64_t message =
           draw_length(options_.message_median, options_.message_sigma, options_.max_prompt_len);
@@ -134,15 +138,17 @@ class Generator {
           take_ids(draw_length(options_.answer_median, options_.answer_sigma, options_.max_answer_len));
 
       WorkloadRequest request;
-      request.arrival_time = std::floor(time * 1000 + 0.5) / 1000;
+      request.arrival_time = whole_milliseconds(time);
       request.prompt = history;
       request.max_new_tokens = answer.length;
       request.session = session;
+      if (think_time) request.think_time = whole_milliseconds(*think_time);
       request.output.append(answer);
       workload_.requests.push_back(std::move(request));
 
       history.append(answer);
-      time += answer.length / options_.answer_rate + sampler_.exponential(options_.think_time_mean);
+      think_time = sampler_.exponential(options_.think_time_mean);
+      time += answer.length / options_.answer_rate + *think_time;
     }
   }
 

@@ -41,7 +41,8 @@ struct ConversationOptions {
   double answer_median = 230;
   double answer_sigma = 0.8;
   double think_time_mean = 20;
-  // A turn's answer is taken to arrive at this speed before the user thinks: the trace is open-loop.
+  // Tokens per second at which answers are taken to arrive for the arrival times of later turns, which only
+  // runs with SessionMode::kTimestamps follow.
   double answer_rate = 40;
   std::uint64_t max_prompt_len = 32768;  // a conversation ends before a prompt becomes longer
   std::uint64_t max_answer_len = 2048;
@@ -49,8 +50,9 @@ struct ConversationOptions {
 };
 
 // The workload names the ids of the answers too (WorkloadRequest::output), so that later turns share them.
-// Sessions are conversations. Arrival times are whole milliseconds. Equal options, equal workload.
-// Throws UserError that names the flag that is out of range, or that there is no request.
+// Sessions are conversations; their later turns have think times. Times are whole milliseconds. Equal
+// options, equal workload. Throws UserError that names the flag that is out of range, or that there is no
+// request.
 Workload make_conversations(const ConversationOptions& options);
 
 }  // namespace tpsim::scheduler

@@ -9,6 +9,7 @@
 //   priority        optional, 0
 //   extra_key       cache namespace, text; optional
 //   session_id      conversation, text or number; optional
+//   think_time      seconds from the end of the answer before it in its conversation to this turn; optional
 //   version         of the format; optional, 1
 //
 // The writer is in trace_writer.cc.
@@ -34,11 +35,12 @@ enum Key {
   kPriority,
   kExtraKey,
   kSessionId,
+  kThinkTime,
   kVersion
 };
-constexpr std::array<std::string_view, 10> kKeys = {"arrival_time",   "prompt", "prompt_ids", "prompt_len",
-                                                    "max_new_tokens", "output", "priority",   "extra_key",
-                                                    "session_id",     "version"};
+constexpr std::array<std::string_view, 11> kKeys = {
+    "arrival_time", "prompt",    "prompt_ids", "prompt_len", "max_new_tokens", "output",
+    "priority",     "extra_key", "session_id", "think_time", "version"};
 
 // Text, or a number as text, or "" where the field is absent or null.
 std::string label(const JsonRecord& record, Key key, const Place& place) {
@@ -87,6 +89,10 @@ void read_tpsim(JsonRecords& records, WorkloadBuilder& builder) {
     request.priority = priority(record, place);
     request.extra_key = builder.extra_key(label(record, kExtraKey, place));
     request.session = builder.session(label(record, kSessionId, place));
+    if (record.has(kThinkTime)) {
+      request.think_time = record.number(kThinkTime);
+      if (request.session == 0) place.fail("think_time is given and session_id is not; give both or neither");
+    }
     if (record.has(kOutput)) {
       request.output = record.tokens(kOutput, kGeneratedTokenBase);
       if (request.output.empty()) place.fail("output is empty; leave it out or give max_new_tokens ids");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "scheduler/workload/prefix_index.h"
 
@@ -52,6 +53,37 @@ double variation_of_gaps(const Workload& workload) {
   return std::sqrt(squares / static_cast<double>(gaps)) / mean;
 }
 
+void describe_sessions(const Workload& workload, WorkloadStatistics& result) {
+  struct Session {
+    std::uint64_t turns = 0;
+    double last_arrival = 0;
+  };
+  std::vector<Session> sessions;  // numbered from 1 without holes
+  std::vector<double> gaps;
+  std::vector<double> think_times;
+  for (const WorkloadRequest& request : workload.requests) {
+    if (request.session == 0) continue;
+    if (request.session > sessions.size()) sessions.resize(request.session);
+    Session& session = sessions[request.session - 1];
+    if (session.turns > 0) {
+      gaps.push_back(request.arrival_time - session.last_arrival);
+      if (request.think_time) think_times.push_back(*request.think_time);
+    }
+    ++session.turns;
+    session.last_arrival = request.arrival_time;
+    ++result.turns;
+  }
+  std::vector<double> turns;
+  for (const Session& session : sessions) {
+    if (session.turns > 0) turns.push_back(static_cast<double>(session.turns));
+  }
+  result.sessions = turns.size();
+  result.named_think = think_times.size();
+  result.session_turns = describe(std::move(turns));
+  result.turn_gap = describe(std::move(gaps));
+  result.think_time = describe(std::move(think_times));
+}
+
 }  // namespace
 
 Distribution describe(std::vector<double> values) {
@@ -82,7 +114,6 @@ WorkloadStatistics describe(const Workload& workload, std::span<const std::uint3
   result.requests = workload.requests.size();
   std::vector<double> inputs;
   std::vector<double> outputs;
-  std::vector<bool> sessions;
   std::vector<bool> namespaces(workload.extra_keys.size());
   for (const WorkloadRequest& request : workload.requests) {
     inputs.push_back(static_cast<double>(request.prompt.size()));
@@ -90,12 +121,9 @@ WorkloadStatistics describe(const Workload& workload, std::span<const std::uint3
     result.input_tokens += request.prompt.size();
     result.output_tokens += request.max_new_tokens;
     result.prompt_runs += request.prompt.runs().size();
-    if (request.session >= sessions.size()) sessions.resize(request.session + std::size_t{1});
-    sessions[request.session] = true;
     namespaces[request.extra_key] = true;
   }
-  if (!sessions.empty()) sessions[0] = false;  // no session
-  result.sessions = static_cast<std::uint64_t>(std::count(sessions.begin(), sessions.end(), true));
+  describe_sessions(workload, result);
   result.namespaces = static_cast<std::uint64_t>(std::count(namespaces.begin(), namespaces.end(), true));
   result.input_length = describe(std::move(inputs));
   result.output_length = describe(std::move(outputs));

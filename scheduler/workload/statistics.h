@@ -34,12 +34,17 @@ struct WorkloadStatistics {
   std::vector<std::string> notes;
   std::uint64_t requests = 0;
   std::uint64_t sessions = 0;
-  std::uint64_t namespaces = 0;  // distinct extra_keys, none included
+  std::uint64_t turns = 0;        // requests that belong to a session
+  std::uint64_t named_think = 0;  // of them, later turns with a think time
+  std::uint64_t namespaces = 0;   // distinct extra_keys, none included
   std::uint64_t input_tokens = 0;
   std::uint64_t output_tokens = 0;
   std::uint64_t prompt_runs = 0;  // what the prompts cost to hold and to match
   Distribution input_length;
   Distribution output_length;
+  Distribution session_turns;           // turns of a session
+  Distribution turn_gap;                // seconds between the arrivals of two turns that follow each other
+  Distribution think_time;              // seconds, of the later turns that name it
   double duration = 0;                  // seconds from the first arrival to the last
   double request_rate = 0;              // requests per second over that time; 0 where all arrive at once
   double burstiness = 0;                // coefficient of variation of the gaps between arrivals; 1 = Poisson

@@ -56,6 +56,7 @@ std::string format_tpsim(const Workload& workload) {
       put(out, ",\"extra_key\":{}", nlohmann::json(workload.extra_keys[request.extra_key]).dump());
     }
     if (request.session != 0) put(out, ",\"session_id\":{}", request.session);
+    if (request.think_time) put(out, ",\"think_time\":{}", *request.think_time);
     put(out, "}}\n");
   }
   return fmt::to_string(out);

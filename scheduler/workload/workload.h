@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct WorkloadRequest {
   std::int32_t priority = 0;
   std::uint32_t extra_key = 0;  // index into Workload::extra_keys; 0 = none
   std::uint32_t session = 0;    // conversation number from 1; 0 = none
+  // Seconds from the end of the answer before it in its session to the sending of this turn, where the trace
+  // names them. Without meaning on a first turn.
+  std::optional<double> think_time = {};
   // The ids that will be generated, max_new_tokens of them, where the workload knows them: a later turn's
   // prompt can then contain the very ids of this answer, and find them in the cache. Empty: the scheduler
   // invents ids (from kGeneratedTokenBase), which no prompt contains.

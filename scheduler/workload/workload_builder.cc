@@ -30,6 +30,9 @@ void WorkloadBuilder::add(const Place& place, WorkloadRequest&& request) {
   if (time > kMaxSeconds) {
     place.fail("the request arrives at {} seconds; times are at most {:g} seconds", time, kMaxSeconds);
   }
+  if (request.think_time.value_or(0) > kMaxSeconds) {
+    place.fail("think_time is {} seconds; it is at most {:g} seconds", *request.think_time, kMaxSeconds);
+  }
   if (time < last_arrival_ && !sort_) {
     place.fail(
         "the request arrives {:g} seconds before the one in front of it; put the file in order with `tpsim "

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <optional>
 
 namespace tpsim::scheduler {
 namespace {
@@ -15,6 +17,15 @@ Workload workload_at(std::initializer_list<double> times) {
     workload.requests.push_back(request);
   }
   return workload;
+}
+
+// A turn of `session`, arriving at `time`.
+WorkloadRequest turn(std::uint32_t session, double time, std::optional<double> think_time = {}) {
+  WorkloadRequest request;
+  request.session = session;
+  request.arrival_time = time;
+  request.think_time = think_time;
+  return request;
 }
 
 TEST(Load, OpenLoopFollowsTimestampsAndTimeScale) {
@@ -71,10 +82,106 @@ TEST(Load, ClosedLoopWaitsForAPlace) {
   load.pop();
   load.pop();
   EXPECT_EQ(load.next_time(), LoadGenerator::kNever);
-  load.on_finished(3.5);
+  load.on_finished(0, 3.5);
   EXPECT_EQ(load.next_time(), 3.5);
   EXPECT_EQ(load.pop().time, 3.5);
   EXPECT_EQ(load.next_time(), LoadGenerator::kNever);
+}
+
+TEST(Load, ATurnFollowsTheEndOfTheAnswerAndTheThinkTime) {
+  Workload workload;
+  workload.requests = {turn(1, 0), turn(2, 1), turn(1, 5, 2.5), turn(2, 6, 0.0)};
+  LoadConfig config;
+  config.time_scale = 2;
+  LoadGenerator load(config, workload, 1);
+  EXPECT_EQ(load.turns(), 2u);
+  EXPECT_EQ(load.pop().index, 0u);
+  EXPECT_EQ(load.next_time(), 2);
+  EXPECT_EQ(load.pop().index, 1u);
+  EXPECT_EQ(load.next_time(), LoadGenerator::kNever);
+  EXPECT_FALSE(load.exhausted());
+  load.on_finished(0, 30);  // thinks for 2 * 2.5
+  load.on_finished(1, 31);
+  LoadGenerator::Sent sent = load.pop();
+  EXPECT_EQ(sent.index, 3u);
+  EXPECT_EQ(sent.time, 31);
+  EXPECT_FALSE(sent.early);
+  sent = load.pop();
+  EXPECT_EQ(sent.index, 2u);
+  EXPECT_EQ(sent.time, 35);
+  EXPECT_FALSE(sent.early);
+  EXPECT_TRUE(load.exhausted());
+}
+
+// Without think times the distance in the trace is kept, and a late answer moves all turns that follow.
+TEST(Load, ATurnWithoutThinkTimeKeepsItsDistanceAndItsAnswer) {
+  Workload workload;
+  workload.requests = {turn(1, 0), turn(1, 10), turn(1, 14)};
+  LoadGenerator load({}, workload, 1);
+  load.pop();
+  load.on_finished(0, 3);
+  EXPECT_EQ(load.pop().time, 10);
+  load.on_finished(1, 25);
+  EXPECT_EQ(load.pop().time, 25);
+
+  LoadGenerator late({}, workload, 1);
+  late.pop();
+  late.on_finished(0, 12);
+  EXPECT_EQ(late.pop().time, 12);
+  late.on_finished(1, 13);
+  EXPECT_EQ(late.pop().time, 16);
+}
+
+TEST(Load, TimestampsSendTurnsEarlyAndSaySo) {
+  Workload workload;
+  workload.requests = {turn(1, 0), turn(1, 4, 1.0), turn(1, 8)};
+  LoadConfig config;
+  config.session_mode = SessionMode::kTimestamps;
+  LoadGenerator load(config, workload, 1);
+  EXPECT_FALSE(load.pop().early);
+  EXPECT_EQ(load.next_time(), 4);
+  EXPECT_TRUE(load.pop().early);
+  load.on_finished(1, 7);
+  EXPECT_FALSE(load.pop().early);  // its answer was there, though not that of the turn before it
+  EXPECT_TRUE(load.exhausted());
+}
+
+TEST(Load, ARateIsOfConversationsAndSingleRequests) {
+  Workload workload;
+  workload.requests = {turn(1, 0), turn(1, 1, 0.5), turn(0, 2), turn(2, 3)};
+  LoadConfig config;
+  config.request_rate = 4;
+  config.fixed_interval = true;
+  LoadGenerator load(config, workload, 1);
+  EXPECT_EQ(load.pop().time, 0);
+  EXPECT_EQ(load.pop().time, 0.25);
+  load.on_finished(0, 0.3);
+  const LoadGenerator::Sent third = load.pop();
+  EXPECT_EQ(third.index, 3u);
+  EXPECT_EQ(third.time, 0.5);
+  EXPECT_EQ(load.pop().time, 0.8);
+}
+
+TEST(Load, AThinkingUserHoldsNoPlaceAndOneWhoDoesNotKeepsIt) {
+  Workload workload;
+  workload.requests = {turn(1, 0), turn(2, 0), turn(1, 1, 5.0), turn(2, 1, 0.0)};
+  LoadConfig config;
+  config.request_rate = std::numeric_limits<double>::infinity();
+  config.max_concurrency = 1;
+  LoadGenerator load(config, workload, 1);
+  EXPECT_EQ(load.pop().index, 0u);
+  EXPECT_EQ(load.next_time(), LoadGenerator::kNever);
+  load.on_finished(0, 2);
+  EXPECT_EQ(load.pop().index, 1u);
+  load.on_finished(1, 9);  // turn 2 of session 1 has been due since 7
+  LoadGenerator::Sent sent = load.pop();
+  EXPECT_EQ(sent.index, 3u);
+  EXPECT_EQ(sent.time, 9);
+  EXPECT_EQ(load.next_time(), LoadGenerator::kNever);
+  load.on_finished(3, 11);
+  sent = load.pop();
+  EXPECT_EQ(sent.index, 2u);
+  EXPECT_EQ(sent.time, 11);
 }
 
 }  // namespace

@@ -130,6 +130,8 @@ Workload random_workload(std::mt19937_64& random, std::uint64_t capacity) {
       r.output.append({fresh, r.max_new_tokens});
       fresh += r.max_new_tokens + 3;
     }
+    r.session = static_cast<std::uint32_t>(random() % 12);
+    if (random() % 2 == 0) r.think_time = static_cast<double>(random() % 4) * 0.05;
     r.priority = static_cast<std::int32_t>(random() % 3);
     r.extra_key = static_cast<std::uint32_t>(random() % 8 == 0 ? random() % 3 : 0);
     earlier.push_back(r.prompt);
@@ -137,6 +139,40 @@ Workload random_workload(std::mt19937_64& random, std::uint64_t capacity) {
     workload.requests.push_back(std::move(r));
   }
   return workload;
+}
+
+// Closed: no turn is sent before the end of the answer before it and its think time, and none without think
+// time before its distance in the trace. Timestamps: the report counts exactly those that were early.
+void check_turns(const Workload& workload, const std::vector<RequestRecord>& records, SessionMode mode,
+                 const proto::RunReport& report) {
+  std::vector<const RequestRecord*> by_id(workload.requests.size());
+  for (const RequestRecord& record : records) by_id[record.id] = &record;
+  std::map<std::uint32_t, std::size_t> last;
+  std::uint64_t turns = 0;
+  std::uint64_t early = 0;
+  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
+    const WorkloadRequest& request = workload.requests[i];
+    if (request.session == 0) continue;
+    const auto [entry, first] = last.try_emplace(request.session, i);
+    if (first) continue;
+    const RequestRecord& before = *by_id[entry->second];
+    const double sent = by_id[i]->arrival_time;
+    const double gap = request.arrival_time - workload.requests[entry->second].arrival_time;
+    entry->second = i;
+    ++turns;
+    early += sent < before.finish_time ? 1 : 0;
+    if (mode == SessionMode::kTimestamps) continue;
+    EXPECT_GE(sent, before.finish_time + request.think_time.value_or(0));
+    if (!request.think_time) {
+      EXPECT_GE(sent, before.arrival_time + gap);
+    }
+  }
+  EXPECT_EQ(report.turns(), turns);
+  EXPECT_EQ(report.early_turns(), early);
+  EXPECT_EQ(report.session_mode(), mode == SessionMode::kClosed ? "closed" : "timestamps");
+  if (mode == SessionMode::kClosed) {
+    EXPECT_EQ(early, 0u);
+  }
 }
 
 class RandomRuns : public ::testing::TestWithParam<int> {};
@@ -167,6 +203,8 @@ TEST_P(RandomRuns, KeepEveryInvariant) {
     const Workload workload = random_workload(random, config.max_total_num_tokens);
     LoadConfig load;
     if (random() % 3 == 0) load.max_concurrency = static_cast<std::uint32_t>(1 + random() % 10);
+    if (random() % 4 == 0) load.request_rate = 20;
+    if (random() % 4 == 0) load.session_mode = SessionMode::kTimestamps;
 
     CheckingRank rank(config);
     RecordingObserver observer;
@@ -183,6 +221,7 @@ TEST_P(RandomRuns, KeepEveryInvariant) {
       EXPECT_GT(record.first_token_time, record.first_scheduled_time);
       EXPECT_GE(record.finish_time, record.first_token_time);
     }
+    check_turns(workload, observer.requests, load.session_mode, report);
   }
 }
 

@@ -36,6 +36,7 @@ Workload any_workload(std::mt19937_64& random) {
     if (below(2) == 0) {
       request.session = static_cast<std::uint32_t>(1 + below(sessions + 1));
       sessions = std::max(sessions, request.session);
+      if (below(2) == 0) request.think_time = static_cast<double>(random() >> 11) * 0x1p-45;
     }
     if (below(3) == 0) {
       const std::uint64_t key = 1 + below(std::min(workload.extra_keys.size(), names.size()));

@@ -127,6 +127,23 @@ TEST(Statistics, NamespacesDoNotShare) {
   EXPECT_EQ(statistics.namespaces, 2u);
 }
 
+TEST(Statistics, TurnsAndThinkTimes) {
+  Workload workload = three_turns();
+  workload.requests[0].think_time = 100;  // nothing comes before it
+  workload.requests[2].think_time = 2.5;
+  workload.requests.push_back(workload.requests[2]);
+  workload.requests[3].session = 0;
+  workload.requests[3].think_time.reset();
+  const WorkloadStatistics statistics = describe(workload, {}, 4);
+  EXPECT_EQ(statistics.requests, 4u);
+  EXPECT_EQ(statistics.sessions, 1u);
+  EXPECT_EQ(statistics.turns, 3u);
+  EXPECT_EQ(statistics.session_turns.mean, 3);
+  EXPECT_EQ(statistics.turn_gap.mean, 2);  // 1 and 3
+  EXPECT_EQ(statistics.named_think, 1u);
+  EXPECT_EQ(statistics.think_time.max, 2.5);
+}
+
 TEST(Statistics, CountsRatesAndBurstiness) {
   const WorkloadStatistics statistics = describe(three_turns(), {}, 4);
   EXPECT_EQ(statistics.requests, 3u);

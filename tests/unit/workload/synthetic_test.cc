@@ -173,6 +173,7 @@ TEST(Conversations, TurnsRepeatTheWholeHistoryWithItsAnswers) {
     ASSERT_GT(beginning.size(), before.size());
     beginning.truncate(before.size());
     EXPECT_EQ(beginning, before);
+    EXPECT_EQ(request.think_time.has_value(), !before.empty());
     if (before.empty()) {
       EXPECT_EQ(request.session, ++sessions) << "numbered by first appearance";
       ++system_prompts[request.prompt.at(0)];

@@ -56,6 +56,7 @@ TEST_F(TraceCommands, GenerateThenInspectThenConvert) {
   ASSERT_EQ(text.status, 0) << text.error;
   EXPECT_NE(text.out.find("best possible prefix hit rate"), std::string::npos);
   EXPECT_NE(text.out.find("page size 64"), std::string::npos);
+  EXPECT_NE(text.out.find("think times       mean"), std::string::npos);
   EXPECT_NE(text.out.find("█"), std::string::npos);
 
   const Outcome json = tpsim({"trace", "inspect", "--page-size", "32,128", file("a.jsonl.gz"), "--json"});
@@ -67,14 +68,22 @@ TEST_F(TraceCommands, GenerateThenInspectThenConvert) {
   EXPECT_GT(report["best_hit_rates"][0]["hit_rate"], 0.3);
 
   const Outcome converted = tpsim({"trace", "convert", file("a.jsonl.gz"), file("b.jsonl"), "--time-scale",
-                                   "0.5", "--num-prompts", "20"});
+                                   "0.5", "--num-prompts", "80"});
   ASSERT_EQ(converted.status, 0) << converted.error;
   const scheduler::Workload a = scheduler::read_trace(folder_ / "a.jsonl.gz");
   const scheduler::Workload b = scheduler::read_trace(folder_ / "b.jsonl");
   EXPECT_EQ(report["requests"], a.requests.size());
-  ASSERT_EQ(b.requests.size(), 20u);
-  EXPECT_EQ(b.requests[19].arrival_time, a.requests[19].arrival_time / 2);
-  EXPECT_EQ(b.requests[19].prompt, a.requests[19].prompt);
+  ASSERT_EQ(b.requests.size(), 80u);
+  EXPECT_EQ(b.requests[79].arrival_time, a.requests[79].arrival_time / 2);
+  EXPECT_EQ(b.requests[79].prompt, a.requests[79].prompt);
+  std::size_t thoughts = 0;
+  for (std::size_t i = 0; i < b.requests.size(); ++i) {
+    ASSERT_EQ(b.requests[i].think_time.has_value(), a.requests[i].think_time.has_value());
+    if (!b.requests[i].think_time) continue;
+    EXPECT_EQ(*b.requests[i].think_time, *a.requests[i].think_time / 2);
+    ++thoughts;
+  }
+  EXPECT_GT(thoughts, 0u);
 }
 
 TEST_F(TraceCommands, ConvertSortsOnlyWhenAsked) {
