@@ -54,6 +54,15 @@ struct KernelCost {
   }
 };
 
+// What an eager pass costs the host, which issues its kernels one after another in Python.
+struct HostCost {
+  double launch_seconds = 0;  // of one of the backend's own kernels; 0 = as any other kernel
+  double once_seconds = 0;    // in the pass, besides launches
+  // The host waits for the device before each layer's attention, so that its attention calls do not hide
+  // behind the kernels before them.
+  bool synchronous = false;
+};
+
 // Which kernel carries out the plans of a backend.
 enum class KernelKind : std::uint8_t {
   kPaged,     // online softmax over pages; parts of the KV range are merged
@@ -93,6 +102,8 @@ class AttentionBackend {
   virtual KernelCost plan_cost() const = 0;
   // Host time of the plan, seconds; it delays an eager launch.
   virtual double plan_host_seconds() const = 0;
+  // Of the eager pass planned last.
+  virtual HostCost host_cost() const { return {}; }
 };
 
 }  // namespace tpsim::attention

@@ -27,6 +27,7 @@ class HybridAttnBackend : public AttentionBackend {
   const ExtendPlan& extend_plan(const LayerShape& layer) override { return active_->extend_plan(layer); }
   KernelCost plan_cost() const override { return active_->plan_cost(); }
   double plan_host_seconds() const override { return active_->plan_host_seconds(); }
+  HostCost host_cost() const override { return active_->host_cost(); }
 
  private:
   std::string name_;

@@ -9,7 +9,7 @@ namespace tpsim::attention {
 namespace {
 
 using Field = std::pair<const char*, double PlanCoefficients::*>;
-constexpr std::array<Field, 18> kParameters = {{{"block_seconds", &PlanCoefficients::block_seconds},
+constexpr std::array<Field, 20> kParameters = {{{"block_seconds", &PlanCoefficients::block_seconds},
                                                 {"block_memory", &PlanCoefficients::block_memory},
                                                 {"block_compute", &PlanCoefficients::block_compute},
                                                 {"overlap", &PlanCoefficients::overlap},
@@ -26,7 +26,9 @@ constexpr std::array<Field, 18> kParameters = {{{"block_seconds", &PlanCoefficie
                                                 {"fp8_compute", &PlanCoefficients::fp8_compute},
                                                 {"window", &PlanCoefficients::window},
                                                 {"gather", &PlanCoefficients::gather},
-                                                {"prefix", &PlanCoefficients::prefix}}};
+                                                {"prefix", &PlanCoefficients::prefix},
+                                                {"launch_seconds", &PlanCoefficients::launch_seconds},
+                                                {"shape_seconds", &PlanCoefficients::shape_seconds}}};
 
 // A working set up to this share of L2 stays there; from kL2Gone on, least-recent eviction keeps nothing.
 constexpr double kL2Kept = 0.7;

@@ -43,6 +43,11 @@ struct PlanCoefficients {
   double window = 1;       // "window": factor on the time of sliding-window layers
   double gather = 0.6;     // "gather": factor on `memory` for copies through an index
   double prefix = 1;       // "prefix": factor on the rate of a separate kernel for the cached prefix (extend)
+  // Host time of an eager pass. "launch_seconds": of one kernel of this backend; 0 = as any other kernel.
+  // "shape_seconds": of each KV length that a decode meets for the first time (libraries that build an
+  // execution plan for every shape).
+  double launch_seconds = 0;
+  double shape_seconds = 0;
   bool calibrated = false;  // false: no such class in the profile, the defaults above hold
 };
 

@@ -13,8 +13,10 @@ PlannedBackend::PlannedBackend(std::string name, const proto::HardwareProfile& p
       profile_(profile),
       page_size_(page_size),
       multiprocessors_(profile.multiprocessors()),
-      extend_cost_(profile, coefficients_of(profile, "attention." + name_ + ".extend")),
-      decode_cost_(profile, coefficients_of(profile, "attention." + name_ + ".decode")) {}
+      extend_coefficients_(coefficients_of(profile, "attention." + name_ + ".extend")),
+      decode_coefficients_(coefficients_of(profile, "attention." + name_ + ".decode")),
+      extend_cost_(profile, extend_coefficients_),
+      decode_cost_(profile, decode_coefficients_) {}
 
 void PlannedBackend::init_cuda_graph_state(std::uint32_t max_bs) { captured_.assign(max_bs + 1, false); }
 
@@ -29,6 +31,11 @@ void PlannedBackend::init_forward_metadata_replay_cuda_graph(const ForwardMetada
 }
 
 void PlannedBackend::init_forward_metadata(const ForwardMetadata& metadata) { metadata_ = metadata; }
+
+HostCost PlannedBackend::host_cost() const {
+  const bool decode = metadata_.forward_mode == proto::DECODE;
+  return {.launch_seconds = (decode ? decode_coefficients_ : extend_coefficients_).launch_seconds};
+}
 
 const DecodePlan& PlannedBackend::decode_plan(const LayerShape& layer) {
   decode_plan_.clear();

@@ -27,6 +27,7 @@ class PlannedBackend : public AttentionBackend {
   KernelCost forward_decode(const LayerShape& layer) override;
   KernelCost plan_cost() const override { return {}; }
   double plan_host_seconds() const override { return 0; }
+  HostCost host_cost() const override;
 
   // The plan for the batch that was planned last, for tests and for whoever carries it out. A mixed batch is
   // an extend batch in which decoding requests extend by one token, as in SGLang.
@@ -45,6 +46,7 @@ class PlannedBackend : public AttentionBackend {
   std::uint32_t page_size() const { return page_size_; }
   std::uint32_t multiprocessors() const { return multiprocessors_; }
   const proto::HardwareProfile& profile() const { return profile_; }
+  const PlanCoefficients& decode_coefficients() const { return decode_coefficients_; }
   // KV tokens [begin, end) that a decoding request reads.
   static DecodeItem decode_item(std::uint32_t request, std::uint32_t seq_len, const LayerShape& layer);
   void add_extend_items(ExtendPlan& plan) const;
@@ -54,6 +56,8 @@ class PlannedBackend : public AttentionBackend {
   proto::HardwareProfile profile_;
   std::uint32_t page_size_;
   std::uint32_t multiprocessors_;
+  PlanCoefficients extend_coefficients_;
+  PlanCoefficients decode_coefficients_;
   PlanCost extend_cost_;
   PlanCost decode_cost_;
   std::vector<bool> captured_;  // by batch size

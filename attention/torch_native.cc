@@ -19,6 +19,25 @@ double gather_bytes(std::uint32_t tokens, const LayerShape& layer) {
 TorchNativeBackend::TorchNativeBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
     : PlannedBackend("torch_native", profile, page_size) {}
 
+void TorchNativeBackend::init_forward_metadata(const ForwardMetadata& metadata) {
+  PlannedBackend::init_forward_metadata(metadata);
+  new_shapes_ = 0;
+  if (metadata.forward_mode != proto::DECODE || decode_coefficients().shape_seconds == 0) return;
+  for (const std::uint32_t length : metadata.decode_seq_lens) {
+    if (length >= met_.size()) met_.resize(std::size_t{length} + length / 2 + 1);
+    if (met_[length]) continue;
+    met_[length] = true;
+    ++new_shapes_;
+  }
+}
+
+HostCost TorchNativeBackend::host_cost() const {
+  HostCost cost = PlannedBackend::host_cost();
+  cost.once_seconds = new_shapes_ * decode_coefficients().shape_seconds;
+  cost.synchronous = true;
+  return cost;
+}
+
 std::uint32_t TorchNativeBackend::splits_of(std::uint32_t heads, std::uint32_t steps) {
   constexpr std::uint32_t kMost = 128;  // more steps than splits change nothing
   if (heads != splits_heads_) {

@@ -9,6 +9,7 @@
 
 #include "attention/registry.h"
 #include "kvcache/page_allocator.h"
+#include "launch/calibration.h"
 #include "launch/text.h"
 #include "proto/error.h"
 #include "proto/versions.h"
@@ -134,6 +135,9 @@ void write_server_args(const ServerArgs& args, const rank::ServerDefaults& resol
   out["disable_cuda_graph"] = on_off(config.cuda_graph_bs.empty());
   out["cuda_graph_max_bs"] = config.cuda_graph_bs.empty() ? "0" : std::to_string(config.cuda_graph_bs.back());
   out["cuda_graph_bs"] = fmt::format("{}", fmt::join(config.cuda_graph_bs, " "));
+  const std::vector<std::uint32_t>& pieces = deployment.prefill_graphs.tokens;
+  out["disable_prefill_cuda_graph"] = on_off(pieces.empty());
+  out["cuda_graph_max_bs_prefill"] = pieces.empty() ? "0" : std::to_string(pieces.back());
   out["random_seed"] = std::to_string(args.random_seed);
   out["rank_slowdown"] = fmt::format("{}", fmt::join(args.rank_slowdown, " "));
   // The load, under the names of SGLang's serving benchmark.
@@ -154,32 +158,22 @@ void write_server_args(const ServerArgs& args, const rank::ServerDefaults& resol
   if (args.request_rate) out["request_interval"] = args.fixed_interval ? "fixed" : "poisson";
 }
 
-// What the tables behind the prices are worth, for the operators that this deployment runs.
-void write_calibration(Deployment& deployment, std::uint32_t tp_size) {
-  std::vector<std::string> classes;
-  for (const std::string& backend :
-       {deployment.backends.prefill + ".extend", deployment.backends.decode + ".decode"})
-    classes.push_back("attention." + backend);
-  classes.push_back("gemm");
-  if (deployment.model.moe.num_experts > 0) classes.push_back("moe");
-  if (tp_size > 1) classes.insert(classes.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});
-  classes.push_back("elementwise");
-  for (const std::string& name : classes) {
-    proto::Calibration& out = *deployment.header.add_calibration();
-    out.set_operator_class(name);
-    out.set_status("uncalibrated");
-    for (const proto::OperatorEfficiency& entry : deployment.hardware.efficiencies()) {
-      if (entry.operator_class() != name || entry.source().empty()) continue;
-      if (deployment.model.is_mla() && name.starts_with("attention.")) {
-        out.set_source(
-            "no MLA kernel was measured: priced with the MHA kernels' efficiency on the latent's width");
-        continue;
-      }
-      out.set_median_error(entry.median_error());
-      out.set_source(entry.source());
-      if (entry.median_error() > 0) out.set_status("calibrated");  // else carried over: the source says so
-    }
+// Which prefills run in captured pieces: up to a chunk, or up to 8,192 tokens with MLA (SGLang 0.5.23,
+// arg_groups/memory_hook.py). Off altogether with a prefill backend that cannot be captured.
+void resolve_prefill_graphs(const ServerArgs& args, Deployment& deployment) {
+  const bool can_capture =
+      attention::find_backend(deployment.backends.prefill, "--prefill-attention-backend").supports_cuda_graph;
+  if (args.disable_cuda_graph || args.disable_prefill_cuda_graph || !can_capture) return;
+  if (!args.prefill_cuda_graph_tokens.empty()) {
+    deployment.prefill_graphs.tokens = args.prefill_cuda_graph_tokens;
+    return;
   }
+  std::uint64_t most = deployment.scheduler.chunked_prefill_size;
+  if (deployment.model.is_mla()) most = std::min<std::uint64_t>(most, 8192);
+  if (args.max_total_tokens) most = std::min(most, *args.max_total_tokens);
+  if (args.context_length) most = std::min<std::uint64_t>(most, *args.context_length);
+  most = args.prefill_cuda_graph_max_tokens.value_or(static_cast<std::uint32_t>(most));
+  deployment.prefill_graphs.tokens = rank::capture_prefill_tokens(static_cast<std::uint32_t>(most));
 }
 
 // Chunked prefill, captured graphs and the share of memory, with SGLang's defaults for the GPU.
@@ -200,8 +194,9 @@ rank::ServerDefaults resolve_batches(const ServerArgs& args, Deployment& deploym
                      config.chunked_prefill_size, config.page_size);
   const bool can_capture =
       attention::find_backend(deployment.backends.decode, "--decode-attention-backend").supports_cuda_graph;
-  if (args.disable_cuda_graph || !can_capture) {
-    if (!args.disable_cuda_graph)
+  const bool disabled = args.disable_cuda_graph || args.disable_decode_cuda_graph;
+  if (disabled || !can_capture) {
+    if (!disabled)
       deployment.notes.push_back(fmt::format("{}: cannot be captured, so decode runs without CUDA graphs",
                                              deployment.backends.decode));
     config.cuda_graph_bs.clear();
@@ -209,6 +204,7 @@ rank::ServerDefaults resolve_batches(const ServerArgs& args, Deployment& deploym
     config.cuda_graph_bs = args.cuda_graph_bs.empty() ? rank::capture_batch_sizes(resolved.cuda_graph_max_bs)
                                                       : args.cuda_graph_bs;
   }
+  resolve_prefill_graphs(args, deployment);
   return resolved;
 }
 
@@ -324,7 +320,15 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
   header.set_tp_size(args.tp_size);
   header.set_executor(args.executor);
   header.set_clock(args.numeric() ? "wall" : "virtual");
-  if (!args.numeric()) write_calibration(deployment, args.tp_size);
+  if (!args.numeric()) {
+    write_calibration({.model = deployment.model,
+                       .hardware = deployment.hardware,
+                       .backends = deployment.backends,
+                       .tp_size = args.tp_size,
+                       .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
+                       .prefill_pieces = !deployment.prefill_graphs.tokens.empty()},
+                      header);
+  }
   write_server_args(args, resolved, deployment);
   return deployment;
 }
@@ -342,7 +346,8 @@ rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const 
   models.push_back(std::make_unique<rank::ModeledForward>(
       model, hardware, shard, make_backend(),
       rank::ModeledForward::Options{.kv_element_bytes = kv_bytes_per_element,
-                                    .cuda_graph_bs = scheduler.cuda_graph_bs}));
+                                    .cuda_graph_bs = scheduler.cuda_graph_bs,
+                                    .prefill_graphs = prefill_graphs}));
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
                           std::move(models));
 }

@@ -13,6 +13,7 @@
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
 #include "rank/model/model_config.h"
+#include "rank/model/prefill_graphs.h"
 #include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_session.h"
 #include "scheduler/config.h"
@@ -26,6 +27,7 @@ struct Deployment {
   std::uint32_t kv_bytes_per_element = 2;
   kvcache::KvFormat kv_format = kvcache::KvFormat::kBf16;  // numeric execution
   scheduler::SchedulerConfig scheduler;
+  rank::PrefillGraphs prefill_graphs;
   rank::DeploymentConfig ranks;
   // The report's names, calibration and server_args; the rest is filled in by the run.
   proto::RunReport header;

@@ -58,6 +58,10 @@ struct ServerArgs {
   bool disable_cuda_graph = false;
   std::optional<std::uint32_t> cuda_graph_max_bs;
   std::vector<std::uint32_t> cuda_graph_bs;
+  bool disable_decode_cuda_graph = false;
+  bool disable_prefill_cuda_graph = false;  // also --disable-piecewise-cuda-graph
+  std::optional<std::uint32_t> prefill_cuda_graph_max_tokens;
+  std::vector<std::uint32_t> prefill_cuda_graph_tokens;
 
   // Load.
   std::string trace;

@@ -49,8 +49,16 @@ constexpr Family kFamilies[] = {
     {"--max-lora", "LoRA adapters are not simulated; leave it out"},
     {"--enable-torch-compile", "torch.compile is not simulated; leave it out"},
     {"--torch-compile-max-bs", "torch.compile is not simulated; leave it out"},
-    {"--enable-piecewise-cuda-graph", "graphs of prefill are not simulated yet; leave it out"},
-    {"--piecewise-cuda-graph-", "graphs of prefill are not simulated yet; leave it out"},
+    {"--enable-piecewise-cuda-graph", "prefill runs in captured pieces by default; leave it out"},
+    {"--enforce-piecewise-cuda-graph", "prefill runs in captured pieces by default; leave it out"},
+    {"--piecewise-cuda-graph-compiler", "torch.compile is not simulated; leave it out"},
+    {"--cuda-graph-tc-compiler", "torch.compile is not simulated; leave it out"},
+    {"--cuda-graph-backend-",
+     "decode is captured whole and prefill in pieces; use --disable-decode-cuda-graph or "
+     "--disable-prefill-cuda-graph to run without"},
+    {"--cuda-graph-config",
+     "decode is captured whole and prefill in pieces; use --disable-decode-cuda-graph or "
+     "--disable-prefill-cuda-graph to run without"},
     {"--disable-cuda-graph-padding", "graphs are simulated with padding only; name sizes by --cuda-graph-bs"},
     {"--enable-two-batch-overlap", "two-batch overlap is not simulated; leave it out"},
     {"--enable-single-batch-overlap", "single-batch overlap is not simulated; leave it out"},

@@ -60,8 +60,9 @@ proto::HardwareProfile parse(const std::string& text, const std::string& where) 
       }
     }
   }
-  for (const double seconds : {profile.kernel_launch_seconds(), profile.graph_replay_seconds(),
-                               profile.graph_kernel_gap_seconds(), profile.scheduler_step_seconds()}) {
+  for (const double seconds :
+       {profile.kernel_launch_seconds(), profile.graph_replay_seconds(), profile.graph_kernel_gap_seconds(),
+        profile.scheduler_step_seconds(), profile.piecewise_layer_seconds()}) {
     if (!(seconds >= 0) || seconds > 1)
       throw_user_error("{}: launch times must be seconds from 0 to 1", where);
   }

@@ -10,6 +10,12 @@ namespace {
 constexpr double kElement = 2;  // bytes of an activation (bf16)
 constexpr double kLogit = 4;    // bytes of a logit (fp32) in sampling
 
+// Kernels of one layer that an eager pass issues on top of those that are priced one by one: their bytes are
+// counted with a neighbour's. Counted in SGLang 0.5.12's models/deepseek_v2.py and fused_moe_triton.
+constexpr double kMlaIssued = 4;     // norm of the latent, copies of rotated q and k, k put together
+constexpr double kMoeIssued = 3;     // second kernel of the alignment, activation, sum over the experts
+constexpr double kSharedIssued = 3;  // activation of the shared experts, scaling, sum with the routed ones
+
 }  // namespace
 
 ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile,
@@ -20,8 +26,10 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       costs_(profile),
       backend_(std::move(backend)),
       kernel_launch_(profile.kernel_launch_seconds()),
+      piecewise_layer_(profile.piecewise_layer_seconds()),
       graph_replay_(profile.graph_replay_seconds()),
-      graph_gap_(profile.graph_kernel_gap_seconds()) {
+      graph_gap_(profile.graph_kernel_gap_seconds()),
+      prefill_graphs_(std::move(options.prefill_graphs)) {
   for (const AttentionKind& kind : model_.attention) {
     attention::LayerShape layer;
     layer.num_q_heads = shard_.q_heads.count();
@@ -99,6 +107,10 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
     }
     add(&Dense::other, costs_.elementwise(double(sampled) * model_.vocab_size * kLogit), 2);  // sampling
   }
+  dense.issued = dense.launches;
+  if (model_.is_mla()) dense.issued += kMlaIssued * layers;
+  dense.issued +=
+      (kMoeIssued + (model_.moe.num_shared_experts > 0 ? kSharedIssued : 0)) * model_.moe.num_layers;
   return dense;
 }
 
@@ -113,6 +125,7 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
   StepCost step;
   if (metadata.forward_mode == proto::IDLE) return step;
   const bool captured = metadata.capture_bucket > 0;
+  bool pieces = false;
   std::uint32_t rows = 0;
   for (const std::uint32_t length : metadata.extend_lens) rows += length;
   auto sampled = static_cast<std::uint32_t>(metadata.extend_lens.size());
@@ -125,6 +138,11 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
       rows += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
       sampled += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
     }
+    if (metadata.forward_mode != proto::DECODE) {
+      const std::uint32_t bucket = prefill_graphs_.bucket(rows);
+      pieces = bucket > 0;
+      if (pieces) rows = bucket;
+    }
   }
   const Dense& dense = this->dense(rows, sampled);
   step.gemm = dense.gemm;
@@ -133,11 +151,9 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
   step.flops = dense.flops;
   step.memory_bytes = dense.bytes;
   step.communicated_bytes = dense.communicated;
-  double launches = dense.launches;
 
   const attention::KernelCost plan = backend_->plan_cost();
-  step.attention += plan.seconds;
-  launches += plan.launches;
+  double attention_launches = 0;
   for (std::size_t i = 0; i < kinds_.size(); ++i) {
     const double layers = model_.attention[i].num_layers;
     const attention::KernelCost cost = metadata.forward_mode == proto::DECODE
@@ -146,17 +162,36 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
     step.attention += cost.seconds * layers;
     step.flops += cost.flops * layers;
     step.memory_bytes += cost.bytes * layers;
-    launches += cost.launches * layers;
+    attention_launches += cost.launches * layers;
   }
   if (captured) {
-    step.launch = graph_replay_ + launches * graph_gap_;
+    step.launch = graph_replay_ + (dense.launches + plan.launches + attention_launches) * graph_gap_;
   } else {
-    const double device = step.attention + step.gemm + step.collective + step.other;
-    // Kernels leave the same gaps on the device as in a graph, unless the host is slower still.
-    step.launch = std::max(launches * graph_gap_, launches * kernel_launch_ - device);
+    step.launch = uncaptured_seconds(step, dense, plan, attention_launches, pieces) -
+                  (step.attention + plan.seconds + step.gemm + step.collective + step.other);
   }
+  step.attention += plan.seconds;
   step.host_seconds = backend_->plan_host_seconds();
   return step;
+}
+
+double ModeledForward::uncaptured_seconds(const StepCost& step, const Dense& dense,
+                                          const attention::KernelCost& plan, double attention_launches,
+                                          bool pieces) const {
+  const attention::HostCost host = backend_->host_cost();
+  // Kernels leave the same gaps on the device as in a graph.
+  const double other_device =
+      step.gemm + step.collective + step.other + plan.seconds + (dense.launches + plan.launches) * graph_gap_;
+  const double attention_device = step.attention + attention_launches * graph_gap_;
+  const double other_host = pieces ? piecewise_layer_ * model_.num_layers  // one attention call included
+                                   : (dense.issued + plan.launches) * kernel_launch_;
+  double attention_host =
+      attention_launches * (host.launch_seconds > 0 ? host.launch_seconds : kernel_launch_) +
+      host.once_seconds;
+  if (host.synchronous)
+    return std::max(other_device, other_host) + std::max(attention_device, attention_host);
+  if (pieces) attention_host = host.once_seconds;
+  return std::max(other_device + attention_device, other_host + attention_host);
 }
 
 }  // namespace tpsim::rank

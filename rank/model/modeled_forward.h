@@ -1,9 +1,10 @@
 // One forward pass of one rank, priced operator by operator in the order the model runs them.
 //
 // Captured decode is padded to its bucket: matrices get the bucket's rows, and one graph launch plus a short
-// gap per kernel is paid. An eager pass launches every kernel from the host: it takes as long as the slower
-// of the host's launches and the device with its gaps, and what exceeds the kernels is charged as launch
-// time.
+// gap per kernel is paid. In an eager pass the host issues one kernel after another from Python while the
+// device executes behind it: the pass takes as long as the slower of the two. Prefill in captured pieces
+// (prefill_graphs.h) is padded like decode, and its host pays per layer. What exceeds the kernels is charged
+// as launch time.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "proto/hardware.pb.h"
 #include "rank/model/model_config.h"
 #include "rank/model/op_cost.h"
+#include "rank/model/prefill_graphs.h"
 #include "rank/model/shard.h"
 #include "rank/parallel/rank_model.h"
 
@@ -25,6 +27,7 @@ class ModeledForward : public RankModel {
   struct Options {
     std::uint32_t kv_element_bytes = 2;
     std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes; empty = eager
+    PrefillGraphs prefill_graphs = {};
   };
   ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile, const Shard& shard,
                  std::unique_ptr<attention::AttentionBackend> backend, Options options);
@@ -37,16 +40,22 @@ class ModeledForward : public RankModel {
     double gemm = 0, collective = 0, other = 0;
     double flops = 0, bytes = 0, communicated = 0;
     double launches = 0;
+    double issued = 0;  // kernels that the host of an eager pass issues
   };
   const Dense& dense(std::uint32_t rows, std::uint32_t sampled);
   Dense price_dense(std::uint32_t rows, std::uint32_t sampled) const;
+  // Seconds of an eager pass, or of one whose pieces are captured, of which `attention` and
+  // `attention_launches` are the attention layers'.
+  double uncaptured_seconds(const StepCost& step, const Dense& dense, const attention::KernelCost& plan,
+                            double attention_launches, bool pieces) const;
 
   ModelConfig model_;
   Shard shard_;
   OperatorCosts costs_;
   std::unique_ptr<attention::AttentionBackend> backend_;
   std::vector<attention::LayerShape> kinds_;  // one per model_.attention entry
-  double kernel_launch_, graph_replay_, graph_gap_;
+  double kernel_launch_, piecewise_layer_, graph_replay_, graph_gap_;
+  PrefillGraphs prefill_graphs_;
   std::unordered_map<std::uint64_t, Dense> dense_;
 };
 

@@ -120,7 +120,10 @@ Prediction predict(const Row& row, const rank::ModelConfig& model, const proto::
   const std::string backend = attention::choose_backend(profile.architecture(), false).backend;
   models.push_back(std::make_unique<rank::ModeledForward>(
       model, profile, shard, attention::create_attention_backend(backend, profile, 1),
-      rank::ModeledForward::Options{.kv_element_bytes = 2, .cuda_graph_bs = config.cuda_graph_bs}));
+      rank::ModeledForward::Options{
+          .kv_element_bytes = 2,
+          .cuda_graph_bs = config.cuda_graph_bs,
+          .prefill_graphs = {.tokens = rank::capture_prefill_tokens(config.chunked_prefill_size)}}));
   rank::ModeledExecutor executor(rank::LocalRanks(ranks, 0, tp, std::move(models)));
 
   scheduler::RandomOptions random;

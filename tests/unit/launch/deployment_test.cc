@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "tests/unit/launch/parse.h"
 
@@ -63,6 +64,71 @@ TEST(Deployment, EveryOptionIsPrintable) {
   EXPECT_EQ(args.at("max_total_tokens"), std::to_string(deployment.scheduler.max_total_num_tokens));
   EXPECT_EQ(deployment.scheduler.max_total_num_tokens % 64, 0u);
   EXPECT_DOUBLE_EQ(deployment.ranks.slowdown.at(3), 1.5);
+}
+
+TEST(Deployment, PrefillRunsInCapturedPiecesUpToAChunk) {
+  EXPECT_EQ(resolve({}).prefill_graphs.tokens.back(), 8192u);
+  EXPECT_EQ(resolve({"--chunked-prefill-size", "2048"}).prefill_graphs.tokens.back(), 2048u);
+  EXPECT_EQ(resolve({"--piecewise-cuda-graph-max-tokens", "1000"}).prefill_graphs.tokens.back(), 960u);
+  EXPECT_EQ(resolve({"--piecewise-cuda-graph-tokens", "512", "64"}).prefill_graphs.tokens,
+            (std::vector<std::uint32_t>{64, 512}));
+  for (const char* flag :
+       {"--disable-cuda-graph", "--disable-piecewise-cuda-graph", "--disable-prefill-cuda-graph"})
+    EXPECT_TRUE(resolve({flag}).prefill_graphs.tokens.empty()) << flag;
+  EXPECT_TRUE(resolve({"--attention-backend", "torch_native"}).prefill_graphs.tokens.empty());
+  EXPECT_TRUE(resolve({"--chunked-prefill-size", "-1"}).prefill_graphs.tokens.empty());
+  EXPECT_TRUE(resolve({"--disable-decode-cuda-graph"}).scheduler.cuda_graph_bs.empty());
+  EXPECT_FALSE(resolve({"--disable-decode-cuda-graph"}).prefill_graphs.tokens.empty());
+  EXPECT_EQ(resolve({"--disable-prefill-cuda-graph"}).header.server_args().at("disable_prefill_cuda_graph"),
+            "true");
+  EXPECT_NE(
+      refused({"--cuda-graph-bs-prefill", "64", "--cuda-graph-max-bs-prefill", "128"}).find("contradicts"),
+      std::string::npos);
+}
+
+std::map<std::string, std::string> calibration(std::vector<std::string> extra,
+                                               const char* model = "llama-3.1-70b",
+                                               const char* hardware = "h200-sxm") {
+  std::vector<std::string> words = {"--model-path", model, "--hardware", hardware,
+                                    "--tp",         "8",   "--trace",    "t"};
+  words.insert(words.end(), extra.begin(), extra.end());
+  const Deployment deployment = resolve_deployments(parse(words), false).at(0);
+  std::map<std::string, std::string> rows;
+  for (const proto::Calibration& row : deployment.header.calibration()) {
+    EXPECT_TRUE(rows.emplace(row.operator_class(), row.status()).second) << row.operator_class();
+    EXPECT_EQ(row.status() == "calibrated", row.median_error() > 0) << row.operator_class();
+  }
+  return rows;
+}
+
+// Whatever enters a price is a row; what no measurement stands behind is marked.
+TEST(Deployment, EveryPriceHasACalibrationRow) {
+  using Rows = std::map<std::string, std::string>;
+  EXPECT_EQ(calibration({}), (Rows{{"attention.fa3.extend", "calibrated"},
+                                   {"attention.fa3.decode", "calibrated"},
+                                   {"gemm", "calibrated"},
+                                   {"all_reduce.custom", "calibrated"},
+                                   {"all_reduce.nccl", "calibrated"},
+                                   {"all_gather", "calibrated"},
+                                   {"elementwise", "uncalibrated"},
+                                   {"sampling", "uncalibrated"},
+                                   {"attention.metadata", "uncalibrated"},
+                                   {"kernel_launch_seconds", "calibrated"},
+                                   {"piecewise_layer_seconds", "calibrated"},
+                                   {"graph_replay_seconds", "uncalibrated"},
+                                   {"graph_kernel_gap_seconds", "uncalibrated"},
+                                   {"scheduler_step_seconds", "uncalibrated"},
+                                   {"context_bytes", "uncalibrated"}}));
+  const Rows eager = calibration({"--disable-cuda-graph"});
+  EXPECT_EQ(eager.count("graph_replay_seconds") + eager.count("piecewise_layer_seconds"), 0u);
+  const Rows torch = calibration({"--attention-backend", "torch_native"});
+  EXPECT_EQ(torch.at("attention.torch_native.decode.shape_seconds"), "calibrated");
+  EXPECT_EQ(torch.count("attention.metadata"), 0u);
+  EXPECT_EQ(calibration({"--attention-backend", "flashinfer"}).at("attention.flashinfer.plan_host_seconds"),
+            "calibrated");
+  // Only the H200's host was measured.
+  EXPECT_EQ(calibration({}, "llama-3.1-70b", "h100-sxm").at("kernel_launch_seconds"), "uncalibrated");
+  EXPECT_EQ(calibration({}, "qwen3-30b-a3b").at("moe"), "calibrated");
 }
 
 TEST(Deployment, FlagsOfOneSideLeaveTheOtherToTheDefault) {

@@ -1,0 +1,78 @@
+#include "launch/calibration.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tpsim::launch {
+namespace {
+
+proto::Calibration& add_row(proto::RunReport& report, std::string_view name) {
+  proto::Calibration& row = *report.add_calibration();
+  row.set_operator_class(std::string(name));
+  row.set_status("uncalibrated");
+  return row;
+}
+
+// From an OperatorEfficiency or a ConstantFit. A source without an error says where the figure was carried
+// over from.
+template <typename Fit>
+void take(const Fit& fit, proto::Calibration& row) {
+  row.set_source(fit.source());
+  row.set_median_error(fit.median_error());
+  if (fit.median_error() > 0 && !fit.source().empty()) row.set_status("calibrated");
+}
+
+void add_operator(const PricedRun& run, const std::string& name, proto::RunReport& report) {
+  proto::Calibration& row = add_row(report, name);
+  if (run.model.is_mla() && name.starts_with("attention.")) {
+    row.set_source(
+        "no MLA kernel was measured: priced with the MHA kernels' efficiency on the latent's width");
+    return;
+  }
+  for (const proto::OperatorEfficiency& entry : run.hardware.efficiencies()) {
+    if (entry.operator_class() == name) take(entry, row);
+  }
+}
+
+void add_constant(const PricedRun& run, const std::string& name, proto::RunReport& report) {
+  proto::Calibration& row = add_row(report, name);
+  for (const proto::ConstantFit& fit : run.hardware.constant_fits()) {
+    if (fit.constant() == name) take(fit, row);
+  }
+}
+
+bool uses(const PricedRun& run, std::string_view backend) {
+  return run.backends.prefill == backend || run.backends.decode == backend;
+}
+
+}  // namespace
+
+void write_calibration(const PricedRun& run, proto::RunReport& report) {
+  std::vector<std::string> operators = {"attention." + run.backends.prefill + ".extend",
+                                        "attention." + run.backends.decode + ".decode", "gemm"};
+  if (run.model.moe.num_experts > 0) operators.emplace_back("moe");
+  if (run.tp_size > 1)
+    operators.insert(operators.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});
+  operators.emplace_back("elementwise");
+  for (const std::string& name : operators) add_operator(run, name, report);
+  add_row(report, "sampling").set_source("not measured: two elementwise passes over the logits");
+  if (!uses(run, "torch_native") || run.backends.prefill != run.backends.decode)
+    add_row(report, "attention.metadata").set_source("not measured: 2 us for each kernel that plans a pass");
+
+  // Batches beyond the captured sizes run without a graph in every deployment.
+  std::vector<std::string> constants = {"kernel_launch_seconds"};
+  if (run.prefill_pieces) constants.emplace_back("piecewise_layer_seconds");
+  if (run.decode_graphs) constants.emplace_back("graph_replay_seconds");
+  constants.insert(constants.end(), {"graph_kernel_gap_seconds", "scheduler_step_seconds"});
+  if (uses(run, "flashinfer")) constants.emplace_back("attention.flashinfer.plan_host_seconds");
+  if (run.backends.decode == "torch_native") {
+    constants.insert(constants.end(), {"attention.torch_native.decode.launch_seconds",
+                                       "attention.torch_native.decode.shape_seconds"});
+  }
+  for (const std::string& name : constants) add_constant(run, name, report);
+  add_row(report, "context_bytes")
+      .set_source("not measured: 1.5 GiB of each GPU for CUDA and its libraries, which the KV pool lacks");
+}
+
+}  // namespace tpsim::launch

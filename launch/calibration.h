@@ -1,0 +1,23 @@
+// What stands behind the prices of a run: one row for each operator class and each host constant that enters
+// them, with the table that it was fitted on, or `uncalibrated`.
+#pragma once
+
+#include "launch/server_args.h"
+#include "proto/hardware.pb.h"
+#include "proto/report.pb.h"
+#include "rank/model/model_config.h"
+
+namespace tpsim::launch {
+
+// Which prices a deployment meets.
+struct PricedRun {
+  const rank::ModelConfig& model;
+  const proto::HardwareProfile& hardware;
+  const BackendPair& backends;
+  std::uint32_t tp_size = 1;
+  bool decode_graphs = false;   // some decode replays a captured graph
+  bool prefill_pieces = false;  // some prefill runs in captured pieces
+};
+void write_calibration(const PricedRun& run, proto::RunReport& report);
+
+}  // namespace tpsim::launch
