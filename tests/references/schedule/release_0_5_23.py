@@ -1,0 +1,114 @@
+"""What SGLang 0.5.23 wants to be told where its __init__ does not run. The prefix cache is the one its servers
+build: UnifiedRadixCache with the Rust core."""
+
+from array import array
+
+import sglang.srt.runtime_context as runtime_context
+import stand_ins
+import torch
+from sglang.srt.mem_cache import registry
+from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
+from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
+
+
+def publish(args, config):
+    runtime_context.publish(
+        args, role="scheduler", ranks=runtime_context.SpawnRanks(world_rank=0, gpu_id=0, dp_rank=None)
+    )
+    context = runtime_context.get_context()
+    context.override("references", pp_max_micro_batch_size=config["max_running_requests"])
+    resolved = runtime_context.get_schedule()
+    for name in ("page_size", "chunked_prefill_size", "schedule_policy", "enable_mixed_chunk",
+                 "disable_overlap_schedule", "enable_priority_scheduling"):
+        if getattr(resolved, name) != config[name]:
+            raise RuntimeError(f"SGLang resolved {name} to {getattr(resolved, name)}, wanted {config[name]}")
+
+
+def allocator(tokens, page_size):
+    kv = stand_ins.Nothing()
+    if page_size == 1:
+        return TokenToKVPoolAllocator(tokens, torch.float16, "cpu", kv, False)
+    paged = PagedTokenToKVPoolAllocator(tokens, page_size, torch.float16, "cpu", kv, False)
+    paged.use_triton_kernels = False
+    return paged
+
+
+def token_ids(ids):
+    return array("q", ids)
+
+
+def low_priority_values_first(req):
+    return runtime_context.get_schedule().schedule_low_priority_values_first
+
+
+class _Same:
+    """Answers with what it was asked about: hooks of data parallelism and n-gram embeddings."""
+
+    def maybe_prepare_mlp_sync_batch(self, batch, need_sync=None):
+        return batch
+
+    def maybe_convert_decode_to_extend(self, batch):
+        return batch
+
+    def prepare_for_forward(self, batch, chunked_req=None):
+        return batch
+
+    def drop_sync_wait_carry(self):
+        pass
+
+
+class Hooks:
+    def make_tree_cache(self, params):
+        params.tree_core_backend = None  # as a server: Rust
+        return registry.default_radix_cache_factory(stand_ins.Nothing(
+            params=params, is_hybrid_swa=False, is_hybrid_ssm=False, enable_hierarchical_cache=False,
+            disable_radix_cache=self.disable_radix_cache, server_args=runtime_context.get_server_args(),
+        ))
+
+    def init_release(self):
+        import sglang.srt.managers.scheduler as scheduler_module
+
+        self.server_args = runtime_context.get_server_args()
+        self.max_new_tokens_limit = scheduler_module.envs.SGLANG_MAX_NEW_TOKENS_LIMIT.get()
+        self.dp_attn_adapter = self.ngram_embedding_manager = _Same()
+        self.future_map = self.spec_algorithm.create_future_map(
+            self.device, self.req_to_token_pool, needs_cpu_seq_lens=True, needs_confidence_relay=False
+        )
+        self.init_batch_result_processor()
+        self.total_prefill_uncached_tokens = self.total_prefill_busy_us = 0
+        self.decode_moment_totals = [0.0] * 6
+        self._prev_step = self._prev_prefill_end_ts = None
+        self._sched_idled = False
+        self._pause_intervals, self._pause_started_at = [], None
+        self._last_stall_publish_ts = 0
+
+    def ingest_requests(self, stop_at_pause=False):
+        self.arrive()
+        self._engine_paused = False
+
+    def send_abort_output(self, abort_req, req):
+        self.aborted(req.rid)
+
+    def reset_new_token_ratio(self):
+        self.new_token_ratio_tracker.reset()
+
+    def is_partly_filled(self, req):
+        return req.extend_end < len(req.full_untruncated_fill_ids)
+
+    def publish_load_snapshot(self, force=False):
+        return None
+
+    def _record_step_counters(self, batch, result):
+        pass
+
+    def maybe_send_health_check_signal(self):
+        pass
+
+    def _maybe_report_active_ranks(self):
+        pass
+
+    def _maybe_clear_mm_inputs(self, batch):
+        pass
+
+    def _record_scheduler_state_for_paused_engine(self):
+        pass

@@ -1,0 +1,148 @@
+"""tpsim on the same workload: what its steps.csv, requests.csv, report.json and recorded batches say."""
+
+import csv
+import json
+import os
+import subprocess
+import tempfile
+
+import workloads
+
+_SWITCHES = ("enable_mixed_chunk", "disable_radix_cache", "disable_overlap_schedule", "enable_priority_scheduling",
+             "schedule_low_priority_values_first", "disable_priority_preemption")
+_VALUES = ("page_size", "max_total_tokens", "max_running_requests", "max_prefill_tokens", "chunked_prefill_size",
+           "schedule_policy", "schedule_conservativeness")
+
+
+def trace_lines(requests):
+    for r in requests:
+        line = {"arrival_time": r["arrival"] / workloads.TICKS, "prompt": r["prompt"], "output": r["output"],
+                "max_new_tokens": r["max_new_tokens"]}
+        if r["priority"] is not None:
+            line["priority"] = r["priority"]
+        if r["extra_key"] is not None:
+            line["extra_key"] = r["extra_key"]
+        if not r["ignore_eos"]:
+            line["ignore_eos"] = False
+        yield json.dumps(line) + "\n"
+
+
+def _flags(config, release):
+    flags = ["--sglang-version", release]
+    for name in _VALUES:
+        flags += ["--" + name.replace("_", "-"), str(config[name])]
+    flags += ["--radix-eviction-policy", config["eviction_policy"]]
+    flags += ["--" + name.replace("_", "-") for name in _SWITCHES if config[name]]
+    if config["enable_priority_scheduling"]:
+        flags += ["--priority-scheduling-preemption-threshold",
+                  str(config["priority_scheduling_preemption_threshold"])]
+    if config["retraction_policy"] != "length":
+        flags += ["--retraction-policy", config["retraction_policy"]]
+    if config["max_concurrency"]:
+        flags += ["--max-concurrency", str(config["max_concurrency"])]
+    return flags
+
+
+def run(binary, config, requests, release):
+    with tempfile.TemporaryDirectory() as folder:
+        trace, report, stream = (os.path.join(folder, name) for name in ("trace.jsonl", "report", "stream.pb"))
+        with open(trace, "w") as out:
+            out.writelines(trace_lines(requests))
+        command = [binary, "run", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--attention-backend", "fa3",
+                   "--context-length", "131072", "--trace", trace, "--trace-format", "tpsim", "--report-dir", report,
+                   "--record-batches", stream, "--quiet", "--check-invariants", *_flags(config, release)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            return {"error": f"exit {done.returncode}: {done.stderr.strip()[-400:]}"}
+        rows, finished = _rows(os.path.join(report, "steps.csv")), _rows(os.path.join(report, "requests.csv"))
+        with open(os.path.join(report, "report.json")) as file:
+            summary = json.load(file)
+        with open(stream, "rb") as file:
+            extends = _extends(file.read())
+    steps = []
+    for row, extend in zip(rows, extends, strict=True):
+        steps.append({
+            "mode": row["forward_mode"],
+            "kv_free": int(row["kv_free_tokens"]),
+            "kv_cached": int(row["kv_cached_tokens"]),
+            "extends": extend,
+            "end": float(row["start_time"]) + float(row["step_time"]),
+        })
+        for name in ("extend_requests", "extend_tokens", "cached_tokens", "decode_requests", "waiting", "running"):
+            steps[-1][name] = int(row[name])
+    if "runs" in summary:
+        summary = summary["runs"][0]
+    return {
+        "steps": steps,
+        "rejected": sorted(int(r["id"]) for r in finished if r["state"] != "completed"),
+        "retractions": {int(r["id"]): int(r["retractions"]) for r in finished},
+        "output_tokens": {int(r["id"]): int(r["output_tokens"]) for r in finished},
+        "evicted": summary.get("evicted_tokens"),
+        "duration": steps[-1]["end"] if steps else 0,
+    }
+
+
+def _rows(path):
+    with open(path) as file:
+        return list(csv.DictReader(file))
+
+
+# ---- the recorded stream (proto/forward.proto): messages behind their lengths ----
+
+_PREFIX_LENS, _EXTEND_LENS, _END_OF_RUN = 5, 6, 15
+
+
+def _varint(data, at):
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+
+
+def _fields(data):
+    """{field number: [values]}; of length-delimited fields, their bytes."""
+    fields, at = {}, 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            value, at = _varint(data, at)
+        elif kind == 2:
+            length, at = _varint(data, at)
+            value, at = data[at : at + length], at + length
+        else:
+            at += 8 if kind == 1 else 4
+            continue
+        fields.setdefault(number, []).append(value)
+    return fields
+
+
+def _numbers(items):
+    for item in items:
+        if isinstance(item, int):
+            yield item
+            continue
+        at = 0
+        while at < len(item):
+            value, at = _varint(item, at)
+            yield value
+
+
+def _extends(data):
+    """[(prefix length, extend length) of every extend request] of every batch."""
+    at, batches, header = 0, [], True
+    while at < len(data):
+        length, at = _varint(data, at)
+        message, at = data[at : at + length], at + length
+        if header:  # the stream's own first message
+            header = False
+            continue
+        fields = _fields(message)
+        if not fields.get(_END_OF_RUN):
+            batches.append(list(zip(_numbers(fields.get(_PREFIX_LENS, [])), _numbers(fields.get(_EXTEND_LENS, [])),
+                                    strict=True)))
+    return batches

@@ -1,0 +1,185 @@
+"""Random deployments and workloads: the same for a seed and a kind everywhere.
+
+A request is a dict: arrival (ticks of 2^-20 s since the first), prompt and output as runs [[first id, length], …],
+max_new_tokens, ignore_eos, priority (or None), extra_key (or None). Equal ids are equal tokens, and EOS ends a request
+that does not ignore it; its output is then shorter than max_new_tokens.
+"""
+
+import random
+
+TICKS = 1 << 20  # in a second
+EOS = 2
+PAGE_SIZES = (1, 16, 32, 64, 128)
+POLICIES = ("lpm", "fcfs", "dfs-weight", "lof")  # "random" has a generator of its own on each side
+EVICTION = ("lru", "lru", "lru", "lfu", "slru", "fifo", "mru", "filo", "priority", "priority")
+EXTRA_KEYS = (None, "tenant-a", "tenant-b")
+
+
+class Shape:
+    """How large a workload is: counts and longest lengths in tokens."""
+
+    def __init__(self, counts, system, document, turn, outputs):
+        self.counts, self.system, self.document, self.turn, self.outputs = counts, system, document, turn, outputs
+
+
+KINDS = {
+    "usual": Shape((5, 12, 30, 60, 160, 250), 400, 600, 300, (4, 16, 64, 200, 600)),
+    # Many decode at once and grow: requests are retracted.
+    "pressure": Shape((16, 30), 50, 75, 38, (200, 400)),
+    "small": Shape((4, 8, 14, 24), 150, 200, 120, (3, 12, 30, 60)),
+    "long": Shape((2000, 3000, 5000), 200, 300, 100, (2, 8, 24)),
+}
+
+
+def make(seed, kind="usual", release="0.5.23"):
+    """(config, requests)."""
+    rng = random.Random(f"{kind} {seed}")
+    config = _deployment(rng)
+    if kind == "usual" and rng.random() < 0.2:
+        kind = "pressure"
+    # What all kinds share with "pressure": outputs that grow while many run.
+    growing = kind == "pressure" or (kind == "small" and rng.random() < 0.25)
+    if growing:
+        config["max_running_requests"] = rng.choice((16, 64))
+        config["schedule_conservativeness"] = rng.choice((0.1, 0.3))
+    _priorities(rng, config, release)
+    requests = _requests(rng, config, KINDS[kind], growing)
+    _arrivals(rng, config, requests, kind)
+    _pool(rng, config, requests, growing)
+    config.update(seed=seed, kind=kind)
+    return config, requests
+
+
+def _deployment(rng):
+    page = rng.choice(PAGE_SIZES)
+    chunk = rng.choice((-1, 64, 128, 256, 512, 2048))
+    if chunk > 0:  # SGLang asks for whole pages
+        chunk = max(chunk, page)
+    return {
+        "page_size": page,
+        "schedule_policy": rng.choice(POLICIES),
+        "chunked_prefill_size": chunk,
+        "max_prefill_tokens": rng.choice((16384, 16384, 16384, 256, 1024)),
+        "enable_mixed_chunk": rng.random() < 0.3,
+        "disable_overlap_schedule": rng.random() < 0.5,
+        "disable_radix_cache": rng.random() < 0.15,
+        "eviction_policy": rng.choice(EVICTION),
+        "max_running_requests": rng.choice((2, 4, 8, 16, 64, 200)),
+        "schedule_conservativeness": rng.choice((1.0, 1.0, 0.3, 0.1)),
+        "max_concurrency": rng.choice((1, 3, 10, 40)) if rng.random() < 0.2 else 0,
+    }
+
+
+def _priorities(rng, config, release):
+    scheduled = rng.random() < 0.3
+    by_priority = rng.random() < 0.2 and scheduled and release == "0.5.23"
+    config.update(
+        enable_priority_scheduling=scheduled,
+        schedule_low_priority_values_first=scheduled and rng.random() < 0.4,
+        priority_scheduling_preemption_threshold=rng.choice((0, 1, 3, 10)) if scheduled else 10,
+        disable_priority_preemption=scheduled and rng.random() < 0.25,
+        retraction_policy="priority" if by_priority else "length",
+    )
+    if scheduled:  # SGLang's check of the arguments
+        config["schedule_policy"] = rng.choice(("fcfs", "lof"))
+    # Priorities also order the "priority" eviction, without priority scheduling, too.
+    given = scheduled or config["eviction_policy"] == "priority" or rng.random() < 0.1
+    config["priorities"] = rng.choice(((0, 1), (0, 1, 2, 3), (-20, -3, 0, 4, 11, 30))) if given else ()
+
+
+def _requests(rng, config, shape, growing):
+    next_id = [1_000_000]
+
+    def fresh(length):
+        first = next_id[0]
+        next_id[0] += length + rng.randrange(2, 1000)
+        return [(first, length)]
+
+    count, longest_output = rng.choice(shape.counts), rng.choice(shape.outputs)
+    if longest_output >= 600:
+        count = min(count, 30)
+    extra_keys = EXTRA_KEYS if rng.random() < 0.3 else (None,)
+    minds_eos = rng.choice((0.0, 0.0, 0.5, 1.0))  # share of the requests
+    systems = [fresh(rng.randrange(1, shape.system)) for _ in range(rng.choice((1, 2, 5)))]
+    documents = [rng.choice(systems) + fresh(rng.randrange(1, shape.document)) for _ in range(rng.choice((1, 3, 8)))]
+    requests = []
+    for _ in range(count):
+        base, extra_key = [], rng.choice(extra_keys)
+        kind = rng.random()
+        if 0.25 <= kind < 0.5:
+            base = rng.choice(systems)
+        elif 0.5 <= kind < 0.75:
+            base = rng.choice(documents)
+        elif kind >= 0.75 and requests:  # the next turn of a conversation, or a part of an earlier prompt
+            earlier = requests[rng.randrange(max(0, len(requests) - 200), len(requests))]
+            if rng.random() < 0.8:
+                extra_key = earlier["extra_key"]
+            base = earlier["prompt"] + (earlier["output"] if rng.random() < 0.7 else [])
+            if rng.random() < 0.3 or total(base) > 4 * (shape.system + shape.document + shape.turn):
+                base = cut(base, rng.randrange(1, 1 + min(total(base), 2 * shape.document)))
+        prompt = base + (fresh(rng.randrange(1, shape.turn)) if rng.random() < 0.95 or not base else [])
+        length = rng.randrange(longest_output // 2 if growing else 1, longest_output + 1)
+        output, wanted, ignore_eos = fresh(length), length, True
+        if rng.random() < minds_eos:
+            ignore_eos = False
+            if rng.random() < 0.6:
+                output = [*cut(output, length - 1), (EOS, 1)]
+                wanted = length + rng.choice((0, 1, 5, 40, 400))
+        requests.append({
+            "prompt": prompt, "output": output, "max_new_tokens": wanted, "ignore_eos": ignore_eos,
+            "extra_key": extra_key, "priority": rng.choice(config["priorities"]) if config["priorities"] else None,
+        })
+    return requests
+
+
+def _arrivals(rng, config, requests, kind):
+    spread = rng.choice(("at once", "at once", "bursts", "spread"))
+    mean = 0.004 if kind == "long" else 0.02  # seconds
+    at = 0
+    for i, request in enumerate(requests):
+        if i > 0 and spread == "bursts" and i % 10 == 9:
+            at += int(rng.choice((0.0371, 0.213, 5.017)) * TICKS)
+        elif i > 0 and spread == "spread":
+            at += int(rng.expovariate(1 / mean) * TICKS)
+        request["arrival"] = at
+    config["arrivals"] = spread
+
+
+def _pool(rng, config, requests, growing):
+    longest = max(total(r["prompt"]) + r["max_new_tokens"] for r in requests)
+    pool = rng.choice(("tight", "small") if growing else ("clipped", "tight", "tight", "small", "ample"))
+    page = config["page_size"]
+    if pool == "clipped":  # some prompts fit, but not with all the output that they ask for
+        prompts = max(total(r["prompt"]) for r in requests)
+        tokens = max(prompts + 2 * page + 16, int(longest * rng.uniform(0.8, 1.1)))
+    elif pool == "tight":
+        tokens = int(longest * rng.uniform(1.15, 2.5)) + 2 * page + 16
+    elif pool == "small":
+        tokens = int(longest * rng.uniform(2.5, 6)) + 2 * page + 16
+    else:
+        tokens = sum(total(r["prompt"]) + r["max_new_tokens"] for r in requests[:400]) + 4096
+    config["max_total_tokens"] = (tokens + page - 1) // page * page
+    config["pool"] = pool
+
+
+def total(runs):
+    return sum(length for _, length in runs)
+
+
+def cut(runs, tokens):
+    """The first `tokens` of `runs`."""
+    out = []
+    for first, length in runs:
+        take = min(length, tokens)
+        if take == 0:
+            break
+        out.append((first, take))
+        tokens -= take
+    return out
+
+
+def spell(runs):
+    ids = []
+    for first, length in runs:
+        ids.extend(range(first, first + length))
+    return ids
