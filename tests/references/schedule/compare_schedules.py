@@ -58,6 +58,8 @@ def compare(job):
     try:
         import sglang_scheduler
 
+        if sglang_scheduler.RELEASE != options["release"]:
+            raise ImportError(f"SGLang {sglang_scheduler.RELEASE} is installed, not {options['release']}: see --site")
         theirs = sglang_scheduler.run(config, requests, clock.StepTimes([s["end"] for s in mine["steps"]]))
     except Exception as error:  # noqa: BLE001: the others are compared all the same
         return {**result, "error": f"SGLang: {type(error).__name__}: {error}\n" + traceback.format_exc(limit=-6)}

@@ -253,9 +253,9 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
             self.now = max(self.now, self._next_time())
         elif self.waiting_queue:
             raise Stuck(f"{len(self.waiting_queue)} requests wait for ever")
-        elif self.in_flight:
-            raise Stuck(f"requests {sorted(self.in_flight)[:5]} were lost")
         else:
+            # 0.5.14 and 0.5.12 forget preempted requests where the one that they made room for was not admitted.
+            self.rejected |= self.in_flight
             raise Finished
 
     def _may_send(self):

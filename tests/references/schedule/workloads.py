@@ -84,7 +84,8 @@ def _priorities(rng, config, release):
         config["schedule_policy"] = rng.choice(("fcfs", "lof"))
     # Priorities also order the "priority" eviction, without priority scheduling, too.
     given = scheduled or config["eviction_policy"] == "priority" or rng.random() < 0.1
-    config["priorities"] = rng.choice(((0, 1), (0, 1, 2, 3), (-20, -3, 0, 4, 11, 30))) if given else ()
+    ranges = ((0, 1), (0, 1, 2, 3), (-20, -3, 0, 4, 11, 30), (None, -4, 0, 7))  # None: the request has none
+    config["priorities"] = rng.choice(ranges) if given else ()
 
 
 def _requests(rng, config, shape, growing):
@@ -100,6 +101,10 @@ def _requests(rng, config, shape, growing):
         count = min(count, 30)
     extra_keys = EXTRA_KEYS if rng.random() < 0.3 else (None,)
     minds_eos = rng.choice((0.0, 0.0, 0.5, 1.0))  # share of the requests
+    if config["disable_radix_cache"]:
+        # SGLang may then truncate two requests in one pass, one of each sort, and forget the rest of the first's
+        # prompt (PrefillAdder.add_one_req, add_one_req_ignore_eos).
+        minds_eos = round(minds_eos)
     systems = [fresh(rng.randrange(1, shape.system)) for _ in range(rng.choice((1, 2, 5)))]
     documents = [rng.choice(systems) + fresh(rng.randrange(1, shape.document)) for _ in range(rng.choice((1, 3, 8)))]
     requests = []
