@@ -12,6 +12,7 @@
 #include "launch/commands.h"
 #include "launch/flag_set.h"
 #include "launch/server_args.h"
+#include "launch/standard_output.h"
 #include "rank/model/hardware.h"
 #include "rank/model/model_config.h"
 
@@ -37,7 +38,7 @@ void print_table(const std::vector<Cells>& rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}  ", row[i], widths[i]);
     line.erase(line.find_last_not_of(' ') + 1);
-    fmt::print("{}\n", line);
+    print(fmt::format("{}\n", line));
   }
 }
 
@@ -64,7 +65,7 @@ void print_matrix(const std::optional<proto::HardwareProfile>& hardware) {
     rows.push_back(std::move(cells));
   }
   print_table(rows);
-  fmt::print(
+  print(
       "\nPages: sizes that the kernels read natively; others are read token by token. Any two backends that "
       "are\n"
       "\"yes\" in tpsim make a hybrid pair: --prefill-attention-backend A --decode-attention-backend B, or "
@@ -74,8 +75,8 @@ void print_matrix(const std::optional<proto::HardwareProfile>& hardware) {
 
 void print_choice(const proto::HardwareProfile& hardware, const std::optional<rank::ModelConfig>& model) {
   const attention::AutomaticChoice choice = attention::choose_backend(hardware.architecture(), false);
-  fmt::print("{}{}: {} ({})\n", hardware.name(), model ? ", " + model->name : std::string(), choice.backend,
-             choice.reason);
+  print(fmt::format("{}{}: {} ({})\n", hardware.name(), model ? ", " + model->name : std::string(),
+                    choice.backend, choice.reason));
 }
 
 int print_backends(const std::string& hardware_name, const std::string& model_path) {
@@ -84,7 +85,7 @@ int print_backends(const std::string& hardware_name, const std::string& model_pa
   if (!hardware_name.empty()) hardware = rank::load_hardware(hardware_name);
   if (!model_path.empty()) model = rank::load_model_config(model_path);
   print_matrix(hardware);
-  fmt::print("\nChosen where no backend is named\n");
+  print("\nChosen where no backend is named\n");
   if (hardware) {
     print_choice(*hardware, model);
   } else {

@@ -49,7 +49,7 @@ proto::BatchStreamHeader stream_header(const Deployment& deployment, const std::
 
 BatchStreamWriter::BatchStreamWriter(const std::filesystem::path& file,
                                      const proto::BatchStreamHeader& header)
-    : file_(file, "--record-batches") {
+    : file_(file, "--record-batches " + file.string()) {
   write(header);
 }
 

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "launch/deployment.h"
-#include "launch/report/report_dir.h"
 #include "proto/forward.pb.h"
+#include "proto/output_file.h"
 #include "scheduler/executor.h"
 
 namespace tpsim::launch {
@@ -28,7 +28,7 @@ class BatchStreamWriter {
  private:
   void write(const google::protobuf::MessageLite& message);
 
-  ReportFile file_;
+  OutputFile file_;
   std::string buffer_;
 };
 

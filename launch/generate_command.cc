@@ -15,12 +15,13 @@
 #include "launch/outputs.h"
 #include "launch/progress.h"
 #include "launch/prompts.h"
-#include "launch/report/report_dir.h"
 #include "launch/run_monitor.h"
 #include "launch/server_args.h"
 #include "launch/stage.h"
+#include "launch/standard_output.h"
 #include "launch/text.h"
 #include "proto/error.h"
+#include "proto/output_file.h"
 #include "rank/parallel/rank_lost.h"
 #include "scheduler/engine.h"
 
@@ -127,8 +128,8 @@ int generate_on(const Stage& stage, const GenerateArgs& args, const Deployment& 
   const std::vector<Prompt> prompts = load_prompts(args);
   check_prompts(prompts, deployment.model.vocab_size);
   check_lengths(args, prompts, deployment);
-  std::optional<ReportFile> file;
-  if (!args.output.empty()) file.emplace(args.output, "--output");
+  std::optional<OutputFile> file;
+  if (!args.output.empty()) file.emplace(args.output, "--output " + args.output);
 
   const std::unique_ptr<rank::DeploymentExecutor> executor =
       stage.make_executor(deployment, args.return_logits);
@@ -150,7 +151,7 @@ int generate_on(const Stage& stage, const GenerateArgs& args, const Deployment& 
     file->commit();
     return kDone;
   }
-  for (const Output& output : outputs.all()) fmt::print("{}\n", fmt::join(output.token_ids, ","));
+  for (const Output& output : outputs.all()) print(fmt::format("{}\n", fmt::join(output.token_ids, ",")));
   return kDone;
 }
 

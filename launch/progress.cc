@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <utility>
+
+#include "launch/terminal.h"
 
 namespace tpsim::launch {
 
@@ -16,12 +17,6 @@ namespace {
 constexpr std::chrono::milliseconds kRedraw{100};
 constexpr std::chrono::seconds kLogInterval{3};
 constexpr int kBarWidth = 24;
-
-int terminal_width() {
-  winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return size.ws_col;
-}
 
 }  // namespace
 
@@ -50,7 +45,7 @@ std::string progress_line(const std::string& label, const scheduler::Progress& p
 
 ProgressBar::Mode ProgressBar::mode_for_stderr(bool enabled) {
   if (!enabled) return Mode::kOff;
-  return isatty(STDERR_FILENO) ? Mode::kTerminal : Mode::kLog;
+  return terminal_columns(STDERR_FILENO) > 0 ? Mode::kTerminal : Mode::kLog;
 }
 
 ProgressBar::ProgressBar(Mode mode, std::string label)
@@ -80,7 +75,7 @@ void ProgressBar::update(const scheduler::Progress& progress) {
   if (mode_ == Mode::kTerminal) {
     next_ = now + kRedraw;
     // One column less than the terminal has: a full line would wrap on some.
-    draw(progress_line(label_, progress, wall, terminal_width() - 1));
+    draw(progress_line(label_, progress, wall, terminal_columns(STDERR_FILENO) - 1));
     drawn_ = true;
   } else {
     next_ = now + kLogInterval;

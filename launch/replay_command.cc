@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,9 @@
 #include "launch/report/report_dir.h"
 #include "launch/server_args.h"
 #include "launch/stage.h"
+#include "launch/standard_output.h"
 #include "proto/error.h"
+#include "proto/output_file.h"
 #include "rank/parallel/stop_flag.h"
 
 namespace tpsim::launch {
@@ -107,14 +110,24 @@ std::string summary(const proto::RunReport& report) {
       report.duration(), report.total_throughput());
 }
 
-void write_report(const ReplayArgs& args, const proto::RunReport& report) {
-  if (!args.server.report_dir.empty()) {
-    ReportDir folder(args.server.report_dir);
-    folder.write("report.json", to_json(report).dump(2) + "\n");
-    folder.commit_all();
+// report.json of --report-dir; what cannot be written is found out before the first batch.
+class ReportJson {
+ public:
+  explicit ReportJson(const std::string& report_dir) {
+    if (report_dir.empty()) return;
+    folder_.emplace(report_dir);
+    file_ = &folder_->open("report.json");
   }
-  fmt::print("{}", summary(report));
-}
+  void write(const proto::RunReport& report) {
+    if (!folder_) return;
+    file_->write(to_json(report).dump(2) + "\n");
+    folder_->commit_all();
+  }
+
+ private:
+  std::optional<ReportDir> folder_;
+  OutputFile* file_ = nullptr;
+};
 
 scheduler::StepOutcome compute(scheduler::Executor& executor, const proto::ForwardBatch& batch,
                                const std::string& file) {
@@ -128,6 +141,7 @@ scheduler::StepOutcome compute(scheduler::Executor& executor, const proto::Forwa
 int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& stream,
               const Deployment& deployment) {
   for (const std::string& note : deployment.notes) spdlog::info("{}", note);
+  ReportJson json(args.server.report_dir);
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   proto::RunReport report = deployment.header;
   ProgressBar progress(ProgressBar::mode_for_stderr(!args.server.no_progress), deployment.backends.name());
@@ -160,7 +174,8 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
     report.set_total_throughput(report.input_throughput() + report.output_throughput());
   }
   for (proto::RankReport& rank : executor->finish()) *report.add_ranks() = std::move(rank);
-  write_report(args, report);
+  json.write(report);
+  print(summary(report));
   return report.stopped_early() ? kStoppedEarly : kDone;
 }
 

@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <utility>
 
 #include "launch/report/comparison.h"
 #include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
+#include "launch/standard_output.h"
+#include "launch/terminal.h"
 #include "proto/versions.h"
 
 namespace tpsim::launch {
@@ -17,7 +18,9 @@ ReportOutput::ReportOutput(const ServerArgs& args, bool compare) : compare_(comp
   report_.set_version(kRunReportVersion);
   if (args.report_dir.empty()) return;
   folder_.emplace(args.report_dir);
-  csv_.emplace(*folder_);
+  json_ = &folder_->open("report.json");
+  html_ = &folder_->open("report.html");
+  csv_.emplace(*folder_, CsvOptions{args.compress, args.steps_every});
 }
 
 scheduler::RunObserver& ReportOutput::begin_run(const std::string& backend) {
@@ -37,8 +40,8 @@ void ReportOutput::write_files() {
   const google::protobuf::Message& top = compare_
                                              ? static_cast<const google::protobuf::Message&>(report_)
                                              : static_cast<const google::protobuf::Message&>(report_.runs(0));
-  folder_->write("report.json", to_json(top).dump(2) + "\n");
-  folder_->write("report.html", html_page(report_));
+  json_->write(to_json(top).dump(2) + "\n");
+  html_->write(html_page(report_));
   folder_->commit_all();
 }
 
@@ -46,10 +49,10 @@ void ReportOutput::write() {
   if (compare_) choose_best(report_);
   if (folder_) write_files();
   if (quiet_) return;
-  const bool colour = isatty(STDOUT_FILENO) != 0;
-  fmt::print("{}", compare_ ? comparison_table(report_, colour) : run_summary(report_.runs(0)));
-  if (folder_) fmt::print("\nReport: {}\n", (folder_->path() / "report.html").string());
-  std::fflush(stdout);
+  const bool colour = shows_colours(STDOUT_FILENO);
+  print(compare_ ? comparison_table(report_, colour) : run_summary(report_.runs(0)));
+  if (folder_) print(fmt::format("\nReport: {}\n", (folder_->path() / "report.html").string()));
+  flush_output();
 }
 
 }  // namespace tpsim::launch

@@ -8,6 +8,7 @@
 #include "launch/report/csv_writer.h"
 #include "launch/report/report_dir.h"
 #include "launch/server_args.h"
+#include "proto/output_file.h"
 #include "proto/report.pb.h"
 #include "scheduler/records.h"
 
@@ -15,8 +16,8 @@ namespace tpsim::launch {
 
 class ReportOutput {
  public:
-  // Makes the folder of --report-dir, if that was given: a folder that cannot be written to is found out
-  // before the first run. Throws UserError naming --report-dir.
+  // Opens the files of --report-dir, if that was given: what cannot be written is found out before the first
+  // run. Throws UserError naming --report-dir.
   ReportOutput(const ServerArgs& args, bool compare);
 
   // Records of the run that begins go there.
@@ -44,6 +45,8 @@ class ReportOutput {
   const bool quiet_;
   NoRecords no_records_;
   std::optional<ReportDir> folder_;
+  OutputFile* json_ = nullptr;
+  OutputFile* html_ = nullptr;
   std::optional<CsvWriter> csv_;
   proto::ComparisonReport report_;
 };

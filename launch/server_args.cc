@@ -330,10 +330,24 @@ void declare_load(FlagSet& flags, ServerArgs& args) {
                   count(args.random_seed, 0, std::numeric_limits<std::uint32_t>::max()));
 }
 
+// "all", "every:N" and "none" as ServerArgs::steps_every.
+std::uint64_t parse_steps(std::string_view flag, const std::string& value) {
+  constexpr std::string_view kEvery = "every:";
+  if (value == "all") return 1;
+  if (value == "none") return 0;
+  if (!value.starts_with(kEvery)) throw_user_error("{} {}: must be all, every:N or none", flag, value);
+  return parse_count(fmt::format("{} every:", flag), value.substr(kEvery.size()), 1, 1'000'000'000);
+}
+
 void declare_output(FlagSet& flags, ServerArgs& args) {
   flags.group("Output");
   flags.add_value("--report-dir", "DIR", "receives report.json, requests.csv, steps.csv and report.html",
                   text(args.report_dir));
+  flags.add_value("--steps", "WHICH", "steps that steps.csv holds: all, every:N or none (default all)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    args.steps_every = parse_steps(flag, value);
+                  });
+  flags.add_switch("--compress", "writes requests.csv.gz and steps.csv.gz", args.compress);
   flags.add_value("--log-level", "LEVEL", "debug, info, warning or error (default warning)",
                   word({"debug", "info", "warning", "error"}, args.log_level));
   flags.add_switch("--quiet", "no progress bar and no table", args.quiet);
@@ -440,6 +454,10 @@ void check_deployment_args(const ServerArgs& args) {
 
 void check_server_args(const ServerArgs& args, bool compare) {
   check_deployment_args(args);
+  if (args.report_dir.empty() && args.steps_every != 1)
+    throw_user_error("--steps: chooses rows of steps.csv, which --report-dir receives; give both");
+  if (args.report_dir.empty() && args.compress)
+    throw_user_error("--compress: is for the CSV files of --report-dir; give both");
   if (compare && args.attention_backends.empty())
     throw_user_error("--attention-backends: is required, for example fa3,flashinfer,flashinfer+fa3");
   if (compare && !args.record_batches.empty())

@@ -80,6 +80,8 @@ struct ServerArgs {
 
   // Output.
   std::string report_dir;
+  std::uint64_t steps_every = 1;  // steps.csv holds every so many-th step; 0: there is none
+  bool compress = false;          // CSV files
   std::string log_level = "warning";
   bool quiet = false;
   bool no_progress = false;

@@ -4,12 +4,14 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "launch/commands.h"
 #include "launch/repeated_flags.h"
+#include "launch/standard_output.h"
 #include "launch/text.h"
 #include "launch/trace/trace_commands.h"
 #include "proto/error.h"
@@ -102,7 +104,10 @@ int run_program(int argc, char** argv, tpsim::rank::MpiSession& session, bool sp
     tpsim::launch::refuse_repeated_flags(root, std::vector<std::string>(argv + 1, argv + argc));
     root.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    return speaks ? root.exit(help) : 0;
+    std::ostringstream text;
+    const int status = root.exit(help, text, text);
+    if (speaks) tpsim::launch::print(text.str());
+    return status;
   } catch (const CLI::ParseError& error) {
     throw tpsim::UserError(sentence_of(error, root));
   }
@@ -113,6 +118,7 @@ int run_program(int argc, char** argv, tpsim::rank::MpiSession& session, bool sp
 }  // namespace
 
 int main(int argc, char** argv) {
+  tpsim::launch::guard_standard_descriptors();
   tpsim::rank::MpiSession session;
   const bool speaks = session.process() == 0;
   const auto say = [speaks](const std::string& sentence) {
@@ -121,9 +127,13 @@ int main(int argc, char** argv) {
   // What Protobuf would print of a damaged message is said by our own sentence.
   google::protobuf::SetLogHandler(nullptr);
   try {
-    return run_program(argc, argv, session, speaks);
+    const int status = run_program(argc, argv, session, speaks);
+    tpsim::launch::flush_output();
+    return status;
   } catch (const tpsim::UserError& error) {
     say(error.what());
+    return tpsim::launch::kRefused;
+  } catch (const tpsim::launch::OutputClosed&) {
     return tpsim::launch::kRefused;
   } catch (const tpsim::rank::RankLost& error) {
     say(error.what());

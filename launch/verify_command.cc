@@ -1,8 +1,6 @@
 // `tpsim verify`: every backend, --tp and way to serve, against the dense reference.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +13,7 @@
 #include "launch/logging.h"
 #include "launch/progress.h"
 #include "launch/server_args.h"
+#include "launch/standard_output.h"
 #include "launch/text.h"
 #include "launch/verify.h"
 #include "proto/error.h"
@@ -87,20 +86,20 @@ std::vector<std::uint32_t> tp_sizes(const ServerArgs& args, const rank::ModelCon
 }
 
 void print_head() {
-  fmt::print("{:>4}  {:<24} {:>8} {:>8}  {:>10}  {:>12}  {}\n", "tp", "backend", "variants", "reused",
-             "largest", "tokens", "worst variant");
+  print(fmt::format("{:>4}  {:<24} {:>8} {:>8}  {:>10}  {:>12}  {}\n", "tp", "backend", "variants", "reused",
+                    "largest", "tokens", "worst variant"));
 }
 
 void print_row(const VerifyRow& row, double tolerance) {
   if (!row.refused.empty()) {
-    fmt::print("{:>4}  {:<24} cannot: {}\n", row.tp_size, row.backend, row.refused);
+    print(fmt::format("{:>4}  {:<24} cannot: {}\n", row.tp_size, row.backend, row.refused));
   } else {
-    fmt::print("{:>4}  {:<24} {:>8} {:>8}  {:>10.2e}  {:>12}  {}{}\n", row.tp_size, row.backend, row.variants,
-               row.cached_tokens, row.largest_difference,
-               fmt::format("{}/{}", row.tokens - row.wrong_tokens, row.tokens), row.worst_variant,
-               row.agrees(tolerance) ? "" : "  DISAGREES");
+    print(fmt::format("{:>4}  {:<24} {:>8} {:>8}  {:>10.2e}  {:>12}  {}{}\n", row.tp_size, row.backend,
+                      row.variants, row.cached_tokens, row.largest_difference,
+                      fmt::format("{}/{}", row.tokens - row.wrong_tokens, row.tokens), row.worst_variant,
+                      row.agrees(tolerance) ? "" : "  DISAGREES"));
   }
-  std::fflush(stdout);
+  flush_output();
 }
 
 // Rows as they are done, and a bar below them.
@@ -159,12 +158,13 @@ int verify_command(VerifyArgs& args, const rank::MpiSession& session) {
   if (refused == rows.size() || (refused > 0 && !all))
     throw_user_error("--attention-backends: {} of {} rows could not be computed, see above", refused,
                      rows.size());
-  fmt::print("\n{}\n",
-             disagreeing == 0
-                 ? fmt::format("All agree with the dense reference: logits within {:g}, every greedy token.",
-                               plan.tolerance)
-                 : fmt::format("{} of {} rows disagree with the dense reference.", disagreeing,
-                               rows.size() - refused));
+  print(fmt::format(
+      "\n{}\n",
+      disagreeing == 0
+          ? fmt::format("All agree with the dense reference: logits within {:g}, every greedy token.",
+                        plan.tolerance)
+          : fmt::format("{} of {} rows disagree with the dense reference.", disagreeing,
+                        rows.size() - refused)));
   return disagreeing == 0 ? kDone : kDisagreement;
 }
 

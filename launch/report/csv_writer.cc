@@ -22,18 +22,32 @@ std::string_view state_name(scheduler::RequestState state) {
   return "";
 }
 
-void flush(fmt::memory_buffer& buffer, ReportFile& file) {
+void flush(fmt::memory_buffer& buffer, OutputFile& file) {
   file.write({buffer.data(), buffer.size()});
   buffer.clear();
 }
 
+// Plain or compressed; a reader must not find the other one of an earlier run beside it.
+OutputFile& open_csv(ReportDir& dir, const std::string& name, bool compress) {
+  dir.leave_out(compress ? name : name + ".gz");
+  return dir.open(compress ? name + ".gz" : name);
+}
+
 }  // namespace
 
-CsvWriter::CsvWriter(ReportDir& dir) : requests_(dir.open("requests.csv")), steps_(dir.open("steps.csv")) {
+CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
+    : steps_every_(options.steps_every),
+      requests_(open_csv(dir, "requests.csv", options.compress)),
+      steps_(options.steps_every > 0 ? &open_csv(dir, "steps.csv", options.compress) : nullptr) {
   requests_.write(
       "backend,id,state,session,input_tokens,output_tokens,cached_tokens,retractions,arrival_time,"
       "first_scheduled_time,first_token_time,finish_time\n");
-  steps_.write(
+  if (steps_ == nullptr) {
+    dir.leave_out("steps.csv");
+    dir.leave_out("steps.csv.gz");
+    return;
+  }
+  steps_->write(
       "backend,sequence_number,forward_mode,start_time,step_time,extend_requests,extend_tokens,cached_tokens,"
       "decode_requests,capture_bucket,waiting,running,kv_allocated_tokens,kv_cached_tokens,kv_free_tokens\n");
 }
@@ -47,17 +61,18 @@ void CsvWriter::on_request(const scheduler::RequestRecord& r) {
 }
 
 void CsvWriter::on_step(const scheduler::StepRecord& s) {
+  if (steps_ == nullptr || s.sequence_number % steps_every_ != 0) return;
   fmt::format_to(std::back_inserter(step_buffer_),
                  FMT_COMPILE("{},{},{},{:.9g},{:.6g},{},{},{},{},{},{},{},{},{},{}\n"), backend_,
                  s.sequence_number, proto::ForwardMode_Name(s.forward_mode), s.start_time, s.step_time,
                  s.extend_requests, s.extend_tokens, s.cached_tokens, s.decode_requests, s.capture_bucket,
                  s.waiting, s.running, s.kv_allocated_tokens, s.kv_cached_tokens, s.kv_free_tokens);
-  if (step_buffer_.size() > kFlushBytes) flush(step_buffer_, steps_);
+  if (step_buffer_.size() > kFlushBytes) flush(step_buffer_, *steps_);
 }
 
 void CsvWriter::finish() {
   flush(request_buffer_, requests_);
-  flush(step_buffer_, steps_);
+  if (steps_ != nullptr) flush(step_buffer_, *steps_);
 }
 
 }  // namespace tpsim::launch

@@ -3,17 +3,24 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <string>
 
 #include "launch/report/report_dir.h"
+#include "proto/output_file.h"
 #include "scheduler/records.h"
 
 namespace tpsim::launch {
 
+struct CsvOptions {
+  bool compress = false;          // requests.csv.gz and steps.csv.gz
+  std::uint64_t steps_every = 1;  // steps.csv holds the steps whose number this divides; 0: there is none
+};
+
 class CsvWriter : public scheduler::RunObserver {
  public:
-  // Opens both files in `dir`. The first column names the backend of each run.
-  explicit CsvWriter(ReportDir& dir);
+  // Opens the files in `dir`. The first column names the backend of each run.
+  CsvWriter(ReportDir& dir, const CsvOptions& options);
 
   // Rows from here on belong to this run.
   void begin_run(const std::string& backend) { backend_ = backend; }
@@ -24,8 +31,9 @@ class CsvWriter : public scheduler::RunObserver {
   void finish();
 
  private:
-  ReportFile& requests_;
-  ReportFile& steps_;
+  const std::uint64_t steps_every_;
+  OutputFile& requests_;
+  OutputFile* const steps_;  // null: none
   std::string backend_;
   fmt::memory_buffer request_buffer_;
   fmt::memory_buffer step_buffer_;

@@ -2,52 +2,12 @@
 
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "proto/error.h"
 
 namespace tpsim::launch {
-
-ReportFile::ReportFile(std::filesystem::path final_path, std::string flag)
-    : final_path_(std::move(final_path)),
-      flag_(std::move(flag)),
-      temporary_path_(final_path_.string() + ".tmp." + std::to_string(getpid())),
-      file_(std::fopen(temporary_path_.c_str(), "wb")) {
-  check(file_ != nullptr);
-}
-
-ReportFile::~ReportFile() {
-  if (file_ == nullptr) return;
-  std::fclose(file_);
-  std::error_code ignored;
-  std::filesystem::remove(temporary_path_, ignored);
-}
-
-void ReportFile::check(bool good) const {
-  if (good) return;
-  throw_user_error("{} {}: {} cannot be written: {}", flag_, final_path_.parent_path().string(),
-                   final_path_.filename().string(), std::strerror(errno));
-}
-
-void ReportFile::write(std::string_view bytes) {
-  check(std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size());
-}
-
-void ReportFile::commit() {
-  check(std::fflush(file_) == 0);
-  std::FILE* file = std::exchange(file_, nullptr);
-  check(std::fclose(file) == 0);
-  std::error_code error;
-  std::filesystem::rename(temporary_path_, final_path_, error);
-  if (error) {
-    std::filesystem::remove(temporary_path_, error);
-    throw_user_error("{} {}: {} cannot be put in place", flag_, final_path_.parent_path().string(),
-                     final_path_.filename().string());
-  }
-}
 
 ReportDir::ReportDir(std::filesystem::path folder) : folder_(std::move(folder)) {
   std::error_code error;
@@ -63,14 +23,21 @@ ReportDir::ReportDir(std::filesystem::path folder) : folder_(std::move(folder)) 
   }
 }
 
-ReportFile& ReportDir::open(const std::string& name) {
-  files_.push_back(std::make_unique<ReportFile>(folder_ / name));
+OutputFile& ReportDir::open(const std::string& name) {
+  files_.push_back(std::make_unique<OutputFile>(
+      folder_ / name, fmt::format("--report-dir {}: {}", folder_.string(), name), OutputFile::kFastGzip));
   return *files_.back();
 }
 
 void ReportDir::commit_all() {
+  for (const auto& file : files_) file->finish();
   for (const auto& file : files_) file->commit();
   files_.clear();
+  for (const std::string& name : left_out_) {
+    std::error_code error;
+    if (std::filesystem::is_regular_file(std::filesystem::symlink_status(folder_ / name, error)))
+      std::filesystem::remove(folder_ / name, error);
+  }
 }
 
 }  // namespace tpsim::launch

@@ -1,37 +1,15 @@
-// The folder of --report-dir. Files are written beside their final name and moved into place only when they
-// are complete, so that nothing half-written is ever found under a report's name.
+// The folder of --report-dir, whose files appear together when the last of them is complete: nothing
+// half-written is ever found under a report's name, and what was there before stays where a run fails.
 #pragma once
 
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "proto/output_file.h"
+
 namespace tpsim::launch {
-
-class ReportFile {
- public:
-  // Throws UserError naming `flag` where the file cannot be made.
-  explicit ReportFile(std::filesystem::path final_path, std::string flag = "--report-dir");
-  // Removes what was not committed.
-  ~ReportFile();
-  ReportFile(const ReportFile&) = delete;
-  ReportFile& operator=(const ReportFile&) = delete;
-
-  // Throws UserError where the disk is full.
-  void write(std::string_view bytes);
-  // Flushes and moves the file into place.
-  void commit();
-
- private:
-  void check(bool good) const;
-  std::filesystem::path final_path_;
-  std::string flag_;
-  std::filesystem::path temporary_path_;
-  std::FILE* file_;
-};
 
 class ReportDir {
  public:
@@ -40,14 +18,18 @@ class ReportDir {
   explicit ReportDir(std::filesystem::path folder);
 
   const std::filesystem::path& path() const { return folder_; }
-  // A file that commit_all() moves into place together with the others.
-  ReportFile& open(const std::string& name);
-  void write(const std::string& name, std::string_view bytes) { open(name).write(bytes); }
+  // A file that commit_all() puts in place together with the others. Throws UserError where `name` is a
+  // folder or cannot be written.
+  OutputFile& open(const std::string& name);
+  // A file that this report does not have; commit_all() removes what an earlier report left under the name.
+  void leave_out(const std::string& name) { left_out_.push_back(name); }
+  // Throws UserError where a file cannot be completed (a full disk); none has changed then.
   void commit_all();
 
  private:
   std::filesystem::path folder_;
-  std::vector<std::unique_ptr<ReportFile>> files_;
+  std::vector<std::unique_ptr<OutputFile>> files_;
+  std::vector<std::string> left_out_;
 };
 
 }  // namespace tpsim::launch

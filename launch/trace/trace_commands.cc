@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "launch/standard_output.h"
 #include "launch/trace/inspect_report.h"
 #include "proto/error.h"
 #include "scheduler/workload/conversations.h"
@@ -21,8 +22,6 @@ namespace tpsim::launch {
 namespace {
 
 using SetAction = std::function<void(TraceAction)>;
-
-void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 std::string format_list(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, ", "));

@@ -18,14 +18,6 @@ namespace tpsim::rank {
 
 namespace {
 
-bool started_by_launcher() {
-  // Open MPI's mpirun; MPICH's and Slurm's PMI; PMIx.
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK"}) {
-    if (std::getenv(name) != nullptr) return true;
-  }
-  return false;
-}
-
 // "1, 2, 4 or 8"
 std::string divisors(std::uint32_t number) {
   std::string text;
@@ -57,6 +49,14 @@ std::vector<pid_t> pids_on_this_host(MPI_Comm comm, std::uint32_t num_processes)
 }
 
 }  // namespace
+
+bool started_by_launcher() {
+  // Open MPI's mpirun; MPICH's and Slurm's PMI; PMIx.
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
 
 bool ProcessGroup::is_dead(std::uint32_t of_process) const {
   const pid_t pid = pids[of_process];

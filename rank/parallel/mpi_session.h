@@ -13,6 +13,9 @@
 
 namespace tpsim::rank {
 
+// Whether mpirun, srun or the like started this process.
+bool started_by_launcher();
+
 // The processes that stand in for the ranks of one deployment.
 struct ProcessGroup {
   MPI_Comm comm = MPI_COMM_NULL;  // null where the group is this process alone and MPI is not running

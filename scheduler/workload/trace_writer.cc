@@ -1,21 +1,15 @@
 #include "scheduler/workload/trace_writer.h"
 
-#include <unistd.h>
-#include <zlib.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <iterator>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <system_error>
+#include <string_view>
 
 #include "proto/error.h"
+#include "proto/output_file.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -148,37 +142,6 @@ std::string format_azure(const Workload& workload) {
   return fmt::to_string(out);
 }
 
-std::string compress(const std::string& text) {
-  z_stream stream{};
-  constexpr int kGzip = 16;  // the header that zlib writes has no time and no name
-  if (deflateInit2(&stream, Z_BEST_COMPRESSION, Z_DEFLATED, MAX_WBITS + kGzip, 9, Z_DEFAULT_STRATEGY) !=
-      Z_OK) {
-    throw std::bad_alloc();
-  }
-  std::string out;
-  std::string block(std::size_t{1} << 18, '\0');
-  std::size_t used = 0;
-  int status = Z_OK;
-  while (status != Z_STREAM_END) {
-    if (stream.avail_in == 0) {
-      const std::size_t count = std::min(text.size() - used, std::size_t{1} << 30);
-      stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data() + used));  // zlib only reads it
-      stream.avail_in = static_cast<uInt>(count);
-      used += count;
-    }
-    stream.next_out = reinterpret_cast<Bytef*>(block.data());
-    stream.avail_out = static_cast<uInt>(block.size());
-    status = deflate(&stream, used == text.size() ? Z_FINISH : Z_NO_FLUSH);
-    out.append(block, 0, block.size() - stream.avail_out);
-  }
-  deflateEnd(&stream);
-  return out;
-}
-
-struct FileCloser {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
 }  // namespace
 
 std::vector<std::string> writable_format_names() { return {"tpsim", "mooncake", "azure"}; }
@@ -192,24 +155,11 @@ std::string format_trace(const Workload& workload, const std::string& format) {
 }
 
 void write_trace_file(const std::filesystem::path& path, const std::string& text) {
-  const std::string packed = path.extension() == ".gz" ? compress(text) : std::string();
-  const std::string& bytes = packed.empty() ? text : packed;
-  if (std::filesystem::is_directory(path)) {
-    throw_user_error("{}: is a folder; give the name of a file", path.string());
-  }
-  // Beside its place, so that the renaming stays within one file system and is atomic.
-  const std::filesystem::path partial = path.string() + fmt::format(".partial-{}", ::getpid());
-  const auto fail = [&](const char* doing) {
-    const std::string reason = std::strerror(errno);
-    std::error_code ignored;
-    std::filesystem::remove(partial, ignored);
-    throw_user_error("{}: cannot be {} ({}); give a place where you may write", path.string(), doing, reason);
-  };
-  std::unique_ptr<std::FILE, FileCloser> file(std::fopen(partial.c_str(), "wb"));
-  if (!file) fail("created");
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file.get()) != bytes.size()) fail("written");
-  if (std::fclose(file.release()) != 0) fail("written");
-  if (std::rename(partial.c_str(), path.c_str()) != 0) fail("put in place");
+  OutputFile file(path, path.string());
+  constexpr std::size_t kBlock = std::size_t{1} << 20;
+  for (std::size_t at = 0; at < text.size(); at += kBlock)
+    file.write(std::string_view(text).substr(at, kBlock));
+  file.commit();
 }
 
 }  // namespace tpsim::scheduler

@@ -106,12 +106,12 @@ TEST(ReportDir, NothingIsThereUntilItIsCommitted) {
   const fs::path folder = fresh_folder("commit");
   {
     ReportDir dir(folder / "deep" / "er");
-    dir.write("report.json", "{}");
+    dir.open("report.json").write("{}");
     EXPECT_FALSE(fs::exists(folder / "deep" / "er" / "report.json"));
   }
   EXPECT_TRUE(fs::is_empty(folder / "deep" / "er"));
   ReportDir dir(folder);
-  dir.write("report.json", "{}");
+  dir.open("report.json").write("{}");
   dir.commit_all();
   EXPECT_EQ(read(folder / "report.json"), "{}");
   fs::remove_all(folder);
@@ -134,7 +134,7 @@ TEST(ReportDir, RefusesAFileAndAFolderWithoutPermission) {
 TEST(CsvWriter, WritesOneRowARecord) {
   const fs::path folder = fresh_folder("csv");
   ReportDir dir(folder);
-  CsvWriter csv(dir);
+  CsvWriter csv(dir, {});
   csv.begin_run("fa3");
   scheduler::RequestRecord request;
   request.id = 7;
@@ -154,6 +154,56 @@ TEST(CsvWriter, WritesOneRowARecord) {
   const std::string steps = read(folder / "steps.csv");
   EXPECT_EQ(std::count(steps.begin(), steps.end(), '\n'), 3);
   EXPECT_NE(steps.find("fa3,0,DECODE,0,0.012345,"), std::string::npos) << steps;
+  fs::remove_all(folder);
+}
+
+TEST(ReportDir, NothingChangesWhereOneFileCannotBeCompleted) {
+  const fs::path folder = fresh_folder("full");
+  fs::create_directories(folder / "report.html");
+  std::ofstream(folder / "report.json") << "old";
+  ReportDir dir(folder);
+  dir.open("report.json").write("new");
+  EXPECT_THROW(dir.open("report.html"), UserError);
+  fs::remove(folder / "report.html");
+  fs::create_symlink("/dev/full", folder / "report.html");
+  dir.open("report.html").write("new");
+  EXPECT_THROW(dir.commit_all(), UserError);
+  EXPECT_EQ(read(folder / "report.json"), "old");
+  EXPECT_TRUE(fs::is_symlink(folder / "report.html"));
+  fs::remove_all(folder);
+}
+
+// Rows of a run of ten steps, by `options`, in a folder that has files of an earlier run.
+std::string steps_of(const fs::path& folder, const CsvOptions& options) {
+  fs::create_directories(folder);
+  std::ofstream(folder / "steps.csv") << "old";
+  std::ofstream(folder / "steps.csv.gz") << "old";
+  ReportDir dir(folder);
+  CsvWriter csv(dir, options);
+  csv.begin_run("fa3");
+  scheduler::StepRecord step;
+  for (; step.sequence_number < 10; ++step.sequence_number) csv.on_step(step);
+  csv.finish();
+  dir.commit_all();
+  std::string numbers;
+  std::ifstream rows(folder / "steps.csv");
+  for (std::string line; std::getline(rows, line);) {
+    if (line.starts_with("fa3,")) numbers += line.substr(4, 1);
+  }
+  return numbers;
+}
+
+TEST(CsvWriter, ChoosesSteps) {
+  const fs::path folder = fresh_folder("steps");
+  EXPECT_EQ(steps_of(folder, {}), "0123456789");
+  EXPECT_FALSE(fs::exists(folder / "steps.csv.gz")) << "of an earlier run";
+  EXPECT_EQ(steps_of(folder, {.steps_every = 4}), "048");
+  EXPECT_EQ(steps_of(folder, {.steps_every = 0}), "");
+  EXPECT_FALSE(fs::exists(folder / "steps.csv"));
+  steps_of(folder, {.compress = true});
+  EXPECT_FALSE(fs::exists(folder / "steps.csv"));
+  EXPECT_EQ(read(folder / "steps.csv.gz").substr(0, 2), "\x1f\x8b");
+  EXPECT_TRUE(fs::exists(folder / "requests.csv.gz"));
   fs::remove_all(folder);
 }
 
