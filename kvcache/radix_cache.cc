@@ -59,7 +59,7 @@ void RadixCache::reset() {
   evictable_size_ = protected_size_ = 0;
   new_node();
   nodes_[kRoot].lock_ref = 1;
-  nodes_[kRoot].priority = std::numeric_limits<std::int32_t>::min();
+  nodes_[kRoot].priority = std::numeric_limits<std::int64_t>::min();
 }
 
 RadixCache::NodeId RadixCache::new_node() {
@@ -255,6 +255,7 @@ RadixCache::NodeId RadixCache::split(NodeId lower, std::uint32_t length) {
   up.lock_ref = low.lock_ref;
   up.priority = low.priority;
   up.hit_count = low.hit_count;
+  if (options_.split_keeps_creation_time) up.creation = low.creation;
   up.extra_key = low.extra_key;
   // The new node takes the old one's place among its siblings.
   up.parent = low.parent;
@@ -273,9 +274,8 @@ RadixCache::NodeId RadixCache::split(NodeId lower, std::uint32_t length) {
 }
 
 RadixCache::InsertResult RadixCache::insert(const TokenSequence& key, std::uint32_t length,
-                                            std::span<const PageRun> pages, std::int32_t priority,
-                                            std::uint32_t extra_key, bool chunked) {
-  const std::uint64_t hit = chunked ? 0 : 1;
+                                            std::span<const PageRun> pages, std::int64_t priority,
+                                            std::uint32_t extra_key, std::uint32_t counted_len) {
   length = align(std::min(length, static_cast<std::uint32_t>(key.size())));
   if (options_.disable) return {};
   const std::uint64_t access_time = ++clock_;
@@ -296,7 +296,7 @@ RadixCache::InsertResult RadixCache::insert(const TokenSequence& key, std::uint3
     }
     Node& passed = nodes_[node];
     passed.priority = std::max(passed.priority, priority);
-    passed.hit_count += hit;
+    if (prefix_len > counted_len) ++passed.hit_count;
   }
   if (nodes_[node].last_access < access_time) touch(node, access_time);
   if (rest.left == 0) return {prefix_len, node};
@@ -305,7 +305,7 @@ RadixCache::InsertResult RadixCache::insert(const TokenSequence& key, std::uint3
   Node& fresh = nodes_[leaf];
   fresh.length = rest.left;
   fresh.priority = priority;
-  fresh.hit_count = hit;
+  fresh.hit_count = length > counted_len ? 1 : 0;
   fresh.extra_key = extra_key;
   while (rest.left > 0) {
     const TokenRun& run = rest.runs[rest.run];
@@ -472,6 +472,24 @@ void RadixCache::free_pages(std::uint32_t row, std::uint32_t first_page, std::ui
   for (const PageRun& run : scratch_) allocator_->free(run);
 }
 
+// Inserts what the request has computed, and cuts it at the end of the prompt, so that eviction can take the
+// answer and leave the prompt.
+RadixCache::InsertResult RadixCache::insert_sequence(RequestState& req, const TokenSequence& tokens,
+                                                     std::uint32_t length, bool chunked) {
+  std::uint32_t counted = chunked ? std::numeric_limits<std::uint32_t>::max() : 0;
+  if (options_.request_hits_node_once) counted = req.inserted_len;
+  const InsertResult result =
+      insert(tokens, length, pool_->runs(req.row), req.priority, req.extra_key, counted);
+  req.inserted_len = std::max(req.inserted_len, length);
+  const std::uint32_t prompt = align(req.prompt_len);
+  if (options_.split_at_prompt_end && prompt > 0 && prompt < length) {
+    const std::int64_t above =
+        req.priority == std::numeric_limits<std::int64_t>::max() ? req.priority : req.priority + 1;
+    insert(tokens, prompt, {}, above, req.extra_key, /*counted_len=*/prompt);
+  }
+  return result;
+}
+
 void RadixCache::cache_finished_req(RequestState& req, const TokenSequence& tokens,
                                     std::uint32_t committed_len, bool is_insert) {
   const std::uint32_t page = options_.page_size;
@@ -483,7 +501,7 @@ void RadixCache::cache_finished_req(RequestState& req, const TokenSequence& toke
   const std::uint32_t aligned = align(std::min(committed_len, static_cast<std::uint32_t>(tokens.size())));
   const std::uint32_t mine = req.cache_protected_len / page;
   if (is_insert) {
-    const InsertResult result = insert(tokens, aligned, pool_->runs(req.row), req.priority, req.extra_key);
+    const InsertResult result = insert_sequence(req, tokens, aligned, /*chunked=*/false);
     free_pages(req.row, mine, result.prefix_len / page);
     free_pages(req.row, aligned / page, pages);
   } else {
@@ -492,6 +510,7 @@ void RadixCache::cache_finished_req(RequestState& req, const TokenSequence& toke
   dec_lock_ref(req.last_node);
   req.last_node = kRoot;
   req.cache_protected_len = 0;
+  req.inserted_len = 0;
 }
 
 std::uint32_t RadixCache::cache_unfinished_req(RequestState& req, const TokenSequence& tokens,
@@ -502,8 +521,7 @@ std::uint32_t RadixCache::cache_unfinished_req(RequestState& req, const TokenSeq
   const std::uint32_t page = options_.page_size;
   const std::uint32_t aligned = align(fill_len);
   const std::uint32_t mine = req.cache_protected_len / page;
-  const InsertResult result =
-      insert(tokens, aligned, pool_->runs(req.row), req.priority, req.extra_key, chunked);
+  const InsertResult result = insert_sequence(req, tokens, aligned, chunked);
   std::uint32_t changed = pages;
   const std::uint32_t known = result.prefix_len / page;
   if (known > mine) {

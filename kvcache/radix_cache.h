@@ -11,11 +11,11 @@
 // Invariants: children of a node differ in their first page; a node's lock_ref is at least the sum of its
 // children's; evictable_size() + protected_size() is the number of tokens in the tree.
 //
-// Source of the rules: SGLang 0.5 mem_cache/radix_cache.py (commit 006b0e3d), evict_policy.py,
-// chunk_cache.py. Hit counts, which lfu needs, are those of the later radix_cache.py that has them (pull
-// request 18843; up to then lfu was lru): an insertion counts one for each node that holds a part of its key,
-// the new one too, except an insertion between the chunks of a prefill; a split's upper half starts with the
-// lower's count.
+// Source of the rules: SGLang 0.5.23 mem_cache/unified_radix_cache.py, unified_cache/unified_tree_core.py and
+// evict_policy.py; for older releases radix_cache.py and chunk_cache.py. An insertion counts a hit for each
+// node that holds a part of its key, the new one too, but not for what the same request has inserted before
+// (older: except an insertion between the chunks of a prefill); a split's upper half starts with the lower's
+// count.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,10 @@ class RadixCache {
     std::uint32_t page_size = 1;  // tokens
     EvictionPolicy policy = EvictionPolicy::kLru;
     bool disable = false;
+    // Rules in which releases of SGLang differ; the names and sources are in scheduler/sglang_release.h.
+    bool split_at_prompt_end = true;
+    bool split_keeps_creation_time = true;
+    bool request_hits_node_once = true;
   };
   struct MatchResult {
     std::uint32_t matched_tokens = 0;  // a multiple of the page size
@@ -61,8 +65,10 @@ class RadixCache {
     NodeId last_node = kRoot;
     std::uint32_t cache_protected_len = 0;  // leading tokens whose pages the tree owns
     std::uint32_t extra_key = 0;            // namespace
-    std::int32_t priority = 0;
-    std::uint32_t prefix_len = 0;  // tokens with KV after cache_unfinished_req
+    std::int64_t priority = 0;
+    std::uint32_t prefix_len = 0;    // tokens with KV after cache_unfinished_req
+    std::uint32_t prompt_len = 0;    // tokens
+    std::uint32_t inserted_len = 0;  // leading tokens that this request has inserted already
   };
 
   // `allocator` takes back evicted and duplicate pages, `pool` holds the requests' rows; both may be null
@@ -77,10 +83,11 @@ class RadixCache {
   // Appends the pages from the root to the end of `node`.
   void collect_pages(NodeId node, std::vector<PageRun>& out) const;
   // Puts the first `length` tokens (cut to whole pages) in the tree. `pages` holds their KV; the pages of
-  // what was there already (prefix_len) stay the caller's. `chunked`: between the chunks of a prefill.
+  // what was there already (prefix_len) stay the caller's. Nodes that end within the first `counted_len`
+  // tokens count no hit.
   // REQUIRES: `pages` covers those whole pages.
   InsertResult insert(const TokenSequence& key, std::uint32_t length, std::span<const PageRun> pages,
-                      std::int32_t priority, std::uint32_t extra_key, bool chunked = false);
+                      std::int64_t priority, std::uint32_t extra_key, std::uint32_t counted_len = 0);
 
   // Locks, and unlocks, every node from `node` up to the root. Unlocking what is not locked throws
   // std::logic_error.
@@ -115,6 +122,9 @@ class RadixCache {
   void check_invariants() const;
 
  private:
+  InsertResult insert_sequence(RequestState& req, const TokenSequence& tokens, std::uint32_t length,
+                               bool chunked);
+
   static constexpr NodeId kNoNode = 0xffffffffU;
 
   struct Node {
@@ -132,7 +142,7 @@ class RadixCache {
     std::uint64_t life = 0;        // unique per use of this slot; 0 = free
     std::uint64_t generation = 0;  // children gained: losing one, or a split below, changes no match
     std::uint64_t hit_count = 0;
-    std::int32_t priority = 0;
+    std::int64_t priority = 0;
     std::uint32_t extra_key = 0;
   };
   // A position in a key.

@@ -128,6 +128,14 @@ void write_server_args(const ServerArgs& args, const rank::ServerDefaults& resol
       config.chunked_prefill_size == 0 ? "-1" : std::to_string(config.chunked_prefill_size);
   out["enable_mixed_chunk"] = on_off(config.enable_mixed_chunk);
   out["schedule_policy"] = to_string(config.schedule_policy);
+  out["sglang_version"] = scheduler::sglang_release_name(config.sglang_release);
+  out["enable_priority_scheduling"] = on_off(config.priority.enable_scheduling);
+  if (config.priority.enable_scheduling) {
+    out["schedule_low_priority_values_first"] = on_off(config.priority.low_values_first);
+    out["disable_priority_preemption"] = on_off(config.priority.disable_preemption);
+    out["priority_scheduling_preemption_threshold"] = std::to_string(config.priority.preemption_threshold);
+  }
+  out["retraction_policy"] = to_string(config.retraction_policy);
   out["schedule_conservativeness"] = format_real(config.schedule_conservativeness);
   out["disable_radix_cache"] = on_off(config.disable_radix_cache);
   out["radix_eviction_policy"] = to_string(config.radix_eviction_policy);
@@ -284,6 +292,9 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.max_prefill_tokens = args.max_prefill_tokens;
   config.enable_mixed_chunk = args.enable_mixed_chunk;
   config.schedule_policy = args.schedule_policy;
+  config.sglang_release = args.sglang_release;
+  config.priority = args.priority;
+  config.retraction_policy = args.retraction_policy;
   config.schedule_conservativeness = args.schedule_conservativeness;
   config.disable_radix_cache = args.disable_radix_cache;
   config.radix_eviction_policy = args.radix_eviction_policy;

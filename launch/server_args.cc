@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "launch/text.h"
 #include "proto/error.h"
@@ -30,6 +33,11 @@ constexpr std::array<Named<scheduler::SchedulePolicy>, 5> kSchedulePolicies = {{
     {"fcfs", scheduler::SchedulePolicy::kFcfs},
     {"lof", scheduler::SchedulePolicy::kLof},
     {"random", scheduler::SchedulePolicy::kRandom},
+}};
+
+constexpr std::array<Named<scheduler::RetractionPolicy>, 2> kRetractionPolicies = {{
+    {"length", scheduler::RetractionPolicy::kLength},
+    {"priority", scheduler::RetractionPolicy::kPriority},
 }};
 
 constexpr std::array<Named<kvcache::EvictionPolicy>, 6> kEvictionPolicies = {{
@@ -225,6 +233,55 @@ void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
                   });
 }
 
+FlagSet::ReadValue priority_value(std::function<void(std::int32_t)> take) {
+  return [take = std::move(take)](std::string_view flag, const std::string& value) {
+    constexpr double kMost = std::numeric_limits<std::int32_t>::max();
+    const double number = parse_real(flag, value, -kMost, true, kMost, true);
+    if (number != std::floor(number)) throw_user_error("{} {}: must be a whole number", flag, value);
+    take(static_cast<std::int32_t>(number));
+  };
+}
+
+void declare_priorities(FlagSet& flags, ServerArgs& args) {
+  scheduler::PriorityConfig& priority = args.priority;
+  flags.add_switch("--enable-priority-scheduling",
+                   "requests of a higher priority first, with fcfs or lof; they may preempt running ones",
+                   priority.enable_scheduling);
+  flags.add_switch("--schedule-low-priority-values-first", "a lower number is a higher priority",
+                   priority.low_values_first);
+  flags.add_value("--priority-scheduling-preemption-threshold", "N",
+                  "a request preempts where its priority is higher by more (default 10)",
+                  priority_value([&](std::int32_t value) { priority.preemption_threshold = value; }));
+  flags.add_switch("--disable-priority-preemption", "priorities order the queue only",
+                   priority.disable_preemption);
+  flags.add_value("--default-priority-value", "N", "priority of requests without one (default: the lowest)",
+                  priority_value([&](std::int32_t value) { priority.default_value = value; }));
+  flags.add_switch("--abort-on-priority-when-disabled",
+                   "refuses requests with a priority unless priorities are scheduled",
+                   priority.abort_when_disabled);
+  flags.add_value("--retraction-policy", "NAME",
+                  "what gives way first where the pool is full: length (few generated tokens) or priority "
+                  "(default length)",
+                  choice(kRetractionPolicies, args.retraction_policy));
+}
+
+void check_priorities(const ServerArgs& args) {
+  const bool enabled = args.priority.enable_scheduling;
+  const auto policy = args.schedule_policy;
+  if (enabled && policy != scheduler::SchedulePolicy::kFcfs && policy != scheduler::SchedulePolicy::kLof)
+    throw_user_error("--enable-priority-scheduling: goes with --schedule-policy fcfs or lof, not {}",
+                     to_string(policy));
+  if (!enabled && args.retraction_policy == scheduler::RetractionPolicy::kPriority)
+    throw_user_error("--retraction-policy priority: needs --enable-priority-scheduling");
+  const std::pair<const char*, bool> dependent[] = {
+      {"--schedule-low-priority-values-first", args.priority.low_values_first},
+      {"--disable-priority-preemption", args.priority.disable_preemption},
+      {"--default-priority-value", args.priority.default_value.has_value()}};
+  for (const auto& [flag, given] : dependent) {
+    if (given && !enabled) throw_user_error("{}: has no effect without --enable-priority-scheduling", flag);
+  }
+}
+
 void declare_scheduling(FlagSet& flags, ServerArgs& args) {
   flags.group("Memory and batches");
   flags.add_value("--mem-fraction-static", "SHARE",
@@ -253,9 +310,15 @@ void declare_scheduling(FlagSet& flags, ServerArgs& args) {
   flags.add_value("--schedule-policy", "NAME",
                   "of the waiting queue: lpm, dfs-weight, fcfs, lof or random (default fcfs)",
                   choice(kSchedulePolicies, args.schedule_policy));
+  flags.add_value("--sglang-version", "RELEASE",
+                  "whose scheduling rules are followed: 0.5.12, 0.5.14 or 0.5.23 (default 0.5.23)",
+                  [&args](std::string_view, const std::string& value) {
+                    args.sglang_release = scheduler::parse_sglang_release(value);
+                  });
   flags.add_value("--schedule-conservativeness", "X",
                   "larger reserves more for running requests (default 1.0)",
                   real(args.schedule_conservativeness, 0, true, 1000, true));
+  declare_priorities(flags, args);
   flags.add_switch("--disable-radix-cache", "no reuse of prefixes", args.disable_radix_cache);
   flags.add_value("--radix-eviction-policy", "NAME", "lru, lfu, fifo, mru, filo or priority (default lru)",
                   choice(kEvictionPolicies, args.radix_eviction_policy));
@@ -441,6 +504,7 @@ void check_deployment_args(const ServerArgs& args) {
   if (args.model_path.empty())
     throw_user_error("--model-path: is required, a catalogue name or a folder with a config.json");
   check_executor(args);
+  check_priorities(args);
   if (!args.cuda_graph_bs.empty() && args.cuda_graph_max_bs &&
       args.cuda_graph_bs.back() != *args.cuda_graph_max_bs)
     throw_user_error("--cuda-graph-max-bs {}: contradicts --cuda-graph-bs, whose largest size is {}",
@@ -476,6 +540,13 @@ std::string_view to_string(scheduler::SchedulePolicy policy) {
 std::string_view to_string(scheduler::SessionMode mode) {
   for (const auto& entry : kSessionModes) {
     if (entry.value == mode) return entry.name;
+  }
+  return "?";
+}
+
+std::string_view to_string(scheduler::RetractionPolicy policy) {
+  for (const auto& entry : kRetractionPolicies) {
+    if (entry.value == policy) return entry.name;
   }
   return "?";
 }

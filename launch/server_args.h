@@ -52,6 +52,9 @@ struct ServerArgs {
   bool enable_mixed_chunk = false;
   scheduler::SchedulePolicy schedule_policy = scheduler::SchedulePolicy::kFcfs;
   double schedule_conservativeness = 1.0;
+  scheduler::SglangRelease sglang_release = scheduler::kNewestRelease;
+  scheduler::PriorityConfig priority;
+  scheduler::RetractionPolicy retraction_policy = scheduler::RetractionPolicy::kLength;
   bool disable_radix_cache = false;
   kvcache::EvictionPolicy radix_eviction_policy = kvcache::EvictionPolicy::kLru;
   bool disable_overlap_schedule = false;
@@ -105,5 +108,6 @@ void check_deployment_args(const ServerArgs& args);
 std::string_view to_string(scheduler::SchedulePolicy policy);
 std::string_view to_string(scheduler::SessionMode mode);
 std::string_view to_string(kvcache::EvictionPolicy policy);
+std::string_view to_string(scheduler::RetractionPolicy policy);
 
 }  // namespace tpsim::launch

@@ -63,7 +63,6 @@ constexpr Family kFamilies[] = {
     {"--enable-two-batch-overlap", "two-batch overlap is not simulated; leave it out"},
     {"--enable-single-batch-overlap", "single-batch overlap is not simulated; leave it out"},
     {"--num-continuous-decode-steps", "one decode step at a time is simulated; leave it out"},
-    {"--enable-priority-scheduling", "priority scheduling is not simulated yet; leave it out"},
     {"--swa-full-tokens-ratio", "separate pools for window layers are not simulated yet; leave it out"},
     {"--disable-hybrid-swa-memory", "separate pools for window layers are not simulated yet; leave it out"},
     {"--nsa-", "sparse attention is not simulated yet; leave it out"},

@@ -7,13 +7,28 @@
 #include <vector>
 
 #include "kvcache/eviction_policy.h"
+#include "scheduler/sglang_release.h"
 
 namespace tpsim::scheduler {
 
 // SGLang's --schedule-policy.
 enum class SchedulePolicy : std::uint8_t { kLpm, kDfsWeight, kFcfs, kLof, kRandom };
 
+// SGLang's --retraction-policy: which decoding request gives way first where the pool is full.
+enum class RetractionPolicy : std::uint8_t { kLength, kPriority };
+
+// SGLang's priority scheduling, of requests that have a priority.
+struct PriorityConfig {
+  bool enable_scheduling = false;
+  bool disable_preemption = false;
+  bool low_values_first = false;
+  bool abort_when_disabled = false;           // a request with a priority is refused where it has no meaning
+  std::int32_t preemption_threshold = 10;     // a larger difference preempts
+  std::optional<std::int32_t> default_value;  // of requests without one
+};
+
 struct SchedulerConfig {
+  SglangRelease sglang_release = kNewestRelease;
   std::uint32_t page_size = 1;             // tokens; 1, 16, 32, 64 or 128
   std::uint64_t max_total_num_tokens = 0;  // KV pool, a multiple of page_size
   std::uint32_t max_running_requests = 0;
@@ -22,6 +37,8 @@ struct SchedulerConfig {
   bool enable_mixed_chunk = false;
   SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
   double schedule_conservativeness = 1.0;
+  PriorityConfig priority;
+  RetractionPolicy retraction_policy = RetractionPolicy::kLength;
   bool disable_radix_cache = false;
   kvcache::EvictionPolicy radix_eviction_policy = kvcache::EvictionPolicy::kLru;
   bool disable_overlap_schedule = false;

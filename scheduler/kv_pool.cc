@@ -12,16 +12,26 @@ std::uint32_t pages_for(std::uint32_t tokens, std::uint32_t page_size) {
   return (tokens + page_size - 1) / page_size;
 }
 
+kvcache::RadixCache::Options radix_options(const SchedulerConfig& config) {
+  const ReleaseRules rules = rules_of(config.sglang_release);
+  return {.page_size = config.page_size,
+          .policy = config.radix_eviction_policy,
+          .disable = config.disable_radix_cache,
+          .split_at_prompt_end = rules.split_at_prompt_end,
+          .split_keeps_creation_time = rules.split_keeps_creation_time,
+          .request_hits_node_once = rules.request_hits_node_once};
+}
+
 }  // namespace
 
 KvPool::KvPool(const SchedulerConfig& config)
     : page_size_(config.page_size),
       capacity_(config.max_total_num_tokens / config.page_size * config.page_size),
+      evict_shortfall_(rules_of(config.sglang_release).evict_shortfall),
       allocator_(static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size), config.page_size,
                  kvcache::PageAllocator::with_slack(
                      static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size))),
-      radix_({config.page_size, config.radix_eviction_policy, config.disable_radix_cache}, &allocator_,
-             &rows_) {}
+      radix_(radix_options(config), &allocator_, &rows_) {}
 
 std::uint64_t KvPool::available_size() const {
   return std::uint64_t{allocator_.available_pages()} * page_size_;
@@ -33,7 +43,9 @@ double KvPool::usage() const {
 }
 
 void KvPool::evict_for(std::uint64_t num_tokens) {
-  if (available_size() < num_tokens) evicted_tokens_ += radix_.evict(num_tokens);
+  const std::uint64_t available = available_size();
+  if (available >= num_tokens) return;
+  evicted_tokens_ += radix_.evict(evict_shortfall_ ? num_tokens - available : num_tokens);
 }
 
 bool KvPool::alloc_for_extend(Req& req) {

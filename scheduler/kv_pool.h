@@ -31,7 +31,8 @@ class KvPool {
   const kvcache::ReqToTokenPool& rows() const { return rows_; }
   TableEdits& edits() { return edits_; }
 
-  // Evicts `num_tokens` cached tokens if fewer than that many are free (SGLang's evict_from_tree_cache).
+  // Evicts cached tokens if fewer than `num_tokens` are free: what is short, or in older releases
+  // `num_tokens` (SGLang's evict_from_tree_cache).
   void evict_for(std::uint64_t num_tokens);
 
   // Gives `req` a row with its matched prefix and pages for its extend. False and nothing changed where
@@ -54,6 +55,7 @@ class KvPool {
  private:
   std::uint32_t page_size_;
   std::uint64_t capacity_;
+  bool evict_shortfall_;
   kvcache::PageAllocator allocator_;
   kvcache::ReqToTokenPool rows_;
   kvcache::RadixCache radix_;

@@ -32,13 +32,22 @@ std::uint64_t first_tokens_hash(const Req& req) {
   return h;
 }
 
+bool is_cache_aware(SchedulePolicy policy) {
+  return policy == SchedulePolicy::kLpm || policy == SchedulePolicy::kDfsWeight;
+}
+
 }  // namespace
 
-WaitingQueuePolicy::WaitingQueuePolicy(SchedulePolicy policy, kvcache::RadixCache& radix, bool radix_disabled,
-                                       std::uint64_t seed)
-    : policy_(policy), radix_(radix), random_(seed) {
-  const bool cache_aware = policy == SchedulePolicy::kLpm || policy == SchedulePolicy::kDfsWeight;
-  if (cache_aware && radix_disabled) policy_ = SchedulePolicy::kFcfs;
+WaitingQueuePolicy::WaitingQueuePolicy(const SchedulerConfig& config, kvcache::RadixCache& radix)
+    : policy_(config.schedule_policy),
+      priority_(config.priority),
+      radix_(radix),
+      random_(config.random_seed) {
+  if (is_cache_aware(policy_) && config.disable_radix_cache) policy_ = SchedulePolicy::kFcfs;
+  const ReleaseRules rules = rules_of(config.sglang_release);
+  sorts_by_whole_match_ = !rules.lpm_sorts_by_usable_match;
+  refreshes_prefixes_ = rules.refresh_waiting_prefixes && !config.disable_radix_cache &&
+                        config.radix_eviction_policy == kvcache::EvictionPolicy::kLru;
 }
 
 SchedulePolicy WaitingQueuePolicy::active(std::size_t waiting) const {
@@ -47,7 +56,36 @@ SchedulePolicy WaitingQueuePolicy::active(std::size_t waiting) const {
 }
 
 void WaitingQueuePolicy::calc_priority(std::vector<Req*>& waiting) {
-  switch (active(waiting.size())) {
+  const SchedulePolicy policy = active(waiting.size());
+  sort(waiting, policy);
+  refresh_prefixes(waiting, policy);
+}
+
+// Keeps the cached prefixes of waiting requests from being evicted as unused: the head of the queue last, so
+// that it goes last. Cache-aware policies touch them by matching.
+void WaitingQueuePolicy::refresh_prefixes(const std::vector<Req*>& waiting, SchedulePolicy policy) {
+  if (!refreshes_prefixes_ || waiting.empty() || is_cache_aware(policy)) return;
+  if (refresh_calls_++ % kPrefixRefreshInterval != 0) return;
+  for (std::size_t i = std::min(waiting.size(), kMaxWaitingForPrefixMatch); i-- > 0;) {
+    Req& req = *waiting[i];
+    req.spell_out();
+    radix_.match_prefix(req.tokens, req.full_len(), req.cache.extra_key, req.queue_cursor);
+  }
+}
+
+void WaitingQueuePolicy::sort_by_priority(std::vector<Req*>& waiting, SchedulePolicy policy) {
+  const bool low_first = priority_.low_values_first;
+  std::stable_sort(waiting.begin(), waiting.end(), [&](const Req* a, const Req* b) {
+    if (a->priority != b->priority) return (a->priority < b->priority) == low_first;
+    if (policy == SchedulePolicy::kLof) return a->max_new_tokens > b->max_new_tokens;
+    return a->queue_entry < b->queue_entry;
+  });
+}
+
+void WaitingQueuePolicy::sort(std::vector<Req*>& waiting, SchedulePolicy policy) {
+  const bool knows_priorities = policy_ == SchedulePolicy::kFcfs || policy_ == SchedulePolicy::kLof;
+  if (priority_.enable_scheduling && knows_priorities) return sort_by_priority(waiting, policy);
+  switch (policy) {
     case SchedulePolicy::kFcfs:
       return;
     case SchedulePolicy::kLpm:
@@ -78,7 +116,8 @@ void WaitingQueuePolicy::compute_prefix_matches(std::vector<Req*>& waiting) {
     req->spell_out();
     const auto match =
         radix_.match_prefix(req->tokens, req->full_len(), req->cache.extra_key, req->queue_cursor);
-    req->num_matched_prefix_tokens = match.matched_tokens;
+    req->num_matched_prefix_tokens =
+        sorts_by_whole_match_ ? match.matched_tokens : std::min(match.matched_tokens, req->full_len() - 1);
     req->cache.last_node = match.last_node;
     if (match.matched_tokens > kInBatchCheckThreshold) continue;
     if (req->full_len() < kInBatchDeprioritizeThreshold) continue;

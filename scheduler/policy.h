@@ -2,7 +2,8 @@
 //
 // Cache-aware policies (lpm, dfs-weight) match every waiting request against the radix pool first. lpm falls
 // back to fcfs above 128 waiting requests, and both deprioritise a request whose prefix another waiting
-// request is about to compute (in-batch prefix caching). Without a radix pool they become fcfs.
+// request is about to compute (in-batch prefix caching). Without a radix pool they become fcfs. With priority
+// scheduling, fcfs and lof serve the higher priority first.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +25,29 @@ class WaitingQueuePolicy {
   static constexpr std::size_t kMaxWaitingForPrefixMatch = 128;
   static constexpr std::uint32_t kInBatchCheckThreshold = 32;         // tokens matched in the pool
   static constexpr std::uint32_t kInBatchDeprioritizeThreshold = 32;  // tokens matched in the queue
+  static constexpr std::uint32_t kPrefixRefreshInterval = 32;         // passes
 
-  WaitingQueuePolicy(SchedulePolicy policy, kvcache::RadixCache& radix, bool radix_disabled,
-                     std::uint64_t seed);
+  // `radix` must outlive the policy.
+  WaitingQueuePolicy(const SchedulerConfig& config, kvcache::RadixCache& radix);
 
   // Reorders `waiting` and refreshes num_matched_prefix_tokens where the policy needs it.
   void calc_priority(std::vector<Req*>& waiting);
 
  private:
   SchedulePolicy active(std::size_t waiting) const;
+  void sort(std::vector<Req*>& waiting, SchedulePolicy policy);
+  void sort_by_priority(std::vector<Req*>& waiting, SchedulePolicy policy);
+  void refresh_prefixes(const std::vector<Req*>& waiting, SchedulePolicy policy);
   void compute_prefix_matches(std::vector<Req*>& waiting);
   void sort_by_longest_prefix(std::vector<Req*>& waiting);
   void sort_by_dfs_weight(std::vector<Req*>& waiting);
   void shuffle(std::vector<Req*>& waiting);
 
   SchedulePolicy policy_;
+  PriorityConfig priority_;
+  bool sorts_by_whole_match_;
+  bool refreshes_prefixes_;
+  std::uint32_t refresh_calls_ = 0;
   kvcache::RadixCache& radix_;
   std::mt19937_64 random_;
   std::unordered_set<std::uint64_t> queued_prefixes_;

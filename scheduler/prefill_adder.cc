@@ -1,7 +1,6 @@
 #include "scheduler/prefill_adder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <utility>
 
@@ -12,32 +11,43 @@ std::int64_t remaining_new_tokens(const Req& req) {
   return static_cast<std::int64_t>(req.max_new_tokens) - req.output_len;
 }
 
+std::int64_t clipped_new_tokens(const Req& req) {
+  return std::min<std::int64_t>(req.max_new_tokens, PrefillAdder::kClipMaxNewTokens);
+}
+
 }  // namespace
 
-PrefillAdder::PrefillAdder(KvPool& pool, const std::vector<Req*>& running, double new_token_ratio,
-                           std::uint32_t max_prefill_tokens, std::optional<std::uint32_t> chunk_tokens,
-                           std::uint32_t mixed_decode_tokens, bool radix_disabled)
+PrefillAdder::PrefillAdder(KvPool& pool, const std::vector<Req*>& running, const Options& options,
+                           const ReleaseRules& rules)
     : pool_(pool),
       running_(running),
-      rem_input_tokens_(std::int64_t{max_prefill_tokens} - mixed_decode_tokens),
-      radix_disabled_(radix_disabled),
-      total_offset_(mixed_decode_tokens),
-      current_offset_(mixed_decode_tokens) {
-  if (chunk_tokens) rem_chunk_tokens_ = std::int64_t{*chunk_tokens} - mixed_decode_tokens;
-  for (const Req* req : running_) {
-    total_offset_ +=
-        static_cast<double>(std::min(remaining_new_tokens(*req), kClipMaxNewTokens)) * new_token_ratio;
+      rules_(rules),
+      new_token_ratio_(options.new_token_ratio),
+      rem_input_tokens_(std::int64_t{options.max_prefill_tokens} - options.mixed_decode_tokens),
+      radix_disabled_(options.radix_disabled),
+      total_offset_(options.mixed_decode_tokens),
+      current_offset_(options.mixed_decode_tokens) {
+  if (options.chunk_tokens) {
+    rem_chunk_tokens_ = std::int64_t{*options.chunk_tokens} - options.mixed_decode_tokens;
   }
+  double reserved = 0;  // summed on its own, as in SGLang: the last bits decide ties
+  for (const Req* req : running_) reserved += reserved_tokens(*req);
+  total_offset_ += reserved;
 }
 
-std::int64_t PrefillAdder::rem_total_tokens() const {
-  const auto held = static_cast<double>(pool_.available_size() + pool_.evictable_size());
-  return static_cast<std::int64_t>(std::ceil(held - total_offset_));
+double PrefillAdder::reserved_tokens(const Req& req) const {
+  const auto tokens = static_cast<double>(std::min(remaining_new_tokens(req), kClipMaxNewTokens));
+  const bool all = rules_.ignore_eos_reserves_all && req.source->sampling.ignore_eos;
+  return all ? tokens : tokens * new_token_ratio_;
 }
 
-std::int64_t PrefillAdder::cur_rem_tokens() const {
-  return static_cast<std::int64_t>(pool_.available_size() + pool_.evictable_size()) - current_offset_;
+std::int64_t PrefillAdder::held_tokens() const {
+  return static_cast<std::int64_t>(pool_.available_size() + pool_.evictable_size());
 }
+
+double PrefillAdder::rem_total_tokens() const { return static_cast<double>(held_tokens()) - total_offset_; }
+
+std::int64_t PrefillAdder::cur_rem_tokens() const { return held_tokens() - current_offset_; }
 
 std::int64_t PrefillAdder::ceil_paged(std::int64_t tokens) const {
   const std::int64_t page = pool_.page_size();
@@ -64,94 +74,107 @@ void PrefillAdder::add_chunked_req(Req& req) {
   const std::int64_t left = std::int64_t{req.full_len()} - req.prefix_len;
   std::int64_t tokens = left;
   if (rem_chunk_tokens_) {
-    const auto held = static_cast<double>(pool_.available_size() + pool_.evictable_size());
-    tokens = std::min(*rem_chunk_tokens_, static_cast<std::int64_t>(held - total_offset_));
+    tokens = std::min(*rem_chunk_tokens_, static_cast<std::int64_t>(rem_total_tokens()));
     // Its pages are held already; it goes on even where the estimate says the pool is spoken for.
     if (tokens <= 0) tokens = *rem_chunk_tokens_;
-    // A batch whose chunk is taken up by mixed decode tokens still moves the chunk forward by a page.
-    tokens = std::max<std::int64_t>(tokens, pool_.page_size());
+    // Mixed decode tokens that use the chunk up leave a page for it; SGLang makes no sound batch of that.
+    if (tokens <= 0) tokens = pool_.page_size();
   }
   const bool truncated = left > tokens;
   req.extend_len = static_cast<std::uint32_t>(std::min(left, tokens));
   can_run_list_.push_back(&req);
-  const std::int64_t new_tokens =
-      truncated ? 0 : std::min<std::int64_t>(req.max_new_tokens, kClipMaxNewTokens);
-  charge(req.extend_len, new_tokens);
-  has_chunked_ = truncated;
+  charge(req.extend_len, truncated ? 0 : clipped_new_tokens(req));
+}
+
+// Admits `req` with the first `extend_tokens` of what it has to compute.
+AddReqResult PrefillAdder::take(Req& req, std::int64_t extend_tokens, bool whole) {
+  req.extend_len = static_cast<std::uint32_t>(extend_tokens);
+  can_run_list_.push_back(&req);
+  charge(extend_tokens, whole ? clipped_new_tokens(req) : 0);
+  return budget_state();
 }
 
 AddReqResult PrefillAdder::add_one_req(Req& req) {
-  if (radix_disabled_) return add_one_req_ignore_eos(req);
+  if (radix_disabled_ && req.source->sampling.ignore_eos) return add_one_req_ignore_eos(req);
   const std::int64_t extend_tokens = std::int64_t{req.full_len()} - req.prefix_len;
-  const std::int64_t total_tokens =
+  const std::int64_t input_tokens = ceil_paged(extend_tokens);
+  const auto total_tokens = static_cast<double>(
       extend_tokens + std::clamp<std::int64_t>(remaining_new_tokens(req), 0, kClipMaxNewTokens) +
-      pool_.page_size();
+      pool_.page_size());
+  const bool capped = (!rem_chunk_tokens_ || !rules_.chunks_ignore_max_prefill_tokens) &&
+                      !can_run_list_.empty() && input_tokens >= rem_input_tokens_;
   if (total_tokens >= rem_total_tokens()) return AddReqResult::kNoToken;
-  if (ceil_paged(extend_tokens) >= rem_input_tokens_ && !can_run_list_.empty()) return AddReqResult::kOther;
+  if (capped && !rules_.prefix_lock_precedes_input_cap) return AddReqResult::kOther;
 
   // The lock takes the matched prefix out of what could be evicted for this very request.
   kvcache::RadixCache& radix = pool_.radix();
   radix.inc_lock_ref(req.cache.last_node);
-  if (total_tokens >= rem_total_tokens()) {
+  const auto refuse = [&](AddReqResult why) {
     radix.dec_lock_ref(req.cache.last_node);
-    return AddReqResult::kNoToken;
-  }
-  const AddReqResult result = admit(req, extend_tokens);
-  if (can_run_list_.empty() || can_run_list_.back() != &req) radix.dec_lock_ref(req.cache.last_node);
-  return result;
-}
-
-AddReqResult PrefillAdder::admit(Req& req, std::int64_t extend_tokens) {
-  const std::int64_t new_tokens = std::min<std::int64_t>(req.max_new_tokens, kClipMaxNewTokens);
-  const std::int64_t input_tokens = ceil_paged(extend_tokens);
-  if (!rem_chunk_tokens_ || input_tokens <= *rem_chunk_tokens_) {
-    req.extend_len = static_cast<std::uint32_t>(extend_tokens);
-    can_run_list_.push_back(&req);
-    charge(extend_tokens, new_tokens);
-    return budget_state();
-  }
-  const std::int64_t page = pool_.page_size();
-  const std::int64_t chunk = *rem_chunk_tokens_ / page * page;
-  if (chunk <= 0 || has_chunked_) return AddReqResult::kOther;
-  req.extend_len = static_cast<std::uint32_t>(chunk);
-  can_run_list_.push_back(&req);
-  has_chunked_ = true;
-  charge(chunk, 0);
-  return budget_state();
+    return why;
+  };
+  if (total_tokens >= rem_total_tokens()) return refuse(AddReqResult::kNoToken);
+  if (capped) return refuse(AddReqResult::kOther);
+  if (!rem_chunk_tokens_ || input_tokens <= *rem_chunk_tokens_) return take(req, extend_tokens, true);
+  // A chunk ends at the end of a page; the prefix does already.
+  const std::int64_t chunk = *rem_chunk_tokens_ / pool_.page_size() * pool_.page_size();
+  if (chunk <= 0) return refuse(AddReqResult::kOther);
+  return take(req, chunk, false);
 }
 
 // Without a radix pool and with outputs that always run to max_new_tokens, SGLang plays the future through:
 // admit only if, as requests end one after another, the pool never runs out.
-bool PrefillAdder::runs_to_end(const Req& req) {
+bool PrefillAdder::runs_to_end(const Req& req, std::int64_t paged_input) {
   constexpr std::int64_t kReserve = 1;  // tokens per request (IGNORE_EOS_RESERVE_TOKENS)
-  std::vector<std::pair<std::int64_t, std::int64_t>> states;  // tokens left, tokens occupied
-  const auto add = [&](const Req& r) {
-    const std::int64_t left = remaining_new_tokens(r);
-    if (left > 0) states.emplace_back(left, r.full_len());
+  const auto state_of = [&](const Req& r) {
+    const double share = r.source->sampling.ignore_eos ? 1.0 : new_token_ratio_;
+    return std::pair(static_cast<double>(r.max_new_tokens) * share - r.output_len,
+                     static_cast<std::int64_t>(r.full_len()));
   };
-  add(req);
-  for (const Req* r : running_) add(*r);
-  for (const Req* r : can_run_list_) add(*r);
-  std::stable_sort(states.begin(), states.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  const std::int64_t paged_input =
-      ceil_paged(std::int64_t{req.full_len()} - req.prefix_len) + pool_.page_size();
-  const std::int64_t now = cur_rem_tokens() - paged_input;
-  std::int64_t freed = 0;
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    const auto bs = static_cast<std::int64_t>(states.size() - i);
-    if (now + freed - states[i].first * bs <= kReserve * bs) return false;
-    freed += states[i].second;
+  if (!req_states_) {
+    auto& states = req_states_.emplace();
+    const auto add = [&](const Req& r) {
+      if (const auto state = state_of(r); state.first > 0) states.push_back(state);
+    };
+    add(req);
+    for (const Req* r : running_) add(*r);
+    for (const Req* r : can_run_list_) add(*r);
+    std::stable_sort(states.begin(), states.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+  } else if (const auto state = state_of(req); state.first > 0) {
+    // SGLang's search ends on the last state, so that one with more tokens left goes before it.
+    auto at = std::find_if(req_states_->begin(), req_states_->end(),
+                           [&](const auto& other) { return state.first <= other.first; });
+    if (at == req_states_->end() && at != req_states_->begin()) --at;
+    req_states_->insert(at, state);
+  }
+  const auto now = static_cast<double>(cur_rem_tokens() - paged_input);
+  double freed = 0;
+  for (std::size_t i = 0; i < req_states_->size(); ++i) {
+    const auto bs = static_cast<double>(req_states_->size() - i);
+    const auto& [left, occupied] = (*req_states_)[i];
+    if (now + freed - left * bs <= kReserve * bs) return false;
+    freed += static_cast<double>(occupied);
   }
   return true;
 }
 
 AddReqResult PrefillAdder::add_one_req_ignore_eos(Req& req) {
   const std::int64_t extend_tokens = std::int64_t{req.full_len()} - req.prefix_len;
-  const std::int64_t paged_input = ceil_paged(extend_tokens) + pool_.page_size();
-  if (paged_input > std::min(cur_rem_tokens(), rem_total_tokens())) return AddReqResult::kNoToken;
-  if (!runs_to_end(req)) return AddReqResult::kNoToken;
-  return admit(req, extend_tokens);
+  const std::int64_t paged_input =
+      ceil_paged(extend_tokens) + (rules_.no_radix_reserves_page ? pool_.page_size() : 0);
+  const double room = std::min(static_cast<double>(cur_rem_tokens()), rem_total_tokens());
+  if (static_cast<double>(paged_input) > room) return AddReqResult::kNoToken;
+  if (!runs_to_end(req, paged_input)) return AddReqResult::kNoToken;
+  // Nothing will be found by its pages, so chunks need not end with one.
+  if (!rem_chunk_tokens_ || extend_tokens <= *rem_chunk_tokens_) return take(req, extend_tokens, true);
+  if (*rem_chunk_tokens_ <= 0) return AddReqResult::kOther;
+  return take(req, *rem_chunk_tokens_, false);
+}
+
+double PrefillAdder::missing_tokens(const Req& req) const {
+  return static_cast<double>(std::int64_t{req.known_extend_len} + clipped_new_tokens(req)) -
+         rem_total_tokens();
 }
 
 }  // namespace tpsim::scheduler

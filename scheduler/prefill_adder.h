@@ -1,17 +1,19 @@
-// Which waiting requests join the next prefill batch: SGLang's PrefillAdder.
+// Decides which waiting requests go into the next prefill batch: SGLang's PrefillAdder.
 //
-// Four budgets limit a batch, all in tokens: what is left of the pool if every running request goes on
-// (remaining total, where new_token_ratio estimates how much each will still generate), what is left right
-// now, the input tokens of one batch (--max-prefill-tokens) and the tokens of one chunk
-// (--chunked-prefill-size). Source: SGLang 0.5 schedule_policy.py.
+// It keeps four budgets: what the pool can hold until everything admitted has finished (rem_total, where
+// new_token_ratio estimates how much each will still generate), what is left right now, the input tokens of
+// one batch (--max-prefill-tokens) and the tokens of one chunk (--chunked-prefill-size).
+// Source: SGLang 0.5 schedule_policy.py; what differs between releases is in sglang_release.h.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "scheduler/kv_pool.h"
 #include "scheduler/req.h"
+#include "scheduler/sglang_release.h"
 
 namespace tpsim::scheduler {
 
@@ -22,40 +24,58 @@ class PrefillAdder {
   // max_new_tokens beyond this is not reserved for (SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION).
   static constexpr std::int64_t kClipMaxNewTokens = 4096;
 
-  // `chunk_tokens`: nullopt = no chunked prefill. `mixed_decode_tokens`: decoding requests that share the
-  // batch. `radix_disabled` selects SGLang's admission for ignore_eos without a radix pool, which simulates
-  // when each running request ends.
-  PrefillAdder(KvPool& pool, const std::vector<Req*>& running, double new_token_ratio,
-               std::uint32_t max_prefill_tokens, std::optional<std::uint32_t> chunk_tokens,
-               std::uint32_t mixed_decode_tokens, bool radix_disabled);
+  struct Options {
+    double new_token_ratio = 0;
+    std::uint32_t max_prefill_tokens = 0;
+    std::optional<std::uint32_t> chunk_tokens;  // nullopt = no chunked prefill
+    std::uint32_t mixed_decode_tokens = 0;      // decoding requests that share the batch
+    // SGLang's admission for ignore_eos without a radix pool plays through when each running request ends.
+    bool radix_disabled = false;
+  };
+
+  // `running` may lose requests to preemption between two calls; all arguments must outlive the adder.
+  PrefillAdder(KvPool& pool, const std::vector<Req*>& running, const Options& options,
+               const ReleaseRules& rules);
 
   // The request whose prefill is under way; it always gets a chunk, and is the first of the batch.
   void add_chunked_req(Req& req);
   // Tries to admit `req`, whose prefix was matched. On admission its node is locked and its extend set.
   AddReqResult add_one_req(Req& req);
+  // Whether the budgets of tokens of this batch are spent: kOther.
+  AddReqResult budget_state() const;
+
+  // Tokens that admitting `req` lacks; what preemption has to free.
+  double missing_tokens(const Req& req) const;
+  // What a running request still reserves of the pool.
+  double reserved_tokens(const Req& req) const;
+  // A running request was preempted: it reserves nothing any more.
+  void give_back(const Req& req) { total_offset_ -= reserved_tokens(req); }
 
   const std::vector<Req*>& can_run_list() const { return can_run_list_; }
 
  private:
-  std::int64_t rem_total_tokens() const;
+  double rem_total_tokens() const;
   std::int64_t cur_rem_tokens() const;
+  std::int64_t held_tokens() const;
   std::int64_t ceil_paged(std::int64_t tokens) const;
   void charge(std::int64_t extend_tokens, std::int64_t max_new_tokens);
-  AddReqResult budget_state() const;
-  AddReqResult admit(Req& req, std::int64_t extend_tokens);
+  AddReqResult take(Req& req, std::int64_t extend_tokens, bool whole);
   AddReqResult add_one_req_ignore_eos(Req& req);
-  bool runs_to_end(const Req& req);
+  bool runs_to_end(const Req& req, std::int64_t paged_input);
 
   KvPool& pool_;
   const std::vector<Req*>& running_;
+  const ReleaseRules& rules_;
+  double new_token_ratio_;
   std::int64_t rem_input_tokens_;
   std::optional<std::int64_t> rem_chunk_tokens_;
   bool radix_disabled_;
-  // Kept as a double, as the sum over running requests of max_new_tokens x new_token_ratio is in SGLang.
+  // Doubles, as the sum over running requests of max_new_tokens x new_token_ratio is in SGLang.
   double total_offset_;
   std::int64_t current_offset_;
   std::vector<Req*> can_run_list_;
-  bool has_chunked_ = false;
+  // (tokens left, tokens occupied) of what runs and was tried, without a radix pool.
+  std::optional<std::vector<std::pair<double, std::int64_t>>> req_states_;
 };
 
 }  // namespace tpsim::scheduler

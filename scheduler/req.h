@@ -47,6 +47,11 @@ struct Req {
   std::uint32_t prefix_len = 0;
   std::uint32_t extend_len = 0;
 
+  std::int64_t priority = 0;           // where priorities are scheduled; the lowest for a request without one
+  std::uint64_t queue_entry = 0;       // order of entering the waiting queue
+  std::uint32_t known_extend_len = 0;  // tokens to compute as of the last match; what preemption looks at
+  std::uint32_t known_fill_len = 0;    // tokens of the sequence as of the last extend
+
   std::uint64_t in_batch_prefix_hash = 0;  // of the first tokens, for in-batch prefix caching
   bool in_batch_prefix_known = false;
 

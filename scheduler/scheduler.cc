@@ -52,10 +52,11 @@ void write_tokens(const ScheduleBatch& batch, proto::ForwardBatch& message) {
 
 Scheduler::Scheduler(const SchedulerConfig& config, OnFinished on_finished, OnInterToken on_inter_token)
     : config_(config),
+      rules_(rules_of(config.sglang_release)),
       on_finished_(std::move(on_finished)),
       on_inter_token_(std::move(on_inter_token)),
       pool_(config),
-      policy_(config.schedule_policy, pool_.radix(), config.disable_radix_cache, config.random_seed),
+      policy_(config, pool_.radix()),
       new_token_ratio_(config.schedule_conservativeness) {
   const std::uint64_t longest = std::min<std::uint64_t>(config.context_length, pool_.capacity());
   limits_.max_req_len = longest > 0 ? clip32(longest - 1) : 0;
@@ -85,21 +86,54 @@ void Scheduler::add_request(std::uint64_t id, const WorkloadRequest& source, dou
   req->output_base = next_output_base_;
   next_output_base_ += source.max_new_tokens;
   req->cache.extra_key = source.extra_key;
-  req->cache.priority = source.priority;
-  req->max_new_tokens = source.max_new_tokens;
+  req->cache.prompt_len = req->input_len;
   if (req->input_len >= limits_.max_req_input_len) {
+    req->max_new_tokens = source.max_new_tokens;
     reject(*req, "its prompt is longer than the context length or the KV pool allows");
     return;
   }
-  req->max_new_tokens = std::min(source.max_new_tokens, limits_.max_req_len - req->input_len - 1);
-  waiting_.push_back(req);
+  // Prompt, output and a page of slack must stay below the pool, or admission would wait for ever
+  // (init_req_max_new_tokens).
+  const std::int64_t page = pool_.page_size();
+  const std::int64_t paged_input = (req->input_len + page - 1) / page * page;
+  const std::int64_t room = std::min(std::int64_t{limits_.max_req_len} - req->input_len - 1,
+                                     static_cast<std::int64_t>(pool_.capacity()) - paged_input - page - 1);
+  req->max_new_tokens = static_cast<std::uint32_t>(
+      std::clamp<std::int64_t>(source.max_new_tokens, 0, std::max<std::int64_t>(room, 0)));
+  if (!set_priority(*req)) {
+    reject(*req,
+           "it has a priority, and --abort-on-priority-when-disabled is set without priority scheduling");
+    return;
+  }
+  enqueue(*req);
+}
+
+// SGLang's _set_or_validate_priority. Returns false for a request to be refused.
+bool Scheduler::set_priority(Req& req) {
+  const PriorityConfig& priority = config_.priority;
+  const std::optional<std::int32_t> named =
+      req.source->priority ? req.source->priority : priority.default_value;
+  if (named) {
+    req.priority = req.cache.priority = *named;
+    return priority.enable_scheduling || !priority.abort_when_disabled;
+  }
+  if (!priority.enable_scheduling) return true;
+  using Limit = std::numeric_limits<std::int64_t>;
+  req.priority = req.cache.priority = priority.low_values_first ? Limit::max() : Limit::min();
+  return true;
+}
+
+void Scheduler::enqueue(Req& req) {
+  req.queue_entry = ++queue_entries_;
+  waiting_.push_back(&req);
 }
 
 ScheduleBatch* Scheduler::get_next_batch_to_run(double now) {
   merge_last_extend();
+  if (rules_.finished_leave_before_admission && filter_running()) running_.batch_is_full = false;
   // Prefill first, as SGLang: decoding goes on when no prefill can be formed.
   ScheduleBatch* batch = get_new_batch_prefill(now);
-  if (batch == nullptr && !running_.empty()) batch = update_running_batch();
+  if (batch == nullptr && !running_.reqs.empty()) batch = update_running_batch();
   last_batch_ = batch;
   if (batch != nullptr) {
     idle_retried_ = false;
@@ -112,21 +146,30 @@ ScheduleBatch* Scheduler::get_next_batch_to_run(double now) {
 // Requests whose prefill was launched by the last batch go on to decode; an unfinished chunk's KV is made
 // available to others and the request stays out.
 void Scheduler::merge_last_extend() {
-  if (chunked_req_ != nullptr) pool_.cache_unfinished(*chunked_req_, /*chunked=*/true);
+  if (chunked_req_ != nullptr && chunked_req_->extend_len > 0) {
+    pool_.cache_unfinished(*chunked_req_, /*chunked=*/true);
+  }
   if (last_batch_ == nullptr || last_batch_->forward_mode == proto::DECODE) return;
+  const bool replaced = running_.reqs.empty();
   std::size_t merged = 0;
   for (Req* req : last_batch_->reqs) {
     if (req->finished || req->retracted || req == last_batch_->chunked_req) continue;
-    running_.push_back(req);
+    running_.reqs.push_back(req);
     req->in_running = true;
     ++merged;
     if (!req->in_decode_set) {
       req->in_decode_set = true;
       pool_.edits().join(req->cache.row);
     }
+    running_may_finish_ = running_may_finish_ || finishes_by_length(*req);
   }
-  if (merged < last_batch_->reqs.size()) batch_is_full_ = false;
+  // An empty running batch is replaced by the last one, whose flag was never set.
+  const bool shrunk = merged < last_batch_->reqs.size();
+  if (shrunk || (replaced && merged > 0)) running_.batch_is_full = false;
 }
+
+// Whether one more token is its last, whatever it is.
+bool Scheduler::finishes_by_length(const Req& req) const { return req.output_len + 1 >= req.max_new_tokens; }
 
 void Scheduler::match_prefix_for_admission(Req& req) {
   req.spell_out();
@@ -137,45 +180,127 @@ void Scheduler::match_prefix_for_admission(Req& req) {
   req.cache.last_node = match.last_node;
   req.cache.cache_protected_len = match.matched_tokens;
   req.prefix_len = match.matched_tokens;
+  req.known_fill_len = req.full_len();
+  req.known_extend_len = req.full_len() - req.prefix_len;
+}
+
+// Requests that may be admitted, where `held_rows` of those admitted so far have their row already.
+std::size_t Scheduler::num_allocatable_reqs(std::size_t held_rows) const {
+  const std::size_t running = running_.reqs.size();
+  const std::size_t most = config_.max_running_requests;
+  const std::size_t rows = (most > active_ ? most - active_ : 0) + held_rows;
+  return std::min(most > running ? most - running : 0, rows);
+}
+
+bool Scheduler::preempts() const {
+  return config_.priority.enable_scheduling && !config_.priority.disable_preemption;
 }
 
 ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
-  if ((batch_is_full_ || waiting_.empty()) && chunked_req_ == nullptr) return nullptr;
-  const std::size_t running = running_.size();
-  const std::size_t allocatable =
-      config_.max_running_requests > running ? config_.max_running_requests - running : 0;
-  if (allocatable == 0 && chunked_req_ == nullptr) {
-    batch_is_full_ = true;
+  const bool nothing_runs = running_.reqs.empty() && rules_.empty_batch_is_never_full;
+  if (preempts() || nothing_runs) running_.batch_is_full = false;
+  if ((running_.batch_is_full || waiting_.empty()) && chunked_req_ == nullptr) return nullptr;
+  if (num_allocatable_reqs(0) == 0 && chunked_req_ == nullptr && !preempts()) {
+    running_.batch_is_full = true;
     return nullptr;
   }
   policy_.calc_priority(waiting_);
 
   const bool mixed = config_.enable_mixed_chunk && config_.chunked_prefill_size > 0;
-  PrefillAdder adder(pool_, running_, new_token_ratio_.current(), config_.max_prefill_tokens,
-                     config_.chunked_prefill_size > 0
-                         ? std::optional<std::uint32_t>(config_.chunked_prefill_size)
-                         : std::nullopt,
-                     mixed ? static_cast<std::uint32_t>(running) : 0, config_.disable_radix_cache);
+  PrefillAdder::Options options;
+  options.new_token_ratio = new_token_ratio_.current();
+  options.max_prefill_tokens = config_.max_prefill_tokens;
+  if (config_.chunked_prefill_size > 0) options.chunk_tokens = config_.chunked_prefill_size;
+  options.mixed_decode_tokens = mixed ? static_cast<std::uint32_t>(running_.reqs.size()) : 0;
+  options.radix_disabled = config_.disable_radix_cache;
+  PrefillAdder adder(pool_, running_.reqs, options, rules_);
   if (chunked_req_ != nullptr) {
     chunked_req_->prefix_len = chunked_req_->fill_len();
     adder.add_chunked_req(*chunked_req_);
   }
-  for (Req* req : waiting_) {
-    if (adder.can_run_list().size() >= allocatable) batch_is_full_ = true;
-    if (batch_is_full_) break;
-    match_prefix_for_admission(*req);
-    const AddReqResult result = adder.add_one_req(*req);
-    if (result == AddReqResult::kContinue) continue;
-    if (result == AddReqResult::kNoToken) batch_is_full_ = true;
-    break;
+  admit_waiting(adder);
+  if (adder.can_run_list().empty()) {
+    return_preempted(/*admitted=*/false);
+    return nullptr;
   }
-  if (adder.can_run_list().empty()) return nullptr;
-
   ScheduleBatch& batch = take_batch();
   fill_prefill(batch, adder, now);
+  return_preempted(/*admitted=*/true);
   if (batch.reqs.empty()) return nullptr;
   if (mixed) mix_with_running(batch);
   return &batch;
+}
+
+void Scheduler::admit_waiting(PrefillAdder& adder) {
+  const bool continues = chunked_req_ != nullptr;
+  for (Req* req : waiting_) {
+    if (rules_.spent_budget_ends_admission && adder.budget_state() == AddReqResult::kOther) break;
+    const std::size_t held_rows = continues && rules_.chunked_request_counts_once ? 1 : 0;
+    if (adder.can_run_list().size() >= num_allocatable_reqs(held_rows)) running_.batch_is_full = true;
+    if (running_.batch_is_full && !(preempts() && preempt_to_schedule(*req, adder))) break;
+    match_prefix_for_admission(*req);
+    const AddReqResult result = adder.add_one_req(*req);
+    if (result == AddReqResult::kContinue) continue;
+    if (result == AddReqResult::kNoToken) {
+      const bool others = !adder.can_run_list().empty() || !running_.reqs.empty();
+      running_.batch_is_full = others || !rules_.full_needs_requests;
+    }
+    break;
+  }
+}
+
+// SGLang's preempt_to_schedule: running requests of a lower priority, the lowest and youngest first, give
+// their place and pages to `req` where that is enough for it. Returns whether they did.
+bool Scheduler::preempt_to_schedule(const Req& req, PrefillAdder& adder) {
+  const bool low_first = config_.priority.low_values_first;
+  std::vector<Req*> candidates;
+  for (Req* r : running_.reqs) {
+    if (!r->finished) candidates.push_back(r);
+  }
+  std::stable_sort(candidates.begin(), candidates.end(), [&](const Req* a, const Req* b) {
+    if (a->priority != b->priority) return (a->priority > b->priority) == low_first;
+    return a->queue_entry > b->queue_entry;
+  });
+  double missing = adder.missing_tokens(req);
+  std::size_t chosen = 0;
+  for (; chosen < candidates.size(); ++chosen) {
+    const Req& other = *candidates[chosen];
+    const double higher = static_cast<double>(req.priority) - static_cast<double>(other.priority);
+    if ((low_first ? -higher : higher) <= config_.priority.preemption_threshold) break;
+    missing -= adder.reserved_tokens(other);
+    if (missing <= 0) {
+      ++chosen;
+      break;
+    }
+  }
+  if (chosen == 0 || missing > 0) return false;
+  candidates.resize(chosen);
+  const auto preempted = [&](const Req* r) {
+    return std::find(candidates.begin(), candidates.end(), r) != candidates.end();
+  };
+  std::size_t released = 0;
+  for (Req* r : running_.reqs) {
+    if (!preempted(r)) continue;
+    adder.give_back(*r);
+    ++released;
+    give_up(*r, running_.reqs.size() - released);
+  }
+  std::erase_if(running_.reqs, preempted);
+  preempted_.insert(preempted_.end(), candidates.begin(), candidates.end());
+  return true;
+}
+
+// Preempted requests wait again, behind everybody. Where nobody was admitted in their place, older releases
+// forget them: their clients wait for ever.
+void Scheduler::return_preempted(bool admitted) {
+  for (Req* req : preempted_) {
+    if (admitted || rules_.preempted_return_without_admission) {
+      enqueue(*req);
+    } else {
+      reject(*req, "it was preempted and, as in SGLang before 0.5.23, never came back to the queue");
+    }
+  }
+  preempted_.clear();
 }
 
 // Gives every admitted request its pages. Where the pool's pages do not suffice after all (admission counts
@@ -220,20 +345,46 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
 }
 
 void Scheduler::mix_with_running(ScheduleBatch& batch) {
-  filter_finished(running_);
-  if (running_.empty() || !check_decode_mem(running_)) return;
-  prepare_for_decode(running_);
+  if (running_.reqs.empty()) return;
+  filter_running();
+  if (leave_finishing()) running_.batch_is_full = false;
+  if (running_.reqs.empty() || !decode_fits(running_.reqs)) return;
+  prepare_for_decode(running_.reqs);
   batch.forward_mode = proto::MIXED;
-  batch.reqs.insert(batch.reqs.end(), running_.begin(), running_.end());
-  for (Req* req : running_) req->in_running = false;
-  running_.clear();
+  batch.reqs.insert(batch.reqs.end(), running_.reqs.begin(), running_.reqs.end());
+  for (Req* req : running_.reqs) {
+    req->in_running = false;
+    req->known_fill_len = req->full_len();
+  }
+  running_.reqs.clear();
 }
 
-void Scheduler::filter_finished(std::vector<Req*>& reqs) {
-  std::erase_if(reqs, [](Req* req) {
-    if (req->finished) req->in_running = false;
-    return req->finished;
-  });
+// Takes what has finished out of the running batch; returns whether anything had.
+bool Scheduler::filter_running() {
+  if (!running_may_have_finished_) return false;
+  running_may_have_finished_ = false;
+  return std::erase_if(running_.reqs, [](Req* req) {
+           if (req->finished) req->in_running = false;
+           return req->finished;
+         }) > 0;
+}
+
+// Takes out what the pass in flight finishes, as far as lengths tell; returns whether there was any. It keeps
+// its row and pages until its token is processed.
+bool Scheduler::leave_finishing() {
+  if (!rules_.skip_finishing_decode || config_.disable_overlap_schedule || !running_may_finish_) return false;
+  running_may_finish_ = false;
+  return std::erase_if(running_.reqs, [this](Req* req) {
+           if (!finishes_by_length(*req)) return false;
+           if (req->in_flight == 0) {
+             running_may_finish_ = true;
+             return false;
+           }
+           req->in_running = false;
+           req->in_decode_set = false;
+           pool_.edits().leave(req->cache.row);
+           return true;
+         }) > 0;
 }
 
 bool Scheduler::check_decode_mem(const std::vector<Req*>& reqs) {
@@ -242,55 +393,75 @@ bool Scheduler::check_decode_mem(const std::vector<Req*>& reqs) {
   return pool_.available_size() >= tokens;
 }
 
+// Whether a mixed step has room for them. Older releases do not ask, and fail where it has not.
+bool Scheduler::decode_fits(const std::vector<Req*>& reqs) {
+  if (rules_.mixed_step_checks_memory) return check_decode_mem(reqs);
+  const std::uint64_t tokens = pool_.new_tokens_required_next_decode(reqs);
+  return pool_.available_size() + pool_.evictable_size() >= tokens;
+}
+
 ScheduleBatch* Scheduler::update_running_batch() {
-  const std::size_t before = running_.size();
-  filter_finished(running_);
-  if (running_.empty()) {
-    batch_is_full_ = false;
+  const std::size_t before = running_.reqs.size();
+  filter_running();
+  const bool finishing = leave_finishing();
+  if (running_.reqs.empty()) {
+    running_.batch_is_full = false;
     return nullptr;
   }
-  if (check_decode_mem(running_)) {
+  if (check_decode_mem(running_.reqs)) {
     new_token_ratio_.decay_step();
+  } else if (finishing) {
+    // What is about to finish makes room; nobody is retracted for it.
+    running_.batch_is_full = false;
+    return nullptr;
   } else {
     retract_decode();
   }
-  if (running_.size() < before) batch_is_full_ = false;
-  if (running_.empty()) return nullptr;
+  if (running_.reqs.size() < before) running_.batch_is_full = false;
+  if (running_.reqs.empty()) return nullptr;
 
-  prepare_for_decode(running_);
+  prepare_for_decode(running_.reqs);
   ScheduleBatch& batch = take_batch();
   batch.forward_mode = proto::DECODE;
-  batch.reqs.assign(running_.begin(), running_.end());
-  batch.capture_bucket = capture_bucket(running_.size());
+  batch.reqs.assign(running_.reqs.begin(), running_.reqs.end());
+  batch.capture_bucket = capture_bucket(running_.reqs.size());
   return &batch;
 }
 
+constexpr std::size_t kRetractDecodeSteps = 20;  // SGLANG_RETRACT_DECODE_STEPS
+
+// A running request gives its pages back and starts again later; what it generated is kept. `remaining`
+// requests go on and get room for their next steps.
+void Scheduler::give_up(Req& req, std::size_t remaining) {
+  pool_.release(req, /*is_insert=*/false);
+  --active_;
+  req.in_running = false;
+  pool_.evict_for(remaining * kRetractDecodeSteps);
+  req.prefix_len = req.extend_len = 0;
+  req.admission_cursor = req.queue_cursor = {};
+  req.in_batch_prefix_known = false;
+  req.known_extend_len = rules_.preemption_counts_known_tokens ? req.known_fill_len : 0;
+  req.retracted = req.in_flight > 0;
+}
+
 // Gives up requests, those with the fewest generated tokens first (ties: the longest prompt), until the next
-// decode step fits. They start again from the queue; what they generated is kept.
+// decode step fits.
 void Scheduler::retract_decode() {
-  constexpr std::size_t kRetractDecodeSteps = 20;  // SGLANG_RETRACT_DECODE_STEPS
-  std::vector<Req*> kept = running_;
-  std::stable_sort(kept.begin(), kept.end(), [](const Req* a, const Req* b) {
+  std::vector<Req*> kept = running_.reqs;
+  const bool by_priority = config_.retraction_policy == RetractionPolicy::kPriority;
+  const bool low_first = config_.priority.low_values_first;
+  std::stable_sort(kept.begin(), kept.end(), [&](const Req* a, const Req* b) {
+    if (by_priority && a->priority != b->priority) return (a->priority < b->priority) == low_first;
     return std::pair(a->output_len, b->input_len) > std::pair(b->output_len, a->input_len);
   });
-  const auto give_up = [&](Req& req, std::size_t remaining) {
-    pool_.release(req, /*is_insert=*/false);
-    --active_;
-    req.in_running = false;
-    pool_.evict_for(remaining * kRetractDecodeSteps);
-    req.prefix_len = req.extend_len = 0;
-    req.admission_cursor = req.queue_cursor = {};
-    req.in_batch_prefix_known = false;
-  };
   for (bool first = true; first || !check_decode_mem(kept); first = false) {
     if (kept.size() == 1) break;  // one always stays
     Req* req = kept.back();
     kept.pop_back();
     give_up(*req, kept.size());
-    req->retracted = req->in_flight > 0;
     ++req->retractions;
     ++retractions_;
-    waiting_.push_back(req);
+    enqueue(*req);
   }
   if (kept.size() == 1 && !check_decode_mem(kept)) {
     Req* req = kept.back();
@@ -298,15 +469,15 @@ void Scheduler::retract_decode() {
     give_up(*req, 0);
     reject(*req, "the KV pool is too small even for this request alone");
   }
-  running_ = kept;
+  running_.reqs = kept;  // in this order, as SGLang's filter_batch leaves it
 
   double decoded = 0;
   double wanted = 0;
-  for (const Req* req : running_) {
+  for (const Req* req : running_.reqs) {
     decoded += req->output_len;
     wanted += req->max_new_tokens;
   }
-  const double steps = static_cast<double>(kRetractDecodeSteps * running_.size());
+  const double steps = static_cast<double>(kRetractDecodeSteps * running_.reqs.size());
   new_token_ratio_.on_retract(std::min(1.0, (decoded + steps) / (wanted + 1)));
 }
 
@@ -367,7 +538,10 @@ void Scheduler::keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t p
 
 bool Scheduler::is_finished(const Req& req) const {
   if (req.output_len >= req.max_new_tokens) return true;
-  if (req.output_ids.empty() || req.source->sampling.ignore_eos) return false;
+  if (req.source->sampling.ignore_eos) return false;
+  if (req.output_ids.empty()) {  // the workload says where the end of sequence came
+    return !req.source->output.empty() && req.output_len >= req.source->output.size();
+  }
   const auto& eos = config_.eos_token_ids;
   return std::find(eos.begin(), eos.end(), req.output_ids.back()) != eos.end();
 }
@@ -385,9 +559,10 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
     token_arrived(req, now);
     if (is_finished(req)) {
       finish(req);
-    } else if (i < batch.num_extend) {
-      pool_.cache_unfinished(req);
+      continue;
     }
+    running_may_finish_ = running_may_finish_ || finishes_by_length(req);
+    if (i < batch.num_extend) pool_.cache_unfinished(req);
   }
   flush_inter_token();
 }
@@ -416,6 +591,7 @@ void Scheduler::finish(Req& req) {
   pool_.release(req, /*is_insert=*/true);
   --active_;
   req.finished = true;
+  running_may_have_finished_ = true;
   on_finished_(req, nullptr);
   retired_.push_back(&req);
 }
@@ -454,10 +630,11 @@ std::uint32_t Scheduler::capture_bucket(std::size_t bs) const {
 }
 
 bool Scheduler::on_idle(double) {
-  new_token_ratio_.on_idle();
-  if (waiting_.empty()) return false;
-  batch_is_full_ = false;
-  if (!idle_retried_) {  // with fresh estimates and the whole pool
+  if (waiting_.empty()) {
+    new_token_ratio_.on_idle();
+    return false;
+  }
+  if (!idle_retried_) {
     idle_retried_ = true;
     return true;
   }

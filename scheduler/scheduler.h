@@ -2,10 +2,11 @@
 //
 // The engine calls get_next_batch_to_run(), carries the batch out, and hands the batch back to
 // process_batch_result() when its result is known: at once, or, with overlap scheduling, after the next
-// batch has been formed. As in SGLang, a request that ends is then still part of one more decode pass, whose
-// token is dropped.
+// batch has been formed. As in SGLang, a request that ends unforeseen is then still part of one more decode
+// pass, whose token is dropped.
 //
-// Source of the rules: SGLang 0.5 scheduler.py, schedule_batch.py, mem_cache/common.py.
+// Source of the rules: SGLang 0.5 scheduler.py, schedule_batch.py, mem_cache/common.py; what differs between
+// releases is in sglang_release.h. tests/unit/scheduler/schedule_test.cc compares with recordings of SGLang.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +50,8 @@ class Scheduler {
   Scheduler(const SchedulerConfig& config, OnFinished on_finished, OnInterToken on_inter_token);
   ~Scheduler();
 
-  // A request arrives. Rejected at once where it cannot fit the context or the pool.
+  // A request arrives. Rejected at once where its prompt cannot fit the context or the pool; its output is
+  // clipped to what fits.
   void add_request(std::uint64_t id, const WorkloadRequest& source, double now);
 
   // The next pass, or null where there is nothing to run. The batch stays valid until
@@ -63,8 +65,9 @@ class Scheduler {
   // The tokens of `batch` arrive at `now`.
   void process_batch_result(ScheduleBatch& batch, double now);
 
-  // Nothing to run and nothing in flight: forgets the estimates, and rejects the request at the head of the
-  // queue where even an empty pool did not admit it. Returns whether it rejected one.
+  // Nothing to run and nothing in flight: forgets the estimates where nothing waits either, and rejects the
+  // request at the head of the queue where even an idle server did not admit it (SGLang would wait for
+  // ever). Returns whether another attempt may do something.
   bool on_idle(double now);
 
   const std::vector<Req*>& waiting_queue() const { return waiting_; }
@@ -81,15 +84,31 @@ class Scheduler {
     std::uint32_t max_req_len;
     std::uint32_t max_req_input_len;
   };
+  // SGLang's running_batch: the flag belongs to the batch and goes with it.
+  struct RunningBatch {
+    std::vector<Req*> reqs;
+    bool batch_is_full = false;
+  };
 
   void merge_last_extend();
+  bool set_priority(Req& req);
+  void enqueue(Req& req);
+  std::size_t num_allocatable_reqs(std::size_t held_rows) const;
+  bool preempts() const;
+  bool preempt_to_schedule(const Req& req, PrefillAdder& adder);
+  void return_preempted(bool admitted);
   ScheduleBatch* get_new_batch_prefill(double now);
+  void admit_waiting(PrefillAdder& adder);
   void fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, double now);
   void mix_with_running(ScheduleBatch& batch);
   ScheduleBatch* update_running_batch();
-  void filter_finished(std::vector<Req*>& reqs);
+  bool filter_running();
+  bool leave_finishing();
+  bool finishes_by_length(const Req& req) const;
   void retract_decode();
+  void give_up(Req& req, std::size_t remaining);
   bool check_decode_mem(const std::vector<Req*>& reqs);
+  bool decode_fits(const std::vector<Req*>& reqs);
   void prepare_for_decode(std::vector<Req*>& reqs);
   void match_prefix_for_admission(Req& req);
   void token_arrived(Req& req, double now);
@@ -103,6 +122,7 @@ class Scheduler {
   std::uint32_t capture_bucket(std::size_t bs) const;
 
   SchedulerConfig config_;
+  ReleaseRules rules_;
   Limits limits_;
   OnFinished on_finished_;
   OnInterToken on_inter_token_;
@@ -116,8 +136,11 @@ class Scheduler {
   std::size_t active_ = 0;     // requests with KV slots
 
   std::vector<Req*> waiting_;
-  std::vector<Req*> running_;
-  bool batch_is_full_ = false;
+  RunningBatch running_;
+  std::vector<Req*> preempted_;  // in this pass
+  bool running_may_have_finished_ = false;
+  bool running_may_finish_ = false;  // by length, with the token in flight
+  std::uint64_t queue_entries_ = 0;
   Req* chunked_req_ = nullptr;
   ScheduleBatch* last_batch_ = nullptr;
   ScheduleBatch batches_[2];

@@ -6,7 +6,9 @@
 //   prompt_len      a length: ids that nothing else in the trace has
 //   max_new_tokens  tokens to generate; may be left out where `output` is given
 //   output          the ids that will be generated, as `prompt`; optional
-//   priority        optional, 0
+//   ignore_eos      optional, true: false says that `output` may be shorter than max_new_tokens, because the
+//                   end of sequence came, which the server does not know beforehand
+//   priority        optional; without one a request comes last where priorities are scheduled
 //   extra_key       cache namespace, text; optional
 //   session_id      conversation, text or number; optional
 //   think_time      seconds from the end of the answer before it in its conversation to this turn; optional
@@ -32,15 +34,16 @@ enum Key {
   kPromptLen,
   kMaxNewTokens,
   kOutput,
+  kIgnoreEos,
   kPriority,
   kExtraKey,
   kSessionId,
   kThinkTime,
   kVersion
 };
-constexpr std::array<std::string_view, 11> kKeys = {
-    "arrival_time", "prompt",    "prompt_ids", "prompt_len", "max_new_tokens", "output",
-    "priority",     "extra_key", "session_id", "think_time", "version"};
+constexpr std::array<std::string_view, 12> kKeys = {
+    "arrival_time", "prompt",   "prompt_ids", "prompt_len", "max_new_tokens", "output",
+    "ignore_eos",   "priority", "extra_key",  "session_id", "think_time",     "version"};
 
 // Text, or a number as text, or "" where the field is absent or null.
 std::string label(const JsonRecord& record, Key key, const Place& place) {
@@ -58,9 +61,9 @@ std::string label(const JsonRecord& record, Key key, const Place& place) {
   }
 }
 
-std::int32_t priority(const JsonRecord& record, const Place& place) {
+std::optional<std::int32_t> priority(const JsonRecord& record, const Place& place) {
   const JsonField& field = record.field(kPriority);
-  if (field.kind == JsonKind::kAbsent) return 0;
+  if (field.kind == JsonKind::kAbsent || field.kind == JsonKind::kNull) return std::nullopt;
   const bool numeric = field.kind == JsonKind::kUnsigned || field.kind == JsonKind::kNegative;
   if (!numeric || std::abs(field.number) > std::numeric_limits<std::int32_t>::max()) {
     place.fail("priority is not a whole number of 32 bits; one from -2147483647 to 2147483647 is needed");
@@ -102,9 +105,13 @@ void read_tpsim(JsonRecords& records, WorkloadBuilder& builder) {
     } else {
       request.max_new_tokens = static_cast<std::uint32_t>(request.output.size());
     }
-    if (!request.output.empty() && request.output.size() != request.max_new_tokens) {
-      place.fail("output has {} tokens and max_new_tokens is {}; make them equal", request.output.size(),
-                 request.max_new_tokens);
+    if (record.has(kIgnoreEos)) request.sampling.ignore_eos = record.boolean(kIgnoreEos);
+    const std::uint64_t output = request.output.size();
+    const bool may_stop = !request.sampling.ignore_eos && output < request.max_new_tokens;
+    if (output != 0 && output != request.max_new_tokens && !may_stop) {
+      place.fail("output has {} tokens and max_new_tokens is {}; make them equal{}", output,
+                 request.max_new_tokens,
+                 output < request.max_new_tokens ? ", or set ignore_eos to false if it ended early" : "");
     }
     const int prompts = record.has(kPrompt) + record.has(kPromptIds) + record.has(kPromptLen);
     if (prompts != 1) {

@@ -104,7 +104,7 @@ class JsonRecordHandler {
   const std::string& repeated_key() const { return repeated_key_; }
 
   bool null() { return scalar(JsonKind::kNull); }
-  bool boolean(bool) { return scalar(JsonKind::kBoolean); }
+  bool boolean(bool value) { return scalar(JsonKind::kBoolean, value ? 1 : 0); }
   bool number_integer(std::int64_t value) {
     return value >= 0 ? number_unsigned(static_cast<std::uint64_t>(value))
                       : scalar(JsonKind::kNegative, static_cast<double>(value));
@@ -245,7 +245,7 @@ std::string JsonRecord::found(std::size_t index) const {
     case JsonKind::kNull:
       return "null";
     case JsonKind::kBoolean:
-      return "true or false";
+      return field.number != 0 ? "true" : "false";
     case JsonKind::kUnsigned:
       return fmt::format("{}", field.integer);
     case JsonKind::kNegative:
@@ -280,6 +280,12 @@ double JsonRecord::number(std::size_t index) const {
   const bool numeric = field.kind == JsonKind::kUnsigned || field.kind == JsonKind::kReal;
   if (numeric && std::isfinite(field.number) && field.number >= 0) return field.number + 0.0;  // no -0
   place_.fail("{} is {}; a number, not negative, is needed", keys_[index], found(index));
+}
+
+bool JsonRecord::boolean(std::size_t index) const {
+  const JsonField& field = fields_[index];
+  if (field.kind == JsonKind::kBoolean) return field.number != 0;
+  place_.fail("{} is {}; true or false is needed", keys_[index], found(index));
 }
 
 kvcache::TokenSequence JsonRecord::tokens(std::size_t index, kvcache::TokenId limit) const {

@@ -54,7 +54,7 @@ enum class JsonKind : std::uint8_t {
 struct JsonField {
   JsonKind kind = JsonKind::kAbsent;
   std::uint64_t integer = 0;          // kUnsigned
-  double number = 0;                  // kUnsigned, kNegative, kReal
+  double number = 0;                  // kUnsigned, kNegative, kReal; kBoolean: 1 or 0
   std::string text;                   // kString
   std::vector<std::uint64_t> values;  // kUnsigneds; kPairs: first and second in turn
 };
@@ -76,6 +76,7 @@ class JsonRecord {
 
   // The field as a whole number in [min, max], or UserError that says what it is instead.
   std::uint64_t count(std::size_t index, std::uint64_t min, std::uint64_t max) const;
+  bool boolean(std::size_t index) const;
   // The field as a finite number, not negative.
   double number(std::size_t index) const;
   // The field as a token sequence out of token ids or out of [first, length] pairs; ids below `limit`.

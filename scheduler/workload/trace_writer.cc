@@ -45,7 +45,8 @@ std::string format_tpsim(const Workload& workload) {
       put(out, ",\"output\":");
       put_runs(out, request.output);
     }
-    if (request.priority != 0) put(out, ",\"priority\":{}", request.priority);
+    if (!request.sampling.ignore_eos) put(out, ",\"ignore_eos\":false");
+    if (request.priority) put(out, ",\"priority\":{}", *request.priority);
     if (request.extra_key != 0) {
       put(out, ",\"extra_key\":{}", nlohmann::json(workload.extra_keys[request.extra_key]).dump());
     }
@@ -59,7 +60,7 @@ std::string format_tpsim(const Workload& workload) {
 // The formats of others have no place for these.
 void refuse_extras(const WorkloadRequest& request, std::size_t index, const std::string& format) {
   if (!request.output.empty()) refuse(index, format, "it names the ids of its answer");
-  if (request.priority != 0) refuse(index, format, "it has a priority");
+  if (request.priority) refuse(index, format, "it has a priority");
   if (request.extra_key != 0) refuse(index, format, "it has a cache namespace (extra_key)");
   if (request.session != 0) refuse(index, format, "it belongs to a conversation (session_id)");
 }

@@ -27,15 +27,16 @@ struct WorkloadRequest {
   double arrival_time = 0;           // seconds since the first request; not decreasing
   kvcache::TokenSequence prompt;     // at least one token
   std::uint32_t max_new_tokens = 0;  // at least one
-  std::int32_t priority = 0;
+  std::optional<std::int32_t> priority;  // none is not 0 where priorities decide the order
   std::uint32_t extra_key = 0;  // index into Workload::extra_keys; 0 = none
   std::uint32_t session = 0;    // conversation number from 1; 0 = none
   // Seconds from the end of the answer before it in its session to the sending of this turn, where the trace
   // names them. Without meaning on a first turn.
   std::optional<double> think_time = {};
-  // The ids that will be generated, max_new_tokens of them, where the workload knows them: a later turn's
-  // prompt can then contain the very ids of this answer, and find them in the cache. Empty: the scheduler
-  // invents ids (from kGeneratedTokenBase), which no prompt contains.
+  // The ids that will be generated, where the workload knows them: a later turn's prompt can then contain the
+  // very ids of this answer, and find them in the cache. max_new_tokens of them, or, unless
+  // sampling.ignore_eos, fewer: the last one then is the end of sequence. Empty: the scheduler invents ids
+  // (from kGeneratedTokenBase), which no prompt contains.
   // Numeric execution generates real ids and does not look here.
   kvcache::TokenSequence output;
   SamplingParams sampling;

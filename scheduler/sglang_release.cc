@@ -1,0 +1,94 @@
+#include "scheduler/sglang_release.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+
+#include "proto/error.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+using enum SglangRelease;
+
+constexpr std::array<std::string_view, 3> kNames = {"0.5.12", "0.5.14", "0.5.23"};
+
+constexpr ReleaseRule kReleaseRules[] = {
+    {&ReleaseRules::chunks_ignore_max_prefill_tokens, k0_5_14, "chunks-ignore-max-prefill-tokens",
+     "--max-prefill-tokens keeps a request out of a batch only without chunked prefill",
+     "managers/schedule_policy.py:910"},
+    {&ReleaseRules::lpm_sorts_by_usable_match, k0_5_14, "lpm-sorts-by-usable-match",
+     "lpm sorts by the match without the last token, which is computed in any case",
+     "managers/schedule_policy.py:302"},
+    {&ReleaseRules::ignore_eos_reserves_all, k0_5_23, "ignore-eos-reserves-all",
+     "a running request with ignore_eos reserves all its output, not new_token_ratio of it",
+     "managers/schedule_policy.py:786"},
+    {&ReleaseRules::spent_budget_ends_admission, k0_5_23, "spent-budget-ends-admission",
+     "a spent token budget ends admission before a candidate is tried", "managers/scheduler.py:4207"},
+    {&ReleaseRules::chunked_request_counts_once, k0_5_23, "chunked-request-counts-once",
+     "a continuing chunk, which has its row, takes no free row of the request table",
+     "managers/scheduler.py:4035"},
+    {&ReleaseRules::no_radix_reserves_page, k0_5_23, "no-radix-reserves-page",
+     "without a radix cache, too, admission asks for a page more than the prompt",
+     "managers/schedule_policy.py:1099"},
+    {&ReleaseRules::prefix_lock_precedes_input_cap, k0_5_23, "prefix-lock-precedes-input-cap",
+     "the matched prefix is locked before --max-prefill-tokens is looked at",
+     "managers/schedule_policy.py:1434"},
+    {&ReleaseRules::full_needs_requests, k0_5_23, "full-needs-requests",
+     "a candidate without room closes admission only if something runs or was admitted",
+     "managers/scheduler.py:4280"},
+    {&ReleaseRules::empty_batch_is_never_full, k0_5_23, "empty-batch-is-never-full",
+     "an empty running batch opens admission again", "managers/scheduler.py:4093"},
+    {&ReleaseRules::finished_leave_before_admission, k0_5_23, "finished-leave-before-admission",
+     "finished requests leave the running batch before admission, not with the next decode step",
+     "managers/scheduler.py:3963"},
+    {&ReleaseRules::skip_finishing_decode, k0_5_23, "skip-finishing-decode",
+     "with overlap, a request whose last token is in flight by length is not decoded again",
+     "managers/scheduler.py:2063, 4444"},
+    {&ReleaseRules::mixed_step_checks_memory, k0_5_23, "mixed-step-checks-memory",
+     "decoding requests sit out a mixed step that has no room for them", "managers/scheduler.py:4384"},
+    {&ReleaseRules::preempted_return_without_admission, k0_5_23, "preempted-return-without-admission",
+     "preempted requests return to the queue also where nothing was admitted in their place",
+     "managers/scheduler.py:4305"},
+    {&ReleaseRules::preemption_counts_known_tokens, k0_5_23, "preemption-counts-known-tokens",
+     "a request that comes back weighs its tokens when it preempts, before it is matched again",
+     "managers/schedule_policy.py:1736"},
+    {&ReleaseRules::evict_shortfall, k0_5_23, "evict-shortfall",
+     "eviction frees what is short, not the whole demand", "mem_cache/allocator/base.py:166"},
+    {&ReleaseRules::split_at_prompt_end, k0_5_23, "split-at-prompt-end",
+     "a sequence is split at the end of its prompt, whose priority is one higher",
+     "mem_cache/unified_radix_cache.py:1254"},
+    {&ReleaseRules::split_keeps_creation_time, k0_5_23, "split-keeps-creation-time",
+     "both halves of a split node have its creation time",
+     "mem_cache/unified_cache/unified_tree_core.py:1476"},
+    {&ReleaseRules::request_hits_node_once, k0_5_23, "request-hits-node-once",
+     "a request counts one hit for a node (lfu), however often it inserts through it",
+     "mem_cache/unified_cache/unified_tree_core.py:1371"},
+    {&ReleaseRules::refresh_waiting_prefixes, k0_5_23, "refresh-waiting-prefixes",
+     "every 32nd pass the cached prefixes of the first 128 waiting requests count as used (lru)",
+     "managers/schedule_policy.py:283"},
+};
+
+}  // namespace
+
+std::span<const ReleaseRule> release_rules() { return kReleaseRules; }
+
+ReleaseRules rules_of(SglangRelease release) {
+  ReleaseRules rules;
+  for (const ReleaseRule& row : kReleaseRules) rules.*row.rule = release >= row.since;
+  return rules;
+}
+
+std::string_view sglang_release_name(SglangRelease release) {
+  return kNames[static_cast<std::size_t>(release)];
+}
+
+SglangRelease parse_sglang_release(const std::string& name) {
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (name == kNames[i]) return static_cast<SglangRelease>(i);
+  }
+  throw_user_error("--sglang-version {}: the rules of {} are known", name, fmt::join(kNames, ", "));
+}
+
+}  // namespace tpsim::scheduler
