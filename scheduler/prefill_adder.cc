@@ -84,6 +84,7 @@ void PrefillAdder::add_chunked_req(Req& req) {
   req.extend_len = static_cast<std::uint32_t>(std::min(left, tokens));
   can_run_list_.push_back(&req);
   charge(req.extend_len, truncated ? 0 : clipped_new_tokens(req));
+  has_chunk_ = truncated;
 }
 
 // Admits `req` with the first `extend_tokens` of what it has to compute.
@@ -91,6 +92,7 @@ AddReqResult PrefillAdder::take(Req& req, std::int64_t extend_tokens, bool whole
   req.extend_len = static_cast<std::uint32_t>(extend_tokens);
   can_run_list_.push_back(&req);
   charge(extend_tokens, whole ? clipped_new_tokens(req) : 0);
+  has_chunk_ = has_chunk_ || !whole;
   return budget_state();
 }
 
@@ -118,7 +120,7 @@ AddReqResult PrefillAdder::add_one_req(Req& req) {
   if (!rem_chunk_tokens_ || input_tokens <= *rem_chunk_tokens_) return take(req, extend_tokens, true);
   // A chunk ends at the end of a page; the prefix does already.
   const std::int64_t chunk = *rem_chunk_tokens_ / pool_.page_size() * pool_.page_size();
-  if (chunk <= 0) return refuse(AddReqResult::kOther);
+  if (chunk <= 0 || has_chunk_) return refuse(AddReqResult::kOther);
   return take(req, chunk, false);
 }
 
@@ -168,7 +170,7 @@ AddReqResult PrefillAdder::add_one_req_ignore_eos(Req& req) {
   if (!runs_to_end(req, paged_input)) return AddReqResult::kNoToken;
   // Nothing will be found by its pages, so chunks need not end with one.
   if (!rem_chunk_tokens_ || extend_tokens <= *rem_chunk_tokens_) return take(req, extend_tokens, true);
-  if (*rem_chunk_tokens_ <= 0) return AddReqResult::kOther;
+  if (*rem_chunk_tokens_ <= 0 || has_chunk_) return AddReqResult::kOther;
   return take(req, *rem_chunk_tokens_, false);
 }
 

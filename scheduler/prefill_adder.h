@@ -74,6 +74,7 @@ class PrefillAdder {
   double total_offset_;
   std::int64_t current_offset_;
   std::vector<Req*> can_run_list_;
+  bool has_chunk_ = false;  // a request that this batch does not finish; SGLang keeps track of one
   // (tokens left, tokens occupied) of what runs and was tried, without a radix pool.
   std::optional<std::vector<std::pair<double, std::int64_t>>> req_states_;
 };

@@ -31,12 +31,14 @@ Slots expand(const std::vector<PageRun>& runs, std::uint32_t page_size, std::siz
 
 class Duel {
  public:
-  Duel(std::uint64_t seed, std::uint32_t page_size, EvictionPolicy policy)
+  // `newest`: the rules of SGLang 0.5.23, else those before.
+  Duel(std::uint64_t seed, std::uint32_t page_size, EvictionPolicy policy, bool newest)
       : random_(seed),
+        newest_(newest),
         page_size_(page_size),
         allocator_(kPages, page_size),
-        radix_({page_size, policy, false}, &allocator_, &rows_),
-        reference_(page_size, policy) {
+        radix_({page_size, policy, false, newest, newest, newest}, &allocator_, &rows_),
+        reference_(page_size, policy, newest) {
     for (int i = 0; i < 12; ++i) cursors_.emplace_back();
     for (int i = 0; i < 12; ++i) new_prompt(i);
   }
@@ -85,6 +87,7 @@ class Duel {
     Slots slots;  // as the reference believes
     ReferenceRadix::Node* node;
     std::size_t protected_len = 0;
+    std::size_t inserted_len = 0;
   };
 
   // Prompts that share prefixes: the continuation of another one, cut somewhere.
@@ -132,7 +135,8 @@ class Duel {
     if (random_() % 2 == 0) new_prompt(i);
     live.tokens = prompts_[i];
     live.state.extra_key = spaces_[i];
-    live.state.priority = static_cast<std::int32_t>(random_() % 4);
+    live.state.priority = static_cast<std::int64_t>(random_() % 4);
+    live.state.prompt_len = static_cast<std::uint32_t>(1 + random_() % live.tokens.size());
     const auto limit = static_cast<std::uint32_t>(live.tokens.size() - 1);
     const RadixCache::MatchResult got = radix_.match_prefix(live.tokens, limit, live.state.extra_key);
     Tokens key = expand(live.tokens);
@@ -186,8 +190,7 @@ class Duel {
     ASSERT_LE(changed, rows_.num_pages(live.state.row));
     Tokens key = expand(live.tokens);
     key.resize(live.filled / page_size_ * page_size_);
-    const std::size_t known =
-        reference_.insert(key, live.slots, live.state.extra_key, live.state.priority, chunked);
+    const std::size_t known = insert(live, key, chunked);
     const ReferenceRadix::Match again = reference_.match(key, live.state.extra_key);
     ASSERT_EQ(again.slots.size(), key.size());
     std::copy(again.slots.begin(), again.slots.end(), live.slots.begin());
@@ -199,6 +202,24 @@ class Duel {
     ASSERT_EQ(live.state.cache_protected_len, key.size());
     ASSERT_EQ(known > 0 || key.empty() || live.protected_len > 0, true);
     check_row(live);
+  }
+
+  // What the reference does for a request: its sequence, then, by the newest rules, a cut at its prompt's
+  // end.
+  std::size_t insert(Live& live, const Tokens& key, bool chunked) {
+    const std::int64_t priority = live.state.priority;
+    const std::uint32_t space = live.state.extra_key;
+    const std::size_t whole = key.size() / page_size_ * page_size_;
+    std::size_t counted = chunked ? key.size() : 0;
+    if (newest_) counted = live.inserted_len;
+    const std::size_t known = reference_.insert(key, live.slots, space, priority, counted);
+    live.inserted_len = std::max(live.inserted_len, whole);
+    const std::size_t prompt = live.state.prompt_len / page_size_ * page_size_;
+    if (newest_ && prompt > 0 && prompt < whole) {
+      const Tokens head(key.begin(), key.begin() + static_cast<std::ptrdiff_t>(prompt));
+      reference_.insert(head, live.slots, space, priority + 1, prompt);
+    }
+    return known;
   }
 
   void check_row(const Live& live) {
@@ -218,7 +239,7 @@ class Duel {
     if (is_insert) {
       Tokens key = expand(live.tokens);
       key.resize(live.filled);
-      reference_.insert(key, live.slots, live.state.extra_key, live.state.priority);
+      insert(live, key, /*chunked=*/false);
     }
     ReferenceRadix::lock(live.node, -1);
   }
@@ -233,6 +254,7 @@ class Duel {
   }
 
   std::mt19937_64 random_;
+  bool newest_;
   std::uint32_t page_size_;
   PageAllocator allocator_;
   ReqToTokenPool rows_;
@@ -259,7 +281,8 @@ TEST_P(RadixProperty, EqualsThePlainReferenceAfterEveryOperation) {
     const std::uint64_t seed =
         1000003ULL * p.page_size + 101 * static_cast<unsigned>(p.policy) + static_cast<std::uint64_t>(start);
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Duel duel(seed, p.page_size, p.policy);
+    const bool newest = start / kPerSeed % 2 == 0;
+    Duel duel(seed, p.page_size, p.policy, newest);
     for (int i = 0; i < kPerSeed; ++i) {
       duel.step();
       duel.check(i % 50 == 0);

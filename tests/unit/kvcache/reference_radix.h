@@ -29,10 +29,11 @@ class ReferenceRadix {
     std::uint32_t ns = 0;
     int lock_ref = 0;
     std::uint64_t last_access = 0, creation = 0, hit_count = 0;
-    int priority = 0;
+    std::int64_t priority = 0;
   };
 
-  ReferenceRadix(std::uint32_t page_size, EvictionPolicy policy) : page_size_(page_size), policy_(policy) {
+  ReferenceRadix(std::uint32_t page_size, EvictionPolicy policy, bool split_keeps_creation)
+      : page_size_(page_size), policy_(policy), split_keeps_creation_(split_keeps_creation) {
     root_.lock_ref = 1;
   }
 
@@ -59,7 +60,8 @@ class ReferenceRadix {
     return result;
   }
 
-  std::size_t insert(Tokens key, Slots value, std::uint32_t ns, int priority, bool chunked = false) {
+  // Nodes that end within the first `counted` tokens count no hit.
+  std::size_t insert(Tokens key, Slots value, std::uint32_t ns, std::int64_t priority, std::size_t counted) {
     key.resize(key.size() / page_size_ * page_size_);
     value.resize(key.size());
     const std::uint64_t now = ++clock_;
@@ -72,8 +74,8 @@ class ReferenceRadix {
       const std::size_t common = common_prefix(child->key, key);
       if (common < child->key.size()) child = split(child, common);
       child->priority = std::max(child->priority, priority);
-      child->hit_count += chunked ? 0 : 1;
       total += common;
+      child->hit_count += total > counted ? 1 : 0;
       key.erase(key.begin(), key.begin() + static_cast<std::ptrdiff_t>(common));
       value.erase(value.begin(), value.begin() + static_cast<std::ptrdiff_t>(common));
       node = child;
@@ -85,7 +87,7 @@ class ReferenceRadix {
       leaf->parent = node;
       leaf->ns = ns;
       leaf->priority = priority;
-      leaf->hit_count = chunked ? 0 : 1;
+      leaf->hit_count = total + key.size() > counted ? 1 : 0;
       leaf->creation = leaf->last_access = ++clock_;
       node->children.push_back(std::move(leaf));
     }
@@ -176,6 +178,7 @@ class ReferenceRadix {
     up->priority = lower->priority;
     up->hit_count = lower->hit_count;
     up->creation = up->last_access = ++clock_;
+    if (split_keeps_creation_) up->creation = lower->creation;
     lower->key.erase(lower->key.begin(), lower->key.begin() + cut);
     lower->value.erase(lower->value.begin(), lower->value.begin() + cut);
     for (auto& slot : lower->parent->children) {
@@ -190,6 +193,7 @@ class ReferenceRadix {
 
   std::uint32_t page_size_;
   EvictionPolicy policy_;
+  bool split_keeps_creation_;
   Node root_;
   std::uint64_t clock_ = 0;
 };

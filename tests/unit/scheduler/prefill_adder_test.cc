@@ -21,6 +21,7 @@ class PrefillAdderTest : public ::testing::Test {
     next_ += 1000000;
     source->prompt.append({next_, input});
     source->max_new_tokens = max_new;
+    source->sampling.ignore_eos = false;
     auto r = std::make_unique<Req>();
     r->source = source.get();
     r->tokens = source->prompt;
@@ -31,11 +32,18 @@ class PrefillAdderTest : public ::testing::Test {
     reqs_.push_back(std::move(r));
     return reqs_.back().get();
   }
+  // The same, and the output goes on to max_new_tokens.
+  Req* req_to_end(std::uint32_t input, std::uint32_t max_new, std::uint32_t output = 0) {
+    Req* r = req(input, max_new, output);
+    sources_.back()->sampling.ignore_eos = true;
+    return r;
+  }
   PrefillAdder adder(double ratio, std::uint32_t max_prefill, std::optional<std::uint32_t> chunk,
                      std::uint32_t mixed = 0, bool radix_disabled = false) {
-    return PrefillAdder(*pool_, running_, ratio, max_prefill, chunk, mixed, radix_disabled);
+    return PrefillAdder(*pool_, running_, {ratio, max_prefill, chunk, mixed, radix_disabled}, rules_);
   }
 
+  ReleaseRules rules_ = rules_of(kNewestRelease);
   std::unique_ptr<KvPool> pool_;
   std::vector<Req*> running_;
   std::vector<std::unique_ptr<WorkloadRequest>> sources_;
@@ -83,6 +91,17 @@ TEST_F(PrefillAdderTest, ReservesWhatRunningRequestsWillStillGenerate) {
   EXPECT_EQ(a.can_run_list().size(), 1u);
 }
 
+TEST_F(PrefillAdderTest, ReservesAllOfAnOutputOfKnownLength) {
+  make_pool(1000);
+  running_.push_back(req_to_end(100, 500, 100));  // 400 to come, whatever the ratio
+  PrefillAdder a = adder(0.5, 16384, std::nullopt);
+  EXPECT_EQ(a.add_one_req(*req(500, 99)), AddReqResult::kNoToken);
+  EXPECT_NE(a.add_one_req(*req(500, 98)), AddReqResult::kOther);
+  rules_ = rules_of(SglangRelease::k0_5_14);
+  PrefillAdder b = adder(0.5, 16384, std::nullopt);
+  EXPECT_NE(b.add_one_req(*req(500, 298)), AddReqResult::kNoToken);
+}
+
 TEST_F(PrefillAdderTest, TheEstimateOfOneRequestIsClipped) {
   make_pool(10000);
   PrefillAdder a = adder(0.5, 16384, std::nullopt);
@@ -125,13 +144,22 @@ TEST_F(PrefillAdderTest, MixedDecodesTakeTheirTokensFromEveryBudget) {
 // Without a radix pool SGLang plays the future through: the running request ends and frees its tokens.
 TEST_F(PrefillAdderTest, WithoutARadixPoolTheFutureIsPlayedThrough) {
   make_pool(1000);
-  running_.push_back(req(300, 100, 50));
+  running_.push_back(req_to_end(300, 100, 50));
   running_.back()->kv_committed_len = 0;
   PrefillAdder fits = adder(1.0, 16384, std::nullopt, 0, true);
-  fits.add_one_req(*req(500, 100));
+  fits.add_one_req(*req_to_end(500, 100));
   EXPECT_EQ(fits.can_run_list().size(), 1u);
   PrefillAdder does_not = adder(1.0, 16384, std::nullopt, 0, true);
-  EXPECT_EQ(does_not.add_one_req(*req(900, 200)), AddReqResult::kNoToken);
+  EXPECT_EQ(does_not.add_one_req(*req_to_end(900, 200)), AddReqResult::kNoToken);
+}
+
+TEST_F(PrefillAdderTest, WithoutARadixPoolChunksNeedNotEndOnPages) {
+  make_pool(102400, 64);
+  PrefillAdder a = adder(0.5, 16384, 1024, 24, true);
+  Req* cut = req_to_end(2000, 10);
+  a.add_one_req(*cut);
+  EXPECT_EQ(cut->extend_len, 1000u);
+  EXPECT_EQ(a.budget_state(), AddReqResult::kOther);
 }
 
 }  // namespace

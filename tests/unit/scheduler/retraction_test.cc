@@ -1,4 +1,5 @@
-// A pool that admission overcommits: decode runs out of pages and requests are given up.
+// A pool that admission overcommits: decode runs out of pages and requests are given up. Only requests that
+// may end early are overcommitted (since SGLang 0.5.23), so these do not ignore the end of sequence.
 #include <gtest/gtest.h>
 
 #include "scheduler/new_token_ratio.h"
@@ -22,6 +23,7 @@ WorkloadRequest request(kvcache::TokenId first, std::uint32_t length, std::uint3
   WorkloadRequest r;
   r.prompt.append({first, length});
   r.max_new_tokens = output;
+  r.sampling.ignore_eos = false;
   return r;
 }
 
@@ -67,6 +69,21 @@ TEST(Retraction, TheYoungestGoesFirst) {
     } else if (record.id == 3) {
       EXPECT_GT(record.retractions, 0u);
     }
+  }
+}
+
+// What will run to its end is reserved whole, and nothing is retracted; older releases overcommit it, too.
+TEST(Retraction, OutputsOfKnownLengthAreNotOvercommitted) {
+  for (const SglangRelease release : {SglangRelease::k0_5_14, SglangRelease::k0_5_23}) {
+    SchedulerConfig config = tight_config();
+    config.sglang_release = release;
+    Workload workload = overcommitting();
+    for (WorkloadRequest& r : workload.requests) r.sampling.ignore_eos = true;
+    FakeExecutor executor;
+    RecordingObserver observer;
+    const proto::RunReport report = run_workload(config, {}, workload, executor, observer);
+    EXPECT_EQ(report.completed(), 4u);
+    EXPECT_EQ(report.retractions() > 0, release == SglangRelease::k0_5_14);
   }
 }
 

@@ -107,7 +107,7 @@ std::vector<Case> cases() {
        kGoodMoon + moon(R"("timestamp": 1e30, "input_length": 1, "output_length": 5, "hash_ids": [0])"),
        "t.x:2: ", "times are at most"},
       {"TimeIsTrue", moon(R"("timestamp": true, "input_length": 1, "output_length": 5, "hash_ids": [0])"),
-       "t.x:1: ", "timestamp is true or false"},
+       "t.x:1: ", "timestamp is true; a number"},
       {"Unsorted",
        kGoodMoon + moon(R"("timestamp": 4, "input_length": 1, "output_length": 5, "hash_ids": [0])"),
        "t.x:2: ", "tpsim trace convert --sort"},
