@@ -5,6 +5,9 @@
 
 namespace tpsim::kvcache {
 
-enum class EvictionPolicy : std::uint8_t { kLru, kLfu, kFifo, kMru, kFilo, kPriority };
+// slru protects what was hit this often (SGLang's SLRUStrategy).
+inline constexpr unsigned kSlruProtectedHits = 2;
+
+enum class EvictionPolicy : std::uint8_t { kLru, kLfu, kSlru, kFifo, kMru, kFilo, kPriority };
 
 }  // namespace tpsim::kvcache

@@ -385,6 +385,8 @@ RadixCache::EvictionKey RadixCache::eviction_key(const Node& node) const {
       return {-access, 0};
     case EvictionPolicy::kFilo:
       return {-creation, 0};
+    case EvictionPolicy::kSlru:
+      return {node.hit_count >= kSlruProtectedHits ? 1 : 0, access};
     case EvictionPolicy::kPriority:
       return {node.priority, access};
   }

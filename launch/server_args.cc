@@ -40,12 +40,13 @@ constexpr std::array<Named<scheduler::RetractionPolicy>, 2> kRetractionPolicies 
     {"priority", scheduler::RetractionPolicy::kPriority},
 }};
 
-constexpr std::array<Named<kvcache::EvictionPolicy>, 6> kEvictionPolicies = {{
+constexpr std::array<Named<kvcache::EvictionPolicy>, 7> kEvictionPolicies = {{
     {"lru", kvcache::EvictionPolicy::kLru},
     {"lfu", kvcache::EvictionPolicy::kLfu},
     {"fifo", kvcache::EvictionPolicy::kFifo},
     {"mru", kvcache::EvictionPolicy::kMru},
     {"filo", kvcache::EvictionPolicy::kFilo},
+    {"slru", kvcache::EvictionPolicy::kSlru},
     {"priority", kvcache::EvictionPolicy::kPriority},
 }};
 
@@ -320,7 +321,8 @@ void declare_scheduling(FlagSet& flags, ServerArgs& args) {
                   real(args.schedule_conservativeness, 0, true, 1000, true));
   declare_priorities(flags, args);
   flags.add_switch("--disable-radix-cache", "no reuse of prefixes", args.disable_radix_cache);
-  flags.add_value("--radix-eviction-policy", "NAME", "lru, lfu, fifo, mru, filo or priority (default lru)",
+  flags.add_value("--radix-eviction-policy", "NAME",
+                  "lru, lfu, slru, fifo, mru, filo or priority (default lru)",
                   choice(kEvictionPolicies, args.radix_eviction_policy));
   flags.add_switch("--disable-overlap-schedule", "scheduling waits for the GPU and the GPU for scheduling",
                    args.disable_overlap_schedule);

@@ -298,9 +298,9 @@ constexpr int kOperations = 10000;
 #else
 constexpr int kOperations = 85000;
 #endif
-constexpr EvictionPolicy kPolicies[] = {EvictionPolicy::kLru,  EvictionPolicy::kLfu,
-                                        EvictionPolicy::kFifo, EvictionPolicy::kMru,
-                                        EvictionPolicy::kFilo, EvictionPolicy::kPriority};
+constexpr EvictionPolicy kPolicies[] = {
+    EvictionPolicy::kLru,  EvictionPolicy::kLfu,      EvictionPolicy::kFifo, EvictionPolicy::kMru,
+    EvictionPolicy::kFilo, EvictionPolicy::kPriority, EvictionPolicy::kSlru};
 
 std::vector<Parameters> all_parameters() {
   std::vector<Parameters> out;

@@ -149,6 +149,8 @@ class ReferenceRadix {
         return {-access, 0};
       case EvictionPolicy::kFilo:
         return {-creation, 0};
+      case EvictionPolicy::kSlru:
+        return {node.hit_count >= 2 ? 1 : 0, access};
       case EvictionPolicy::kPriority:
         return {node.priority, access};
     }

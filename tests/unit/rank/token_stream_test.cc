@@ -131,6 +131,7 @@ scheduler::Workload random_workload(std::mt19937_64& random) {
 
 scheduler::SchedulerConfig random_config(std::mt19937_64& random, bool small_pool) {
   scheduler::SchedulerConfig config;
+  config.sglang_release = static_cast<scheduler::SglangRelease>(random() % 3);
   constexpr std::uint32_t kPages[] = {1, 1, 4, 16};
   config.page_size = kPages[random() % 4];
   config.max_total_num_tokens = small_pool ? 320 : 8192;
