@@ -24,12 +24,12 @@ struct SamplingParams {
 };
 
 struct WorkloadRequest {
-  double arrival_time = 0;           // seconds since the first request; not decreasing
-  kvcache::TokenSequence prompt;     // at least one token
-  std::uint32_t max_new_tokens = 0;  // at least one
+  double arrival_time = 0;               // seconds since the first request; not decreasing
+  kvcache::TokenSequence prompt;         // at least one token
+  std::uint32_t max_new_tokens = 0;      // at least one
   std::optional<std::int32_t> priority;  // none is not 0 where priorities decide the order
-  std::uint32_t extra_key = 0;  // index into Workload::extra_keys; 0 = none
-  std::uint32_t session = 0;    // conversation number from 1; 0 = none
+  std::uint32_t extra_key = 0;           // index into Workload::extra_keys; 0 = none
+  std::uint32_t session = 0;             // conversation number from 1; 0 = none
   // Seconds from the end of the answer before it in its session to the sending of this turn, where the trace
   // names them. Without meaning on a first turn.
   std::optional<double> think_time = {};
