@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "proto/error.h"
-#include "scheduler/workload/sampler.h"
+#include "scheduler/workload/benchmark_random.h"
 #include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::scheduler {
@@ -32,14 +32,14 @@ Workload make_random_workload(const RandomOptions& options) {
   if (options.random_input_len > kGeneratedTokenBase / options.num_prompts) {
     throw_user_error("--num-prompts times --random-input-len is more than 2^48 tokens; make one smaller");
   }
-  Sampler sampler(options.seed);
+  NumpyRandom random(options.seed);
   // All input lengths are drawn before all output lengths, as in the benchmark.
   const auto draw = [&](std::uint64_t length) {
     std::vector<std::uint32_t> lengths(options.num_prompts);
     const auto least = std::max<std::uint64_t>(
         1, static_cast<std::uint64_t>(static_cast<double>(length) * options.random_range_ratio));
     for (std::uint32_t& drawn : lengths) {
-      drawn = static_cast<std::uint32_t>(least + sampler.below(length - least + 1));
+      drawn = static_cast<std::uint32_t>(random.randint(least, length));
     }
     return lengths;
   };

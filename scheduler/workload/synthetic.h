@@ -14,11 +14,11 @@ struct RandomOptions {
   std::uint64_t random_output_len = 1024;
   // Lengths are uniform from this share of the length up to the length: 1 = all equal, 0 = from 1 up.
   double random_range_ratio = 0;
-  std::uint64_t seed = 1;
+  std::uint32_t seed = 1;
 };
 
 // Prompts of which no two share a token, all arriving at 0 (offer them with --request-rate or
-// --max-concurrency). Equal options, equal workload. Throws UserError that names the flag that is out of
+// --max-concurrency). Lengths are the benchmark's for equal options, seed included. Throws UserError that names the flag that is out of
 // range.
 Workload make_random_workload(const RandomOptions& options);
 
