@@ -152,17 +152,36 @@ void write_server_args(const ServerArgs& args, const rank::ServerDefaults& resol
   out["trace"] = args.trace;
   out["trace_format"] = args.trace_format;
   out["dataset_name"] = args.dataset_name;
+  out["dataset_path"] = args.dataset_path;
   out["num_prompts"] = args.num_prompts ? std::to_string(*args.num_prompts) : "all";
   out["request_rate"] = args.request_rate ? format_real(*args.request_rate) : "trace";
   out["max_concurrency"] = args.max_concurrency == 0 ? "none" : std::to_string(args.max_concurrency);
   out["time_scale"] = format_real(args.time_scale.value_or(1.0));
-  if (!args.dataset_name.empty()) {
+  out["seed"] = std::to_string(args.load_seed());
+  out["warmup_requests"] = std::to_string(args.warmup_requests);
+  out["flush_cache"] = on_off(args.flush_cache);
+  if (args.dataset_name == "generated-shared-prefix") {
+    const scheduler::SharedPrefixOptions& gsp = args.gsp;
+    out["num_prompts"] = std::to_string(gsp.num_groups * gsp.prompts_per_group);
+    out["gsp_num_groups"] = std::to_string(gsp.num_groups);
+    out["gsp_prompts_per_group"] = std::to_string(gsp.prompts_per_group);
+    out["gsp_system_prompt_len"] = std::to_string(gsp.system_prompt_len);
+    out["gsp_question_len"] = std::to_string(gsp.question_len);
+    out["gsp_output_len"] = std::to_string(gsp.output_len);
+    out["gsp_range_ratio"] = format_real(gsp.range_ratio);
+    out["gsp_num_turns"] = std::to_string(gsp.num_turns);
+    out["gsp_ordered"] = on_off(gsp.ordered);
+    out["gsp_zipf_alpha"] = gsp.zipf_alpha ? format_real(*gsp.zipf_alpha) : "none";
+  } else if (!args.dataset_name.empty()) {
     out["num_prompts"] = std::to_string(args.num_prompts.value_or(1000));
+  }
+  if (args.dataset_name.starts_with("random")) {
     out["random_input_len"] = std::to_string(args.random_input_len.value_or(1024));
     out["random_output_len"] = std::to_string(args.random_output_len.value_or(1024));
     out["random_range_ratio"] = format_real(args.random_range_ratio.value_or(0));
-    if (!args.request_rate) out["request_rate"] = "inf";
   }
+  if (!args.dataset_name.empty() && args.dataset_name != "mooncake" && !args.request_rate)
+    out["request_rate"] = "inf";
   if (args.request_rate) out["request_interval"] = args.fixed_interval ? "fixed" : "poisson";
 }
 

@@ -11,6 +11,7 @@
 #include "kvcache/eviction_policy.h"
 #include "launch/flag_set.h"
 #include "scheduler/config.h"
+#include "scheduler/workload/benchmark_datasets.h"
 
 namespace tpsim::launch {
 
@@ -69,22 +70,31 @@ struct ServerArgs {
   // Load.
   std::string trace;
   std::string trace_format = "auto";
-  std::string dataset_name;                            // "random"; empty: --trace
+  std::string dataset_name;  // of SGLang's benchmark; empty: --trace
+  std::string dataset_path;  // the file of sharegpt and mooncake
+  bool use_trace_timestamps = false;
+  std::uint32_t warmup_requests = 0;
+  bool flush_cache = false;
   std::optional<scheduler::SessionMode> session_mode;  // default closed
   std::optional<std::uint64_t> num_prompts;
   std::optional<std::uint32_t> random_input_len;   // default 1024
   std::optional<std::uint32_t> random_output_len;  // default 1024
   std::optional<double> random_range_ratio;        // default 0
+  scheduler::SharedPrefixOptions gsp;              // its seed is load_seed()
+  std::string gsp_flag;                            // the first --gsp-* value that was given; empty: none
+  bool gsp_zipf = false;
   std::optional<double> request_rate;
   bool fixed_interval = false;
   std::uint32_t max_concurrency = 0;
   std::optional<double> time_scale;  // default 1
-  std::uint64_t random_seed = 1;
+  std::uint32_t random_seed = 1;
+  std::optional<std::uint32_t> seed;
 
   // Output.
   std::string report_dir;
   std::uint64_t steps_every = 1;  // steps.csv holds every so many-th step; 0: there is none
   bool compress = false;          // CSV files
+  std::string output_file;
   std::string log_level = "warning";
   bool quiet = false;
   bool no_progress = false;
@@ -92,6 +102,8 @@ struct ServerArgs {
   std::string record_batches;  // file; empty: none
 
   bool numeric() const { return executor == "numeric"; }
+  // Of dataset and arrivals.
+  std::uint32_t load_seed() const { return seed.value_or(random_seed); }
 };
 
 // Declares the flags of run (or, with `compare`, of compare) in `flags`; they are read into `args`, which

@@ -14,6 +14,7 @@
 #include "launch/deployment.h"
 #include "launch/logging.h"
 #include "launch/report_output.h"
+#include "launch/result_file.h"
 #include "launch/run_monitor.h"
 #include "launch/stage.h"
 #include "launch/workload_args.h"
@@ -86,11 +87,13 @@ int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& de
   check_workload(workload, deployments);
 
   ReportOutput output(args, compare);
+  const ResultFile results(args.output_file);
   std::optional<std::string> loss;
   for (const Deployment& deployment : deployments) {
     proto::RunReport report =
         run_one(stage, deployment, workload, output.begin_run(deployment.backends.name()), loss);
     const bool stopped = report.stopped_early();
+    results.append(report);
     output.end_run(std::move(report));
     if (stopped) break;
   }

@@ -82,6 +82,8 @@ constexpr Family kFamilies[] = {
     {"--enable-nccl-nvls", "the collective algorithm is chosen by the hardware profile; leave it out"},
     {"--enable-symm-mem", "the collective algorithm is chosen by the hardware profile; leave it out"},
     {"--enable-mscclpp", "the collective algorithm is chosen by the hardware profile; leave it out"},
+    {"--gsp-fast-prepare", "prompts are made of lengths, which is fast already; leave it out"},
+    {"--gsp-send-routing-key", "one server is simulated, nothing is routed; leave it out"},
     {"--tokenizer-", kServer},
     {"--skip-tokenizer-init", kServer},
     {"--served-model-name", kServer},

@@ -4,12 +4,15 @@
 #include <filesystem>
 
 #include "proto/error.h"
+#include "scheduler/workload/benchmark_datasets.h"
 #include "scheduler/workload/synthetic.h"
 #include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::launch {
 
 namespace {
+
+constexpr std::uint64_t kDatasetPrompts = 1000;  // the benchmark's default
 
 scheduler::Workload load_trace(const ServerArgs& args) {
   scheduler::Workload workload =
@@ -24,20 +27,41 @@ scheduler::Workload load_trace(const ServerArgs& args) {
         "--session-mode closed: {} names no conversations; leave it out, or give a trace with session_id",
         workload.name);
   }
+  if (args.use_trace_timestamps && workload.format == "sharegpt")
+    throw_user_error("--use-trace-timestamps: {} has no times, use --request-rate", workload.name);
   return workload;
+}
+
+scheduler::Workload make_random(const ServerArgs& args) {
+  scheduler::RandomOptions options;
+  options.num_prompts = args.num_prompts.value_or(kDatasetPrompts);
+  options.random_input_len = args.random_input_len.value_or(options.random_input_len);
+  options.random_output_len = args.random_output_len.value_or(options.random_output_len);
+  options.random_range_ratio = args.random_range_ratio.value_or(options.random_range_ratio);
+  options.seed = args.load_seed();
+  return scheduler::make_random_workload(options);
 }
 
 }  // namespace
 
 scheduler::Workload load_workload(const ServerArgs& args) {
-  if (args.dataset_name.empty()) return load_trace(args);
-  scheduler::RandomOptions options;
-  options.num_prompts = args.num_prompts.value_or(options.num_prompts);
-  options.random_input_len = args.random_input_len.value_or(options.random_input_len);
-  options.random_output_len = args.random_output_len.value_or(options.random_output_len);
-  options.random_range_ratio = args.random_range_ratio.value_or(options.random_range_ratio);
-  options.seed = args.random_seed;
-  return scheduler::make_random_workload(options);
+  const std::string& dataset = args.dataset_name;
+  if (dataset.empty()) return load_trace(args);
+  if (dataset == "generated-shared-prefix") {
+    scheduler::SharedPrefixOptions options = args.gsp;
+    options.seed = args.load_seed();
+    return scheduler::make_shared_prefix_workload(options);
+  }
+  const std::filesystem::path file = args.dataset_path;
+  const std::uint64_t prompts = args.num_prompts.value_or(kDatasetPrompts);
+  if (dataset == "mooncake")
+    return scheduler::read_trace(file, {.format = dataset, .num_prompts = prompts, .sort = true});
+  if (dataset == "sharegpt") {
+    scheduler::Workload workload = scheduler::read_trace(file, {.format = dataset});
+    scheduler::sample_sharegpt(workload, prompts, args.load_seed());
+    return workload;
+  }
+  return make_random(args);
 }
 
 scheduler::LoadConfig load_config(const ServerArgs& args) {
@@ -47,6 +71,9 @@ scheduler::LoadConfig load_config(const ServerArgs& args) {
   config.request_rate = args.request_rate;
   config.fixed_interval = args.fixed_interval;
   config.max_concurrency = args.max_concurrency;
+  config.seed = args.load_seed();
+  config.warmup_requests = args.warmup_requests;
+  config.flush_cache = args.flush_cache;
   return config;
 }
 

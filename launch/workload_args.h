@@ -6,10 +6,11 @@
 
 namespace tpsim::launch {
 
-// Reads --trace, or makes the requests of --dataset-name. Throws UserError for a file that cannot be read.
+// Reads --trace, or makes or samples the requests of --dataset-name. Throws UserError for a file that cannot
+// be read, and for flags that it has no use for.
 scheduler::Workload load_workload(const ServerArgs& args);
 
-// How it is offered: at the times of the trace, all at once for --dataset-name random, or by --request-rate.
+// How it is offered: at the times of the trace, all at once where a dataset has none, or by --request-rate.
 scheduler::LoadConfig load_config(const ServerArgs& args);
 
 }  // namespace tpsim::launch

@@ -67,6 +67,11 @@ struct LoadConfig {
   bool fixed_interval = false;
   // Closed loop: at most this many in flight; the next is sent when one completes. 0 = open loop.
   std::uint32_t max_concurrency = 0;
+  std::uint64_t seed = 1;  // of Poisson arrivals
+  // Copies of the first request, of at most 32 output tokens, served before the run begins. They leave their
+  // prefix in the cache, unless flush_cache, and are in no record and no figure of the scheduler.
+  std::uint32_t warmup_requests = 0;
+  bool flush_cache = false;  // the run begins with an empty cache
 };
 
 }  // namespace tpsim::scheduler

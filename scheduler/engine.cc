@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "scheduler/load.h"
 #include "scheduler/metrics.h"
@@ -19,34 +20,33 @@ class Engine {
   Engine(const SchedulerConfig& config, const LoadConfig& load, const Workload& workload, Executor& executor,
          RunObserver& observer)
       : config_(config),
-        workload_(workload),
+        offer_(load),
+        workload_(&workload),
         executor_(executor),
         observer_(observer),
-        session_mode_(load.session_mode),
-        load_(load, workload, config.random_seed),
+        load_(load, workload),
         scheduler_(
             config, [this](const Req& req, const char* because) { on_finished(req, because); },
-            [this](double gap, std::uint32_t count) { metrics_.on_inter_token(gap, count); }) {}
+            [this](double gap, std::uint32_t count) {
+              if (!warming_up_) metrics_.on_inter_token(gap, count);
+            }) {}
 
   proto::RunReport run() {
     try {
-      bool running = true;
-      while (running && !stopped_) {
-        receive();
-        running = config_.disable_overlap_schedule ? step_normal() : step_overlap();
-      }
+      if (offer_.warmup_requests > 0) warm_up();
+      serve();
     } catch (const ExecutorLost&) {
       stopped_ = true;  // whoever made the executor knows why
     }
     proto::RunReport report;
     report.set_stopped_early(stopped_);
-    if (stopped_) record_unfinished();
+    if (stopped_ && !warming_up_) record_unfinished();
     report.set_page_size(config_.page_size);
     report.set_kv_pool_tokens(scheduler_.pool().capacity());
-    report.set_retractions(scheduler_.retractions());
-    report.set_evicted_tokens(scheduler_.pool().evicted_tokens());
+    report.set_retractions(scheduler_.retractions() - warmup_retractions_);
+    report.set_evicted_tokens(scheduler_.pool().evicted_tokens() - warmup_evicted_tokens_);
     if (load_.turns() > 0) {
-      report.set_session_mode(session_mode_ == SessionMode::kClosed ? "closed" : "timestamps");
+      report.set_session_mode(offer_.session_mode == SessionMode::kClosed ? "closed" : "timestamps");
       report.set_turns(load_.turns());
       report.set_early_turns(early_turns_);
     }
@@ -60,11 +60,45 @@ class Engine {
     double end = 0;
   };
 
+  void serve() {
+    bool running = true;
+    while (running && !stopped_) {
+      receive();
+      running = config_.disable_overlap_schedule ? step_normal() : step_overlap();
+    }
+  }
+
+  // As SGLang's serving benchmark warms a server up, at once but within the places of the run.
+  void warm_up() {
+    constexpr std::uint32_t kMostTokens = 32;
+    const Workload& measured = *workload_;
+    warmup_workload_.extra_keys = measured.extra_keys;
+    WorkloadRequest request = measured.requests.front();
+    request.session = 0;
+    request.max_new_tokens = std::min(request.max_new_tokens, kMostTokens);
+    if (!request.output.empty()) request.output.truncate(request.max_new_tokens);
+    warmup_workload_.requests.assign(offer_.warmup_requests, request);
+    LoadConfig at_once;
+    at_once.max_concurrency = offer_.max_concurrency;
+    LoadGenerator load = std::exchange(load_, LoadGenerator(at_once, warmup_workload_));
+    workload_ = &warmup_workload_;
+    warming_up_ = true;
+    serve();
+    if (stopped_) return;
+    warming_up_ = false;
+    workload_ = &measured;
+    load_ = std::move(load);
+    if (offer_.flush_cache) scheduler_.pool().flush();
+    warmup_retractions_ = scheduler_.retractions();
+    warmup_evicted_tokens_ = scheduler_.pool().evicted_tokens();
+    now_ = gpu_free_ = 0;
+  }
+
   void receive() {
     while (load_.next_time() <= now_) {
       const LoadGenerator::Sent sent = load_.pop();
       early_turns_ += sent.early ? 1 : 0;
-      scheduler_.add_request(sent.index, workload_.requests[sent.index], sent.time);
+      scheduler_.add_request(sent.index, workload_->requests[sent.index], sent.time);
     }
   }
 
@@ -123,6 +157,10 @@ class Engine {
   }
 
   void record_step(const ScheduleBatch& batch, double start, double step_time) {
+    if (warming_up_) {
+      report_progress_after(batch);
+      return;
+    }
     const KvPool& pool = scheduler_.pool();
     StepRecord record;
     record.sequence_number = message_.sequence_number();
@@ -141,12 +179,13 @@ class Engine {
     record.kv_allocated_tokens = pool.capacity() - record.kv_cached_tokens - record.kv_free_tokens;
     metrics_.on_step(record, step_time);
     observer_.on_step(record);
-    // Priced steps take microseconds; computed ones are long enough to look up after each.
-    constexpr std::uint64_t kProgressEvery = 512;
-    if (record.sequence_number % kProgressEvery == 0 || !batch.next_token_ids.empty()) report_progress();
+    report_progress_after(batch);
   }
 
-  void report_progress() {
+  void report_progress_after(const ScheduleBatch& batch) {
+    // Priced steps take microseconds; computed ones are long enough to look up after each.
+    constexpr std::uint64_t kProgressEvery = 512;
+    if (message_.sequence_number() % kProgressEvery != 0 && batch.next_token_ids.empty()) return;
     const Progress progress{now_, metrics_.finished(), load_.size(), metrics_.steps()};
     if (!observer_.on_progress(progress)) stopped_ = true;
   }
@@ -174,9 +213,10 @@ class Engine {
       spdlog::debug("request {} of {} + {} tokens is refused: {}", req.id, req.input_len,
                     req.source->max_new_tokens, because);
     }
+    load_.on_finished(req.id, now_);
+    if (warming_up_) return;
     const RequestRecord record =
         record_of(req, because == nullptr ? RequestState::kCompleted : RequestState::kRejected);
-    load_.on_finished(req.id, now_);
     metrics_.on_request(record);
     observer_.on_request(record);
   }
@@ -187,12 +227,16 @@ class Engine {
   }
 
   const SchedulerConfig& config_;
-  const Workload& workload_;
+  const LoadConfig& offer_;
+  const Workload* workload_;  // that is served now
   Executor& executor_;
   RunObserver& observer_;
-  const SessionMode session_mode_;
   LoadGenerator load_;
   std::uint64_t early_turns_ = 0;
+  bool warming_up_ = false;
+  Workload warmup_workload_;
+  std::uint64_t warmup_retractions_ = 0;
+  std::uint64_t warmup_evicted_tokens_ = 0;
   RunMetrics metrics_;
   Scheduler scheduler_;
   proto::ForwardBatch message_;

@@ -35,6 +35,9 @@ class KvPool {
   // `num_tokens` (SGLang's evict_from_tree_cache).
   void evict_for(std::uint64_t num_tokens);
 
+  // Empties the cache but for what requests hold.
+  void flush() { radix_.evict(radix_.evictable_size()); }
+
   // Gives `req` a row with its matched prefix and pages for its extend. False and nothing changed where
   // pages do not suffice even after eviction.
   bool alloc_for_extend(Req& req);

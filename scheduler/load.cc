@@ -8,13 +8,13 @@
 
 namespace tpsim::scheduler {
 
-LoadGenerator::LoadGenerator(const LoadConfig& config, const Workload& workload, std::uint64_t seed)
+LoadGenerator::LoadGenerator(const LoadConfig& config, const Workload& workload)
     : size_(workload.requests.size()),
       closed_(config.session_mode == SessionMode::kClosed),
       places_(config.max_concurrency) {
   link_turns(config, workload);
   arrivals_.reserve(closed_ ? size_ - num_turns_ : size_);
-  Sampler sampler(seed);
+  Sampler sampler(config.seed);
   double time = 0;
   for (std::size_t i = 0; i < size_; ++i) {
     if (!starts_alone(i)) continue;

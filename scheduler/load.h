@@ -32,7 +32,7 @@ class LoadGenerator {
  public:
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
-  LoadGenerator(const LoadConfig& config, const Workload& workload, std::uint64_t seed);
+  LoadGenerator(const LoadConfig& config, const Workload& workload);
 
   std::size_t size() const { return size_; }
   // Requests that reply to an answer: all turns of sessions but the first.

@@ -186,20 +186,27 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_median_ttft_ms(ttft_.percentile(50) * kMilli);
   report.set_p90_ttft_ms(ttft_.percentile(90) * kMilli);
   report.set_p99_ttft_ms(ttft_.percentile(99) * kMilli);
+  report.set_p95_ttft_ms(ttft_.percentile(95) * kMilli);
   report.set_std_ttft_ms(ttft_.stddev() * kMilli);
   report.set_mean_tpot_ms(tpot_.mean() * kMilli);
   report.set_median_tpot_ms(tpot_.percentile(50) * kMilli);
   report.set_p99_tpot_ms(tpot_.percentile(99) * kMilli);
+  report.set_p90_tpot_ms(tpot_.percentile(90) * kMilli);
+  report.set_p95_tpot_ms(tpot_.percentile(95) * kMilli);
   report.set_std_tpot_ms(tpot_.stddev() * kMilli);
   report.set_mean_itl_ms(itl_.mean() * kMilli);
   report.set_median_itl_ms(itl_.percentile(50) * kMilli);
   report.set_p95_itl_ms(itl_.percentile(95) * kMilli);
   report.set_p99_itl_ms(itl_.percentile(99) * kMilli);
+  report.set_p90_itl_ms(itl_.percentile(90) * kMilli);
+  report.set_std_itl_ms(itl_.stddev() * kMilli);
   report.set_max_itl_ms(itl_.max() * kMilli);
   report.set_mean_e2e_latency_ms(e2e_.mean() * kMilli);
   report.set_median_e2e_latency_ms(e2e_.percentile(50) * kMilli);
   report.set_p90_e2e_latency_ms(e2e_.percentile(90) * kMilli);
   report.set_p99_e2e_latency_ms(e2e_.percentile(99) * kMilli);
+  report.set_p95_e2e_latency_ms(e2e_.percentile(95) * kMilli);
+  report.set_std_e2e_latency_ms(e2e_.stddev() * kMilli);
   report.set_concurrency(rate(latency_sum_));
   report.set_cache_hit_rate(
       prompt_tokens_ > 0 ? static_cast<double>(hit_tokens_) / static_cast<double>(prompt_tokens_) : 0);

@@ -41,16 +41,6 @@ void check(const SharedPrefixOptions& options) {
                      *options.zipf_alpha);
 }
 
-// compute_random_lens
-std::vector<std::uint32_t> draw_lengths(NumpyRandom& random, std::uint64_t length, double ratio,
-                                        std::uint64_t count) {
-  const auto least =
-      std::max<std::uint64_t>(1, static_cast<std::uint64_t>(static_cast<double>(length) * ratio));
-  std::vector<std::uint32_t> lengths(count);
-  for (std::uint32_t& drawn : lengths) drawn = static_cast<std::uint32_t>(random.randint(least, length));
-  return lengths;
-}
-
 // The group of each prompt, before the shuffle.
 std::vector<std::uint32_t> assign_groups(const SharedPrefixOptions& options) {
   std::vector<std::uint32_t> groups(options.num_groups * options.prompts_per_group);
@@ -85,7 +75,7 @@ Workload make_shared_prefix_workload(const SharedPrefixOptions& options) {
   const std::uint64_t conversations = options.num_groups * options.prompts_per_group;
   NumpyRandom numpy(options.seed);
   const auto draw = [&](std::uint64_t length, std::uint64_t count) {
-    return draw_lengths(numpy, length, options.range_ratio, count);
+    return numpy.lengths(length, options.range_ratio, count);
   };
   const std::vector<std::uint32_t> system_lens = draw(options.system_prompt_len, options.num_groups);
   const std::vector<std::uint32_t> question_lens =

@@ -1,5 +1,6 @@
 #include "scheduler/workload/benchmark_random.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -75,6 +76,14 @@ std::uint64_t NumpyRandom::randint(std::uint64_t low, std::uint64_t high) {
     const std::uint32_t value = static_cast<std::uint32_t>(random_()) & mask;
     if (value <= range) return low + value;
   }
+}
+
+std::vector<std::uint32_t> NumpyRandom::lengths(std::uint64_t length, double ratio, std::uint64_t count) {
+  const auto least = static_cast<std::uint64_t>(static_cast<double>(length) * ratio);
+  std::vector<std::uint32_t> drawn(count);
+  for (std::uint32_t& value : drawn)
+    value = static_cast<std::uint32_t>(randint(std::max<std::uint64_t>(1, least), length));
+  return drawn;
 }
 
 PythonRandom::PythonRandom(std::uint32_t seed) {

@@ -34,17 +34,10 @@ Workload make_random_workload(const RandomOptions& options) {
   }
   NumpyRandom random(options.seed);
   // All input lengths are drawn before all output lengths, as in the benchmark.
-  const auto draw = [&](std::uint64_t length) {
-    std::vector<std::uint32_t> lengths(options.num_prompts);
-    const auto least = std::max<std::uint64_t>(
-        1, static_cast<std::uint64_t>(static_cast<double>(length) * options.random_range_ratio));
-    for (std::uint32_t& drawn : lengths) {
-      drawn = static_cast<std::uint32_t>(random.randint(least, length));
-    }
-    return lengths;
-  };
-  const std::vector<std::uint32_t> inputs = draw(options.random_input_len);
-  const std::vector<std::uint32_t> outputs = draw(options.random_output_len);
+  const std::vector<std::uint32_t> inputs =
+      random.lengths(options.random_input_len, options.random_range_ratio, options.num_prompts);
+  const std::vector<std::uint32_t> outputs =
+      random.lengths(options.random_output_len, options.random_range_ratio, options.num_prompts);
 
   Workload workload;
   workload.name = "random";

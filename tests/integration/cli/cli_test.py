@@ -94,6 +94,67 @@ class CommandLine(unittest.TestCase):
             self.assertFalse(os.path.exists(report) and os.listdir(report), "a report was left behind")
 
 
+class Load(CommandLine):
+    """How a workload is offered, under the names of SGLang's serving benchmark."""
+
+    def report(self, *extra, command="run"):
+        done = self.tpsim(*self.deployment(*extra, "--report-dir", "report", command=command))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(self.read(os.path.join(self.folder, "report", "report.json"))), done.stdout
+
+    def conversation(self):
+        turns = [{"arrival_time": i, "prompt": [[0, 900 * (i + 1)]], "max_new_tokens": 400, "session_id": "a"}
+                 for i in range(4)]
+        return self.trace("".join(json.dumps(turn) + "\n" for turn in turns))
+
+    def test_turns_wait_for_their_answers(self):
+        trace = self.conversation()
+        closed, _ = self.report("--trace", trace)
+        self.assertEqual((closed["session_mode"], closed["turns"], closed["early_turns"]), ("closed", 3, 0))
+        rows = self.read(os.path.join(self.folder, "report", "requests.csv")).decode().splitlines()[1:]
+        times = [[float(value) for value in row.split(",")[8:]] for row in rows]
+        for before, turn in zip(times, times[1:]):
+            self.assertGreaterEqual(turn[0], before[3])
+        shutil.rmtree(os.path.join(self.folder, "report"))
+        timed, said = self.report("--trace", trace, "--session-mode", "timestamps")
+        self.assertEqual((timed["session_mode"], timed["early_turns"]), ("timestamps", 3))
+        self.assertIn("Turns sent before the answer they reply to: 3 of 3", said)
+        self.assert_refused(self.deployment("--trace", self.trace(), "--session-mode", "closed"),
+                            "--session-mode closed", "names no conversations")
+
+    def test_output_file_is_appended_to(self):
+        shared = ["--dataset-name", "generated-shared-prefix", "--gsp-num-groups", "2", "--gsp-prompts-per-group",
+                  "3", "--gsp-system-prompt-len", "100", "--gsp-question-len", "20", "--gsp-output-len", "4"]
+        self.write("results.jsonl", '{"by": "another program"}')
+        for words in (self.deployment(*shared, "--warmup-requests", "2"),
+                      self.deployment(*shared, "--request-rate", "8", "--seed", "7", command="compare")):
+            done = self.tpsim(*words, "--output-file", "results.jsonl")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [json.loads(line) for line in self.read(os.path.join(self.folder, "results.jsonl")).splitlines()]
+        self.assertEqual(len(lines), 4)
+        self.assertEqual([line["request_rate"] for line in lines[1:]], ["inf", 8, 8])
+        for line in lines[1:]:
+            self.assertEqual(line["dataset_name"], "generated-shared-prefix")
+            self.assertEqual((line["completed"], line["total_input_tokens"], line["total_output_tokens"]),
+                             (6, 720, 24))
+            for key in ("duration", "p95_ttft_ms", "p90_tpot_ms", "std_itl_ms", "p95_e2e_latency_ms"):
+                self.assertGreater(line[key], 0, key)
+        self.assertEqual([line["server_info"]["attention_backend"] for line in lines[2:]], ["fa3", "triton"])
+        self.assert_refused(self.deployment(*shared, "--output-file", self.folder), "--output-file", "directory")
+        self.assert_refused(self.deployment(*shared, "--output-file", "none/results.jsonl"), "--output-file")
+
+    def test_datasets_of_the_benchmark(self):
+        lengths = json.dumps([{"prompt_len": 10 * i + 1, "output_len": 5} for i in range(30)])
+        path = self.write("lengths.json", lengths)
+        report, _ = self.report("--dataset-path", path, "--num-prompts", "7")
+        self.assertEqual(report["completed"], 7)
+        self.assertEqual(report["server_args"]["dataset_name"], "sharegpt")
+        shutil.rmtree(os.path.join(self.folder, "report"))
+        report, _ = self.report("--dataset-name", "mooncake", "--dataset-path", self.trace(),
+                                "--use-trace-timestamps", "--mooncake-slowdown-factor", "2")
+        self.assertEqual((report["completed"], report["server_args"]["time_scale"]), (3, "2"))
+
+
 class Help(CommandLine):
     def test_help_and_version(self):
         for words, expected in (

@@ -35,8 +35,9 @@ TEST(ServerArgs, AliasesMeanTheSame) {
   for (const char* name : {"--tp", "--tp-size", "--tensor-parallel-size"})
     EXPECT_EQ(parse(with({name, "8"})).tp_size, 8u);
   EXPECT_EQ(parse({"--model", "other", "--hardware", "h", "--trace", "t"}).model_path, "other");
-  EXPECT_EQ(parse(with({"--seed", "5"})).random_seed, 5u);
-  EXPECT_EQ(parse(with({"--random-seed=6"})).random_seed, 6u);
+  EXPECT_EQ(parse(with({"--seed", "5"})).load_seed(), 5u);
+  EXPECT_EQ(parse(with({"--random-seed=6"})).load_seed(), 6u);
+  EXPECT_EQ(parse(with({"--mooncake-slowdown-factor", "2"})).time_scale, 2);
 }
 
 TEST(ServerArgs, ReadsEveryFlagOfTheScheduler) {
@@ -189,7 +190,14 @@ TEST(ServerArgs, RefusesInOneSentence) {
       {{"--cuda-graph-bs", "8", "--cuda-graph-max-bs", "16"},
        "--cuda-graph-max-bs 16: contradicts --cuda-graph-bs, whose largest size is 8"},
       {{"--dataset-name", "random"}, "--dataset-name random: excludes --trace, give one of the two"},
-      {{"--dataset-name", "sharegpt"}, "--dataset-name sharegpt: must be random"},
+      {{"--dataset-name", "openai"},
+       "--dataset-name openai: must be random, random-ids, generated-shared-prefix, sharegpt or mooncake"},
+      {{"--dataset-path", "f.json"}, "--dataset-name sharegpt: excludes --trace, give one of the two"},
+      {{"--gsp-num-groups", "8"}, "--gsp-num-groups: is for --dataset-name generated-shared-prefix"},
+      {{"--gsp-ordered"}, "--gsp-ordered: is for --dataset-name generated-shared-prefix"},
+      {{"--flush-cache"}, "--flush-cache: the cache is empty at the start, it is for --warmup-requests"},
+      {{"--use-trace-timestamps", "--request-rate", "2"},
+       "--use-trace-timestamps: excludes --request-rate, which replaces the times of the trace"},
       {{"--random-input-len", "9"},
        "--random-input-len: is for --dataset-name random, the lengths of a trace are its own"},
       {{"--request-rate", "0"}, "--request-rate 0: must be a number more than 0"},
@@ -214,6 +222,50 @@ TEST(ServerArgs, RefusesInOneSentence) {
        "--port: is about SGLang's server process, which tpsim does not start; leave it out"},
   };
   for (const Refusal& test : kRefusals) EXPECT_EQ(refusal(with(test.words)), test.sentence);
+}
+
+TEST(ServerArgs, RefusesWhatADatasetHasNoUseFor) {
+  const auto said = [](std::string name, std::vector<std::string> more) {
+    std::vector<std::string> words = {"--model-path", "m", "--hardware", "h", "--dataset-name",
+                                      std::move(name)};
+    words.insert(words.end(), more.begin(), more.end());
+    return refusal(words);
+  };
+  EXPECT_EQ(said("sharegpt", {}),
+            "--dataset-path: is required by --dataset-name sharegpt, nothing is downloaded");
+  EXPECT_EQ(said("random", {"--dataset-path", "f"}),
+            "--dataset-path f: is for --dataset-name sharegpt or mooncake, random prompts are lengths only");
+  EXPECT_EQ(said("random", {"--session-mode", "closed"}),
+            "--session-mode closed: is for --trace, the turns of random have no times of their own");
+  EXPECT_EQ(said("random", {"--use-trace-timestamps"}),
+            "--use-trace-timestamps: is for traces, random has no times");
+  EXPECT_EQ(
+      said("mooncake", {"--dataset-path", "f", "--request-rate", "4"}),
+      "--request-rate 4: SGLang's benchmark keeps the times of mooncake whatever the rate; use --trace to "
+      "replace them");
+  EXPECT_EQ(said("generated-shared-prefix", {"--random-input-len", "4"}),
+            "--random-input-len: is for --dataset-name random, use the --gsp-* flags");
+  EXPECT_EQ(said("generated-shared-prefix", {"--num-prompts", "4"}),
+            "--num-prompts 4: generated-shared-prefix makes --gsp-num-groups times --gsp-prompts-per-group "
+            "conversations, leave it out");
+  EXPECT_EQ(said("generated-shared-prefix", {"--gsp-zipf-alpha", "1"}),
+            "--gsp-zipf-alpha: needs --gsp-group-distribution zipf");
+  EXPECT_EQ(said("generated-shared-prefix", {"--gsp-group-distribution", "zipf"}),
+            "--gsp-zipf-alpha: is required by --gsp-group-distribution zipf");
+}
+
+TEST(ServerArgs, ReadsDatasets) {
+  const ServerArgs shared =
+      parse({"--model-path", "m", "--hardware", "h", "--dataset-name", "generated-shared-prefix",
+             "--gsp-num-groups", "8", "--gsp-question-len", "9", "--gsp-ordered", "--gsp-group-distribution",
+             "zipf", "--gsp-zipf-alpha", "1.5", "--seed", "3"});
+  EXPECT_EQ(shared.gsp.num_groups, 8u);
+  EXPECT_EQ(shared.gsp.question_len, 9u);
+  EXPECT_TRUE(shared.gsp.ordered);
+  EXPECT_EQ(shared.gsp.zipf_alpha, 1.5);
+  EXPECT_EQ(shared.load_seed(), 3u);
+  EXPECT_EQ(shared.random_seed, 1u);
+  EXPECT_EQ(parse({"--model-path", "m", "--hardware", "h", "--dataset-path", "f"}).dataset_name, "sharegpt");
 }
 
 TEST(ServerArgs, RefusesWhatIsMissing) {

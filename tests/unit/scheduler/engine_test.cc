@@ -184,6 +184,39 @@ TEST(Engine, ClosedLoopKeepsItsConcurrency) {
   EXPECT_LE(report.concurrency(), 4.0 + 1e-9);
 }
 
+// The first request, cut to 32 tokens, is served before the clock starts; only its prefix stays.
+TEST(Engine, WarmUpIsNotCounted) {
+  Workload workload;
+  for (int i = 0; i < 5; ++i) workload.requests.push_back(request(i, 1000 * (i + 1), 64, 50));
+  LoadConfig load;
+  for (const bool overlap : {false, true}) {
+    SchedulerConfig config = small_config();
+    config.disable_overlap_schedule = !overlap;
+    load.warmup_requests = 0;
+    FakeExecutor cold_executor;
+    RecordingObserver cold_observer;
+    const proto::RunReport cold = run(config, workload, cold_executor, cold_observer, load);
+    load.warmup_requests = 3;
+    for (const bool flush : {true, false}) {
+      load.flush_cache = flush;
+      FakeExecutor executor;
+      RecordingObserver observer;
+      const proto::RunReport warm = run(config, workload, executor, observer, load);
+      EXPECT_EQ(warm.completed(), 5u);
+      EXPECT_EQ(warm.total_output_tokens(), 250u);
+      EXPECT_EQ(observer.requests.size(), 5u);
+      EXPECT_EQ(observer.steps.size(), warm.steps());
+      EXPECT_GE(executor.batches.size(), warm.steps() + 32);
+      EXPECT_EQ(observer.requests[0].arrival_time, 0);
+      EXPECT_EQ(observer.requests[0].cached_tokens, flush ? 0u : 63u);
+      EXPECT_EQ(warm.evicted_tokens(), 0u);
+      if (flush) {
+        EXPECT_EQ(warm.SerializeAsString(), cold.SerializeAsString());
+      }
+    }
+  }
+}
+
 TEST(Engine, CaptureBucketIsTheNextCapturedSize) {
   SchedulerConfig config = small_config();
   config.cuda_graph_bs = {1, 2, 4, 8};

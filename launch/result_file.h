@@ -1,0 +1,29 @@
+// --output-file: one JSON line for each run, appended, with the keys of SGLang's serving benchmark.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "proto/report.pb.h"
+
+namespace tpsim::launch {
+
+// What the benchmark writes into a line of its result file (benchmark/serving.py of 0.5.23), as far as a
+// simulation knows it: `backend` is "tpsim", `server_info` what was simulated, `accept_length` null; tokens
+// are never retokenized. An unlimited request_rate is the text "inf". A run that stopped early has one key
+// more.
+nlohmann::ordered_json benchmark_result(const proto::RunReport& report);
+
+class ResultFile {
+ public:
+  // "": no file, append() does nothing. Throws UserError, naming --output-file, for a path that cannot be
+  // appended to; nothing is created yet.
+  explicit ResultFile(std::string path);
+  // Appends the line of `report`, whole or not at all. Throws UserError where it cannot be written.
+  void append(const proto::RunReport& report) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace tpsim::launch
