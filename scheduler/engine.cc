@@ -88,7 +88,7 @@ class Engine {
     warming_up_ = false;
     workload_ = &measured;
     load_ = std::move(load);
-    if (offer_.flush_cache) scheduler_.pool().flush();
+    if (offer_.flush_cache) scheduler_.flush_cache();
     warmup_retractions_ = scheduler_.retractions();
     warmup_evicted_tokens_ = scheduler_.pool().evicted_tokens();
     now_ = gpu_free_ = 0;

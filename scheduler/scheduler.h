@@ -73,6 +73,8 @@ class Scheduler {
   const std::vector<Req*>& waiting_queue() const { return waiting_; }
   std::size_t num_running() const { return active_; }
   const KvPool& pool() const { return pool_; }
+  // Empties the prefix cache (SGLang's /flush_cache). REQUIRES: no request is live.
+  void flush_cache() { pool_.flush(); }
   std::uint64_t retractions() const { return retractions_; }
   // Visits what is neither finished nor rejected.
   void visit_unfinished(const std::function<void(const Req&)>& visit) const;

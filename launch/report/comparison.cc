@@ -38,16 +38,14 @@ std::string early_turns(const proto::RunReport& run) {
   return fmt::format("{} of {}", run.early_turns(), run.turns());
 }
 
-constexpr std::string_view kEarlyTurns = "Turns sent before the answer they reply to";
-
 // A line about the runs that replied to answers which were not there; empty where there are none.
 std::string early_turns_line(const proto::ComparisonReport& report) {
   std::string line;
   for (const proto::RunReport& run : report.runs()) {
     if (run.early_turns() > 0)
-      line += fmt::format("{} {} {}", line.empty() ? ":" : ",", run.backend(), early_turns(run));
+      line += fmt::format("{} {} {}", line.empty() ? "" : ",", run.backend(), early_turns(run));
   }
-  return line.empty() ? line : fmt::format("\n{}{}\n", kEarlyTurns, line);
+  return line.empty() ? line : fmt::format("\nTurns sent before the answer they reply to:{}\n", line);
 }
 
 }  // namespace
@@ -137,7 +135,8 @@ std::string run_summary(const proto::RunReport& r) {
   if (r.clock() == "wall") line("Clock:", std::string(kWallClock));
   line("Successful requests:", std::to_string(r.completed()));
   if (r.failed() > 0) line("Refused requests:", std::to_string(r.failed()));
-  if (r.session_mode() == "timestamps") line(fmt::format("{}:", kEarlyTurns), early_turns(r));
+  if (r.session_mode() == "timestamps")
+    line("Early turns:", early_turns(r) + " sent before the answer they reply to");
   line("Benchmark duration (s):", number(r.duration()));
   line("Total input tokens:", std::to_string(r.total_input_tokens()));
   line("Total generated tokens:", std::to_string(r.total_output_tokens()));

@@ -118,7 +118,7 @@ class Load(CommandLine):
         shutil.rmtree(os.path.join(self.folder, "report"))
         timed, said = self.report("--trace", trace, "--session-mode", "timestamps")
         self.assertEqual((timed["session_mode"], timed["early_turns"]), ("timestamps", 3))
-        self.assertIn("Turns sent before the answer they reply to: 3 of 3", said)
+        self.assertIn("3 of 3 sent before the answer they reply to", said)
         self.assert_refused(self.deployment("--trace", self.trace(), "--session-mode", "closed"),
                             "--session-mode closed", "names no conversations")
 
