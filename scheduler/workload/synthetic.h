@@ -18,8 +18,8 @@ struct RandomOptions {
 };
 
 // Prompts of which no two share a token, all arriving at 0 (offer them with --request-rate or
-// --max-concurrency). Lengths are the benchmark's for equal options, seed included. Throws UserError that names the flag that is out of
-// range.
+// --max-concurrency). Lengths are the benchmark's for equal options, seed included. Throws UserError that
+// names the flag that is out of range.
 Workload make_random_workload(const RandomOptions& options);
 
 }  // namespace tpsim::scheduler
