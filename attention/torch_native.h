@@ -5,10 +5,10 @@
 // throws the prefix's away; windows are not cut out; every request is a chain of small launches, and the pass
 // is not captured. Lengths are read from the device, so that the host waits for it in every layer.
 //
-// On Hopper PyTorch's decode goes to cuDNN, which builds an execution plan for every KV length that the
-// process meets for the first time: a step takes some 29 ms longer for each such length, once in the life of
-// a server
-// ("shape_seconds" of the class attention.torch_native.decode). Prefill, which is causal, shows no such cost.
+// On Hopper and Blackwell PyTorch's decode goes to cuDNN, which builds an execution plan for every KV length
+// that the process meets for the first time (pytorch/pytorch#155958): a step takes some 29 ms longer for each
+// such length, once in the life of a server ("shape_seconds" of the class attention.torch_native.decode).
+// Prefill, which is causal, showed no such cost.
 #pragma once
 
 #include <cstdint>
