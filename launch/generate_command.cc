@@ -1,6 +1,7 @@
 // `tpsim generate`: prompts as token ids through the numeric executor, generated ids out.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
 
 #include <limits>
 #include <memory>
@@ -48,7 +49,7 @@ void declare_flags(FlagSet& flags, GenerateArgs& args) {
                   [&args](std::string_view, const std::string& value) { args.prompts = value; });
   flags.add_value("--output", "FILE",
                   "JSONL for each prompt in order: {\"token_ids\": [...], \"prompt_logits\": [...]} "
-                  "(default: ids on standard output)",
+                  "(default: ids on standard output); a prompt that a signal cut off has \"stopped_early\"",
                   [&args](std::string_view, const std::string& value) { args.output = value; });
   flags.add_value("--max-new-tokens", "N", "tokens to generate (default 128)",
                   [&args](std::string_view flag, const std::string& value) {
@@ -119,9 +120,27 @@ std::string to_jsonl(const std::vector<Output>& outputs, bool logits) {
     text += fmt::format("{{\"token_ids\": [{}]", fmt::join(output.token_ids, ", "));
     // Nine digits give every fp32 back.
     if (logits) text += fmt::format(", \"prompt_logits\": [{:.9g}]", fmt::join(output.prompt_logits, ", "));
-    text += "}\n";
+    text += output.completed ? "}\n" : ", \"stopped_early\": true}\n";
   }
   return text;
+}
+
+void check_completed(const std::vector<Prompt>& prompts, const std::vector<Output>& outputs) {
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    if (!outputs[i].completed)
+      throw_user_error("{}: was refused by the scheduler, see --log-level debug", prompts[i].where);
+  }
+}
+
+// `file`: of --output, if that was given.
+void write_outputs(const GenerateArgs& args, const std::vector<Output>& outputs,
+                   std::optional<OutputFile>& file) {
+  if (file) {
+    file->write(to_jsonl(outputs, args.return_logits));
+    file->commit();
+    return;
+  }
+  for (const Output& output : outputs) print(fmt::format("{}\n", fmt::join(output.token_ids, ",")));
 }
 
 int generate_on(const Stage& stage, const GenerateArgs& args, const Deployment& deployment) {
@@ -139,20 +158,15 @@ int generate_on(const Stage& stage, const GenerateArgs& args, const Deployment& 
   RunMonitor monitor(outputs, progress);
   const proto::RunReport report =
       scheduler::run_workload(deployment.scheduler, {}, make_workload(args, prompts), tolerant, monitor);
+  if (!report.stopped_early()) {
+    executor->finish();
+    check_completed(prompts, outputs.all());
+  }
+  write_outputs(args, outputs.all(), file);
   if (tolerant.loss()) throw rank::RankLost(*tolerant.loss());
-  executor->finish();
-  for (std::size_t i = 0; i < prompts.size() && !report.stopped_early(); ++i) {
-    if (!outputs.all()[i].completed)
-      throw_user_error("{}: was refused by the scheduler, see --log-level debug", prompts[i].where);
-  }
-  if (report.stopped_early()) return kStoppedEarly;
-  if (file) {
-    file->write(to_jsonl(outputs.all(), args.return_logits));
-    file->commit();
-    return kDone;
-  }
-  for (const Output& output : outputs.all()) print(fmt::format("{}\n", fmt::join(output.token_ids, ",")));
-  return kDone;
+  if (!report.stopped_early()) return kDone;
+  spdlog::error("interrupted; {} of {} prompts were finished", report.completed(), prompts.size());
+  return kStoppedEarly;
 }
 
 int generate(const GenerateArgs& args, rank::MpiSession& session) {

@@ -18,12 +18,14 @@
 #include "launch/progress.h"
 #include "launch/report/json_writer.h"
 #include "launch/report/report_dir.h"
+#include "launch/run_monitor.h"
 #include "launch/server_args.h"
 #include "launch/stage.h"
 #include "launch/standard_output.h"
 #include "proto/error.h"
 #include "proto/output_file.h"
-#include "rank/parallel/stop_flag.h"
+#include "proto/stop_flag.h"
+#include "rank/parallel/rank_lost.h"
 
 namespace tpsim::launch {
 namespace {
@@ -132,6 +134,7 @@ class ReportJson {
   OutputFile* file_ = nullptr;
 };
 
+// Throws scheduler::ExecutorLost where the replay cannot go on; what was replayed until then is reported.
 scheduler::StepOutcome compute(scheduler::Executor& executor, const proto::ForwardBatch& batch,
                                const std::string& file) {
   try {
@@ -152,21 +155,25 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
   std::uint64_t decoding = 0;  // size of the decode set
   double duration = 0;
   const auto& buckets = deployment.scheduler.cuda_graph_bs;
-  while (stream.next(batch)) {
+  LossTolerantExecutor tolerant(*executor);
+  while (!report.stopped_early() && stream.next(batch)) {
     if (!std::binary_search(buckets.begin(), buckets.end(), batch.capture_bucket()))
       batch.set_capture_bucket(0);
     decoding += static_cast<std::uint64_t>(batch.decode_join_size());
     decoding -= std::min(decoding, static_cast<std::uint64_t>(batch.decode_leave_size()));
-    const scheduler::StepOutcome outcome = compute(*executor, batch, args.file);
+    scheduler::StepOutcome outcome;
+    try {
+      outcome = compute(tolerant, batch, args.file);
+    } catch (const scheduler::ExecutorLost&) {
+      report.set_stopped_early(true);
+      break;
+    }
     duration += outcome.step_time + (deployment.scheduler.disable_overlap_schedule ? outcome.host_time : 0);
     count(batch, decoding, report);
     constexpr std::uint64_t kParts = 10000;
     progress.update(
         {duration, static_cast<std::uint64_t>(stream.progress() * kParts), kParts, report.steps()});
-    if (rank::StopFlag::requested()) {
-      report.set_stopped_early(true);
-      break;
-    }
+    report.set_stopped_early(StopFlag::requested());
   }
   report.set_duration(duration);
   report.set_page_size(deployment.scheduler.page_size);
@@ -176,10 +183,16 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
     report.set_output_throughput(static_cast<double>(report.total_output_tokens()) / duration);
     report.set_total_throughput(report.input_throughput() + report.output_throughput());
   }
-  for (proto::RankReport& rank : executor->finish()) *report.add_ranks() = std::move(rank);
+  if (!tolerant.loss()) {
+    for (proto::RankReport& rank : executor->finish()) *report.add_ranks() = std::move(rank);
+  }
+  const StopFlag::Writing results;
   json.write(report);
   print(summary(report));
-  return report.stopped_early() ? kStoppedEarly : kDone;
+  if (tolerant.loss()) throw rank::RankLost(*tolerant.loss());
+  if (!report.stopped_early()) return kDone;
+  spdlog::error("interrupted; what was replayed is reported");
+  return kStoppedEarly;
 }
 
 int replay(ReplayArgs& args, rank::MpiSession& session) {

@@ -31,10 +31,6 @@ scheduler::RunObserver& ReportOutput::begin_run(const std::string& backend) {
 
 void ReportOutput::end_run(proto::RunReport report) { *report_.add_runs() = std::move(report); }
 
-bool ReportOutput::stopped_early() const {
-  return report_.runs_size() > 0 && report_.runs(report_.runs_size() - 1).stopped_early();
-}
-
 void ReportOutput::write_files() {
   csv_->finish();
   const google::protobuf::Message& top = compare_

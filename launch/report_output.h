@@ -24,8 +24,8 @@ class ReportOutput {
   scheduler::RunObserver& begin_run(const std::string& backend);
   void end_run(proto::RunReport report);
 
-  // Whether the run that ended last stopped early.
-  bool stopped_early() const;
+  // Whether no run has ended yet.
+  bool empty() const { return report_.runs().empty(); }
 
   // After the last run: puts every file in place, prints the table and the path of report.html.
   void write();

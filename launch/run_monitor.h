@@ -18,7 +18,7 @@ class RunMonitor : public scheduler::RunObserver {
 
   void on_request(const scheduler::RequestRecord& record) override { sink_.on_request(record); }
   void on_step(const scheduler::StepRecord& record) override { sink_.on_step(record); }
-  // False once a signal came (rank/parallel/stop_flag.h).
+  // False once a signal came (proto/stop_flag.h).
   bool on_progress(const scheduler::Progress& progress) override;
 
  private:
@@ -26,12 +26,12 @@ class RunMonitor : public scheduler::RunObserver {
   ProgressBar& progress_;
 };
 
-// Turns a lost rank into the end of the run, so that what was finished can be reported.
+// Turns a lost rank or a dropped pass into the end of the run, so that what was finished can be reported.
 class LossTolerantExecutor : public scheduler::Executor {
  public:
   explicit LossTolerantExecutor(scheduler::Executor& inner) : inner_(inner) {}
 
-  // Throws scheduler::ExecutorLost where `inner` throws RankLost.
+  // Throws scheduler::ExecutorLost where `inner` throws RankLost or Stopped.
   scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override;
 
   // The sentence of the loss, if there was one.

@@ -19,6 +19,7 @@
 #include "launch/stage.h"
 #include "launch/workload_args.h"
 #include "proto/error.h"
+#include "proto/stop_flag.h"
 #include "rank/parallel/rank_lost.h"
 #include "scheduler/engine.h"
 
@@ -89,19 +90,27 @@ int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& de
   ReportOutput output(args, compare);
   const ResultFile results(args.output_file);
   std::optional<std::string> loss;
+  bool stopped = false;
   for (const Deployment& deployment : deployments) {
-    proto::RunReport report =
-        run_one(stage, deployment, workload, output.begin_run(deployment.backends.name()), loss);
-    const bool stopped = report.stopped_early();
-    results.append(report);
-    output.end_run(std::move(report));
+    try {
+      proto::RunReport report =
+          run_one(stage, deployment, workload, output.begin_run(deployment.backends.name()), loss);
+      stopped = report.stopped_early();
+      results.append(report);
+      output.end_run(std::move(report));
+    } catch (const Stopped&) {  // while weights were loaded
+      if (output.empty()) throw;
+      stopped = true;
+    }
     if (stopped) break;
   }
-  const bool stopped = output.stopped_early();
-  output.write();
+  {
+    const StopFlag::Writing results;
+    output.write();
+  }
   if (loss) throw rank::RankLost(*loss);
   if (stopped) {
-    spdlog::error("interrupted; what was finished is in the report");
+    spdlog::error("interrupted; what was finished is reported");
     return kStoppedEarly;
   }
   return kDone;

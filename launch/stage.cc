@@ -4,11 +4,12 @@
 #include <optional>
 #include <utility>
 
+#include "launch/commands.h"
+#include "proto/stop_flag.h"
 #include "rank/parallel/modeled_executor.h"
 #include "rank/parallel/mpi_executor.h"
 #include "rank/parallel/mpi_worker.h"
 #include "rank/parallel/numeric_executor.h"
-#include "rank/parallel/stop_flag.h"
 #include "rank/parallel/worker_ranks.h"
 
 namespace tpsim::launch {
@@ -43,7 +44,7 @@ std::unique_ptr<rank::DeploymentExecutor> Stage::make_executor(const Deployment&
 int run_on_ranks(const ServerArgs& args, const std::vector<Deployment>& deployments,
                  rank::MpiSession& session, const std::function<int(const Stage&)>& schedule) {
   const rank::ProcessGroup group = session.process_group(args.tp_size);
-  rank::StopFlag::install(group.process == 0);
+  if (group.process > 0) StopFlag::leave_to_process_0();
   std::optional<NumericStage> numeric;
   if (args.numeric()) numeric.emplace(args, group);
   NumericStage* const computing = numeric ? &*numeric : nullptr;
@@ -64,7 +65,13 @@ int run_on_ranks(const ServerArgs& args, const std::vector<Deployment>& deployme
   rank::WorkerLink link(session, group, link_options(args));
   // A worker that meets an error says so and comes to no further collective.
   if (numeric) numeric->set_while_waiting([&link] { link.poll(); });
-  const int status = schedule(Stage(args, group, &link, computing));
+  int status = 0;
+  try {
+    status = schedule(Stage(args, group, &link, computing));
+  } catch (const Stopped&) {
+    link.shutdown(kStoppedEarly);
+    throw;
+  }
   if (numeric) numeric->set_while_waiting(nullptr);
   link.shutdown(status);
   return status;

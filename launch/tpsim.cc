@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <sstream>
 #include <string>
@@ -15,6 +16,7 @@
 #include "launch/text.h"
 #include "launch/trace/trace_commands.h"
 #include "proto/error.h"
+#include "proto/stop_flag.h"
 #include "rank/parallel/mpi_session.h"
 #include "rank/parallel/rank_lost.h"
 
@@ -115,17 +117,21 @@ int run_program(int argc, char** argv, tpsim::rank::MpiSession& session, bool sp
   return action();
 }
 
-}  // namespace
+// launch/run learns the exit status from the file that TPSIM_STATUS_FILE names, where mpirun has one of its
+// own: "running" from when signals are heeded, then the number.
+void tell_launcher(bool speaks, const std::string& status) {
+  const char* const path = std::getenv("TPSIM_STATUS_FILE");
+  if (path == nullptr || !speaks) return;
+  if (std::FILE* const file = std::fopen(path, "w")) {
+    std::fputs(status.c_str(), file);
+    std::fclose(file);
+  }
+}
 
-int main(int argc, char** argv) {
-  tpsim::launch::guard_standard_descriptors();
-  tpsim::rank::MpiSession session;
-  const bool speaks = session.process() == 0;
+int guarded(int argc, char** argv, tpsim::rank::MpiSession& session, bool speaks) {
   const auto say = [speaks](const std::string& sentence) {
     if (speaks) std::fprintf(stderr, "tpsim: %s\n", sentence.c_str());
   };
-  // What Protobuf would print of a damaged message is said by our own sentence.
-  google::protobuf::SetLogHandler(nullptr);
   try {
     const int status = run_program(argc, argv, session, speaks);
     tpsim::launch::flush_output();
@@ -135,6 +141,9 @@ int main(int argc, char** argv) {
     return tpsim::launch::kRefused;
   } catch (const tpsim::launch::OutputClosed&) {
     return tpsim::launch::kRefused;
+  } catch (const tpsim::Stopped&) {
+    say("interrupted; nothing was finished");
+    return tpsim::launch::kStoppedEarly;
   } catch (const tpsim::rank::RankLost& error) {
     say(error.what());
     return tpsim::launch::kStoppedEarly;
@@ -144,4 +153,20 @@ int main(int argc, char** argv) {
     if (session.num_processes() > 1) session.abort(tpsim::launch::kInternalError);
     return tpsim::launch::kInternalError;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  tpsim::launch::guard_standard_descriptors();
+  tpsim::StopFlag::install();
+  tpsim::rank::MpiSession session;
+  const bool speaks = session.process() == 0;
+  tell_launcher(speaks, "running");
+  // What Protobuf would print of a damaged message is said by our own sentence.
+  google::protobuf::SetLogHandler(nullptr);
+  const int status = guarded(argc, argv, session, speaks);
+  std::fflush(stdout);  // the end of the session may be the end of the process
+  tell_launcher(speaks, std::to_string(status));
+  return status;
 }

@@ -13,6 +13,7 @@
 #include "launch/numeric_stage.h"
 #include "launch/outputs.h"
 #include "proto/error.h"
+#include "proto/stop_flag.h"
 #include "rank/numeric/dense_reference.h"
 #include "scheduler/engine.h"
 
@@ -117,6 +118,7 @@ Outputs run_variant(const ServerArgs& args, const VerifyPlan& plan, bool batched
   load.max_concurrency = batched ? 0 : 1;
   Outputs outputs(plan.prompts.size());
   scheduler::run_workload(deployments.front().scheduler, load, make_workload(plan), executor, outputs);
+  StopFlag::throw_if_requested();
   for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
     if (!outputs.all()[i].completed)
       throw_user_error("{}: its {} tokens do not fit the context or the KV pool", plan.prompts[i].where,

@@ -1,5 +1,6 @@
 // `tpsim verify`: every backend, --tp and way to serve, against the dense reference.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "launch/text.h"
 #include "launch/verify.h"
 #include "proto/error.h"
+#include "proto/stop_flag.h"
 #include "rank/model/shard.h"
 
 namespace tpsim::launch {
@@ -151,7 +153,13 @@ int verify_command(VerifyArgs& args, const rank::MpiSession& session) {
                      ? make_verify_prompts(model.vocab_size, args.prompt_length, args.server.random_seed)
                      : read_prompts(args.prompts);
   Table table(plan.tolerance, ProgressBar::mode_for_stderr(!args.server.no_progress));
-  const std::vector<VerifyRow> rows = verify(args.server, plan, table);
+  std::vector<VerifyRow> rows;
+  try {
+    rows = verify(args.server, plan, table);
+  } catch (const Stopped&) {
+    spdlog::error("interrupted; the rows that were finished are above");
+    return kStoppedEarly;
+  }
   const std::uint32_t disagreeing = table.disagreeing();
   const std::uint32_t refused = table.refused();
   // What was asked for by name must work; "all" means all that can.

@@ -221,6 +221,13 @@ void OutputFile::write_now(std::string_view bytes) {
   }
 }
 
+bool OutputFile::is_standard_output() const {
+  struct stat mine = {};
+  struct stat standard = {};
+  return target_.empty() && fstat(descriptor_, &mine) == 0 && fstat(STDOUT_FILENO, &standard) == 0 &&
+         mine.st_dev == standard.st_dev && mine.st_ino == standard.st_ino;
+}
+
 void OutputFile::finish() {
   if (finished_) return;
   finished_ = true;

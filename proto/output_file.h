@@ -41,6 +41,9 @@ class OutputFile {
   // finish(), then puts a regular file in place.
   void commit();
 
+  // Whether the bytes go to standard output, where nothing else should be printed then.
+  bool is_standard_output() const;
+
   // Removes named temporary files of this process that are not committed. Async-signal-safe.
   static void remove_temporaries() noexcept;
 

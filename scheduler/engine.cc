@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "proto/stop_flag.h"
 #include "scheduler/load.h"
 #include "scheduler/metrics.h"
 #include "scheduler/scheduler.h"
@@ -38,6 +39,7 @@ class Engine {
     } catch (const ExecutorLost&) {
       stopped_ = true;  // whoever made the executor knows why
     }
+    const StopFlag::Writing results;  // a long run has millions of samples to sort
     proto::RunReport report;
     report.set_stopped_early(stopped_);
     if (stopped_ && !warming_up_) record_unfinished();

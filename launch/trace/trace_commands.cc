@@ -73,8 +73,10 @@ int convert(const ConvertFlags& flags) {
     request.arrival_time *= flags.time_scale;
     if (request.think_time) *request.think_time *= flags.time_scale;
   }
-  scheduler::write_trace_file(flags.output, scheduler::format_trace(workload, flags.format));
+  const bool printed =
+      scheduler::write_trace_file(flags.output, scheduler::format_trace(workload, flags.format));
   for (const std::string& note : workload.notes) fmt::print(stderr, "note: {}\n", note);
+  if (printed) return 0;
   print(fmt::format("{}: {} requests, {} → {}\n", flags.output, workload.requests.size(), workload.format,
                     flags.format));
   return 0;
@@ -87,7 +89,8 @@ struct GenerateFlags {
 
 int generate(const GenerateFlags& flags) {
   const scheduler::Workload workload = scheduler::make_conversations(flags.options);
-  scheduler::write_trace_file(flags.output, scheduler::format_trace(workload, "tpsim"));
+  const bool printed = scheduler::write_trace_file(flags.output, scheduler::format_trace(workload, "tpsim"));
+  if (printed) return 0;
   print(fmt::format("{}: {} requests over {:.1f} s; see `tpsim trace inspect {}`\n", flags.output,
                     workload.requests.size(), workload.requests.back().arrival_time, flags.output));
   return 0;

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <utility>
 
+#include "proto/stop_flag.h"
+
 namespace tpsim::rank {
 namespace {
 
@@ -49,6 +51,7 @@ void ThreadPool::take_part(std::uint32_t thread) {
     while (true) {
       const std::uint32_t i = next_.fetch_add(1, std::memory_order_relaxed);
       if (i >= count_) return;
+      StopFlag::throw_if_requested();
       (*work_)(i, thread);
     }
   } catch (...) {
@@ -76,7 +79,10 @@ void ThreadPool::serve(std::uint32_t thread) {
 
 void ThreadPool::parallel_for(std::uint32_t count, const Work& work) {
   if (threads_.empty() || count <= 1) {
-    for (std::uint32_t i = 0; i < count; ++i) work(i, 0);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      StopFlag::throw_if_requested();
+      work(i, 0);
+    }
     return;
   }
   {

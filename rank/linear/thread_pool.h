@@ -26,7 +26,8 @@ class ThreadPool {
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(threads_.size()) + 1; }
   // Calls work(i, thread) for i in [0, count), thread in [0, size()), and returns when all are done. The
-  // first exception of `work` is thrown here, and what was not begun by then is left out. Not reentrant.
+  // first exception of `work` is thrown here, and what was not begun by then is left out; a signal that asks
+  // to stop is one (Stopped). Not reentrant.
   void parallel_for(std::uint32_t count, const Work& work);
 
  private:

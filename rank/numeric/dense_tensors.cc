@@ -9,6 +9,8 @@
 #include <numeric>
 #include <utility>
 
+#include "proto/stop_flag.h"
+
 namespace tpsim::rank {
 namespace {
 
@@ -18,6 +20,7 @@ using Rows = std::vector<Row>;
 // Y = X W^T (+ b), W [n, k] flat.
 Rows times(const Row& w, const Rows& x, const Row& bias = {}) {
   using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  StopFlag::throw_if_requested();
   const auto rows = static_cast<Eigen::Index>(x.size());
   const auto k = static_cast<Eigen::Index>(x[0].size());
   const auto n = static_cast<Eigen::Index>(w.size()) / k;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "proto/stop_flag.h"
 #include "rank/parallel/idle_backoff.h"
 #include "rank/parallel/rank_lost.h"
 
@@ -36,6 +37,7 @@ MpiCollectives::MpiCollectives(const ProcessGroup& group)
 MpiCollectives::~MpiCollectives() = default;
 
 void MpiCollectives::look_around() const {
+  StopFlag::throw_if_requested();
   for (std::uint32_t process = 0; process < group_.num_processes; ++process) {
     if (process != group_.process && group_.is_dead(process))
       throw RankLost(fmt::format("{} has died; the run cannot go on without it", group_.name_of(process)));

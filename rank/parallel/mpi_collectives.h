@@ -32,7 +32,7 @@ class MpiCollectives : public Collectives {
   // Called now and then while waiting; what it throws ends the wait.
   void set_while_waiting(std::function<void()> hook) { while_waiting_ = std::move(hook); }
 
-  // Throws RankLost where a process is gone.
+  // Throws RankLost where a process is gone, Stopped where a signal asks to stop.
   void all_reduce(std::span<const float* const> parts, std::uint64_t count, float* out) override;
   void all_gather(std::span<const float* const> parts, std::uint32_t rows, std::uint32_t columns,
                   float* out) override;

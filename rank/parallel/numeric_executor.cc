@@ -1,5 +1,6 @@
 #include "rank/parallel/numeric_executor.h"
 
+#include "proto/stop_flag.h"
 #include "rank/parallel/rank_lost.h"
 
 namespace tpsim::rank {
@@ -23,6 +24,10 @@ scheduler::StepOutcome NumericExecutor::forward(const proto::ForwardBatch& batch
     return ranks_->compute(batch);
   } catch (const RankLost&) {
     throw;
+  } catch (const Stopped&) {
+    link_->give_up(/*exit_status=*/3);
+    given_up_ = true;
+    throw;
   } catch (...) {  // the others wait in a collective that never comes
     link_->give_up(/*exit_status=*/2);
     throw;
@@ -33,7 +38,7 @@ std::vector<proto::RankReport> NumericExecutor::finish() {
   const proto::ForwardBatch last = end_of_run(ranks_->next_sequence_number());
   ranks_->compute(last);
   std::vector<proto::RankReport> reports = ranks_->reports();
-  if (link_ != nullptr) link_->finish_run(last, reports);
+  if (link_ != nullptr && !given_up_) link_->finish_run(last, reports);
   return reports;
 }
 

@@ -26,12 +26,15 @@ class NumericExecutor : public DeploymentExecutor {
   // Without finish(), the run is given up.
   ~NumericExecutor() override;
 
+  // Throws Stopped where a signal came in mid-pass: the pass is dropped, and nothing but finish() may follow.
   scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override;
+  // Of all ranks; after Stopped, of those of this process.
   std::vector<proto::RankReport> finish() override;
 
  private:
   WorkerLink* link_;
   std::unique_ptr<NumericRanks> ranks_;
+  bool given_up_ = false;
 };
 
 }  // namespace tpsim::rank

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "proto/error.h"
+#include "proto/stop_flag.h"
 #include "proto/versions.h"
 #include "rank/parallel/idle_backoff.h"
 #include "rank/parallel/rank_lost.h"
@@ -22,6 +23,8 @@ namespace {
 constexpr double kLongestTick = 0.1;
 // How often to ask whether a silent process still exists, in seconds of its silence.
 constexpr double kDeathCheck = 0.05;
+// Once a signal has asked to stop, silence of so many seconds is a loss: the end cannot wait.
+constexpr double kLongestFarewell = 0.8;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -215,6 +218,8 @@ void WorkerLink::wait_until(Done done) {
 
 // Counts `seconds` of silence; throws where somebody was silent for too long, or is dead.
 void WorkerLink::wait_more(double seconds) {
+  const double timeout = StopFlag::requested() ? std::min(kLongestFarewell, options_.answer_timeout_seconds)
+                                               : options_.answer_timeout_seconds;
   std::string silent;
   std::string dead;
   for (std::uint32_t process = 1; process < group_.num_processes; ++process) {
@@ -229,7 +234,7 @@ void WorkerLink::wait_more(double seconds) {
         group_.is_dead(process)) {
       dead += (dead.empty() ? "" : ", ") + group_.name_of(process);
     }
-    if (silence_[process] >= options_.answer_timeout_seconds) {
+    if (silence_[process] >= timeout) {
       silent += (silent.empty() ? "" : ", ") + group_.name_of(process);
     }
   }
@@ -239,7 +244,7 @@ void WorkerLink::wait_more(double seconds) {
   throw RankLost(
       fmt::format("{} has not answered for {:g} s: the process is stopped or hangs; the run cannot "
                   "go on without it",
-                  silent, options_.answer_timeout_seconds));
+                  silent, timeout));
 }
 
 }  // namespace tpsim::rank

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "proto/error.h"
+#include "proto/stop_flag.h"
 #include "rank/weights/in_quotes.h"
 #include "rank/weights/mapped_file.h"
 #include "rank/weights/weight_map.h"
@@ -156,6 +157,7 @@ void Checkpoint::require(const std::string& name, const std::vector<std::uint64_
 }
 
 void Checkpoint::read(const std::string& name, std::uint64_t first, std::uint64_t count, float* out) const {
+  StopFlag::throw_if_requested();
   const auto found = tensors_.find(name);
   if (found == tensors_.end())
     throw std::logic_error("Checkpoint::read: there is no tensor " + in_quotes(name));

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <string_view>
 
+#include "proto/stop_flag.h"
+
 namespace tpsim::rank {
 namespace {
 
@@ -71,6 +73,7 @@ void DummyWeights::read(const std::string& name, std::uint64_t first, std::uint6
   const bool norm = name.ends_with("norm.weight");
   const bool small = name.ends_with("bias") || name.ends_with("sinks");
   while (count > 0) {
+    StopFlag::throw_if_requested();
     const std::uint64_t block_key = mix64(key + first / kBlock);
     Block block{static_cast<std::uint32_t>(block_key), static_cast<std::uint32_t>(block_key >> 32),
                 static_cast<std::uint32_t>(first % kBlock),

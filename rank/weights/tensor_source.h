@@ -21,7 +21,7 @@ class TensorSource {
   virtual bool has(const std::string& name) const = 0;
   // Throws UserError, naming the file and the tensor, where it is missing or its shape is not `shape`.
   virtual void require(const std::string& name, const std::vector<std::uint64_t>& shape) const = 0;
-  // `count` elements from flat index `first` on, as fp32.
+  // `count` elements from flat index `first` on, as fp32. Throws Stopped where a signal asks to stop.
   // REQUIRES: require(name, shape) succeeded and the range lies in the tensor.
   virtual void read(const std::string& name, std::uint64_t first, std::uint64_t count, float* out) const = 0;
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "proto/error.h"
+#include "proto/stop_flag.h"
 #include "scheduler/workload/sampler.h"
 #include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/workload_builder.h"
@@ -82,6 +83,7 @@ class Generator {
     for (std::uint64_t i = 0; i < limit; ++i) {
       if (i > 0) start += sampler_.gamma(1 / variance, mean_gap * variance);
       if (too_late(start)) break;
+      StopFlag::throw_if_requested();
       converse(start, static_cast<std::uint32_t>(i + 1));
     }
     if (workload_.requests.empty()) {

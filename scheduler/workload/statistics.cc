@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "proto/stop_flag.h"
 #include "scheduler/workload/prefix_index.h"
 
 namespace tpsim::scheduler {
@@ -23,6 +24,7 @@ BestHitRate best_hit_rate(const Workload& workload, std::uint32_t page_size) {
   PrefixIndex index(page_size);
   kvcache::TokenSequence stored;
   for (const WorkloadRequest& request : workload.requests) {
+    StopFlag::throw_if_requested();
     tokens += request.prompt.size();
     best.hit_tokens += index.match(request.extra_key, request.prompt, request.prompt.size() - 1);
     // Where the answer's ids are not known, no later prompt can contain them.

@@ -10,6 +10,7 @@
 
 #include "proto/error.h"
 #include "proto/output_file.h"
+#include "proto/stop_flag.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -38,6 +39,7 @@ void put_runs(Buffer& out, const kvcache::TokenSequence& sequence) {
 std::string format_tpsim(const Workload& workload) {
   Buffer out;
   for (const WorkloadRequest& request : workload.requests) {
+    StopFlag::throw_if_requested();
     put(out, "{{\"arrival_time\":{},\"prompt\":", request.arrival_time);
     put_runs(out, request.prompt);
     put(out, ",\"max_new_tokens\":{}", request.max_new_tokens);
@@ -71,6 +73,7 @@ std::string format_mooncake(const Workload& workload) {
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {
     const WorkloadRequest& request = workload.requests[i];
     refuse_extras(request, i, "mooncake");
+    StopFlag::throw_if_requested();
     const double milliseconds = std::floor(request.arrival_time * 1000 + 0.5);
     if (milliseconds / 1000 != request.arrival_time) {
       refuse(i, "mooncake", "its arrival time is not a whole number of milliseconds");
@@ -155,12 +158,16 @@ std::string format_trace(const Workload& workload, const std::string& format) {
                    fmt::join(writable_format_names(), ", "));
 }
 
-void write_trace_file(const std::filesystem::path& path, const std::string& text) {
+bool write_trace_file(const std::filesystem::path& path, const std::string& text) {
   OutputFile file(path, path.string());
   constexpr std::size_t kBlock = std::size_t{1} << 20;
-  for (std::size_t at = 0; at < text.size(); at += kBlock)
+  for (std::size_t at = 0; at < text.size(); at += kBlock) {
+    StopFlag::throw_if_requested();
     file.write(std::string_view(text).substr(at, kBlock));
+  }
+  const bool standard_output = file.is_standard_output();
   file.commit();
+  return standard_output;
 }
 
 }  // namespace tpsim::scheduler

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/stop_flag.h"
+
 namespace tpsim::scheduler {
 namespace {
 
@@ -26,6 +28,7 @@ WorkloadBuilder::WorkloadBuilder(std::string name, std::string format, const Rea
 }
 
 void WorkloadBuilder::add(const Place& place, WorkloadRequest&& request) {
+  StopFlag::throw_if_requested();
   const double time = request.arrival_time;
   if (time > kMaxSeconds) {
     place.fail("the request arrives at {} seconds; times are at most {:g} seconds", time, kMaxSeconds);

@@ -7,9 +7,11 @@ Usage: cli_test.py TPSIM [CLASS ...]
 import gzip
 import json
 import os
+import pty
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -417,9 +419,122 @@ class Reports(CommandLine):
         self.assert_refused([*base, "--report-dir", os.path.join(occupied, "below")], "--report-dir", "occupied")
         self.assert_refused([*base, "--report-dir", "/proc/nowhere"], "--report-dir", "/proc/nowhere")
 
+    def test_files_that_cannot_be_written_are_found_out_first(self):
+        report = os.path.join(self.folder, "report")
+        os.makedirs(os.path.join(report, "report.json"))
+        done = self.run_trace(GOOD_TRACE, "--report-dir", report)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, r"\Atpsim: --report-dir .*report.json.* is a folder[^\n]*\n\Z")
+        self.assertEqual(os.listdir(report), ["report.json"])
+
+    def test_reports_are_written_through_links(self):
+        report = os.path.join(self.folder, "report")
+        os.mkdir(report)
+        kept = self.write("kept.json", "old")
+        os.chmod(kept, 0o640)
+        os.symlink(kept, os.path.join(report, "report.json"))
+        self.assertEqual(self.run_trace(GOOD_TRACE, "--report-dir", report).returncode, 0)
+        self.assertTrue(os.path.islink(os.path.join(report, "report.json")))
+        self.assertEqual(json.loads(self.read(kept))["completed"], 3)
+        self.assertEqual(os.stat(kept).st_mode & 0o7777, 0o640)
+
+    def test_steps_and_compression(self):
+        whole, report = os.path.join(self.folder, "whole"), os.path.join(self.folder, "some")
+        self.run_trace(GOOD_TRACE, "--report-dir", whole)
+        rows = self.read(os.path.join(whole, "steps.csv")).splitlines()
+        done = self.run_trace(GOOD_TRACE, "--report-dir", report, "--steps", "every:5", "--compress")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(os.listdir(report)),
+                         ["report.html", "report.json", "requests.csv.gz", "steps.csv.gz"])
+        some = gzip.decompress(self.read(os.path.join(report, "steps.csv.gz"))).splitlines()
+        self.assertEqual(some, [rows[0], *rows[1::5]])
+        self.assertEqual(self.run_trace(GOOD_TRACE, "--report-dir", report, "--steps", "none").returncode, 0)
+        self.assertEqual(sorted(os.listdir(report)), ["report.html", "report.json", "requests.csv"])
+        figures = [json.loads(self.read(os.path.join(folder, "report.json"))) for folder in (whole, report)]
+        for figure in figures:
+            del figure["server_args"]
+        self.assertEqual(figures[0], figures[1])
+        for value in ("every:0", "every:", "some", "5"):
+            self.assert_refused([*self.deployment("--trace", self.trace()), "--steps", value], f"--steps {value[:5]}")
+        done = self.tpsim(*self.deployment("--trace", self.trace(), "--steps", "none"))
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("--report-dir", done.stderr)
+
     def test_quiet_says_nothing(self):
         done = self.run_trace(GOOD_TRACE, "--quiet")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+
+class Output(CommandLine):
+    """Standard output and files that are no regular ones."""
+
+    def test_a_full_or_closed_standard_output_is_an_error(self):
+        for words in (["--help"], ["--version"], ["backends"], ["trace", "--help"],
+                      self.deployment("--trace", self.trace())):
+            with self.subTest(words=words), open("/dev/full", "w") as full:
+                command = [TPSIM, *words]
+                done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+                self.assertEqual(done.returncode, 2)
+                self.assertRegex(done.stderr, r"\Atpsim: standard output cannot be written: [^\n]+\n\Z")
+                done = subprocess.run(command, stdout=None, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: os.close(1))
+                self.assertEqual(done.returncode, 2)
+                self.assertRegex(done.stderr, r"\Atpsim: standard output cannot be written: [^\n]+\n\Z")
+                reader, writer = os.pipe()
+                os.close(reader)
+                done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+                os.close(writer)
+                self.assertEqual((done.returncode, done.stderr), (2, ""))
+
+    def test_traces_go_through_devices_and_pipes(self):
+        fifo = os.path.join(self.folder, "fifo")
+        os.mkfifo(fifo)
+        words = ["trace", "generate", "--num-conversations", "3", "--output"]
+        with subprocess.Popen([TPSIM, *words, fifo], stdout=subprocess.DEVNULL) as child, open(fifo, "rb") as reader:
+            piped = reader.read()
+        self.assertEqual(child.returncode, 0)
+        self.assertTrue(stat.S_ISFIFO(os.stat(fifo).st_mode))
+        # A link that leads to standard output, as /dev/stdout is one.
+        link = os.path.join(self.folder, "link")
+        os.symlink("/proc/self/fd/1", link)
+        done = self.tpsim(*words, link)
+        self.assertEqual((done.returncode, done.stdout.encode()), (0, piped), "the trace and nothing else")
+        self.assertTrue(os.path.islink(link))
+        if os.geteuid() == 0:
+            null = os.path.join(self.folder, "null")
+            os.mknod(null, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+            self.assertEqual(self.tpsim(*words, null).returncode, 0)
+            self.assertTrue(stat.S_ISCHR(os.stat(null).st_mode))
+
+    def on_terminal(self, command, **environment):
+        """What `command` shows on a terminal."""
+        terminal, side = pty.openpty()
+        child = subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=side, stderr=side,
+                                 env={**os.environ, **MPI_ENVIRONMENT, "TERM": "xterm", **environment})
+        os.close(side)
+        shown = b""
+        while True:
+            try:
+                block = os.read(terminal, 65536)
+            except OSError:  # Linux's way to say that nobody holds the other side
+                break
+            if not block:
+                break
+            shown += block
+        os.close(terminal)
+        self.assertEqual(child.wait(), 0)
+        return shown
+
+    def test_colours_are_for_terminals(self):
+        compare = [TPSIM, *self.deployment("--trace", self.trace(), "--tp", "2", command="compare")]
+        for command in (compare, ["mpirun", "--quiet", "-n", "2", *compare]):
+            with self.subTest(command=command[0]):
+                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                      env={**os.environ, **MPI_ENVIRONMENT, "TERM": "xterm"})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertNotIn(b"\x1b", done.stdout + done.stderr)
+                self.assertIn(b"\x1b[1;32m", self.on_terminal(command))
+                self.assertNotIn(b"\x1b[1;32m", self.on_terminal(command, NO_COLOR="1"))
+                self.assertNotIn(b"\x1b", self.on_terminal(command, TERM="dumb"))
 
 
 class Processes(CommandLine):
@@ -469,6 +584,49 @@ class Interrupts(CommandLine):
 
     def test_sigterm_writes_what_was_finished(self):
         self.check_interrupt(signal.SIGTERM)
+
+    def test_sighup_writes_what_was_finished(self):
+        self.check_interrupt(signal.SIGHUP)
+
+    def test_sigusr1_to_mpirun_keeps_the_status(self):
+        self.check_interrupt(signal.SIGUSR1, processes=2)
+
+    def test_computing_ends_in_two_seconds(self):
+        computed = ["--model-path", "tinyllama-1.1b", "--load-format", "dummy", "--max-total-tokens", "4096"]
+        prompt = ",".join(str(i) for i in range(1, 900))
+        for words, wait in ((["verify", *computed], 1),
+                            (["generate", *computed, "--prompt-ids", prompt, "--max-new-tokens", "2000"], 9)):
+            with self.subTest(words=words[:1], wait=wait):
+                child = subprocess.Popen([TPSIM, *words], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                time.sleep(wait)
+                self.assertIsNone(child.poll(), "ended before it could be interrupted")
+                begin = time.monotonic()
+                child.send_signal(signal.SIGTERM)
+                _, errors = child.communicate(timeout=40)
+                self.assertEqual(child.returncode, 3, errors)
+                self.assertIn(b"interrupted", errors)
+                self.assertLess(time.monotonic() - begin, 2 * 2, "twice the time: other programs may use the cores")
+
+    def test_the_launcher_keeps_the_status(self):
+        root = os.path.dirname(os.path.dirname(os.path.dirname(TPSIM)))
+        script = os.path.join(root, "launch", "run")
+        if not os.path.exists(script):
+            self.skipTest("the build folder is elsewhere")
+        report = os.path.join(self.folder, "report")
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number=number):
+                child = subprocess.Popen([script, "-n", "2", *self.deployment("--tp", "2", "--report-dir", report, *self.LONG)],
+                                         cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                time.sleep(4)
+                self.assertIsNone(child.poll(), "the run ended before it could be interrupted")
+                child.send_signal(number)
+                _, errors = child.communicate(timeout=40)
+                self.assertEqual(child.returncode, 3, errors)
+                with open(os.path.join(report, "report.json")) as file:
+                    self.assertTrue(json.load(file)["stopped_early"])
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([script, "-n", "2", "backends"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stderr), (2, "tpsim: standard output cannot be written\n"))
 
     def test_sigint_under_mpirun(self):
         report = os.path.join(self.folder, "report-mpi")

@@ -12,13 +12,13 @@
 #include <stdexcept>
 
 #include "proto/error.h"
+#include "proto/stop_flag.h"
 #include "rank/parallel/modeled_executor.h"
 #include "rank/parallel/mpi_executor.h"
 #include "rank/parallel/mpi_session.h"
 #include "rank/parallel/mpi_worker.h"
 #include "rank/parallel/rank_lost.h"
 #include "rank/parallel/slowdown.h"
-#include "rank/parallel/stop_flag.h"
 #include "tests/unit/rank/fake_model.h"
 #include "tests/unit/rank/random_stream.h"
 
@@ -181,8 +181,9 @@ int main(int argc, char** argv) {
   app.add_flag("--forever", options.forever);
   CLI11_PARSE(app, argc, argv);
 
+  StopFlag::install();
   MpiSession session;
-  StopFlag::install(session.process() == 0);  // one deployment, where signals are tested
+  if (session.process() > 0) StopFlag::leave_to_process_0();  // one deployment, where signals are tested
   if (!options.pid_dir.empty()) {
     std::ofstream(fmt::format("{}/{}", options.pid_dir, session.process())) << getpid() << '\n';
   }
