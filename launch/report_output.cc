@@ -26,7 +26,7 @@ ReportOutput::ReportOutput(const ServerArgs& args, bool compare) : compare_(comp
 scheduler::RunObserver& ReportOutput::begin_run(const std::string& backend) {
   if (!csv_) return no_records_;
   csv_->begin_run(backend);
-  return *csv_;
+  return records_.emplace(*csv_, steps_.emplace_back());
 }
 
 void ReportOutput::end_run(proto::RunReport report) { *report_.add_runs() = std::move(report); }
@@ -36,8 +36,9 @@ void ReportOutput::write_files() {
   const google::protobuf::Message& top = compare_
                                              ? static_cast<const google::protobuf::Message&>(report_)
                                              : static_cast<const google::protobuf::Message&>(report_.runs(0));
-  json_->write(to_json(top).dump(2) + "\n");
-  html_->write(html_page(report_));
+  json_->write(to_json(top).dump(2) + "
+");
+  html_->write(html_page(report_, std::move(steps_)));
   folder_->commit_all();
 }
 

@@ -4,9 +4,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launch/report/csv_writer.h"
 #include "launch/report/report_dir.h"
+#include "launch/report/step_profile.h"
 #include "launch/server_args.h"
 #include "proto/output_file.h"
 #include "proto/report.pb.h"
@@ -39,6 +41,22 @@ class ReportOutput {
     bool on_progress(const scheduler::Progress&) override { return true; }
   };
 
+  // To the CSV files, and the steps to the page.
+  class Records : public scheduler::RunObserver {
+   public:
+    Records(CsvWriter& csv, StepProfile& steps) : csv_(csv), steps_(steps) {}
+    void on_request(const scheduler::RequestRecord& record) override { csv_.on_request(record); }
+    void on_step(const scheduler::StepRecord& record) override {
+      csv_.on_step(record);
+      steps_.add(record);
+    }
+    bool on_progress(const scheduler::Progress& progress) override { return csv_.on_progress(progress); }
+
+   private:
+    CsvWriter& csv_;
+    StepProfile& steps_;
+  };
+
   void write_files();
 
   const bool compare_;
@@ -48,6 +66,8 @@ class ReportOutput {
   OutputFile* json_ = nullptr;
   OutputFile* html_ = nullptr;
   std::optional<CsvWriter> csv_;
+  std::vector<StepProfile> steps_;  // of the runs
+  std::optional<Records> records_;  // of the run that goes on
   proto::ComparisonReport report_;
 };
 

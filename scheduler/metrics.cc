@@ -129,6 +129,7 @@ void RunMetrics::on_step(const StepRecord& step, double gpu_seconds) {
 }
 
 void RunMetrics::on_request(const RequestRecord& record) {
+  last_arrival_ = std::max(last_arrival_, record.arrival_time);
   if (record.state == RequestState::kRejected) {
     ++rejected_;
     return;
@@ -173,6 +174,7 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   itl_.seal();
   e2e_.seal();
   report.set_version(kRunReportVersion);
+  report.set_last_arrival_time(last_arrival_);
   report.set_completed(completed_);
   report.set_failed(rejected_);
   report.set_duration(duration);

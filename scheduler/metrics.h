@@ -80,6 +80,7 @@ class RunMetrics {
   double gpu_seconds_ = 0;
   double latency_sum_ = 0;
   double last_finish_ = 0;
+  double last_arrival_ = 0;
   double peak_kv_usage_ = 0;
 };
 

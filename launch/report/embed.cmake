@@ -1,4 +1,5 @@
-# Writes OUTPUT, a C++ file that holds PAGE and CHART_JS as string literals (in pieces: compilers limit one).
+# Writes OUTPUT, a C++ file that holds the page of PAGE_DIR, its style and scripts put in, and CHART_JS as string
+# literals (in pieces: compilers limit one).
 function(literal text out)
   string(LENGTH "${text}" length)
   set(position 0)
@@ -10,7 +11,15 @@ function(literal text out)
   endwhile()
   set(${out} "${result}" PARENT_SCOPE)
 endfunction()
-file(READ ${PAGE} page)
+file(READ ${PAGE_DIR}/page.html page)
+file(READ ${PAGE_DIR}/style.css style)
+set(script "")
+foreach(part base answer bars charts steps sweep tables)
+  file(READ ${PAGE_DIR}/${part}.js text)
+  string(APPEND script "${text}")
+endforeach()
+string(REPLACE "@STYLE@" "${style}" page "${page}")
+string(REPLACE "@SCRIPT@" "${script}" page "${page}")
 file(READ ${CHART_JS} chart)
 # A comment that names a source map would make browsers look for it.
 string(REGEX REPLACE "//# sourceMappingURL=[^\n]*" "" chart "${chart}")

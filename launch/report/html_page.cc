@@ -1,8 +1,10 @@
 #include "launch/report/html_page.h"
 
 #include <string_view>
+#include <utility>
 
 #include "launch/report/json_writer.h"
+#include "launch/report/page_data.h"
 #include "launch/report/page_text.h"
 
 namespace tpsim::launch {
@@ -28,11 +30,14 @@ void replace(std::string& page, std::string_view mark, std::string_view text) {
 
 }  // namespace
 
-std::string html_page(const proto::ComparisonReport& report) {
+std::string html_page(const proto::ComparisonReport& report, std::vector<StepProfile> steps) {
+  return html_page(page_data(to_json(report), std::move(steps)));
+}
+
+std::string html_page(const nlohmann::ordered_json& data) {
   std::string page(page_template());
   replace(page, "@CHART_JS@", chart_js());
-  replace(page, "@DATA@",
-          script_safe(to_json(report).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
+  replace(page, "@DATA@", script_safe(data.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
   return page;
 }
 

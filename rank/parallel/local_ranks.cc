@@ -57,12 +57,13 @@ LocalRanks::LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank,
       return c.model == model && c.slowdown == slowdown;
     });
     class_of_.push_back(static_cast<std::size_t>(found - classes_.begin()));
-    if (found == classes_.end()) classes_.push_back(Class{model, slowdown, {}, 0});
+    if (found == classes_.end()) classes_.push_back(Class{model, slowdown, {}, {}, {}});
   }
 }
 
 StepTimes LocalRanks::price(const proto::ForwardBatch& batch) {
   const attention::ForwardMetadata metadata = state_.apply(batch);
+  mode_ = metadata.forward_mode;
   for (std::size_t i = 0; i < models_.size(); ++i) {
     costs_[i] = metadata.forward_mode == proto::IDLE ? StepCost{} : models_[i]->forward(metadata);
   }
@@ -76,16 +77,30 @@ StepTimes LocalRanks::slowest_of_deployment() const { return times_of(slowed(cos
 void LocalRanks::account(double arrival) {
   for (Class& c : classes_) {
     const StepCost cost = slowed(costs_[c.model], c.slowdown);
-    c.total.attention += cost.attention;
-    c.total.gemm += cost.gemm;
-    c.total.collective += cost.collective;
-    c.total.other += cost.other;
-    c.total.launch += cost.launch;
-    c.total.flops += cost.flops;
-    c.total.memory_bytes += cost.memory_bytes;
-    c.total.communicated_bytes += cost.communicated_bytes;
-    c.wait += arrival - arrival_of(cost);
+    PassTotal& total = c.total(mode_);
+    total.cost.attention += cost.attention;
+    total.cost.gemm += cost.gemm;
+    total.cost.collective += cost.collective;
+    total.cost.other += cost.other;
+    total.cost.launch += cost.launch;
+    total.cost.flops += cost.flops;
+    total.cost.memory_bytes += cost.memory_bytes;
+    total.cost.communicated_bytes += cost.communicated_bytes;
+    total.wait += arrival - arrival_of(cost);
   }
+}
+
+LocalRanks::PassTotal& LocalRanks::Class::total(proto::ForwardMode mode) {
+  return mode == proto::DECODE ? decode : mode == proto::MIXED ? mixed : prefill;
+}
+
+void LocalRanks::PassTotal::write(proto::PassSeconds& seconds) const {
+  seconds.set_attention(cost.attention);
+  seconds.set_gemm(cost.gemm);
+  seconds.set_collective(cost.collective);
+  seconds.set_other(cost.other);
+  seconds.set_launch(cost.launch);
+  seconds.set_wait(wait);
 }
 
 std::vector<proto::RankReport> LocalRanks::reports() const {
@@ -96,15 +111,21 @@ std::vector<proto::RankReport> LocalRanks::reports() const {
     report.set_rank(first_rank_ + i);
     report.set_slowdown(slowdown_[first_rank_ + i]);
     report.set_peak_kv_bytes(state_.peak_held_bytes());
-    report.set_flops(c.total.flops);
-    report.set_memory_bytes(c.total.memory_bytes);
-    report.set_communicated_bytes(c.total.communicated_bytes);
-    report.set_attention_seconds(c.total.attention);
-    report.set_gemm_seconds(c.total.gemm);
-    report.set_collective_seconds(c.total.collective);
-    report.set_other_seconds(c.total.other);
-    report.set_launch_seconds(c.total.launch);
-    report.set_wait_seconds(c.wait);
+    c.prefill.write(*report.mutable_prefill());
+    c.decode.write(*report.mutable_decode());
+    c.mixed.write(*report.mutable_mixed());
+    const auto sum = [&c](double StepCost::*part) {
+      return c.prefill.cost.*part + c.decode.cost.*part + c.mixed.cost.*part;
+    };
+    report.set_flops(sum(&StepCost::flops));
+    report.set_memory_bytes(sum(&StepCost::memory_bytes));
+    report.set_communicated_bytes(sum(&StepCost::communicated_bytes));
+    report.set_attention_seconds(sum(&StepCost::attention));
+    report.set_gemm_seconds(sum(&StepCost::gemm));
+    report.set_collective_seconds(sum(&StepCost::collective));
+    report.set_other_seconds(sum(&StepCost::other));
+    report.set_launch_seconds(sum(&StepCost::launch));
+    report.set_wait_seconds(c.prefill.wait + c.decode.wait + c.mixed.wait);
     reports.push_back(std::move(report));
   }
   return reports;

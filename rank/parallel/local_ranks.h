@@ -61,12 +61,20 @@ class LocalRanks {
   std::vector<proto::RankReport> reports() const;
 
  private:
+  // Totals of the passes of one kind.
+  struct PassTotal {
+    StepCost cost;
+    double wait = 0;
+
+    void write(proto::PassSeconds& seconds) const;
+  };
   // Ranks with the same model and slowdown have the same totals.
   struct Class {
     std::size_t model = 0;
     double slowdown = 1;
-    StepCost total;
-    double wait = 0;
+    PassTotal prefill, decode, mixed;
+
+    PassTotal& total(proto::ForwardMode mode);
   };
 
   const std::vector<proto::RankReport> ranks_;
@@ -76,7 +84,8 @@ class LocalRanks {
   double slowest_slowdown_ = 1;  // of the whole deployment
   RankState state_;
   std::vector<std::unique_ptr<RankModel>> models_;
-  std::vector<StepCost> costs_;  // of the pass priced last, per model
+  std::vector<StepCost> costs_;            // of the pass priced last, per model
+  proto::ForwardMode mode_ = proto::IDLE;  // of that pass
   std::vector<Class> classes_;
   std::vector<std::size_t> class_of_;  // per local rank
 };

@@ -141,13 +141,25 @@ scheduler::StepOutcome NumericRanks::compute(const proto::ForwardBatch& batch) {
   pass.prefix_lens = prefix_lens_;
   pass.page_tables = views_;
 
+  const NumericTimes before = forward_->times();
   const std::span<const float> logits = forward_->forward(pass);
+  account(pass.metadata.forward_mode, before);
   sample_tokens(batch, logits);
   outcome.next_token_ids = sampled_;
   outcome.next_token_rows = rows_;
   if (config_.return_logits) outcome.extend_logits = logits.first(extends * config_.vocab_size);
   outcome.step_time = now() - start;
   return outcome;
+}
+
+// Adds what forward_ spent since `before`.
+void NumericRanks::account(proto::ForwardMode mode, const NumericTimes& before) {
+  NumericTimes& total = mode == proto::DECODE ? decode_ : mode == proto::MIXED ? mixed_ : prefill_;
+  const NumericTimes& after = forward_->times();
+  total.gemm += after.gemm - before.gemm;
+  total.attention += after.attention - before.attention;
+  total.collective += after.collective - before.collective;
+  total.other += after.other - before.other;
 }
 
 void NumericRanks::forward(const proto::ForwardBatch& batch, bool, std::vector<char>&) { compute(batch); }
@@ -163,6 +175,15 @@ std::vector<proto::RankReport> NumericRanks::reports() const {
     report.set_peak_kv_bytes(state_.peak_held_bytes());
     if (collectives_ != nullptr) report.set_communicated_bytes(collectives_->bytes_sent());
     // Ranks of one process compute in turns: each has its share of the process's time.
+    const auto share = [this](const NumericTimes& t, proto::PassSeconds& seconds) {
+      seconds.set_attention(t.attention / config_.num_ranks);
+      seconds.set_gemm(t.gemm / config_.num_ranks);
+      seconds.set_collective(t.collective / config_.num_ranks);
+      seconds.set_other(t.other / config_.num_ranks);
+    };
+    share(prefill_, *report.mutable_prefill());
+    share(decode_, *report.mutable_decode());
+    share(mixed_, *report.mutable_mixed());
     report.set_attention_seconds(times.attention / config_.num_ranks);
     report.set_gemm_seconds(times.gemm / config_.num_ranks);
     report.set_collective_seconds(times.collective / config_.num_ranks);

@@ -52,12 +52,14 @@ class NumericRanks : public WorkerRanks {
   void read_input(const proto::ForwardBatch& batch);
   void append_pages(std::uint32_t row, std::vector<std::uint32_t>& out) const;
   void release_left();
+  void account(proto::ForwardMode mode, const NumericTimes& before);
   void sample_tokens(const proto::ForwardBatch& batch, std::span<const float> logits);
 
   NumericRanksConfig config_;
   RankState state_;
   std::unique_ptr<TokenForward> forward_;
   const Collectives* collectives_;
+  NumericTimes prefill_, decode_, mixed_;  // of the passes of each kind
 
   std::vector<std::uint32_t> last_token_;           // per row
   std::vector<proto::SamplingParams> sampling_;     // per row

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <stdexcept>
 
 #include "rank/parallel/modeled_executor.h"
@@ -88,6 +89,36 @@ TEST(LocalRanks, AStragglerSlowsTheStepAndTheOthersWait) {
     EXPECT_EQ(reports[r].collective_seconds(), cost.collective);
     EXPECT_EQ(reports[r].communicated_bytes(), cost.communicated_bytes);
   }
+}
+
+TEST(LocalRanks, PrefillDecodeAndMixedPassesAreAccountedApart) {
+  std::vector<double> slowdown(kTp, 1.0);
+  slowdown[3] = 2.0;
+  ModeledExecutor executor(LocalRanks(deployment(slowdown), 0, kTp, models(1)));
+  RankState state({.num_pages = 4096});
+  FakeModel model;
+  std::map<proto::ForwardMode, double> gemm, wait;
+  RandomStream stream({});
+  proto::ForwardBatch batch;
+  for (int i = 0; i < 300; ++i) {
+    stream.next(batch);
+    executor.forward(batch);
+    const attention::ForwardMetadata metadata = state.apply(batch);
+    if (metadata.forward_mode == proto::IDLE) continue;
+    const StepCost cost = model.forward(metadata);
+    gemm[metadata.forward_mode] += cost.gemm;
+    wait[metadata.forward_mode] += cost.attention + cost.gemm + cost.other;
+  }
+  ASSERT_EQ(gemm.size(), 3u) << "the stream has passes of every kind";
+  const proto::RankReport report = executor.finish()[0];
+  EXPECT_DOUBLE_EQ(report.prefill().gemm(), gemm[proto::EXTEND]);
+  EXPECT_DOUBLE_EQ(report.decode().gemm(), gemm[proto::DECODE]);
+  EXPECT_DOUBLE_EQ(report.mixed().gemm(), gemm[proto::MIXED]);
+  EXPECT_NEAR(report.decode().wait(), wait[proto::DECODE], 1e-9 * wait[proto::DECODE]);
+  EXPECT_DOUBLE_EQ(report.gemm_seconds(),
+                   report.prefill().gemm() + report.decode().gemm() + report.mixed().gemm());
+  EXPECT_DOUBLE_EQ(report.wait_seconds(),
+                   report.prefill().wait() + report.decode().wait() + report.mixed().wait());
 }
 
 TEST(LocalRanks, AnyShareOfTheDeploymentKnowsItsSlowestRank) {

@@ -95,6 +95,7 @@ TEST(RunMetrics, FollowsTheBenchmarksDefinitions) {
   EXPECT_DOUBLE_EQ(report.mean_e2e_latency_ms(), 6500);
   EXPECT_DOUBLE_EQ(report.concurrency(), 1.3);
   EXPECT_DOUBLE_EQ(report.cache_hit_rate(), 0.3);
+  EXPECT_DOUBLE_EQ(report.last_arrival_time(), 2);
 }
 
 TEST(RunMetrics, TimelineKeepsItsIntegralsHoweverLongTheRun) {
