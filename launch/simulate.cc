@@ -105,7 +105,7 @@ int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& de
     if (stopped) break;
   }
   {
-    const StopFlag::Writing results;
+    const StopFlag::Writing writing;
     output.write();
   }
   if (loss) throw rank::RankLost(*loss);
