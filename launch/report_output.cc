@@ -36,8 +36,7 @@ void ReportOutput::write_files() {
   const google::protobuf::Message& top = compare_
                                              ? static_cast<const google::protobuf::Message&>(report_)
                                              : static_cast<const google::protobuf::Message&>(report_.runs(0));
-  json_->write(to_json(top).dump(2) + "
-");
+  json_->write(to_json(top).dump(2) + "\n");
   html_->write(html_page(report_, std::move(steps_)));
   folder_->commit_all();
 }
