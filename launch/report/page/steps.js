@@ -205,7 +205,7 @@ function stepView() {
   });
   const joined = stepRuns.filter(i => columns.get(i).perBlock > 1);
   byId("steps-note").textContent = "Strips: how busy the GPUs are over the whole run, by kind of pass. Below them each step is a bar, as wide as it takes: upwards its new prompt tokens, downwards the tokens that it decodes (each setting on its own scale). " +
-    (joined.length ? `These runs have more steps than a page holds, so a bar stands for several in a row: ${joined.map(i => `${labels[i]} ${count(columns.get(i).perBlock)} of ${count(runs[i].steps_profile.count)}`).join(", ")}; steps.csv has each.` : "steps.csv has the same steps, with all their figures.");
+    (joined.length ? `These runs have more steps than a page holds, so a bar stands for several in a row: ${joined.map(i => `${labels[i]} ${count(columns.get(i).perBlock)} of ${count(runs[i].steps_profile.count)}`).join(", ")}. steps.csv has each, unless --steps leaves some out.` : "steps.csv has all their figures, unless --steps leaves some out.");
   paint(update);
   addEventListener("resize", update);
 }
