@@ -1,6 +1,5 @@
 #include "launch/numeric_stage.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -16,12 +15,6 @@ namespace {
 std::unique_ptr<rank::Collectives> make_collectives(const rank::ProcessGroup& group) {
   if (group.num_processes == 1) return std::make_unique<rank::LocalCollectives>(group.tp_size);
   return std::make_unique<rank::MpiCollectives>(group);
-}
-
-// Processes of this group on this host; threads are shared among them.
-std::uint32_t processes_on_host(const rank::ProcessGroup& group) {
-  const auto here = std::count_if(group.pids.begin(), group.pids.end(), [](pid_t pid) { return pid != 0; });
-  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(here));
 }
 
 // How weights are kept: bfloat16 as it is, float16 and float32 as fp32.
@@ -46,7 +39,10 @@ std::unique_ptr<rank::TensorSource> open_weights(const ServerArgs& args, const r
 }
 
 NumericStage::NumericStage(const ServerArgs& args, const rank::ProcessGroup& group)
-    : args_(args), group_(group), pool_(0, processes_on_host(group)), collectives_(make_collectives(group)) {}
+    : args_(args),
+      group_(group),
+      pool_(0, group.processes_on_host()),
+      collectives_(make_collectives(group)) {}
 
 void NumericStage::set_while_waiting(std::function<void()> hook) {
   if (auto* const over_mpi = dynamic_cast<rank::MpiCollectives*>(collectives_.get()))

@@ -1,6 +1,8 @@
 // Where the results of run and compare go: the files of --report-dir and the table on standard output.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +24,8 @@ class ReportOutput {
   // run. Throws UserError naming --report-dir.
   ReportOutput(const ServerArgs& args, bool compare);
 
+  // How many runs there will be, if nothing stops them.
+  void plan(std::size_t runs) { report_.set_planned_runs(static_cast<std::uint32_t>(runs)); }
   // Records of the run that begins go there.
   scheduler::RunObserver& begin_run(const std::string& backend);
   void end_run(proto::RunReport report);

@@ -89,6 +89,7 @@ int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& de
 
   ReportOutput output(args, compare);
   const ResultFile results(args.output_file);
+  output.plan(deployments.size());
   std::optional<std::string> loss;
   bool stopped = false;
   for (const Deployment& deployment : deployments) {

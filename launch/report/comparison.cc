@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 namespace tpsim::launch {
@@ -18,8 +20,31 @@ std::string number(double value) {
   return fmt::format("{:.2f}", value);
 }
 
+// Requests and generated tokens. A wall clock's run computes: where its backends round differently, one may
+// stop a token earlier and is no less served.
+std::pair<std::uint64_t, std::uint64_t> work_of(const proto::RunReport& run) {
+  return {run.completed(), run.clock() == "wall" ? 0 : run.total_output_tokens()};
+}
+
+// The finished runs beside `runs`, as the end of a reason; empty where there are none.
+std::string served_less(const proto::ComparisonReport& report,
+                        const std::vector<const proto::RunReport*>& runs) {
+  constexpr int kNamed = 3;
+  std::string names;
+  int others = 0;
+  for (const proto::RunReport& run : report.runs()) {
+    if (run.stopped_early() || std::find(runs.begin(), runs.end(), &run) != runs.end()) continue;
+    if (++others > kNamed) continue;
+    names += fmt::format("{}{} ({} requests, {} generated tokens)", others == 1 ? "" : ", ",
+                         run_name(report, run), run.completed(), run.total_output_tokens());
+  }
+  if (others == 0) return "";
+  if (others > kNamed) names += fmt::format(" and {} more", others - kNamed);
+  return "; not compared, because less was served: " + names;
+}
+
 std::vector<std::string> row_of(const proto::RunReport& run, bool best) {
-  return {(best ? "* " : "  ") + run.backend(),
+  return {(best ? "* " : "  ") + run.backend() + (run.stopped_early() ? " (stopped early)" : ""),
           number(run.request_throughput()),
           number(run.input_throughput()),
           number(run.output_throughput()),
@@ -50,46 +75,93 @@ std::string early_turns_line(const proto::ComparisonReport& report) {
 
 }  // namespace
 
-void choose_best(proto::ComparisonReport& report) {
-  const proto::RunReport* best = nullptr;
-  double highest = 0;
-  for (const proto::RunReport& run : report.runs()) highest = std::max(highest, run.total_throughput());
-  for (const proto::RunReport& run : report.runs()) {
-    if (run.completed() == 0 || run.total_throughput() < highest * (1 - kTie)) continue;
-    if (best == nullptr || run.mean_e2e_latency_ms() < best->mean_e2e_latency_ms()) best = &run;
+std::string run_name(const proto::ComparisonReport& report, const proto::RunReport& run) {
+  std::string name;
+  for (const proto::SweepAxis& axis : report.sweep().axes()) {
+    const auto value = run.settings().find(axis.flag());
+    if (value == run.settings().end()) continue;
+    std::string flag = "--" + axis.flag() + " ";
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    if (axis.flag() == kBackendAxis) flag.clear();
+    name += (name.empty() ? "" : ", ") + flag + value->second;
   }
-  if (best == nullptr) {
+  return name.empty() ? run.backend() : name;
+}
+
+std::vector<const proto::RunReport*> comparable_runs(const proto::ComparisonReport& report) {
+  std::pair<std::uint64_t, std::uint64_t> most;
+  for (const proto::RunReport& run : report.runs()) {
+    if (!run.stopped_early()) most = std::max(most, work_of(run));
+  }
+  std::vector<const proto::RunReport*> runs;
+  for (const proto::RunReport& run : report.runs()) {
+    if (!run.stopped_early() && run.completed() > 0 && work_of(run) == most) runs.push_back(&run);
+  }
+  return runs;
+}
+
+Choice choose_among(const proto::ComparisonReport& report, const std::vector<const proto::RunReport*>& runs) {
+  if (runs.empty()) return {};
+  double highest = 0;
+  for (const proto::RunReport* run : runs) highest = std::max(highest, run->total_throughput());
+  const auto lower_latency = [highest](const proto::RunReport* run, const proto::RunReport* than) {
+    if (run->total_throughput() < highest * (1 - kTie)) return false;
+    return than == nullptr || run->mean_e2e_latency_ms() < than->mean_e2e_latency_ms();
+  };
+  Choice choice;
+  for (const proto::RunReport* run : runs) {
+    if (lower_latency(run, choice.best)) choice.best = run;
+  }
+  const proto::RunReport* rival = nullptr;   // the next best by the same rule
+  const proto::RunReport* second = nullptr;  // the next highest throughput
+  for (const proto::RunReport* run : runs) {
+    if (run == choice.best) continue;
+    if (lower_latency(run, rival)) rival = run;
+    if (second == nullptr || run->total_throughput() > second->total_throughput()) second = run;
+  }
+  const proto::RunReport& best = *choice.best;
+  if (rival != nullptr) {
+    choice.reason = fmt::format(
+        "{} tokens/s, within 1 % of the highest throughput, and the lowest mean latency of "
+        "those: {:.2f} s against {:.2f} s of {}",
+        number(best.total_throughput()), best.mean_e2e_latency_ms() / 1e3, rival->mean_e2e_latency_ms() / 1e3,
+        run_name(report, *rival));
+  } else if (second != nullptr) {
+    choice.reason = fmt::format(
+        "highest throughput: {} tokens/s, {:.1f} % above {}", number(best.total_throughput()),
+        (best.total_throughput() / second->total_throughput() - 1) * 100, run_name(report, *second));
+  } else {
+    choice.reason = report.runs_size() == 1 ? "the only run" : "the only one that served as many requests";
+  }
+  return choice;
+}
+
+void choose_best(proto::ComparisonReport& report) {
+  report.clear_best();
+  report.clear_best_setting();
+  const std::vector<const proto::RunReport*> runs = comparable_runs(report);
+  const int finished = static_cast<int>(std::count_if(report.runs().begin(), report.runs().end(),
+                                                      [](const auto& r) { return !r.stopped_early(); }));
+  const int planned = std::max(static_cast<int>(report.planned_runs()), report.runs_size());
+  if (finished < planned && runs.size() < 2) {
+    report.set_best_reason(
+        runs.empty() ? fmt::format("stopped early, before any of {} had served every request", planned)
+                     : fmt::format("stopped early: only {} has served every request, and nothing else can be "
+                                   "compared with it",
+                                   run_name(report, *runs.front())));
+    return;
+  }
+  const Choice choice = choose_among(report, runs);
+  if (choice.best == nullptr) {
     report.set_best_reason("no run completed a request");
     return;
   }
-  const proto::RunReport* rival = nullptr;  // the next best by the same rule
-  for (const proto::RunReport& run : report.runs()) {
-    if (&run == best || run.total_throughput() < highest * (1 - kTie)) continue;
-    if (rival == nullptr || run.mean_e2e_latency_ms() < rival->mean_e2e_latency_ms()) rival = &run;
-  }
-  report.set_best(best->backend());
-  if (report.runs_size() == 1) {
-    report.set_best_reason("the only run");
-  } else if (rival != nullptr) {
-    report.set_best_reason(
-        fmt::format("{} tokens/s, within 1 % of the highest throughput, and the lowest mean latency of "
-                    "those: {:.2f} s against "
-                    "{:.2f} s of {}",
-                    number(best->total_throughput()), best->mean_e2e_latency_ms() / 1e3,
-                    rival->mean_e2e_latency_ms() / 1e3, rival->backend()));
-  } else {
-    double second = 0;
-    std::string name;
-    for (const proto::RunReport& run : report.runs()) {
-      if (&run != best && run.total_throughput() > second) {
-        second = run.total_throughput();
-        name = run.backend();
-      }
-    }
-    report.set_best_reason(fmt::format("highest throughput: {} tokens/s, {:.1f} % above {}",
-                                       number(best->total_throughput()),
-                                       (best->total_throughput() / second - 1) * 100, name));
-  }
+  report.set_best(choice.best->backend());
+  *report.mutable_best_setting() = choice.best->settings();
+  report.set_best_reason(choice.reason + served_less(report, runs));
+  if (finished < planned)
+    *report.mutable_best_reason() +=
+        fmt::format("; stopped early, of the {} of {} that were finished", finished, planned);
 }
 
 constexpr std::string_view kWallClock =

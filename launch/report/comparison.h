@@ -2,14 +2,37 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "proto/report.pb.h"
 
 namespace tpsim::launch {
 
-// Fills best and best_reason. The highest total token throughput wins. Under an open load backends that keep
-// up all serve what arrives: within 1 % of the highest throughput, the lowest mean end-to-end latency wins.
+// The axis of a sweep that --attention-backends makes.
+inline constexpr std::string_view kBackendAxis = "attention_backends";
+
+// The runs that may be compared, in the order of the report: those that served the same requests, which is
+// all of them or, where a pool or a context is too short for some, as many as any other run served. One that
+// stopped early has only served the first of them, and one that cut or refused requests had less to do.
+std::vector<const proto::RunReport*> comparable_runs(const proto::ComparisonReport& report);
+
+struct Choice {
+  const proto::RunReport* best = nullptr;  // null: there is none
+  std::string reason;
+};
+// The rule. The highest total token throughput wins. Under an open load settings that keep up all serve what
+// arrives: within 1 % of the highest throughput, the lowest mean end-to-end latency wins.
+// REQUIRES: `runs` are some of comparable_runs(report).
+Choice choose_among(const proto::ComparisonReport& report, const std::vector<const proto::RunReport*>& runs);
+
+// Fills best, best_reason and best_setting by the rule above. Of a comparison that stopped early there is a
+// best run only where two or more were finished.
 void choose_best(proto::ComparisonReport& report);
+
+// How `run` is called among the others: its backend or, of a sweep, what varies:
+// "triton, --tp-size 8, --page-size 64".
+std::string run_name(const proto::ComparisonReport& report, const proto::RunReport& run);
 
 // Aligned columns, the best run marked with a star, and the reason. `colour`: ANSI.
 std::string comparison_table(const proto::ComparisonReport& report, bool colour);

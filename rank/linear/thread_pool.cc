@@ -11,13 +11,6 @@
 namespace tpsim::rank {
 namespace {
 
-std::uint32_t usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&set)));
-}
-
 // A layer's operations follow each other within microseconds, and waking a sleeper takes tens of them: looks
 // for so long before it sleeps. Threads of a pool have cores of their own (see the constructor).
 constexpr std::chrono::microseconds kLook{50};
@@ -31,6 +24,13 @@ void look(Done done) {
 }
 
 }  // namespace
+
+std::uint32_t usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&set)));
+}
 
 ThreadPool::ThreadPool(std::uint32_t threads, std::uint32_t processes_on_host) {
   if (threads == 0) threads = std::max(1U, usable_cores() / std::max(1U, processes_on_host));

@@ -13,6 +13,9 @@
 
 namespace tpsim::rank {
 
+// Cores that this process may use, at least 1.
+std::uint32_t usable_cores();
+
 class ThreadPool {
  public:
   using Work = std::function<void(std::uint32_t index, std::uint32_t thread)>;

@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -56,6 +57,11 @@ bool started_by_launcher() {
     if (std::getenv(name) != nullptr) return true;
   }
   return false;
+}
+
+std::uint32_t ProcessGroup::processes_on_host() const {
+  const auto here = std::count_if(pids.begin(), pids.end(), [](pid_t pid) { return pid != 0; });
+  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(here));
 }
 
 bool ProcessGroup::is_dead(std::uint32_t of_process) const {

@@ -27,6 +27,8 @@ struct ProcessGroup {
 
   std::uint32_t ranks_per_process() const { return tp_size / num_processes; }
   std::uint32_t first_rank(std::uint32_t of_process) const { return of_process * ranks_per_process(); }
+  // Processes of the group on this host, this one among them.
+  std::uint32_t processes_on_host() const;
   // Whether process `of_process` is on this host and does not exist any more.
   bool is_dead(std::uint32_t of_process) const;
   // "rank 3 (process 3)", "ranks 6-7 (process 3)": how errors name a process.

@@ -582,6 +582,21 @@ class Interrupts(CommandLine):
     def test_sigint_writes_what_was_finished(self):
         self.check_interrupt(signal.SIGINT)
 
+    def test_an_interrupted_comparison_names_no_winner(self):
+        report = os.path.join(self.folder, "report")
+        child = subprocess.Popen([TPSIM, *self.deployment("--report-dir", report, *self.LONG, command="compare")],
+                                 cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True)
+        time.sleep(2)
+        child.send_signal(signal.SIGINT)
+        shown, errors = child.communicate(timeout=40)
+        self.assertEqual(child.returncode, 3, errors)
+        self.assertIn("No best backend: stopped early, before any of 2 had served every request", shown)
+        with open(os.path.join(report, "report.json")) as file:
+            result = json.load(file)
+        self.assertEqual((result["best"], result["best_setting"]), ("", {}))
+        self.assertIn("stopped early", result["best_reason"])
+
     def test_sigterm_writes_what_was_finished(self):
         self.check_interrupt(signal.SIGTERM)
 

@@ -83,6 +83,46 @@ TEST(Comparison, WithinOnePercentTheLowerLatencyWins) {
   EXPECT_NE(report.best_reason().find("above b"), std::string::npos) << report.best_reason();
 }
 
+TEST(Comparison, ARunThatStoppedEarlyIsNotComparedWithOneThatServedEverything) {
+  proto::ComparisonReport report;
+  *report.add_runs() = sample_run("fa3", 1);
+  proto::RunReport& stopped = *report.add_runs();
+  stopped = sample_run("triton", 0.5);  // twice as fast, on the first requests
+  stopped.set_completed(150);
+  stopped.set_stopped_early(true);
+  report.set_planned_runs(3);
+  choose_best(report);
+  EXPECT_EQ(report.best(), "");
+  EXPECT_EQ(report.best_reason(),
+            "stopped early: only fa3 has served every request, and nothing else can be compared with it");
+  EXPECT_NE(comparison_table(report, false).find("triton (stopped early)"), std::string::npos);
+  report.mutable_runs(0)->set_stopped_early(true);
+  choose_best(report);
+  EXPECT_EQ(report.best_reason(), "stopped early, before any of 3 had served every request");
+}
+
+TEST(Comparison, OfTheFinishedRunsOneIsBestAndTheReasonSaysOfHowMany) {
+  proto::ComparisonReport report = sample_comparison();
+  report.mutable_runs(2)->set_stopped_early(true);
+  report.set_planned_runs(5);
+  choose_best(report);
+  EXPECT_EQ(report.best(), "fa3");
+  EXPECT_EQ(report.best_reason(),
+            "highest throughput: 43000 tokens/s, 30.0 % above triton; stopped early, of the 2 of 5 that were "
+            "finished");
+}
+
+TEST(Comparison, ARunThatRefusedRequestsDoesNotWin) {
+  proto::ComparisonReport report = sample_comparison();
+  report.mutable_runs(2)->set_completed(999);
+  choose_best(report);
+  EXPECT_EQ(report.best(), "fa3");
+  EXPECT_NE(
+      report.best_reason().find("less was served: flashinfer+fa3 (999 requests, 300000 generated tokens)"),
+      std::string::npos)
+      << report.best_reason();
+}
+
 TEST(Comparison, NothingCompletedHasNoBest) {
   proto::ComparisonReport report;
   report.add_runs()->set_backend("fa3");

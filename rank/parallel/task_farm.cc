@@ -1,0 +1,275 @@
+#include "rank/parallel/task_farm.h"
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "proto/error.h"
+#include "rank/linear/thread_pool.h"
+#include "rank/parallel/idle_backoff.h"
+
+namespace tpsim::rank {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Tags. The bytes of a task are its number; of a result the number, then what the task returned.
+constexpr int kReadyTag = 1;     // worker -> process 0: a thread is free; empty
+constexpr int kResultTag = 2;    // worker -> process 0: a result; its thread is free again
+constexpr int kErrorTag = 3;     // worker -> process 0: a sentence
+constexpr int kGoodbyeTag = 4;   // worker -> process 0: the answer to kShutdownTag; empty
+constexpr int kTaskTag = 5;      // process 0 -> worker
+constexpr int kShutdownTag = 6;  // process 0 -> worker: the exit status
+
+// A worker notices the shutdown between two looks, unless it is still reading a large trace.
+constexpr std::chrono::seconds kGoodbyeTimeout{10};
+constexpr std::chrono::milliseconds kDeathCheck{50};
+
+template <typename Number>
+std::string bytes_of(Number number) {
+  return {reinterpret_cast<const char*>(&number), sizeof number};
+}
+
+template <typename Number>
+Number number_in(const std::string& bytes) {
+  Number number = 0;
+  if (bytes.size() >= sizeof number) std::memcpy(&number, bytes.data(), sizeof number);
+  return number;
+}
+
+// The threads of one process.
+class Threads {
+ public:
+  Threads(std::uint32_t count, const TaskFarm::Task& task) : task_(task), free_(count) {
+    for (std::uint32_t i = 0; i < count; ++i) threads_.emplace_back([this] { work(); });
+  }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+  // Stops what goes on and drops it.
+  ~Threads() {
+    stop_ = true;
+    {
+      const std::lock_guard lock(mutex_);
+      given_.clear();
+    }
+    given_changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  // Threads that have nothing to do.
+  std::uint32_t num_free() const { return free_; }
+  // REQUIRES: num_free() > 0.
+  void give(std::uint32_t task) {
+    --free_;
+    {
+      const std::lock_guard lock(mutex_);
+      given_.push_back(task);
+    }
+    given_changed_.notify_one();
+  }
+  // A result that has not been taken yet. Throws what the task threw.
+  std::optional<std::pair<std::uint32_t, std::string>> take() {
+    const std::lock_guard lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+    if (done_.empty()) return std::nullopt;
+    std::pair<std::uint32_t, std::string> result = std::move(done_.front());
+    done_.pop_front();
+    ++free_;
+    return result;
+  }
+
+ private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      given_changed_.wait(lock, [this] { return stop_ || !given_.empty(); });
+      if (stop_) return;
+      const std::uint32_t task = given_.front();
+      given_.pop_front();
+      lock.unlock();
+      std::string result;
+      std::exception_ptr error;
+      try {
+        result = task_(task, stop_);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      if (error && !error_) error_ = error;
+      done_.emplace_back(task, std::move(result));
+    }
+  }
+
+  const TaskFarm::Task& task_;
+  std::uint32_t free_;  // of the main thread
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::condition_variable given_changed_;
+  std::deque<std::uint32_t> given_;
+  std::deque<std::pair<std::uint32_t, std::string>> done_;
+  std::exception_ptr error_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+std::uint32_t cores_of_process(const ProcessGroup& group) {
+  return std::max<std::uint32_t>(1, usable_cores() / group.processes_on_host());
+}
+
+// As many ranks as processes: the farm's tasks have ranks of their own.
+TaskFarm::TaskFarm(MpiSession& session)
+    : session_(session), group_(session.process_group(session.num_processes())) {}
+
+TaskFarm::~TaskFarm() {
+  if (group_.process == 0) shutdown(2);
+}
+
+std::optional<TaskFarm::Message> TaskFarm::receive() {
+  if (group_.num_processes == 1) return std::nullopt;
+  int arrived = 0;
+  MPI_Message message = MPI_MESSAGE_NULL;
+  MPI_Status status;
+  MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, group_.comm, &arrived, &message, &status);
+  if (arrived == 0) return std::nullopt;
+  int size = 0;
+  MPI_Get_count(&status, MPI_CHAR, &size);
+  Message received{static_cast<std::uint32_t>(status.MPI_SOURCE), status.MPI_TAG, {}};
+  received.bytes.resize(static_cast<std::size_t>(size));
+  MPI_Mrecv(received.bytes.data(), size, MPI_CHAR, &message, MPI_STATUS_IGNORE);
+  return received;
+}
+
+void TaskFarm::send(std::uint32_t process, int tag, const std::string& bytes) const {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_CHAR, static_cast<int>(process), tag,
+            group_.comm, &request);
+  IdleBackoff backoff(false);
+  for (int sent = 0; sent == 0;) {
+    MPI_Test(&request, &sent, MPI_STATUS_IGNORE);
+    if (sent == 0) backoff.wait();
+  }
+}
+
+void TaskFarm::look_for_dead(const std::vector<std::uint32_t>& owing) {
+  for (std::uint32_t process = 1; process < group_.num_processes; ++process) {
+    if (owing[process] == 0 || !group_.is_dead(process)) continue;
+    session_.mark_lost();
+    loss_ = fmt::format("process {} has died with {} settings that it was serving", process, owing[process]);
+    return;
+  }
+}
+
+bool TaskFarm::run(const Run& run) {
+  Threads threads(run.threads, run.task);
+  std::deque<std::uint32_t> asking;  // processes with a free thread, one entry for each
+  std::vector<std::uint32_t> owing(group_.num_processes, 0);
+  std::uint32_t next = 0;
+  std::uint32_t done = 0;
+  IdleBackoff backoff(false);
+  Clock::time_point next_check = Clock::now() + kDeathCheck;
+  while (done < run.num_tasks && !loss_) {
+    if (!run.go_on()) return false;
+    bool moved = false;
+    while (std::optional<Message> message = receive()) {
+      moved = true;
+      if (message->tag == kErrorTag) throw_user_error("process {}: {}", message->process, message->bytes);
+      asking.push_back(message->process);
+      if (message->tag != kResultTag) continue;
+      --owing[message->process];
+      ++done;
+      run.on_result(number_in<std::uint32_t>(message->bytes), message->bytes.substr(sizeof(std::uint32_t)));
+    }
+    while (const auto result = threads.take()) {
+      moved = true;
+      ++done;
+      run.on_result(result->first, result->second);
+    }
+    for (; next < run.num_tasks && threads.num_free() > 0; ++next) threads.give(next);
+    for (; next < run.num_tasks && !asking.empty(); ++next, asking.pop_front()) {
+      send(asking.front(), kTaskTag, bytes_of(next));
+      ++owing[asking.front()];
+    }
+    if (Clock::now() >= next_check) {
+      look_for_dead(owing);
+      next_check = Clock::now() + kDeathCheck;
+    }
+    if (moved) {
+      backoff.reset();
+    } else {
+      backoff.wait();
+    }
+  }
+  return done == run.num_tasks;
+}
+
+void TaskFarm::shutdown(int exit_status) noexcept {
+  if (std::exchange(shut_down_, true) || group_.num_processes == 1 || session_.lost()) return;
+  for (std::uint32_t process = 1; process < group_.num_processes; ++process)
+    send(process, kShutdownTag, bytes_of(exit_status));
+  std::uint32_t goodbyes = 0;
+  IdleBackoff backoff(false);
+  const Clock::time_point latest = Clock::now() + kGoodbyeTimeout;
+  while (goodbyes + 1 < group_.num_processes) {
+    if (const std::optional<Message> message = receive()) {
+      if (message->tag == kGoodbyeTag) ++goodbyes;
+      continue;
+    }
+    if (Clock::now() > latest) {
+      session_.mark_lost(exit_status);
+      return;
+    }
+    backoff.wait();
+  }
+}
+
+void TaskFarm::serve_until_shutdown(std::uint32_t num_threads, const Task& task, std::optional<int>& status) {
+  Threads threads(num_threads, task);
+  for (std::uint32_t i = 0; i < num_threads; ++i) send(0, kReadyTag, "");
+  IdleBackoff backoff(false);
+  while (true) {
+    if (const std::optional<Message> message = receive()) {
+      if (message->tag == kShutdownTag) {
+        status = number_in<int>(message->bytes);
+        return;
+      }
+      threads.give(number_in<std::uint32_t>(message->bytes));
+      backoff.reset();
+    } else if (const auto result = threads.take()) {
+      send(0, kResultTag, bytes_of(result->first) + result->second);
+      backoff.reset();
+    } else {
+      backoff.wait();
+    }
+  }
+}
+
+int TaskFarm::serve(std::uint32_t threads, const std::function<Task()>& prepare) {
+  std::optional<int> status;
+  try {
+    const Task task = prepare();
+    serve_until_shutdown(threads, task, status);
+  } catch (const std::exception& error) {
+    send(0, kErrorTag, error.what());
+  }
+  IdleBackoff backoff(false);
+  while (!status) {
+    const std::optional<Message> message = receive();
+    if (message && message->tag == kShutdownTag) status = number_in<int>(message->bytes);
+    if (!message) backoff.wait();
+  }
+  send(0, kGoodbyeTag, "");
+  return *status;
+}
+
+}  // namespace tpsim::rank

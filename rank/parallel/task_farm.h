@@ -1,0 +1,76 @@
+// Numbered tasks shared out over the processes of a job and the threads of each: whoever is free takes the
+// next one, so that nobody is idle while a task waits.
+//
+// Process 0 hands out the tasks, works on some itself and collects all results; the others ask it. Only the
+// main thread of a process talks to MPI. What a task returns must not depend on where or when it runs.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rank/parallel/mpi_session.h"
+
+namespace tpsim::rank {
+
+// Cores that this process may use, divided among the processes of `group` on its host; at least 1.
+std::uint32_t cores_of_process(const ProcessGroup& group);
+
+class TaskFarm {
+ public:
+  // Carries out one task, on any thread of any process, and returns its result as bytes. Where `stop` becomes
+  // true it returns early, and what it returns is dropped.
+  using Task = std::function<std::string(std::uint32_t task, const std::atomic<bool>& stop)>;
+
+  // Collective. `session` must outlive the farm.
+  explicit TaskFarm(MpiSession& session);
+  TaskFarm(const TaskFarm&) = delete;
+  TaskFarm& operator=(const TaskFarm&) = delete;
+  // On process 0: shutdown(2), where shutdown() was not called.
+  ~TaskFarm();
+
+  const ProcessGroup& group() const { return group_; }
+
+  struct Run {
+    std::uint32_t num_tasks = 0;
+    std::uint32_t threads = 1;  // of this process
+    Task task;
+    // Both are called on the calling thread. Results come in no order.
+    std::function<void(std::uint32_t task, const std::string& result)> on_result;
+    std::function<bool()> go_on;  // asked all the time; false: stop
+  };
+  // Process 0. Returns whether every task was carried out: not where go_on() said no, nor where a process was
+  // lost (see loss()). Throws what a task of this process throws, and UserError where another process reports
+  // an error. REQUIRES: called once.
+  bool run(const Run& run);
+  // The sentence of a lost process, if there was one.
+  const std::optional<std::string>& loss() const { return loss_; }
+  // Process 0, last of all: the others end with this status, and stop what they are doing. Where one does not
+  // answer, the session is marked as lost.
+  void shutdown(int exit_status) noexcept;
+
+  // The other processes: carries out tasks until process 0 shuts down, and returns its status. `prepare`
+  // makes the task; what it or a task throws is told to process 0, which ends with it.
+  int serve(std::uint32_t threads, const std::function<Task()>& prepare);
+
+ private:
+  struct Message {
+    std::uint32_t process = 0;
+    int tag = 0;
+    std::string bytes;
+  };
+  std::optional<Message> receive();
+  void send(std::uint32_t process, int tag, const std::string& bytes) const;
+  void look_for_dead(const std::vector<std::uint32_t>& owing);
+  void serve_until_shutdown(std::uint32_t threads, const Task& task, std::optional<int>& status);
+
+  MpiSession& session_;
+  const ProcessGroup group_;
+  std::optional<std::string> loss_;
+  bool shut_down_ = false;
+};
+
+}  // namespace tpsim::rank
