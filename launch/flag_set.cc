@@ -1,6 +1,8 @@
 #include "launch/flag_set.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "launch/text.h"
@@ -8,6 +10,24 @@
 #include "proto/error.h"
 
 namespace tpsim::launch {
+
+namespace {
+
+// The values of a list that was written with commas; a file may have them in its name.
+std::vector<std::string> split(const std::vector<std::string>& values) {
+  std::error_code too_long;
+  if (values.size() != 1 || std::filesystem::exists(values.front(), too_long)) return values;
+  std::vector<std::string> items;
+  const std::string& text = values.front();
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', start), text.size());
+    items.push_back(text.substr(start, comma - start));
+    start = comma + 1;
+  }
+  return items;
+}
+
+}  // namespace
 
 FlagSet::FlagSet(CLI::App& app) : app_(app) {
   app_.allow_extras();
@@ -53,6 +73,45 @@ void FlagSet::add_switch(const std::string& names, const std::string& help, bool
           throw_user_error("{} {}: must be true or false", flag, value);
         target = value == "true";
       });
+}
+
+void FlagSet::mark_lists(std::span<const std::string_view> names, Lists lists) {
+  for (Flag& flag : flags_) {
+    if (std::find(names.begin(), names.end(), flag.name) != names.end()) flag.lists = lists;
+  }
+}
+
+void FlagSet::take_lists(std::span<const std::string_view> names) {
+  mark_lists(names, Lists::kTaken);
+  for (Flag& flag : flags_) {
+    if (flag.lists == Lists::kTaken) flag.option->description(flag.option->get_description() + " [list]");
+  }
+}
+
+void FlagSet::refuse_lists(std::span<const std::string_view> names) { mark_lists(names, Lists::kRefused); }
+
+void FlagSet::read_values(const Flag& flag, const std::vector<std::string>& values) {
+  const std::vector<std::string> items = flag.lists == Lists::kNone ? values : split(values);
+  if (flag.lists == Lists::kNone || items.size() == 1) {
+    flag.read(flag.name, values);
+    return;
+  }
+  if (flag.lists == Lists::kRefused)
+    throw_user_error("{} {}: takes one value here; `tpsim compare` takes a list and runs every value of it",
+                     flag.name, fmt::join(items, ","));
+  for (const std::string& item : items) {
+    if (item.empty())
+      throw_user_error("{} {}: a value of the list is empty", flag.name, fmt::join(items, ","));
+    if (std::count(items.begin(), items.end(), item) > 1)
+      throw_user_error("{} {}: {} is listed twice", flag.name, fmt::join(items, ","), item);
+    flag.read(flag.name, {item});
+  }
+  lists_.push_back({flag.name, items});
+}
+
+void FlagSet::set(std::string_view name, const std::string& value) const {
+  const auto flag = std::find_if(flags_.begin(), flags_.end(), [&](const Flag& f) { return f.name == name; });
+  flag->read(flag->name, {value});
 }
 
 std::vector<std::string_view> FlagSet::known_names() const {
@@ -111,15 +170,15 @@ void FlagSet::read() {
   for (const Flag& flag : flags_) {
     if (flag.name == "--config") continue;
     if (flag.option->count() > 0) {
-      flag.read(flag.name, flag.option->results());
+      read_values(flag, flag.option->results());
       continue;
     }
     for (const ConfigEntry& entry : entries) {
       if (std::find(flag.aliases.begin(), flag.aliases.end(), entry.key) == flag.aliases.end()) continue;
       try {
-        if (flag.kind != Kind::kList && entry.values.size() != 1)
+        if (flag.kind != Kind::kList && flag.lists == Lists::kNone && entry.values.size() != 1)
           throw_user_error("{}: takes one value, not a list of {}", entry.key, entry.values.size());
-        flag.read(flag.name, entry.values);
+        read_values(flag, entry.values);
       } catch (const UserError& error) {
         throw_user_error("{}:{}: {}", config_path_, entry.line, error.what());
       }

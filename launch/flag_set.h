@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,11 @@ class FlagSet {
                  ReadValue read);
   // One or more values, separated by blanks.
   void add_list(const std::string& names, const std::string& metavar, const std::string& help, ReadList read);
+  // Of `names` (canonical), the flags declared so far take a list of values separated by commas, or by YAML's
+  // list in a config file; each is read like a single one, and the last stays. See lists().
+  void take_lists(std::span<const std::string_view> names);
+  // The same, for a command that takes no lists: one is refused with a sentence about the command that does.
+  void refuse_lists(std::span<const std::string_view> names);
   // A switch; a config file may say false.
   void add_switch(const std::string& names, const std::string& help, bool& target);
 
@@ -41,18 +47,31 @@ class FlagSet {
   // the config file if `--config` was given, and hands every value to its function. Throws UserError.
   void read();
 
+  struct List {
+    std::string flag;                 // canonical
+    std::vector<std::string> values;  // two or more, no two alike
+  };
+  // After read(): what take_lists() made possible and the user made use of, in the order of declaration.
+  const std::vector<List>& lists() const { return lists_; }
+  // Reads one more value of a flag, as if it had been given. REQUIRES: `flag` is declared.
+  void set(std::string_view flag, const std::string& value) const;
+
  private:
   enum class Kind { kValue, kList, kSwitch };
+  enum class Lists { kNone, kTaken, kRefused };
   struct Flag {
     Kind kind;
     std::string name;                  // canonical, with dashes
     std::vector<std::string> aliases;  // all long names without dashes
     CLI::Option* option;
     ReadList read;
+    Lists lists = Lists::kNone;
   };
 
   void add(Kind kind, const std::string& names, const std::string& metavar, const std::string& help,
            ReadList read);
+  void mark_lists(std::span<const std::string_view> names, Lists lists);
+  void read_values(const Flag& flag, const std::vector<std::string>& values);
   void refuse_missing_values() const;
   void refuse_unknown() const;
   std::vector<std::string_view> known_names() const;
@@ -61,6 +80,7 @@ class FlagSet {
   std::string group_ = "Options";
   std::vector<Flag> flags_;
   std::string config_path_;
+  std::vector<List> lists_;
 };
 
 }  // namespace tpsim::launch

@@ -21,7 +21,7 @@ constexpr int kBarWidth = 24;
 }  // namespace
 
 std::string progress_line(const std::string& label, const scheduler::Progress& progress, double wall_seconds,
-                          int width) {
+                          int width, const std::string& unit) {
   const double share = progress.total == 0
                            ? 1.0
                            : static_cast<double>(progress.finished) / static_cast<double>(progress.total);
@@ -30,7 +30,7 @@ std::string progress_line(const std::string& label, const scheduler::Progress& p
       label,
       fmt::format("  [{}{}]", std::string(filled, '#'), std::string(kBarWidth - filled, '-')),
       fmt::format(" {:3.0f}%", share * 100),
-      fmt::format("  {}/{} requests", progress.finished, progress.total),
+      fmt::format("  {}/{} {}", progress.finished, progress.total, unit),
       progress.time > 0 ? fmt::format("  {:.1f} s simulated", progress.time) : std::string(),
       progress.time > 0 && wall_seconds > 0 ? fmt::format("  {:.0f} s/s", progress.time / wall_seconds)
                                             : std::string(),
@@ -48,8 +48,8 @@ ProgressBar::Mode ProgressBar::mode_for_stderr(bool enabled) {
   return terminal_columns(STDERR_FILENO) > 0 ? Mode::kTerminal : Mode::kLog;
 }
 
-ProgressBar::ProgressBar(Mode mode, std::string label)
-    : mode_(mode), label_(std::move(label)), start_(Clock::now()), next_(start_) {
+ProgressBar::ProgressBar(Mode mode, std::string label, std::string unit)
+    : mode_(mode), label_(std::move(label)), unit_(std::move(unit)), start_(Clock::now()), next_(start_) {
   if (mode_ == Mode::kLog) next_ += kLogInterval;
 }
 
@@ -75,11 +75,11 @@ void ProgressBar::update(const scheduler::Progress& progress) {
   if (mode_ == Mode::kTerminal) {
     next_ = now + kRedraw;
     // One column less than the terminal has: a full line would wrap on some.
-    draw(progress_line(label_, progress, wall, terminal_columns(STDERR_FILENO) - 1));
+    draw(progress_line(label_, progress, wall, terminal_columns(STDERR_FILENO) - 1, unit_));
     drawn_ = true;
   } else {
     next_ = now + kLogInterval;
-    spdlog::info("{}", progress_line(label_, progress, wall, 200));
+    spdlog::info("{}", progress_line(label_, progress, wall, 200, unit_));
   }
 }
 

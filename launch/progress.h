@@ -11,8 +11,9 @@ namespace tpsim::launch {
 
 // "fa3  [#####-----]  52%  6253/12031 requests  1830.2 s simulated  412 s/s". Exactly `width` columns or
 // fewer; parts are dropped from the right where it is narrow. `wall_seconds` is the time since the start.
+// `unit`: what is counted.
 std::string progress_line(const std::string& label, const scheduler::Progress& progress, double wall_seconds,
-                          int width);
+                          int width, const std::string& unit = "requests");
 
 class ProgressBar {
  public:
@@ -22,7 +23,7 @@ class ProgressBar {
   // (which appear at --log-level info and below).
   static Mode mode_for_stderr(bool enabled);
 
-  ProgressBar(Mode mode, std::string label);
+  ProgressBar(Mode mode, std::string label, std::string unit = "requests");
   // Erases the bar.
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
@@ -41,6 +42,7 @@ class ProgressBar {
 
   Mode mode_;
   std::string label_;
+  std::string unit_;
   Clock::time_point start_;
   Clock::time_point next_;
   bool drawn_ = false;

@@ -8,19 +8,34 @@
 #include "launch/report/comparison.h"
 #include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
+#include "launch/report/sweep_results.h"
+#include "launch/report/sweep_table.h"
 #include "launch/standard_output.h"
 #include "launch/terminal.h"
 #include "proto/versions.h"
 
 namespace tpsim::launch {
 
-ReportOutput::ReportOutput(const ServerArgs& args, bool compare) : compare_(compare), quiet_(args.quiet) {
+ReportOutput::ReportOutput(const ServerArgs& args, Kind kind) : kind_(kind), quiet_(args.quiet) {
   report_.set_version(kRunReportVersion);
   if (args.report_dir.empty()) return;
   folder_.emplace(args.report_dir);
   json_ = &folder_->open("report.json");
   html_ = &folder_->open("report.html");
-  csv_.emplace(*folder_, CsvOptions{args.compress, args.steps_every});
+  if (kind_ == Kind::kSweep) {
+    sweep_ = &folder_->open("sweep.csv");
+    for (const char* records : {"requests.csv", "steps.csv", "requests.csv.gz", "steps.csv.gz"})
+      folder_->leave_out(records);
+  } else {
+    csv_.emplace(*folder_, CsvOptions{args.compress, args.steps_every});
+    folder_->leave_out("sweep.csv");
+  }
+}
+
+void ReportOutput::refuse(const std::map<std::string, std::string>& settings, const std::string& reason) {
+  proto::RefusedSetting& refused = *report_.add_refused();
+  refused.mutable_settings()->insert(settings.begin(), settings.end());
+  refused.set_reason(reason);
 }
 
 scheduler::RunObserver& ReportOutput::begin_run(const std::string& backend) {
@@ -32,21 +47,29 @@ scheduler::RunObserver& ReportOutput::begin_run(const std::string& backend) {
 void ReportOutput::end_run(proto::RunReport report) { *report_.add_runs() = std::move(report); }
 
 void ReportOutput::write_files() {
-  csv_->finish();
-  const google::protobuf::Message& top = compare_
-                                             ? static_cast<const google::protobuf::Message&>(report_)
-                                             : static_cast<const google::protobuf::Message&>(report_.runs(0));
+  if (csv_) csv_->finish();
+  if (sweep_ != nullptr) sweep_->write(sweep_csv(report_));
+  const google::protobuf::Message& top = kind_ == Kind::kRun
+                                             ? static_cast<const google::protobuf::Message&>(report_.runs(0))
+                                             : static_cast<const google::protobuf::Message&>(report_);
   json_->write(to_json(top).dump(2) + "\n");
   html_->write(html_page(report_, std::move(steps_)));
   folder_->commit_all();
 }
 
 void ReportOutput::write() {
-  if (compare_) choose_best(report_);
+  if (kind_ != Kind::kRun) {
+    choose_best(report_);
+    mark_pareto(report_);
+    choose_best_by_load(report_);
+    keep_what_stands_out(report_);
+  }
   if (folder_) write_files();
   if (quiet_) return;
   const bool colour = shows_colours(STDOUT_FILENO);
-  print(compare_ ? comparison_table(report_, colour) : run_summary(report_.runs(0)));
+  print(kind_ == Kind::kRun          ? run_summary(report_.runs(0))
+        : kind_ == Kind::kComparison ? comparison_table(report_, colour)
+                                     : sweep_table(report_, colour));
   if (folder_) print(fmt::format("\nReport: {}\n", (folder_->path() / "report.html").string()));
   flush_output();
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,13 +21,18 @@ namespace tpsim::launch {
 
 class ReportOutput {
  public:
+  enum class Kind { kRun, kComparison, kSweep };
+
   // Opens the files of --report-dir, if that was given: what cannot be written is found out before the first
   // run. Throws UserError naming --report-dir.
-  ReportOutput(const ServerArgs& args, bool compare);
+  ReportOutput(const ServerArgs& args, Kind kind);
 
   // How many runs there will be, if nothing stops them.
   void plan(std::size_t runs) { report_.set_planned_runs(static_cast<std::uint32_t>(runs)); }
-  // Records of the run that begins go there.
+  // Of a sweep: what varies, and a setting that cannot be carried out.
+  void begin_sweep(const proto::Sweep& sweep) { *report_.mutable_sweep() = sweep; }
+  void refuse(const std::map<std::string, std::string>& settings, const std::string& reason);
+  // Records of the run that begins go there; those of a sweep are not kept.
   scheduler::RunObserver& begin_run(const std::string& backend);
   void end_run(proto::RunReport report);
 
@@ -37,7 +43,7 @@ class ReportOutput {
   void write();
 
  private:
-  // For runs without --report-dir.
+  // For runs without --report-dir, and of a sweep.
   class NoRecords : public scheduler::RunObserver {
    public:
     void on_request(const scheduler::RequestRecord&) override {}
@@ -63,12 +69,13 @@ class ReportOutput {
 
   void write_files();
 
-  const bool compare_;
+  const Kind kind_;
   const bool quiet_;
   NoRecords no_records_;
   std::optional<ReportDir> folder_;
   OutputFile* json_ = nullptr;
   OutputFile* html_ = nullptr;
+  OutputFile* sweep_ = nullptr;  // sweep.csv, of a sweep
   std::optional<CsvWriter> csv_;
   std::vector<StepProfile> steps_;  // of the runs
   std::optional<Records> records_;  // of the run that goes on

@@ -1,9 +1,11 @@
 #include <memory>
 
 #include "launch/commands.h"
+#include "launch/compare_sweep.h"
 #include "launch/flag_set.h"
 #include "launch/server_args.h"
 #include "launch/simulate.h"
+#include "launch/sweep.h"
 
 namespace tpsim::launch {
 
@@ -19,6 +21,10 @@ void add(CLI::App& root, const char* name, const char* description, bool compare
   command->callback([&session, &action, args, flags, compare] {
     action = [&session, args, flags, compare] {
       flags->read();
+      if (compare) {
+        const Sweep sweep = expand_sweep(*flags, *args);
+        if (!sweep.settings.empty()) return compare_sweep(*args, sweep, session);
+      }
       check_server_args(*args, compare);
       return simulate(*args, compare, session);
     };
@@ -32,7 +38,11 @@ void add_run_command(CLI::App& root, rank::MpiSession& session, Action& action) 
 }
 
 void add_compare_command(CLI::App& root, rank::MpiSession& session, Action& action) {
-  add(root, "compare", "Serve the same workload once per attention backend or pair", true, session, action);
+  add(root, "compare",
+      "Serve the same workload once per attention backend or pair, and once for each value of the "
+      "lists that flags marked [list] are given, such as --tp 4,8 --page-size 1,64: the best setting, the "
+      "Pareto front and a row for each",
+      true, session, action);
 }
 
 }  // namespace tpsim::launch

@@ -55,6 +55,25 @@ constexpr std::array<Named<scheduler::SessionMode>, 2> kSessionModes = {{
     {"timestamps", scheduler::SessionMode::kTimestamps},
 }};
 
+constexpr std::string_view kSweepableFlags[] = {
+    "--hardware",
+    "--tp-size",
+    "--page-size",
+    "--kv-cache-dtype",
+    "--mem-fraction-static",
+    "--max-total-tokens",
+    "--max-running-requests",
+    "--max-prefill-tokens",
+    "--chunked-prefill-size",
+    "--schedule-policy",
+    "--schedule-conservativeness",
+    "--radix-eviction-policy",
+    "--cuda-graph-max-bs",
+    "--request-rate",
+    "--max-concurrency",
+    "--time-scale",
+};
+
 [[noreturn]] void refuse_choice(std::string_view flag, std::string_view value,
                                 std::span<const std::string_view> choices) {
   const std::string_view guess = nearest(value, choices);
@@ -589,12 +608,21 @@ void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_scheduling(flags, args);
   declare_load(flags, args);
   declare_output(flags, args);
+  if (!compare) {
+    flags.refuse_lists(sweepable_flags());
+    return;
+  }
+  flags.take_lists(sweepable_flags());
+  flags.add_value("--jobs", "N",
+                  "settings of a sweep served at once by each process (default: its share of the cores)",
+                  count(args.jobs, 1, 1024));
 }
 
 void declare_deployment_flags(FlagSet& flags, ServerArgs& args) {
   declare_deployment(flags, args);
   declare_attention(flags, args, /*compare=*/false);
   declare_scheduling(flags, args);
+  flags.refuse_lists(sweepable_flags());
   flags.group("Output");
   flags.add_value("--random-seed,--seed", "N", "of everything random (default 1)",
                   count(args.random_seed, 0, std::numeric_limits<std::uint32_t>::max()));
@@ -627,13 +655,23 @@ void check_server_args(const ServerArgs& args, bool compare) {
     throw_user_error("--steps: chooses rows of steps.csv, which --report-dir receives; give both");
   if (args.report_dir.empty() && args.compress)
     throw_user_error("--compress: is for the CSV files of --report-dir; give both");
-  if (compare && args.attention_backends.empty())
+  if (args.swept && (args.steps_every != 1 || args.compress))
+    throw_user_error(
+        "--{}: is for requests.csv and steps.csv, a sweep writes one row for each setting to sweep.csv; "
+        "leave it out",
+        args.compress ? "compress" : "steps");
+  if (compare && args.attention_backends.empty() && !args.swept)
     throw_user_error("--attention-backends: is required, for example fa3,flashinfer,flashinfer+fa3");
   if (compare && !args.record_batches.empty())
     throw_user_error("--record-batches {}: takes the batches of one run, use `tpsim run`",
                      args.record_batches);
+  if (args.jobs && !args.swept)
+    throw_user_error("--jobs {}: shares out the settings of a sweep, give a flag a list such as --tp 4,8",
+                     *args.jobs);
   check_load(args);
 }
+
+std::span<const std::string_view> sweepable_flags() { return kSweepableFlags; }
 
 std::string_view to_string(scheduler::SchedulePolicy policy) {
   for (const auto& entry : kSchedulePolicies) {

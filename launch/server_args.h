@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvcache/eviction_policy.h"
@@ -101,6 +103,10 @@ struct ServerArgs {
   bool check_invariants = false;
   std::string record_batches;  // file; empty: none
 
+  // Of compare.
+  std::optional<std::uint32_t> jobs;  // settings of a sweep served at once, by each process
+  bool swept = false;                 // one setting of a sweep (launch/sweep.h)
+
   bool numeric() const { return executor == "numeric"; }
   // Of dataset and arrivals.
   std::uint32_t load_seed() const { return seed.value_or(random_seed); }
@@ -111,6 +117,9 @@ struct ServerArgs {
 void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare);
 // The same without a load, for one deployment: generate, verify, replay.
 void declare_deployment_flags(FlagSet& flags, ServerArgs& args);
+
+// The flags that `tpsim compare` takes lists for: the settings that a user chooses between.
+std::span<const std::string_view> sweepable_flags();
 
 // Checks that need more than one flag, after all were read: what must be given, what excludes what.
 // Throws UserError.

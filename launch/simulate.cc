@@ -25,31 +25,25 @@
 
 namespace tpsim::launch {
 
-namespace {
-
-// A pool or a context in which no request at all can be served is a mistake, not a result.
-void check_workload(const scheduler::Workload& workload, const std::vector<Deployment>& deployments) {
+void check_workload(const scheduler::Workload& workload, const Deployment& deployment) {
   std::uint64_t shortest = std::numeric_limits<std::uint64_t>::max();
   for (const scheduler::WorkloadRequest& request : workload.requests)
     shortest = std::min<std::uint64_t>(shortest, request.prompt.size() + 1);
-  for (const Deployment& deployment : deployments) {
-    const scheduler::SchedulerConfig& config = deployment.scheduler;
-    if (shortest > config.max_total_num_tokens)
-      throw_user_error(
-          "--max-total-tokens {}: the KV pool is too small for any request of {}, whose shortest needs {} "
-          "tokens",
-          config.max_total_num_tokens, workload.name, shortest);
-    if (shortest > config.context_length)
-      throw_user_error(
-          "--context-length {}: is too short for any request of {}, whose shortest needs {} tokens",
-          config.context_length, workload.name, shortest);
-  }
+  const scheduler::SchedulerConfig& config = deployment.scheduler;
+  if (shortest > config.max_total_num_tokens)
+    throw_user_error(
+        "--max-total-tokens {}: the KV pool is too small for any request of {}, whose shortest needs {} "
+        "tokens",
+        config.max_total_num_tokens, workload.name, shortest);
+  if (shortest > config.context_length)
+    throw_user_error(
+        "--context-length {}: is too short for any request of {}, whose shortest needs {} tokens",
+        config.context_length, workload.name, shortest);
 }
 
-// One deployment serves the workload. Returns its whole report; `loss` becomes the sentence of a lost rank.
-proto::RunReport run_one(const Stage& stage, const Deployment& deployment,
-                         const scheduler::Workload& workload, scheduler::RunObserver& sink,
-                         std::optional<std::string>& loss) {
+proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
+                                  const scheduler::Workload& workload, scheduler::RunObserver& observer,
+                                  std::optional<std::string>& loss) {
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   std::optional<BatchStreamWriter> recording;
   std::optional<RecordingExecutor> recorder;
@@ -58,13 +52,10 @@ proto::RunReport run_one(const Stage& stage, const Deployment& deployment,
     recorder.emplace(*executor, *recording);
   }
   LossTolerantExecutor tolerant(recorder ? static_cast<scheduler::Executor&>(*recorder) : *executor);
-  ProgressBar progress(ProgressBar::mode_for_stderr(!stage.args().quiet && !stage.args().no_progress),
-                       deployment.backends.name());
-  RunMonitor monitor(sink, progress);
   proto::RunReport report = deployment.header;
   report.set_trace(workload.name);
   report.MergeFrom(
-      scheduler::run_workload(deployment.scheduler, load_config(stage.args()), workload, tolerant, monitor));
+      scheduler::run_workload(deployment.scheduler, load_config(stage.args()), workload, tolerant, observer));
   if (recording) recording->commit();
   loss = tolerant.loss();
   if (!loss) {
@@ -78,6 +69,8 @@ proto::RunReport run_one(const Stage& stage, const Deployment& deployment,
   return report;
 }
 
+namespace {
+
 int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& deployments) {
   const ServerArgs& args = stage.args();
   for (const Deployment& deployment : deployments) {
@@ -85,17 +78,19 @@ int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& de
   }
   const scheduler::Workload workload = load_workload(args);
   for (const std::string& note : workload.notes) spdlog::warn("{}", note);
-  check_workload(workload, deployments);
+  for (const Deployment& deployment : deployments) check_workload(workload, deployment);
 
-  ReportOutput output(args, compare);
+  ReportOutput output(args, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun);
   const ResultFile results(args.output_file);
   output.plan(deployments.size());
   std::optional<std::string> loss;
   bool stopped = false;
   for (const Deployment& deployment : deployments) {
+    ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress),
+                         deployment.backends.name());
     try {
-      proto::RunReport report =
-          run_one(stage, deployment, workload, output.begin_run(deployment.backends.name()), loss);
+      RunMonitor monitor(output.begin_run(deployment.backends.name()), progress);
+      proto::RunReport report = serve_deployment(stage, deployment, workload, monitor, loss);
       stopped = report.stopped_early();
       results.append(report);
       output.end_run(std::move(report));

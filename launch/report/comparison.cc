@@ -9,16 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "launch/report/text_table.h"
+
 namespace tpsim::launch {
 namespace {
 
 constexpr double kTie = 0.01;
-
-std::string number(double value) {
-  if (value >= 1000) return fmt::format("{:.0f}", value);
-  if (value >= 10) return fmt::format("{:.1f}", value);
-  return fmt::format("{:.2f}", value);
-}
 
 // Requests and generated tokens. A wall clock's run computes: where its backends round differently, one may
 // stop a token earlier and is no less served.
@@ -45,15 +41,15 @@ std::string served_less(const proto::ComparisonReport& report,
 
 std::vector<std::string> row_of(const proto::RunReport& run, bool best) {
   return {(best ? "* " : "  ") + run.backend() + (run.stopped_early() ? " (stopped early)" : ""),
-          number(run.request_throughput()),
-          number(run.input_throughput()),
-          number(run.output_throughput()),
-          number(run.mean_ttft_ms()),
-          number(run.p99_ttft_ms()),
-          number(run.mean_tpot_ms()),
-          number(run.p99_tpot_ms()),
-          number(run.p99_itl_ms()),
-          number(run.mean_e2e_latency_ms() / 1e3),
+          format_figure(run.request_throughput()),
+          format_figure(run.input_throughput()),
+          format_figure(run.output_throughput()),
+          format_figure(run.mean_ttft_ms()),
+          format_figure(run.p99_ttft_ms()),
+          format_figure(run.mean_tpot_ms()),
+          format_figure(run.p99_tpot_ms()),
+          format_figure(run.p99_itl_ms()),
+          format_figure(run.mean_e2e_latency_ms() / 1e3),
           fmt::format("{:.1f}", run.cache_hit_rate() * 100),
           fmt::format("{:.1f}", run.peak_kv_usage() * 100),
           std::to_string(run.retractions())};
@@ -75,17 +71,37 @@ std::string early_turns_line(const proto::ComparisonReport& report) {
 
 }  // namespace
 
-std::string run_name(const proto::ComparisonReport& report, const proto::RunReport& run) {
+std::string flag_of(const proto::SweepAxis& axis) {
+  std::string flag = "--" + axis.flag();
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
+std::string setting_name(const proto::ComparisonReport& report, const Settings& settings) {
   std::string name;
   for (const proto::SweepAxis& axis : report.sweep().axes()) {
-    const auto value = run.settings().find(axis.flag());
-    if (value == run.settings().end()) continue;
-    std::string flag = "--" + axis.flag() + " ";
-    std::replace(flag.begin(), flag.end(), '_', '-');
-    if (axis.flag() == kBackendAxis) flag.clear();
-    name += (name.empty() ? "" : ", ") + flag + value->second;
+    const auto value = settings.find(axis.flag());
+    if (value == settings.end()) continue;
+    name += name.empty() ? "" : ", ";
+    name += axis.flag() == kBackendAxis ? value->second : flag_of(axis) + " " + value->second;
   }
-  return name.empty() ? run.backend() : name;
+  return name;
+}
+
+std::string run_name(const proto::ComparisonReport& report, const proto::RunReport& run) {
+  return run.settings().empty() ? run.backend() : setting_name(report, run.settings());
+}
+
+bool same(const Settings& a, const Settings& b) {
+  return a.size() == b.size() && std::all_of(a.begin(), a.end(), [&b](const auto& entry) {
+           const auto other = b.find(entry.first);
+           return other != b.end() && other->second == entry.second;
+         });
+}
+
+bool is_best(const proto::ComparisonReport& report, const proto::RunReport& run) {
+  return !report.best().empty() && run.backend() == report.best() &&
+         same(run.settings(), report.best_setting());
 }
 
 std::vector<const proto::RunReport*> comparable_runs(const proto::ComparisonReport& report) {
@@ -124,11 +140,11 @@ Choice choose_among(const proto::ComparisonReport& report, const std::vector<con
     choice.reason = fmt::format(
         "{} tokens/s, within 1 % of the highest throughput, and the lowest mean latency of "
         "those: {:.2f} s against {:.2f} s of {}",
-        number(best.total_throughput()), best.mean_e2e_latency_ms() / 1e3, rival->mean_e2e_latency_ms() / 1e3,
-        run_name(report, *rival));
+        format_figure(best.total_throughput()), best.mean_e2e_latency_ms() / 1e3,
+        rival->mean_e2e_latency_ms() / 1e3, run_name(report, *rival));
   } else if (second != nullptr) {
     choice.reason = fmt::format(
-        "highest throughput: {} tokens/s, {:.1f} % above {}", number(best.total_throughput()),
+        "highest throughput: {} tokens/s, {:.1f} % above {}", format_figure(best.total_throughput()),
         (best.total_throughput() / second->total_throughput() - 1) * 100, run_name(report, *second));
   } else {
     choice.reason = report.runs_size() == 1 ? "the only run" : "the only one that served as many requests";
@@ -171,25 +187,8 @@ std::string comparison_table(const proto::ComparisonReport& report, bool colour)
   std::vector<std::vector<std::string>> rows = {{"  backend", "req/s", "input tok/s", "output tok/s",
                                                  "TTFT ms", "p99", "TPOT ms", "p99", "ITL p99", "latency s",
                                                  "hit %", "KV peak %", "retracted"}};
-  for (const proto::RunReport& run : report.runs())
-    rows.push_back(row_of(run, run.backend() == report.best()));
-  std::vector<std::size_t> widths(rows[0].size());
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string out;
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    const bool best = r > 0 && rows[r][0].starts_with("*");
-    if (colour) out += r == 0 ? "\033[2m" : best ? "\033[1;32m" : "";
-    std::string line;
-    for (std::size_t i = 0; i < rows[r].size(); ++i) {
-      line += i == 0 ? fmt::format("{:<{}}", rows[r][i], widths[i])
-                     : fmt::format("  {:>{}}", rows[r][i], widths[i]);
-    }
-    out += line;
-    if (colour) out += "\033[0m";
-    out += "\n";
-  }
+  for (const proto::RunReport& run : report.runs()) rows.push_back(row_of(run, is_best(report, run)));
+  std::string out = to_text({rows}, colour);
   out += early_turns_line(report);
   if (!report.runs().empty() && report.runs(0).clock() == "wall")
     out += "\n" + std::string(kWallClock) + "\n";
@@ -207,18 +206,18 @@ std::string run_summary(const proto::RunReport& r) {
   if (r.clock() == "wall") line("Clock:", std::string(kWallClock));
   line("Successful requests:", std::to_string(r.completed()));
   if (r.failed() > 0) line("Refused requests:", std::to_string(r.failed()));
-  if (r.session_mode() == "timestamps")
-    line("Early turns:", early_turns(r) + " sent before the answer they reply to");
-  line("Benchmark duration (s):", number(r.duration()));
+  if (r.session_mode() == "timestamps") line(fmt::format("{}:", kEarlyTurns), early_turns(r));
+  line("Benchmark duration (s):", format_figure(r.duration()));
   line("Total input tokens:", std::to_string(r.total_input_tokens()));
   line("Total generated tokens:", std::to_string(r.total_output_tokens()));
-  line("Request throughput (req/s):", number(r.request_throughput()));
-  line("Input token throughput (tok/s):", number(r.input_throughput()));
-  line("Output token throughput (tok/s):", number(r.output_throughput()));
-  line("Total token throughput (tok/s):", number(r.total_throughput()));
-  line("Concurrency:", number(r.concurrency()));
+  line("Request throughput (req/s):", format_figure(r.request_throughput()));
+  line("Input token throughput (tok/s):", format_figure(r.input_throughput()));
+  line("Output token throughput (tok/s):", format_figure(r.output_throughput()));
+  line("Total token throughput (tok/s):", format_figure(r.total_throughput()));
+  line("Concurrency:", format_figure(r.concurrency()));
   const auto three = [&line](const char* name, double mean, double median, double p99) {
-    line(name, fmt::format("mean {}, median {}, p99 {}", number(mean), number(median), number(p99)));
+    line(name, fmt::format("mean {}, median {}, p99 {}", format_figure(mean), format_figure(median),
+                           format_figure(p99)));
   };
   three("Time to first token (ms):", r.mean_ttft_ms(), r.median_ttft_ms(), r.p99_ttft_ms());
   three("Time per output token (ms):", r.mean_tpot_ms(), r.median_tpot_ms(), r.p99_tpot_ms());

@@ -30,9 +30,17 @@ Choice choose_among(const proto::ComparisonReport& report, const std::vector<con
 // best run only where two or more were finished.
 void choose_best(proto::ComparisonReport& report);
 
+using Settings = google::protobuf::Map<std::string, std::string>;
+
+// "--page-size" of the axis "page_size".
+std::string flag_of(const proto::SweepAxis& axis);
+// The values of `settings` with their flags, in the order of the sweep's axes.
+std::string setting_name(const proto::ComparisonReport& report, const Settings& settings);
 // How `run` is called among the others: its backend or, of a sweep, what varies:
 // "triton, --tp-size 8, --page-size 64".
 std::string run_name(const proto::ComparisonReport& report, const proto::RunReport& run);
+bool same(const Settings& a, const Settings& b);
+bool is_best(const proto::ComparisonReport& report, const proto::RunReport& run);
 
 // Aligned columns, the best run marked with a star, and the reason. `colour`: ANSI.
 std::string comparison_table(const proto::ComparisonReport& report, bool colour);

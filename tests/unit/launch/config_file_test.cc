@@ -57,7 +57,10 @@ TEST_F(ConfigFile, RefusalsNameFileAndLine) {
             ":2: page-sise: not an option of `tpsim run`, did you mean page-size?");
   EXPECT_EQ(said("tp: 8\nfrobnicate-all: 16\n"), ":2: frobnicate-all: not an option of `tpsim run`");
   EXPECT_EQ(said("\n\npage-size: 48\n"), ":3: --page-size 48: must be 1, 16, 32, 64 or 128");
-  EXPECT_EQ(said("tp: [1, 2]\n"), ":1: tp: takes one value, not a list of 2");
+  EXPECT_EQ(said("random-seed: [1, 2]\n"), ":1: random-seed: takes one value, not a list of 2");
+  EXPECT_EQ(
+      said("tp: [1, 2]\n"),
+      ":1: --tp-size 1,2: takes one value here; `tpsim compare` takes a list and runs every value of it");
   EXPECT_EQ(said("tp: 1\ntp: 2\n"), ":2: tp is given twice");
   EXPECT_EQ(said("tp: {a: 1}\n"), ":1: tp: a value, or a list of values, is expected");
   EXPECT_EQ(said("tp:\n"), ":1: tp: a value, or a list of values, is expected");

@@ -1,0 +1,206 @@
+#include "launch/compare_sweep.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/registry.h"
+#include "launch/commands.h"
+#include "launch/deployment.h"
+#include "launch/logging.h"
+#include "launch/progress.h"
+#include "launch/report_output.h"
+#include "launch/simulate.h"
+#include "launch/stage.h"
+#include "launch/workload_args.h"
+#include "proto/error.h"
+#include "rank/parallel/rank_lost.h"
+#include "rank/parallel/stop_flag.h"
+#include "rank/parallel/task_farm.h"
+
+namespace tpsim::launch {
+namespace {
+
+// A setting with its options resolved, or the sentence why it cannot be carried out.
+struct Resolved {
+  const Setting* setting = nullptr;
+  std::optional<Deployment> deployment;
+  std::string refusal;
+};
+
+Resolved resolve(const Setting& setting) {
+  Resolved resolved;
+  resolved.setting = &setting;
+  try {
+    check_server_args(setting.args, /*compare=*/true);
+    const bool named = !setting.args.attention_backends.empty();  // else chosen for GPU and model
+    resolved.deployment = std::move(resolve_deployments(setting.args, named).at(0));
+  } catch (const UserError& error) {
+    resolved.refusal = error.what();
+  }
+  return resolved;
+}
+
+// A name that nothing has is a slip of the keyboard, not a setting that happens to be impossible.
+void refuse_unknown_backends(const Sweep& sweep) {
+  for (const Setting& setting : sweep.settings) {
+    for (const BackendPair& pair : setting.args.attention_backends) {
+      attention::find_backend(pair.prefill, "--attention-backends");
+      attention::find_backend(pair.decode, "--attention-backends");
+    }
+  }
+}
+
+// The same in every process. Throws UserError where nothing is left to serve.
+class Plan {
+ public:
+  Plan(const ServerArgs& args, const Sweep& sweep) {
+    refuse_unknown_backends(sweep);
+    for (const Setting& setting : sweep.settings) settings_.push_back(resolve(setting));
+    refuse_if_nothing_is_left();
+    workload_ = load_workload(args);
+    for (Resolved& resolved : settings_) {
+      if (!resolved.deployment) continue;
+      try {
+        check_workload(workload_, *resolved.deployment);
+        served_.push_back(&resolved);
+      } catch (const UserError& error) {
+        resolved.refusal = error.what();
+        resolved.deployment.reset();
+      }
+    }
+    refuse_if_nothing_is_left();
+  }
+
+  const scheduler::Workload& workload() const { return workload_; }
+  const std::vector<Resolved>& settings() const { return settings_; }
+  // Those that can be carried out.
+  const std::vector<const Resolved*>& served() const { return served_; }
+
+ private:
+  void refuse_if_nothing_is_left() const {
+    std::set<std::string> reasons;
+    for (const Resolved& resolved : settings_) {
+      if (resolved.deployment) return;
+      reasons.insert(resolved.refusal);
+    }
+    const std::string& first = settings_.front().refusal;
+    if (reasons.size() == 1) throw UserError(first);
+    throw_user_error("{} (none of the {} settings can be carried out; this is why the first cannot)", first,
+                     settings_.size());
+  }
+
+  scheduler::Workload workload_;
+  std::vector<Resolved> settings_;
+  std::vector<const Resolved*> served_;
+};
+
+// A sweep keeps what each run sums up, and stops when the farm does.
+class SweepMonitor : public scheduler::RunObserver {
+ public:
+  explicit SweepMonitor(const std::atomic<bool>& stop) : stop_(stop) {}
+  void on_request(const scheduler::RequestRecord&) override {}
+  void on_step(const scheduler::StepRecord&) override {}
+  bool on_progress(const scheduler::Progress&) override { return !stop_; }
+
+ private:
+  const std::atomic<bool>& stop_;
+};
+
+// Serves setting number `task` of the plan; the report as bytes.
+rank::TaskFarm::Task task_of(const Plan& plan) {
+  return [&plan](std::uint32_t task, const std::atomic<bool>& stop) {
+    const Resolved& resolved = *plan.served()[task];
+    rank::ProcessGroup alone;
+    alone.tp_size = resolved.deployment->ranks.tp_size;
+    const Stage stage(resolved.setting->args, alone, nullptr, nullptr);
+    SweepMonitor monitor(stop);
+    std::optional<std::string> loss;
+    proto::RunReport report = serve_deployment(stage, *resolved.deployment, plan.workload(), monitor, loss);
+    report.mutable_settings()->insert(resolved.setting->values.begin(), resolved.setting->values.end());
+    return report.SerializeAsString();
+  };
+}
+
+void announce(const ServerArgs& args, const Sweep& sweep, const Plan& plan) {
+  std::set<std::string> notes;
+  for (const Resolved* resolved : plan.served())
+    notes.insert(resolved->deployment->notes.begin(), resolved->deployment->notes.end());
+  for (const std::string& note : notes) spdlog::info("{}", note);
+  for (const std::string& note : plan.workload().notes) spdlog::warn("{}", note);
+  if (args.quiet) return;
+  const std::size_t refused = plan.settings().size() - plan.served().size();
+  fmt::print(stderr, "{}{}\n", describe(sweep),
+             refused == 0 ? "" : fmt::format("; {} of them cannot be carried out", refused));
+}
+
+// Process 0.
+int schedule(const ServerArgs& args, const Sweep& sweep, std::uint32_t threads, rank::TaskFarm& farm) {
+  const Plan plan(args, sweep);
+  const auto num_served = static_cast<std::uint32_t>(plan.served().size());
+  ReportOutput output(args, ReportOutput::Kind::kSweep);
+  output.plan(num_served);
+  output.begin_sweep(sweep.axes);
+  for (const Resolved& resolved : plan.settings()) {
+    if (!resolved.deployment) output.refuse(resolved.setting->values, resolved.refusal);
+  }
+  announce(args, sweep, plan);
+
+  std::vector<std::optional<proto::RunReport>> reports(num_served);
+  std::uint32_t finished = 0;
+  bool all = false;
+  {
+    ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), "compare",
+                         "settings");
+    all = farm.run({num_served, std::min(threads, num_served), task_of(plan),
+                    [&](std::uint32_t task, const std::string& bytes) {
+                      reports[task].emplace().ParseFromString(bytes);
+                      ++finished;
+                    },
+                    [&] {
+                      progress.update({.finished = finished, .total = num_served});
+                      return !rank::StopFlag::requested();
+                    }});
+  }
+  for (std::optional<proto::RunReport>& report : reports) {
+    if (report) output.end_run(std::move(*report));
+    report.reset();
+  }
+  output.write();
+  if (farm.loss()) throw rank::RankLost(*farm.loss());
+  if (all) return kDone;
+  spdlog::error("interrupted; the {} of {} settings that were finished are in the report", finished,
+                num_served);
+  return kStoppedEarly;
+}
+
+}  // namespace
+
+int compare_sweep(const ServerArgs& args, const Sweep& sweep, rank::MpiSession& session) {
+  set_up_logging(args.log_level, session.process() == 0);
+  if (args.numeric())
+    throw_user_error(
+        "--executor numeric: is timed by the wall clock, one setting at a time; give each flag one value");
+  rank::TaskFarm farm(session);
+  const bool schedules = farm.group().process == 0;
+  rank::StopFlag::install(schedules);
+  const std::uint32_t threads = args.jobs.value_or(rank::cores_of_process(farm.group()));
+  if (!schedules) {
+    std::optional<Plan> plan;
+    return farm.serve(threads, [&] { return task_of(plan.emplace(args, sweep)); });
+  }
+  const int status = schedule(args, sweep, threads, farm);
+  farm.shutdown(status);
+  return status;
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,17 @@
+// `tpsim compare` with lists: the same workload under every setting of a sweep, whole settings shared out
+// over the threads of all processes.
+#pragma once
+
+#include "launch/server_args.h"
+#include "launch/sweep.h"
+#include "rank/parallel/mpi_session.h"
+
+namespace tpsim::launch {
+
+// Called in every process, with the same arguments; `args` holds what does not vary. Returns the exit status:
+// kDone, or kStoppedEarly where a signal or a lost process ended it before its time (settings that were
+// finished are reported). Throws UserError where no setting can be carried out. Each process stands in for
+// all ranks of the settings that it serves; the report does not depend on their number, nor on --jobs.
+int compare_sweep(const ServerArgs& args, const Sweep& sweep, rank::MpiSession& session);
+
+}  // namespace tpsim::launch

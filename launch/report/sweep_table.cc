@@ -1,0 +1,135 @@
+#include "launch/report/sweep_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "launch/report/comparison.h"
+#include "launch/report/json_writer.h"
+#include "launch/report/sweep_results.h"
+#include "launch/report/text_table.h"
+
+namespace tpsim::launch {
+namespace {
+
+std::string value_of(const Settings& settings, const std::string& axis) {
+  const auto value = settings.find(axis);
+  return value == settings.end() ? "" : value->second;
+}
+
+// Settings of different --tp cost different numbers of GPUs.
+bool tp_varies(const proto::ComparisonReport& report) {
+  std::set<std::uint32_t> sizes;
+  for (const proto::RunReport& run : report.runs()) sizes.insert(run.tp_size());
+  return sizes.size() > 1;
+}
+
+std::vector<std::string> axis_cells(const proto::ComparisonReport& report, const std::string& mark,
+                                    const Settings& settings) {
+  std::vector<std::string> cells;
+  for (const proto::SweepAxis& axis : report.sweep().axes())
+    cells.push_back((cells.empty() ? mark : "") + value_of(settings, axis.flag()));
+  return cells;
+}
+
+std::string settings_table(const proto::ComparisonReport& report, bool all, bool colour) {
+  const bool per_gpu = tp_varies(report);
+  TextTable table;
+  std::vector<std::string> head;
+  for (const proto::SweepAxis& axis : report.sweep().axes()) {
+    std::string title = axis.flag() == kBackendAxis ? "backend" : axis.flag();
+    std::replace(title.begin(), title.end(), '_', ' ');
+    head.push_back((head.empty() ? "  " : "") + title);
+  }
+  table.left_columns = head.size();
+  head.insert(head.end(), {"req/s", "tok/s"});
+  if (per_gpu) head.push_back("tok/s/GPU");
+  head.insert(head.end(),
+              {"TTFT ms", "p99", "TPOT ms", "p99", "latency s", "hit %", "KV peak %", "retracted"});
+  table.rows.push_back(std::move(head));
+  for (const proto::RunReport& run : report.runs()) {
+    if (!all && !stands_out(report, run)) continue;
+    const std::string mark = is_best(report, run) ? "* " : run.pareto() ? "+ " : "  ";
+    std::vector<std::string> row = axis_cells(report, mark, run.settings());
+    row.insert(row.end(), {format_figure(run.request_throughput()), format_figure(run.total_throughput())});
+    if (per_gpu) row.push_back(format_figure(run.total_throughput() / run.tp_size()));
+    row.insert(
+        row.end(),
+        {format_figure(run.mean_ttft_ms()), format_figure(run.p99_ttft_ms()),
+         format_figure(run.mean_tpot_ms()), format_figure(run.p99_tpot_ms()),
+         format_figure(run.mean_e2e_latency_ms() / 1e3), fmt::format("{:.1f}", run.cache_hit_rate() * 100),
+         fmt::format("{:.1f}", run.peak_kv_usage() * 100), std::to_string(run.retractions())});
+    table.rows.push_back(std::move(row));
+  }
+  return to_text(table, colour);
+}
+
+std::string refused_lines(const proto::ComparisonReport& report, bool all) {
+  if (report.refused().empty()) return "";
+  std::string out = fmt::format("\nNot possible ({} of {} settings):\n", report.refused_size(),
+                                report.refused_size() + static_cast<int>(report.planned_runs()));
+  std::set<std::string> reasons;
+  for (const proto::RefusedSetting& refused : report.refused()) {
+    // Of many settings, one for each reason.
+    if (!all && !reasons.insert(refused.reason()).second) continue;
+    out += fmt::format("  {}: {}\n", setting_name(report, refused.settings()), refused.reason());
+  }
+  return out;
+}
+
+std::string quoted(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+}  // namespace
+
+std::string sweep_table(const proto::ComparisonReport& report, bool colour) {
+  const bool all = report.runs_size() + report.refused_size() <= kAllSettingsShown;
+  std::string out = settings_table(report, all, colour);
+  out += "\n* best   + on the Pareto front of total tokens/s against mean latency";
+  if (!all) out += fmt::format("; {} settings are in the report", report.runs_size() + report.refused_size());
+  out += "\n" + refused_lines(report, all);
+  for (const proto::BestAtLoad& best : report.best_by_load())
+    out += fmt::format("\nBest at {}: {} ({})", setting_name(report, best.load()),
+                       setting_name(report, best.setting()), best.reason());
+  if (!report.best_by_load().empty()) out += "\n";
+  if (report.best().empty()) return out + "\nNo best setting: " + report.best_reason() + "\n";
+  return out +
+         fmt::format("\nBest: {} ({})\n", setting_name(report, report.best_setting()), report.best_reason());
+}
+
+std::string sweep_csv(const proto::ComparisonReport& report) {
+  // Figures are the numbers of a run; its version is none.
+  std::vector<std::string> figures;
+  const nlohmann::ordered_json any = to_json(proto::RunReport());
+  for (const auto& [name, value] : any.items()) {
+    if (value.is_number() && name != "version") figures.push_back(name);
+  }
+  std::string out;
+  for (const proto::SweepAxis& axis : report.sweep().axes()) out += axis.flag() + ",";
+  out += fmt::format("backend,best,pareto,not_possible,{}\n", fmt::join(figures, ","));
+  const auto axes = [&report, &out](const Settings& settings) {
+    for (const proto::SweepAxis& axis : report.sweep().axes())
+      out += quoted(value_of(settings, axis.flag())) + ",";
+  };
+  for (const proto::RunReport& run : report.runs()) {
+    axes(run.settings());
+    out += fmt::format("{},{},{},", run.backend(), is_best(report, run), run.pareto());
+    const nlohmann::ordered_json json = to_json(run);
+    for (const std::string& name : figures) out += "," + (json[name].is_number() ? json[name].dump() : "");
+    out += "\n";
+  }
+  for (const proto::RefusedSetting& refused : report.refused()) {
+    axes(refused.settings());
+    out += ",false,false," + quoted(refused.reason()) + std::string(figures.size(), ',') + "\n";
+  }
+  return out;
+}
+
+}  // namespace tpsim::launch

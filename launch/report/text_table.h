@@ -1,0 +1,20 @@
+// Figures and aligned columns, for a terminal.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace tpsim::launch {
+
+// Three or more digits of a figure: 12345, 123.4, 1.23.
+std::string format_figure(double value);
+
+struct TextTable {
+  std::vector<std::vector<std::string>> rows;  // the first is the head
+  std::size_t left_columns = 1;                // aligned to the left, the others to the right
+};
+// One line a row. `colour`: ANSI, the head dim and rows that begin with a star bold.
+std::string to_text(const TextTable& table, bool colour);
+
+}  // namespace tpsim::launch
