@@ -23,6 +23,7 @@
 #include "launch/stage.h"
 #include "launch/workload_args.h"
 #include "proto/error.h"
+#include "rank/model/hardware.h"
 #include "rank/parallel/rank_lost.h"
 #include "rank/parallel/stop_flag.h"
 #include "rank/parallel/task_farm.h"
@@ -51,20 +52,24 @@ Resolved resolve(const Setting& setting) {
 }
 
 // A name that nothing has is a slip of the keyboard, not a setting that happens to be impossible.
-void refuse_unknown_backends(const Sweep& sweep) {
+void refuse_unknown_names(const Sweep& sweep) {
+  std::set<std::string> hardware;
   for (const Setting& setting : sweep.settings) {
     for (const BackendPair& pair : setting.args.attention_backends) {
       attention::find_backend(pair.prefill, "--attention-backends");
       attention::find_backend(pair.decode, "--attention-backends");
     }
+    hardware.insert(setting.args.hardware);
   }
+  hardware.erase("");  // none was given, which is refused for each setting
+  for (const std::string& name : hardware) rank::load_hardware(name);
 }
 
 // The same in every process. Throws UserError where nothing is left to serve.
 class Plan {
  public:
   Plan(const ServerArgs& args, const Sweep& sweep) {
-    refuse_unknown_backends(sweep);
+    refuse_unknown_names(sweep);
     for (const Setting& setting : sweep.settings) settings_.push_back(resolve(setting));
     refuse_if_nothing_is_left();
     workload_ = load_workload(args);

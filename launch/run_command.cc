@@ -41,7 +41,8 @@ void add_compare_command(CLI::App& root, rank::MpiSession& session, Action& acti
   add(root, "compare",
       "Serve the same workload once per attention backend or pair, and once for each value of the "
       "lists that flags marked [list] are given, such as --tp 4,8 --page-size 1,64: the best setting, the "
-      "Pareto front and a row for each",
+      "Pareto front and a row for each (--report-dir then receives sweep.csv instead of requests.csv and "
+      "steps.csv)",
       true, session, action);
 }
 

@@ -206,7 +206,8 @@ std::string run_summary(const proto::RunReport& r) {
   if (r.clock() == "wall") line("Clock:", std::string(kWallClock));
   line("Successful requests:", std::to_string(r.completed()));
   if (r.failed() > 0) line("Refused requests:", std::to_string(r.failed()));
-  if (r.session_mode() == "timestamps") line(fmt::format("{}:", kEarlyTurns), early_turns(r));
+  if (r.session_mode() == "timestamps")
+    line("Early turns:", early_turns(r) + " sent before the answer they reply to");
   line("Benchmark duration (s):", format_figure(r.duration()));
   line("Total input tokens:", std::to_string(r.total_input_tokens()));
   line("Total generated tokens:", std::to_string(r.total_output_tokens()));

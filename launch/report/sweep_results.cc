@@ -58,12 +58,13 @@ void choose_best_by_load(proto::ComparisonReport& report) {
   for (std::size_t i = 0; i < loads.size(); ++i) {
     // Nothing else varies: there is one setting at each load.
     if (loads[i].size() == runs[i].front()->settings().size()) continue;
-    const Choice choice = choose_among(report, runs[i]);
+    const proto::RunReport& run = *choose_among(report, runs[i]).best;
     proto::BestAtLoad& best = *report.add_best_by_load();
     best.mutable_load()->insert(loads[i].begin(), loads[i].end());
-    *best.mutable_setting() = choice.best->settings();
-    best.set_backend(choice.best->backend());
-    best.set_reason(choice.reason);
+    *best.mutable_setting() = run.settings();
+    best.set_backend(run.backend());
+    best.set_total_throughput(run.total_throughput());
+    best.set_mean_e2e_latency_ms(run.mean_e2e_latency_ms());
   }
 }
 

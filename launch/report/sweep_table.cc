@@ -95,9 +95,13 @@ std::string sweep_table(const proto::ComparisonReport& report, bool colour) {
   out += "\n* best   + on the Pareto front of total tokens/s against mean latency";
   if (!all) out += fmt::format("; {} settings are in the report", report.runs_size() + report.refused_size());
   out += "\n" + refused_lines(report, all);
-  for (const proto::BestAtLoad& best : report.best_by_load())
-    out += fmt::format("\nBest at {}: {} ({})", setting_name(report, best.load()),
-                       setting_name(report, best.setting()), best.reason());
+  for (const proto::BestAtLoad& best : report.best_by_load()) {
+    Settings rest = best.setting();
+    for (const auto& [axis, value] : best.load()) rest.erase(axis);
+    out += fmt::format("\nBest at {}: {} ({} tokens/s, mean latency {:.2f} s)",
+                       setting_name(report, best.load()), setting_name(report, rest),
+                       format_figure(best.total_throughput()), best.mean_e2e_latency_ms() / 1e3);
+  }
   if (!report.best_by_load().empty()) out += "\n";
   if (report.best().empty()) return out + "\nNo best setting: " + report.best_reason() + "\n";
   return out +

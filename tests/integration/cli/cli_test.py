@@ -599,6 +599,14 @@ class Sweeps(CommandLine):
         for other in seen[1:]:
             self.assertEqual(other, seen[0])
 
+    def test_lists_of_a_config_file(self):
+        config = self.write("sweep.yaml", "model-path: llama-3.1-8b\nhardware: h200-sxm\ntp: [1, 2]\npage-size: 1,64\n"
+                            f"trace: {self.trace()}\n")
+        done = self.tpsim("compare", "--config", config, "--page-size", "16,32,64")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "6 settings: 2 of --tp-size x 3 of --page-size\n")
+        self.assertIn("* best   + on the Pareto front", done.stdout)
+
     def test_what_is_impossible_is_a_row(self):
         done, report = self.sweep("--tp", "2,3", "--page-size", "1,16")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -618,6 +626,7 @@ class Sweeps(CommandLine):
         self.assert_refused([*base, "--tp", "3,5"], "--tp", "none of the 2 settings can be carried out")
         self.assert_refused([*base, "--tp", "3,5"], "none of the 2 settings", processes=2)
         self.assert_refused([*base, "--tp", "1,2", "--attention-backends", "fa3,trtion"], "trtion", "triton")
+        self.assert_refused([*base[:4], "b200,h20-sxm", *base[5:]], "h20-sxm", "h200-sxm")
         self.assert_refused([*base, "--tp", "1,2", "--max-concurrency", ",".join(str(i) for i in range(1, 300))],
                             "make 598 settings, at most 512")
         self.assert_refused([*base, "--tp", "1,2", "--executor", "numeric"], "--executor numeric")
