@@ -19,13 +19,14 @@
 #include "launch/logging.h"
 #include "launch/progress.h"
 #include "launch/report_output.h"
+#include "launch/result_file.h"
 #include "launch/simulate.h"
 #include "launch/stage.h"
 #include "launch/workload_args.h"
 #include "proto/error.h"
+#include "proto/stop_flag.h"
 #include "rank/model/hardware.h"
 #include "rank/parallel/rank_lost.h"
-#include "rank/parallel/stop_flag.h"
 #include "rank/parallel/task_farm.h"
 
 namespace tpsim::launch {
@@ -153,6 +154,7 @@ int schedule(const ServerArgs& args, const Sweep& sweep, std::uint32_t threads, 
   const Plan plan(args, sweep);
   const auto num_served = static_cast<std::uint32_t>(plan.served().size());
   ReportOutput output(args, ReportOutput::Kind::kSweep);
+  const ResultFile results(args.output_file);
   output.plan(num_served);
   output.begin_sweep(sweep.axes);
   for (const Resolved& resolved : plan.settings()) {
@@ -173,14 +175,19 @@ int schedule(const ServerArgs& args, const Sweep& sweep, std::uint32_t threads, 
                     },
                     [&] {
                       progress.update({.finished = finished, .total = num_served});
-                      return !rank::StopFlag::requested();
+                      return !StopFlag::requested();
                     }});
   }
-  for (std::optional<proto::RunReport>& report : reports) {
-    if (report) output.end_run(std::move(*report));
-    report.reset();
+  {
+    const StopFlag::Writing writing;
+    for (std::optional<proto::RunReport>& report : reports) {
+      if (!report) continue;
+      results.append(*report);
+      output.end_run(std::move(*report));
+      report.reset();
+    }
+    output.write();
   }
-  output.write();
   if (farm.loss()) throw rank::RankLost(*farm.loss());
   if (all) return kDone;
   spdlog::error("interrupted; the {} of {} settings that were finished are in the report", finished,
@@ -197,13 +204,19 @@ int compare_sweep(const ServerArgs& args, const Sweep& sweep, rank::MpiSession& 
         "--executor numeric: is timed by the wall clock, one setting at a time; give each flag one value");
   rank::TaskFarm farm(session);
   const bool schedules = farm.group().process == 0;
-  rank::StopFlag::install(schedules);
+  if (!schedules) StopFlag::leave_to_process_0();
   const std::uint32_t threads = args.jobs.value_or(rank::cores_of_process(farm.group()));
   if (!schedules) {
     std::optional<Plan> plan;
     return farm.serve(threads, [&] { return task_of(plan.emplace(args, sweep)); });
   }
-  const int status = schedule(args, sweep, threads, farm);
+  int status = kStoppedEarly;
+  try {
+    status = schedule(args, sweep, threads, farm);
+  } catch (const Stopped&) {  // before anything was served
+    farm.shutdown(status);
+    throw;
+  }
   farm.shutdown(status);
   return status;
 }

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "proto/error.h"
+#include "proto/stop_flag.h"
 #include "rank/linear/thread_pool.h"
 #include "rank/parallel/idle_backoff.h"
 
@@ -33,6 +34,7 @@ constexpr int kShutdownTag = 6;  // process 0 -> worker: the exit status
 
 // A worker notices the shutdown between two looks, unless it is still reading a large trace.
 constexpr std::chrono::seconds kGoodbyeTimeout{10};
+constexpr std::chrono::seconds kGoodbyeTimeoutAfterSignal{1};
 constexpr std::chrono::milliseconds kDeathCheck{50};
 
 template <typename Number>
@@ -219,7 +221,8 @@ void TaskFarm::shutdown(int exit_status) noexcept {
     send(process, kShutdownTag, bytes_of(exit_status));
   std::uint32_t goodbyes = 0;
   IdleBackoff backoff(false);
-  const Clock::time_point latest = Clock::now() + kGoodbyeTimeout;
+  const Clock::time_point latest =
+      Clock::now() + (StopFlag::requested() ? kGoodbyeTimeoutAfterSignal : kGoodbyeTimeout);
   while (goodbyes + 1 < group_.num_processes) {
     if (const std::optional<Message> message = receive()) {
       if (message->tag == kGoodbyeTag) ++goodbyes;
