@@ -117,11 +117,12 @@ function theme() {
   Chart.defaults.font.family = "system-ui, 'Segoe UI', Roboto, sans-serif";
 }
 theme();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+function repaint() {
   while (charts.length) charts.pop().destroy();
   theme();
   painters.forEach(painter => painter());
-});
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
 function chartCard(parent, title, note) {
   const canvas = element("canvas");
   canvas.setAttribute("role", "img");

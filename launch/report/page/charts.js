@@ -77,7 +77,8 @@ const traceEnd = (() => {
 })();
 const runEnd = Math.max(0, ...withTimeline.map(ends));
 // A backend that keeps up needs a moment more for the last requests.
-const cut = Math.min(runEnd, Math.max(1.02 * traceEnd, Math.min(1.1 * traceEnd, ...withTimeline.map(ends))));
+const drained = Math.max(1.02 * traceEnd, Math.min(1.1 * traceEnd, ...withTimeline.map(ends)));
+const cut = runEnd <= 1.02 * drained ? runEnd : drained;
 let wholeRun = false;
 
 const kPoints = 64;  // more are a thicket
@@ -163,8 +164,7 @@ function timelines() {
       wholeRun = !wholeRun;
       all.setAttribute("aria-pressed", wholeRun);
       say();
-      while (charts.length) charts.pop().destroy();
-      painters.forEach(painter => painter());
+      repaint();
     });
     say();
     note.append(text, all);

@@ -61,18 +61,13 @@ function common(list) {
   const same = sweep.filter(a => new Set(list.map(i => settingOf(runs[i], a.flag))).size === 1);
   return same.length ? `Pareto front: ${same.map(a => settingText(a.flag, settingOf(runs[list[0]], a.flag))).join(" · ")}` : "Pareto front";
 }
-let paretoChart;
 function paintPareto() {
-  if (paretoChart) {
-    paretoChart.destroy();
-    charts.splice(0, charts.length, ...charts.filter(c => c !== paretoChart));
-  }
   const onFront = new Set(front());
   const point = i => ({ x: runs[i][paretoX], y: runs[i][paretoY], run: i });
   const values = usable.map(i => runs[i][paretoX]).filter(v => v > 0);
   const wide = Math.max(...values) > 20 * Math.min(...values);
   const line = [...onFront].map(point).sort((a, b) => a.x - b.x);
-  paretoChart = draw(byId("pareto"), {
+  draw(byId("pareto"), {
     type: "scatter", plugins: [pointLabels],
     data: { datasets: [
       { label: common([...onFront]), data: line, showLine: true, stepped: false, borderColor: style("--mark"), backgroundColor: style("--mark"), borderWidth: 2, pointRadius: c => c.raw?.run === best ? 8 : 5, pointStyle: c => c.raw?.run === best ? "rectRot" : "circle", pointHoverRadius: 8 },
@@ -142,8 +137,8 @@ function sweepSection() {
   if (!sweep.length || usable.length < 2) return;
   byId("sweep").hidden = false;
   const tools = byId("pareto-tools");
-  choice(tools, "throughput", figureList.filter(([name]) => ["total_throughput", "output_throughput", "request_throughput", "request_goodput"].includes(name)), paretoY, v => { paretoY = v; paintPareto(); });
-  choice(tools, "against", figureList.filter(([name]) => name.endsWith("_ms")), paretoX, v => { paretoX = v; paintPareto(); });
+  choice(tools, "throughput", figureList.filter(([name]) => ["total_throughput", "output_throughput", "request_throughput", "request_goodput"].includes(name)), paretoY, v => { paretoY = v; repaint(); });
+  choice(tools, "against", figureList.filter(([name]) => name.endsWith("_ms")), paretoX, v => { paretoX = v; repaint(); });
   paint(paintPareto);
 
   const axes = sweep.map(a => [a.flag, flagName(a.flag)]);

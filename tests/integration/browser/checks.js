@@ -99,6 +99,12 @@
       select.dispatchEvent(new Event("change"));
       check(cells()[0] !== numbers[0] && /m?s$/.test(cells()[0]), "the heat map shows one figure alone");
       check(Chart.getChart("pareto").data.datasets[0].data.length >= 2, "there is no Pareto front");
+      const against = all("#pareto-tools select")[1];
+      against.value = "mean_ttft_ms";
+      against.dispatchEvent(new Event("change"));
+      check(/first token/.test(Chart.getChart("pareto").options.scales.x.title.text), "the Pareto plot shows one latency alone");
+      document.querySelector("#figures tr:nth-child(2) th:last-child").click();
+      check(/▲/.test(document.querySelector("#figures").textContent), "the figures cannot be sorted");
       check(all("#figures tr").length <= 42 || runs.length <= 40, "all rows are shown at once");
     }
     // A name in the legend hides its lines in every chart.
@@ -107,6 +113,12 @@
       chip.click();
       check(all("#timelines canvas").map(c => Chart.getChart(c)).every(c => !c.isDatasetVisible(0)), "the legend hides nothing");
       document.querySelector(".legend .chip").click();
+    }
+    repaint();  // as when the colours change
+    for (const canvas of all("canvas").filter(visible)) check(drawn(canvas), `drawn anew, nothing is there: ${canvas.getAttribute("aria-label")}`);
+    for (const button of all("#timelines-note button")) {
+      button.click();
+      check(all("#timelines canvas").every(c => Chart.getChart(c).scales.x.max > expected.cut), "what runs on cannot be shown");
     }
     for (const button of all("#time-tools button")) button.click();
     check(all("#time-bars .fill").every(f => Math.abs(f.getBoundingClientRect().width - f.parentElement.getBoundingClientRect().width) <= 1.5), "shares do not fill the width");
