@@ -105,7 +105,7 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
     def __init__(self, config, workload, clock, args):
         self.config, self.workload, self.clock = config, workload, clock
         self.steps, self.rejected, self.all_reqs = [], set(), {}
-        self.retractions = self.evicted_tokens = 0
+        self.evicted_tokens = 0
         self.continuing = set()
 
         nothing = stand_ins.Nothing()
@@ -281,8 +281,8 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         req.tokenizer = None
         self.all_reqs[index] = req
         self.init_req_max_new_tokens(req)
-        if validate_input_length(req, self.max_req_input_len, False):
-            self.rejected.add(index)  # SGLang answers at once; it also runs one token of the request
+        if req.to_finish is not None or validate_input_length(req, self.max_req_input_len, False):
+            self.rejected.add(index)  # SGLang runs one token of the request before it says so
             return
         self._add_request_to_queue(req)
 

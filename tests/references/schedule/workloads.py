@@ -5,10 +5,12 @@ max_new_tokens, ignore_eos, priority (or None), extra_key (or None). Equal ids a
 that does not ignore it; its output is then shorter than max_new_tokens.
 """
 
+import itertools
 import random
 
 TICKS = 1 << 20  # in a second
 EOS = 2
+RUN = 1 << 16  # runs of ids begin at its multiples and are shorter; SGLang's vocabulary has 30,000 of them
 PAGE_SIZES = (1, 16, 32, 64, 128)
 POLICIES = ("lpm", "fcfs", "dfs-weight", "lof")  # "random" has a generator of its own on each side
 EVICTION = ("lru", "lru", "lru", "lfu", "slru", "fifo", "mru", "filo", "priority", "priority")
@@ -71,7 +73,7 @@ def _deployment(rng):
 
 
 def _priorities(rng, config, release):
-    scheduled = rng.random() < 0.3
+    scheduled = rng.random() < 0.35
     by_priority = rng.random() < 0.2 and scheduled and release == "0.5.23"
     config.update(
         enable_priority_scheduling=scheduled,
@@ -80,8 +82,13 @@ def _priorities(rng, config, release):
         disable_priority_preemption=scheduled and rng.random() < 0.25,
         retraction_policy="priority" if by_priority else "length",
     )
-    if scheduled:  # SGLang's check of the arguments
-        config["schedule_policy"] = rng.choice(("fcfs", "lof"))
+    if scheduled:
+        config["schedule_policy"] = rng.choice(("fcfs", "lof"))  # SGLang refuses others
+        if not config["disable_priority_preemption"] and rng.random() < 0.7:
+            # Places are scarce and important requests come late: some are preempted.
+            config["max_running_requests"] = rng.choice((2, 4, 8))
+            config["priority_scheduling_preemption_threshold"] = rng.choice((0, 0, 1, 3))
+            config["preempts"] = True
     # Priorities also order the "priority" eviction, without priority scheduling, too.
     given = scheduled or config["eviction_policy"] == "priority" or rng.random() < 0.1
     ranges = ((0, 1), (0, 1, 2, 3), (-20, -3, 0, 4, 11, 30), (None, -4, 0, 7))  # None: the request has none
@@ -89,16 +96,16 @@ def _priorities(rng, config, release):
 
 
 def _requests(rng, config, shape, growing):
-    next_id = [1_000_000]
+    runs = itertools.count(1)
 
-    def fresh(length):
-        first = next_id[0]
-        next_id[0] += length + rng.randrange(2, 1000)
-        return [(first, length)]
+    def fresh(length):  # ids that nothing else has
+        return [(next(runs) * RUN, length)]
 
     count, longest_output = rng.choice(shape.counts), rng.choice(shape.outputs)
     if longest_output >= 600:
         count = min(count, 30)
+    if config.get("preempts"):
+        longest_output = max(longest_output, 30)
     extra_keys = EXTRA_KEYS if rng.random() < 0.3 else (None,)
     minds_eos = rng.choice((0.0, 0.0, 0.5, 1.0))  # share of the requests
     if config["disable_radix_cache"]:
@@ -138,7 +145,7 @@ def _requests(rng, config, shape, growing):
 
 
 def _arrivals(rng, config, requests, kind):
-    spread = rng.choice(("at once", "at once", "bursts", "spread"))
+    spread = "spread" if config.pop("preempts", False) else rng.choice(("at once", "at once", "bursts", "spread"))
     mean = 0.004 if kind == "long" else 0.02  # seconds
     at = 0
     for i, request in enumerate(requests):

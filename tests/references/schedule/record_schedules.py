@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Records the schedules of SGLang's own scheduler on random workloads, for tests/unit/scheduler. See README.md.
+
+The file is gzip-compressed text, one workload after the other, words between spaces (the reader is
+tests/unit/scheduler/recorded_schedule.cc):
+
+  workload KIND SEED
+  KEY VALUE                  the deployment, a line for each of KEYS
+  requests N                 then a line for each:
+    ARRIVAL MAX_NEW_TOKENS IGNORE_EOS PRIORITY EXTRA_KEY [PROMPT] [OUTPUT]
+                             arrival in ticks after the one before; PRIORITY and EXTRA_KEY "-" where there is none;
+                             PROMPT and OUTPUT runs FIRST:LENGTH of ids, first in units of workloads.RUN, or 0 for EOS
+  steps N                    then a line for each:
+    MODE DECODE WAITING RUNNING FREE CACHED [HIT PREFIX+EXTEND …]
+                             five differences from the step before, of decode requests, waiting, running, free and
+                             evictable tokens; then, where there is an extend part, its cached tokens and requests
+  evicted TOKENS
+  outcomes                   then a line for each request: completed|refused OUTPUT_TOKENS RETRACTIONS
+
+A pass takes what clock.TickTimes says.
+"""
+
+import argparse
+import gzip
+
+import clock
+import compare_schedules
+import workloads
+
+# How many workloads of each kind; their seeds are 1, 2, …
+MIX = {"small": 200, "usual": 60, "pressure": 20}
+KEYS = ("page_size", "max_total_tokens", "max_running_requests", "max_prefill_tokens", "chunked_prefill_size",
+        "schedule_policy", "schedule_conservativeness", "eviction_policy", "max_concurrency", "enable_mixed_chunk",
+        "disable_radix_cache", "disable_overlap_schedule", "enable_priority_scheduling",
+        "schedule_low_priority_values_first", "priority_scheduling_preemption_threshold",
+        "disable_priority_preemption", "retraction_policy")
+_GAUGES = ("decode_requests", "waiting", "running", "kv_free", "kv_cached")
+
+
+def _word(value):
+    if value is None:
+        return "-"
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _runs(runs):
+    for first, length in runs:
+        if first != workloads.EOS and first % workloads.RUN:
+            raise ValueError(f"a run that begins at {first}")
+    return "[" + " ".join(f"{first // workloads.RUN}:{length}" for first, length in runs) + "]"
+
+
+def lines(config, requests, schedule):
+    yield f"workload {config['kind']} {config['seed']}"
+    for key in KEYS:
+        yield f"{key} {_word(config[key])}"
+    yield f"requests {len(requests)}"
+    before = 0
+    for r in requests:
+        words = (r["arrival"] - before, r["max_new_tokens"], r["ignore_eos"], r["priority"], r["extra_key"])
+        yield " ".join([*map(_word, words), _runs(r["prompt"]), _runs(r["output"])])
+        before = r["arrival"]
+    yield f"steps {len(schedule['steps'])}"
+    gauges = [0] * len(_GAUGES)
+    for step in schedule["steps"]:
+        now = [step[name] for name in _GAUGES]
+        words = [step["mode"][0], *(str(b - a) for a, b in zip(gauges, now))]
+        if step["extends"]:
+            words += [str(step["cached_tokens"]), *(f"{prefix}+{extend}" for prefix, extend in step["extends"])]
+        gauges = now
+        yield " ".join(words)
+    yield f"evicted {schedule['evicted']}"
+    yield "outcomes"
+    refused = set(schedule["rejected"])
+    for i in range(len(requests)):
+        state = "refused" if i in refused else "completed"
+        yield f"{state} {schedule['output_tokens'].get(i, 0)} {schedule['retractions'].get(i, 0)}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", help="file to write, .txt.gz")
+    compare_schedules.add_release_arguments(parser)
+    args = parser.parse_args()
+    compare_schedules.use_release(args)
+    import sglang_scheduler
+
+    text, left_out, steps = [], [], 0
+    for kind, count in MIX.items():
+        for seed in range(1, count + 1):
+            config, requests = workloads.make(seed, kind, args.release)
+            config["step_limit"] = 100_000
+            schedule = sglang_scheduler.run(config, requests, clock.TickTimes())
+            if schedule["stuck"]:  # a server that spins for ever has no end to compare with
+                left_out.append(f"{kind} {seed}: {schedule['stuck']}")
+                continue
+            text += lines(config, requests, schedule)
+            steps += len(schedule["steps"])
+    with open(args.output, "wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as file:
+        file.write("".join(line + "\n" for line in text).encode())
+    print(f"{args.output}: {sum(MIX.values()) - len(left_out)} workloads, {steps} steps; left out: {left_out or 'none'}")
+
+
+if __name__ == "__main__":
+    main()
