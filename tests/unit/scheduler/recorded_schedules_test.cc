@@ -1,0 +1,118 @@
+// Every step of the schedules that SGLang's own scheduler made (tests/references/schedule), made again.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "scheduler/engine.h"
+#include "tests/unit/scheduler/fake_executor.h"
+#include "tests/unit/scheduler/recorded_schedule.h"
+
+namespace tpsim::scheduler {
+
+std::ostream& operator<<(std::ostream& out, const RecordedStep& step) {
+  out << step.mode << " decode " << step.decode_requests << " waiting " << step.waiting << " running "
+      << step.running << " free " << step.kv_free_tokens << " cached " << step.kv_cached_tokens << " hit "
+      << step.cached_tokens << " extends";
+  for (const auto& [prefix, extend] : step.extends) out << ' ' << prefix << '+' << extend;
+  return out;
+}
+
+std::ostream& operator<<(std::ostream& out, const RecordedOutcome& outcome) {
+  return out << (outcome.completed ? "completed" : "refused") << " after " << outcome.output_tokens
+             << " tokens and " << outcome.retractions << " retractions";
+}
+
+namespace {
+
+// Keeps what a recording keeps.
+class Recorder : public Executor, public RunObserver {
+ public:
+  explicit Recorder(std::size_t requests) : outcomes_(requests) {}
+
+  const std::vector<RecordedStep>& steps() const { return steps_; }
+  const std::vector<RecordedOutcome>& outcomes() const { return outcomes_; }
+
+  StepOutcome forward(const proto::ForwardBatch& batch) override {
+    RecordedStep& step = steps_.emplace_back();
+    std::uint64_t extend_tokens = 0;
+    for (int i = 0; i < batch.extend_lens_size(); ++i) {
+      step.extends.push_back({batch.extend_prefix_lens(i), batch.extend_lens(i)});
+      extend_tokens += batch.extend_lens(i);
+    }
+    decode_set_ += batch.decode_join_size() - batch.decode_leave_size();
+    const std::int64_t decoding = batch.forward_mode() == proto::EXTEND ? 0 : decode_set_;
+    return {recorded_step_seconds(extend_tokens, static_cast<std::uint64_t>(decoding)), 0};
+  }
+
+  void on_step(const StepRecord& record) override {
+    RecordedStep& step = steps_.back();
+    step.mode = proto::ForwardMode_Name(record.forward_mode).front();
+    step.cached_tokens = record.cached_tokens;
+    step.decode_requests = record.decode_requests;
+    step.waiting = record.waiting;
+    step.running = record.running;
+    step.kv_free_tokens = static_cast<std::int64_t>(record.kv_free_tokens);
+    step.kv_cached_tokens = static_cast<std::int64_t>(record.kv_cached_tokens);
+  }
+
+  void on_request(const RequestRecord& record) override {
+    outcomes_.at(record.id) = {record.state == RequestState::kCompleted, record.output_tokens,
+                               record.retractions};
+  }
+
+  bool on_progress(const Progress&) override { return true; }
+
+ private:
+  std::vector<RecordedStep> steps_;
+  std::vector<RecordedOutcome> outcomes_;
+  std::int64_t decode_set_ = 0;  // requests
+};
+
+template <typename T>
+std::optional<std::size_t> first_difference(const std::vector<T>& a, const std::vector<T>& b) {
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    if (!(a[i] == b[i])) return i;
+  }
+  return std::nullopt;
+}
+
+void expect_same(const RecordedSchedule& recorded) {
+  SCOPED_TRACE("workload " + recorded.name);
+  Recorder mine(recorded.workload.requests.size());
+  const proto::RunReport report = run_workload(recorded.config, recorded.load, recorded.workload, mine, mine);
+  if (const auto step = first_difference(mine.steps(), recorded.steps)) {
+    ADD_FAILURE() << "step " << *step << ":\n  tpsim  " << mine.steps()[*step] << "\n  SGLang "
+                  << recorded.steps[*step];
+    return;
+  }
+  EXPECT_EQ(mine.steps().size(), recorded.steps.size());
+  if (const auto request = first_difference(mine.outcomes(), recorded.outcomes)) {
+    ADD_FAILURE() << "request " << *request << ":\n  tpsim  " << mine.outcomes()[*request] << "\n  SGLang "
+                  << recorded.outcomes[*request];
+  }
+  EXPECT_EQ(report.evicted_tokens(), recorded.evicted_tokens);
+}
+
+class RecordedSchedules : public testing::TestWithParam<const char*> {};
+
+TEST_P(RecordedSchedules, AreMadeAgainStepForStep) {
+  const auto schedules = read_recorded_schedules(
+      std::string(TPSIM_RECORDED_SCHEDULES) + "/" + GetParam() + ".txt.gz", parse_sglang_release(GetParam()));
+  ASSERT_GE(schedules.size(), 200u);
+  for (const RecordedSchedule& recorded : schedules) expect_same(recorded);
+}
+
+std::string test_name(const testing::TestParamInfo<const char*>& info) {
+  std::string name = info.param;
+  for (char& c : name) c = c == '.' ? '_' : c;
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Releases, RecordedSchedules, testing::Values("0.5.23", "0.5.14", "0.5.12"),
+                         test_name);
+
+}  // namespace
+}  // namespace tpsim::scheduler
