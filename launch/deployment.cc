@@ -18,6 +18,7 @@
 #include "rank/model/modeled_forward.h"
 #include "rank/parallel/batch_wire.h"
 #include "rank/parallel/slowdown.h"
+#include "scheduler/sglang_release.h"
 
 namespace tpsim::launch {
 
@@ -185,18 +186,24 @@ void write_server_args(const ServerArgs& args, const rank::ServerDefaults& resol
   if (args.request_rate) out["request_interval"] = args.fixed_interval ? "fixed" : "poisson";
 }
 
-// Which prefills run in captured pieces: up to a chunk, or up to 8,192 tokens with MLA (SGLang 0.5.23,
-// arg_groups/memory_hook.py). Off altogether with a prefill backend that cannot be captured.
+// Which prefills run in captured pieces: up to a chunk, or less with MLA. Off altogether with a prefill
+// backend that cannot be captured.
 void resolve_prefill_graphs(const ServerArgs& args, Deployment& deployment) {
+  const scheduler::ReleaseRules rules = scheduler::rules_of(deployment.scheduler.sglang_release);
   const bool can_capture =
+      !rules.torch_native_prefill_is_eager ||
       attention::find_backend(deployment.backends.prefill, "--prefill-attention-backend").supports_cuda_graph;
-  if (args.disable_cuda_graph || args.disable_prefill_cuda_graph || !can_capture) return;
+  const bool disabled = args.disable_prefill_cuda_graph ||
+                        (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too);
+  deployment.prefill_graphs.limit_padding = rules.prefill_graphs_limit_padding;
+  if (disabled || !can_capture) return;
   if (!args.prefill_cuda_graph_tokens.empty()) {
     deployment.prefill_graphs.tokens = args.prefill_cuda_graph_tokens;
     return;
   }
   std::uint64_t most = deployment.scheduler.chunked_prefill_size;
-  if (deployment.model.is_mla()) most = std::min<std::uint64_t>(most, 8192);
+  if (deployment.model.is_mla())
+    most = rules.mla_prefill_graphs_to_8192 ? std::min<std::uint64_t>(most, 8192) : 2048;
   if (args.max_total_tokens) most = std::min(most, *args.max_total_tokens);
   if (args.context_length) most = std::min<std::uint64_t>(most, *args.context_length);
   most = args.prefill_cuda_graph_max_tokens.value_or(static_cast<std::uint32_t>(most));

@@ -68,6 +68,16 @@ constexpr ReleaseRule kReleaseRules[] = {
     {&ReleaseRules::refresh_waiting_prefixes, k0_5_23, "refresh-waiting-prefixes",
      "every 32nd pass the cached prefixes of the first 128 waiting requests count as used (lru)",
      "managers/schedule_policy.py:283"},
+    {&ReleaseRules::disable_cuda_graph_is_for_prefill_too, k0_5_14, "disable-cuda-graph-is-for-prefill-too",
+     "--disable-cuda-graph turns the graphs of prefill off, too", "server_args.py:2942"},
+    {&ReleaseRules::torch_native_prefill_is_eager, k0_5_14, "torch-native-prefill-is-eager",
+     "torch_native runs prefill, too, without graphs", "server_args.py:4494"},
+    {&ReleaseRules::mla_prefill_graphs_to_8192, k0_5_23, "mla-prefill-graphs-to-8192",
+     "prefill of MLA models is captured up to 8,192 tokens instead of 2,048",
+     "arg_groups/memory_hook.py:238"},
+    {&ReleaseRules::prefill_graphs_limit_padding, k0_5_23, "prefill-graphs-limit-padding",
+     "a prefill whose captured size is more than twice its tokens runs without graphs",
+     "model_executor/runner/prefill_cuda_graph_runner.py:1419"},
 };
 
 }  // namespace

@@ -39,6 +39,11 @@ struct ReleaseRules {
   bool split_keeps_creation_time = false;
   bool request_hits_node_once = false;
   bool refresh_waiting_prefixes = false;
+  // CUDA graphs.
+  bool disable_cuda_graph_is_for_prefill_too = false;
+  bool torch_native_prefill_is_eager = false;
+  bool mla_prefill_graphs_to_8192 = false;
+  bool prefill_graphs_limit_padding = false;
 };
 
 struct ReleaseRule {

@@ -7,7 +7,7 @@ namespace tpsim::rank {
 std::uint32_t PrefillGraphs::bucket(std::uint32_t rows) const {
   const auto found = std::lower_bound(tokens.begin(), tokens.end(), rows);
   if (rows == 0 || found == tokens.end()) return 0;
-  return *found > std::uint64_t{rows} * padding_limit ? 0 : *found;
+  return limit_padding && *found > std::uint64_t{rows} * 2 ? 0 : *found;
 }
 
 std::vector<std::uint32_t> capture_prefill_tokens(std::uint32_t max_tokens) {

@@ -13,9 +13,9 @@ namespace tpsim::rank {
 struct PrefillGraphs {
   std::vector<std::uint32_t> tokens =
       {};  // captured numbers of tokens, ascending; empty = prefill runs eagerly
-  // A pass that would be padded beyond this x its tokens runs eagerly.
+  // A pass that would be padded to more than twice its tokens runs eagerly.
   // (_MAX_PREFILL_CUDA_GRAPH_PADDING_FACTOR)
-  std::uint32_t padding_limit = 2;
+  bool limit_padding = true;
 
   // The captured size that a pass of `rows` tokens is padded to; 0 = it runs eagerly.
   std::uint32_t bucket(std::uint32_t rows) const;

@@ -77,6 +77,12 @@ TEST(Deployment, PrefillRunsInCapturedPiecesUpToAChunk) {
     EXPECT_TRUE(resolve({flag}).prefill_graphs.tokens.empty()) << flag;
   EXPECT_TRUE(resolve({"--attention-backend", "torch_native"}).prefill_graphs.tokens.empty());
   EXPECT_TRUE(resolve({"--chunked-prefill-size", "-1"}).prefill_graphs.tokens.empty());
+  // Release 0.5.12 kept prefill's graphs in both cases.
+  EXPECT_EQ(resolve({"--sglang-version", "0.5.12", "--disable-cuda-graph"}).prefill_graphs.tokens.back(),
+            8192u);
+  EXPECT_EQ(
+      resolve({"--sglang-version", "0.5.12", "--attention-backend", "torch_native"}).prefill_graphs.bucket(1),
+      4u);
   EXPECT_TRUE(resolve({"--disable-decode-cuda-graph"}).scheduler.cuda_graph_bs.empty());
   EXPECT_FALSE(resolve({"--disable-decode-cuda-graph"}).prefill_graphs.tokens.empty());
   EXPECT_EQ(resolve({"--disable-prefill-cuda-graph"}).header.server_args().at("disable_prefill_cuda_graph"),
