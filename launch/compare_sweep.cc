@@ -16,6 +16,7 @@
 #include "attention/registry.h"
 #include "launch/commands.h"
 #include "launch/deployment.h"
+#include "launch/goodput_search.h"
 #include "launch/logging.h"
 #include "launch/progress.h"
 #include "launch/report_output.h"
@@ -132,6 +133,9 @@ rank::TaskFarm::Task task_of(const Plan& plan) {
     SweepMonitor monitor(stop);
     std::optional<std::string> loss;
     proto::RunReport report = serve_deployment(stage, *resolved.deployment, plan.workload(), monitor, loss);
+    if (resolved.setting->args.max_goodput_rate && !report.stopped_early())
+      search_max_goodput_rate(
+          resolved.setting->args, *resolved.deployment, plan.workload(), [](double) {}, monitor, report);
     report.mutable_settings()->insert(resolved.setting->values.begin(), resolved.setting->values.end());
     return report.SerializeAsString();
   };

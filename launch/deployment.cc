@@ -10,6 +10,7 @@
 #include "attention/registry.h"
 #include "kvcache/page_allocator.h"
 #include "launch/calibration.h"
+#include "launch/service_level_args.h"
 #include "launch/text.h"
 #include "proto/error.h"
 #include "proto/versions.h"
@@ -181,6 +182,7 @@ void write_server_args(const ServerArgs& args, const rank::ServerDefaults& resol
     out["random_output_len"] = std::to_string(args.random_output_len.value_or(1024));
     out["random_range_ratio"] = format_real(args.random_range_ratio.value_or(0));
   }
+  if (args.goodput.any()) out["goodput"] = to_string(args.goodput);
   if (!args.dataset_name.empty() && args.dataset_name != "mooncake" && !args.request_rate)
     out["request_rate"] = "inf";
   if (args.request_rate) out["request_interval"] = args.fixed_interval ? "fixed" : "poisson";

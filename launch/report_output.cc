@@ -27,7 +27,7 @@ ReportOutput::ReportOutput(const ServerArgs& args, Kind kind) : kind_(kind), qui
     for (const char* records : {"requests.csv", "steps.csv", "requests.csv.gz", "steps.csv.gz"})
       folder_->leave_out(records);
   } else {
-    csv_.emplace(*folder_, CsvOptions{args.compress, args.steps_every});
+    csv_.emplace(*folder_, CsvOptions{args.compress, args.steps_every, args.goodput});
     folder_->leave_out("sweep.csv");
   }
 }

@@ -43,14 +43,6 @@ class ReportOutput {
   void write();
 
  private:
-  // For runs without --report-dir, and of a sweep.
-  class NoRecords : public scheduler::RunObserver {
-   public:
-    void on_request(const scheduler::RequestRecord&) override {}
-    void on_step(const scheduler::StepRecord&) override {}
-    bool on_progress(const scheduler::Progress&) override { return true; }
-  };
-
   // To the CSV files, and the steps to the page.
   class Records : public scheduler::RunObserver {
    public:
@@ -71,7 +63,7 @@ class ReportOutput {
 
   const Kind kind_;
   const bool quiet_;
-  NoRecords no_records_;
+  scheduler::NoRecords no_records_;  // for runs without --report-dir, and of a sweep
   std::optional<ReportDir> folder_;
   OutputFile* json_ = nullptr;
   OutputFile* html_ = nullptr;

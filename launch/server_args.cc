@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "launch/service_level_args.h"
 #include "launch/text.h"
 #include "proto/error.h"
 
@@ -471,6 +472,22 @@ void declare_load(FlagSet& flags, ServerArgs& args) {
                   count(args.random_seed, 0, std::numeric_limits<std::uint32_t>::max()));
 }
 
+void declare_service_levels(FlagSet& flags, ServerArgs& args) {
+  flags.group("Service levels");
+  flags.add_list("--goodput", "NAME:MS",
+                 "milliseconds within which a request is good, of ttft, tpot and e2e, for example ttft:2000 "
+                 "tpot:50; compare chooses by it",
+                 [&args](std::string_view flag, const std::vector<std::string>& values) {
+                   args.goodput = read_service_levels(flag, values);
+                 });
+  flags.add_switch("--max-goodput-rate",
+                   "searches the highest request rate at which enough requests are good, by --request-rate, "
+                   "or for a trace with times by --time-scale unless --request-rate is given",
+                   args.max_goodput_rate);
+  flags.add_value("--goodput-share", "SHARE", "of requests that is enough (default 0.99)",
+                  real(args.goodput_share, 0, false, 1, true));
+}
+
 // "all", "every:N" and "none" as ServerArgs::steps_every.
 std::uint64_t parse_steps(std::string_view flag, const std::string& value) {
   constexpr std::string_view kEvery = "every:";
@@ -573,6 +590,24 @@ void check_load(const ServerArgs& args) {
   check_times(args);
 }
 
+void check_service_levels(const ServerArgs& args) {
+  if (args.goodput_share && !args.max_goodput_rate)
+    throw_user_error("--goodput-share {}: needs --max-goodput-rate, whose search it ends",
+                     format_real(*args.goodput_share));
+  if (!args.max_goodput_rate) return;
+  if (!args.goodput.any())
+    throw_user_error("--max-goodput-rate: needs --goodput, for example --goodput ttft:2000 tpot:50");
+  if (args.max_concurrency != 0)
+    throw_user_error(
+        "--max-goodput-rate: excludes --max-concurrency {}, which holds requests back instead of offering "
+        "them",
+        args.max_concurrency);
+  if (args.numeric())
+    throw_user_error(
+        "--max-goodput-rate: is for --executor modeled, numeric ranks tell no GPU's rate, only this "
+        "machine's");
+}
+
 // What one of the executors needs or cannot do.
 void check_executor(const ServerArgs& args) {
   if (args.numeric()) {
@@ -607,6 +642,7 @@ void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_attention(flags, args, compare);
   declare_scheduling(flags, args);
   declare_load(flags, args);
+  declare_service_levels(flags, args);
   declare_output(flags, args);
   if (!compare) {
     flags.refuse_lists(sweepable_flags());
@@ -669,6 +705,7 @@ void check_server_args(const ServerArgs& args, bool compare) {
     throw_user_error("--jobs {}: shares out the settings of a sweep, give a flag a list such as --tp 4,8",
                      *args.jobs);
   check_load(args);
+  check_service_levels(args);
 }
 
 std::span<const std::string_view> sweepable_flags() { return kSweepableFlags; }

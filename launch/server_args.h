@@ -92,6 +92,11 @@ struct ServerArgs {
   std::uint32_t random_seed = 1;
   std::optional<std::uint32_t> seed;
 
+  // Service levels.
+  scheduler::ServiceLevels goodput;
+  bool max_goodput_rate = false;
+  std::optional<double> goodput_share;  // default 0.99
+
   // Output.
   std::string report_dir;
   std::uint64_t steps_every = 1;  // steps.csv holds every so many-th step; 0: there is none

@@ -1,5 +1,6 @@
 #include "launch/simulate.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "launch/batch_stream.h"
 #include "launch/commands.h"
 #include "launch/deployment.h"
+#include "launch/goodput_search.h"
 #include "launch/logging.h"
 #include "launch/report_output.h"
 #include "launch/result_file.h"
@@ -92,6 +94,15 @@ int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& de
       RunMonitor monitor(output.begin_run(deployment.backends.name()), progress);
       proto::RunReport report = serve_deployment(stage, deployment, workload, monitor, loss);
       stopped = report.stopped_early();
+      if (args.max_goodput_rate && !stopped) {
+        scheduler::NoRecords no_records;
+        RunMonitor search_monitor(no_records, progress);
+        const auto on_rate = [&](double rate) {
+          progress.set_label(fmt::format("{} at {:.4g} requests/s", deployment.backends.name(), rate));
+        };
+        search_max_goodput_rate(args, deployment, workload, on_rate, search_monitor, report);
+        stopped = report.max_goodput_search().outcome() == "stopped";
+      }
       results.append(report);
       output.end_run(std::move(report));
     } catch (const Stopped&) {  // while weights were loaded

@@ -62,6 +62,16 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   return best_edits <= allowed ? best : std::string_view();
 }
 
+std::vector<std::string> split_list(const std::string& list) {
+  std::vector<std::string> parts;
+  for (std::size_t start = 0; start <= list.size();) {
+    const std::size_t comma = std::min(list.find(',', start), list.size());
+    parts.push_back(list.substr(start, comma - start));
+    start = comma + 1;
+  }
+  return parts;
+}
+
 std::uint64_t parse_count(std::string_view flag, const std::string& text, std::uint64_t min,
                           std::uint64_t max) {
   std::uint64_t value = 0;

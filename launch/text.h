@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tpsim::launch {
 
@@ -15,6 +16,9 @@ std::string join_or(std::span<const std::string_view> words);
 // replace, swap neighbours) from `word`, or "" where none is near enough to be what the user meant. Ties: the
 // first candidate.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
+
+// The parts of a list with commas between them; an empty part stays one.
+std::vector<std::string> split_list(const std::string& list);
 
 // Numbers of a flag. Each throws UserError naming `flag` and the range for everything that is not wholly a
 // number of that range (signs, blanks, trailing letters, overflow, nan).

@@ -71,6 +71,7 @@ scheduler::LoadConfig load_config(const ServerArgs& args) {
   config.request_rate = args.request_rate;
   config.fixed_interval = args.fixed_interval;
   config.max_concurrency = args.max_concurrency;
+  config.goodput = args.goodput;
   config.seed = args.load_seed();
   config.warmup_requests = args.warmup_requests;
   config.flush_cache = args.flush_cache;

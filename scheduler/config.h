@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kvcache/eviction_policy.h"
+#include "scheduler/service_levels.h"
 #include "scheduler/sglang_release.h"
 
 namespace tpsim::scheduler {
@@ -67,6 +68,7 @@ struct LoadConfig {
   bool fixed_interval = false;
   // Closed loop: at most this many in flight; the next is sent when one completes. 0 = open loop.
   std::uint32_t max_concurrency = 0;
+  ServiceLevels goodput;   // what is expected of each request; decides nothing but the report
   std::uint64_t seed = 1;  // of Poisson arrivals
   // Copies of the first request, of at most 32 output tokens, served before the run begins. They leave their
   // prefix in the cache, unless flush_cache, and are in no record and no figure of the scheduler.

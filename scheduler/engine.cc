@@ -9,6 +9,7 @@
 #include "proto/stop_flag.h"
 #include "scheduler/load.h"
 #include "scheduler/metrics.h"
+#include "scheduler/overload.h"
 #include "scheduler/scheduler.h"
 
 namespace tpsim::scheduler {
@@ -30,7 +31,10 @@ class Engine {
             config, [this](const Req& req, const char* because) { on_finished(req, because); },
             [this](double gap, std::uint32_t count) {
               if (!warming_up_) metrics_.on_inter_token(gap, count);
-            }) {}
+            }),
+        overload_(load_.offered()) {
+    metrics_.set_goodput(load.goodput);
+  }
 
   proto::RunReport run() {
     try {
@@ -53,6 +57,7 @@ class Engine {
       report.set_early_turns(early_turns_);
     }
     metrics_.write(now_, report);
+    if (!stopped_) overload_.write(report);
     return report;
   }
 
@@ -220,12 +225,16 @@ class Engine {
     const RequestRecord record =
         record_of(req, because == nullptr ? RequestState::kCompleted : RequestState::kRejected);
     metrics_.on_request(record);
+    overload_.on_request(record);
     observer_.on_request(record);
   }
 
   void record_unfinished() {
-    scheduler_.visit_unfinished(
-        [this](const Req& req) { observer_.on_request(record_of(req, RequestState::kUnfinished)); });
+    scheduler_.visit_unfinished([this](const Req& req) {
+      const RequestRecord record = record_of(req, RequestState::kUnfinished);
+      metrics_.on_request(record);
+      observer_.on_request(record);
+    });
   }
 
   const SchedulerConfig& config_;
@@ -241,6 +250,7 @@ class Engine {
   std::uint64_t warmup_evicted_tokens_ = 0;
   RunMetrics metrics_;
   Scheduler scheduler_;
+  OverloadWatch overload_;
   proto::ForwardBatch message_;
   Launched pending_;
   std::uint64_t sequence_number_ = 0;

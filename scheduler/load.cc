@@ -25,6 +25,33 @@ LoadGenerator::LoadGenerator(const LoadConfig& config, const Workload& workload)
       time += config.fixed_interval ? mean : sampler.exponential(mean);
     }
   }
+  offered_ = offered_by(config, workload);
+}
+
+Offered LoadGenerator::offered_by(const LoadConfig& config, const Workload& workload) const {
+  Offered offered;
+  if (places_ != 0 || size_ == 0) return offered;
+  offered.last_arrival = offered.end = arrivals_.back().time;
+  if (!config.request_rate) {
+    const double span =
+        (workload.requests.back().arrival_time - workload.requests.front().arrival_time) * config.time_scale;
+    if (span > 0) offered.rate = static_cast<double>(size_ - 1) / span;
+  } else if (!std::isinf(*config.request_rate)) {
+    offered.rate = *config.request_rate * static_cast<double>(size_) / static_cast<double>(arrivals_.size());
+  }
+  for (const Due& arrival : arrivals_) {
+    double end = arrival.time;
+    std::uint64_t output = workload.requests[arrival.index].max_new_tokens;
+    if (closed_ && !turns_.empty()) {
+      for (std::uint32_t turn = turns_[arrival.index].next; turn != kNone; turn = turns_[turn].next) {
+        end += turns_[turn].wait;
+        output += workload.requests[turn].max_new_tokens;
+      }
+    }
+    offered.end = std::max(offered.end, end);
+    offered.longest_output = std::max(offered.longest_output, output);
+  }
+  return offered;
 }
 
 void LoadGenerator::link_turns(const LoadConfig& config, const Workload& workload) {

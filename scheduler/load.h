@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "scheduler/config.h"
+#include "scheduler/overload.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
@@ -38,6 +39,9 @@ class LoadGenerator {
   // Requests that reply to an answer: all turns of sessions but the first.
   std::size_t turns() const { return num_turns_; }
   bool exhausted() const { return sent_ == size_; }
+  // The rate is LoadConfig::request_rate (of conversations, times their mean number of turns), or that of the
+  // trace over the time it spans, however late turns are sent that wait for an answer.
+  const Offered& offered() const { return offered_; }
   // Time at which the next request is sent; kNever where none is due before one comes back.
   double next_time() const;
   struct Sent {
@@ -69,6 +73,7 @@ class LoadGenerator {
   };
 
   void link_turns(const LoadConfig& config, const Workload& workload);
+  Offered offered_by(const LoadConfig& config, const Workload& workload) const;
   bool starts_alone(std::size_t index) const {
     return !closed_ || turns_.empty() || turns_[index].previous == kNone;
   }
@@ -86,6 +91,7 @@ class LoadGenerator {
   std::uint32_t places_;  // 0 = no limit
   std::size_t in_flight_ = 0;
   double last_free_ = 0;  // when a place became free last
+  Offered offered_;
   std::deque<Due> kept_;  // turns that follow in the place of the turn before them
 };
 

@@ -134,18 +134,20 @@ void RunMetrics::on_request(const RequestRecord& record) {
     ++rejected_;
     return;
   }
-  if (record.state != RequestState::kCompleted) return;
+  if (record.state != RequestState::kCompleted) {
+    ++unfinished_;
+    return;
+  }
   ++completed_;
+  good_ += goodput_.met_by(record) ? 1 : 0;
   input_tokens_ += record.input_tokens;
   output_tokens_ += record.output_tokens;
   prompt_tokens_ += record.input_tokens;
   hit_tokens_ += record.cached_tokens;
-  const double ttft = record.first_token_time - record.arrival_time;
-  const double e2e = record.finish_time - record.arrival_time;
-  ttft_.add(ttft, 1);
-  e2e_.add(e2e, 1);
-  if (record.output_tokens > 1) tpot_.add((e2e - ttft) / (record.output_tokens - 1), 1);
-  latency_sum_ += e2e;
+  ttft_.add(record.ttft(), 1);
+  e2e_.add(record.e2e_latency(), 1);
+  if (record.output_tokens > 1) tpot_.add(record.tpot(), 1);
+  latency_sum_ += record.e2e_latency();
   last_finish_ = std::max(last_finish_, record.finish_time);
 }
 
@@ -218,6 +220,11 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_decode_steps(decode_steps_);
   report.set_mixed_steps(mixed_steps_);
   report.set_gpu_busy_fraction(std::min(1.0, rate(gpu_seconds_)));  // a last dropped pass may outlast the run
+  if (goodput_.any()) {
+    const std::uint64_t all = completed_ + rejected_ + unfinished_;
+    report.set_request_goodput(rate(static_cast<double>(good_)));
+    report.set_goodput_share(all > 0 ? static_cast<double>(good_) / static_cast<double>(all) : 0);
+  }
   write_timeline(end, report);
   ttft_.histogram(kMilli, *report.mutable_ttft_histogram());
   tpot_.histogram(kMilli, *report.mutable_tpot_histogram());

@@ -7,6 +7,7 @@
 
 #include "proto/report.pb.h"
 #include "scheduler/records.h"
+#include "scheduler/service_levels.h"
 
 namespace tpsim::scheduler {
 
@@ -47,6 +48,8 @@ class RunMetrics {
   void on_step(const StepRecord& step, double gpu_seconds);
   void on_inter_token(double gap, std::uint32_t count) { itl_.add(gap, count); }
   void on_request(const RequestRecord& record);
+  // Counts good requests, of all that come; before the first of them.
+  void set_goodput(const ServiceLevels& levels) { goodput_ = levels; }
   // Fills the scheduler part of the report. `end`: time of the last event, seconds.
   void write(double end, proto::RunReport& report);
 
@@ -73,7 +76,8 @@ class RunMetrics {
   std::vector<Bucket> buckets_;
 
   WeightedSamples ttft_, tpot_, itl_, e2e_;
-  std::uint64_t completed_ = 0, rejected_ = 0;
+  ServiceLevels goodput_;
+  std::uint64_t completed_ = 0, rejected_ = 0, unfinished_ = 0, good_ = 0;
   std::uint64_t input_tokens_ = 0, output_tokens_ = 0;
   std::uint64_t prompt_tokens_ = 0, hit_tokens_ = 0;
   std::uint64_t steps_ = 0, prefill_steps_ = 0, decode_steps_ = 0, mixed_steps_ = 0;

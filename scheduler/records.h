@@ -30,6 +30,12 @@ struct RequestRecord {
   // Numeric execution only; valid during the call.
   std::span<const std::uint32_t> output_ids;
   std::span<const float> prompt_logits;  // [vocabulary], at the last prompt token; where asked for
+
+  // Of a completed request; seconds, as SGLang's serving benchmark defines them.
+  double ttft() const { return first_token_time - arrival_time; }
+  double e2e_latency() const { return finish_time - arrival_time; }
+  // 0 where there is no token after the first.
+  double tpot() const { return output_tokens > 1 ? (e2e_latency() - ttft()) / (output_tokens - 1) : 0; }
 };
 
 struct StepRecord {
@@ -64,6 +70,14 @@ class RunObserver {
   virtual void on_step(const StepRecord& record) = 0;
   // Called every few thousand steps. Returning false stops the run early.
   virtual bool on_progress(const Progress& progress) = 0;
+};
+
+// Keeps nothing.
+class NoRecords : public RunObserver {
+ public:
+  void on_request(const RequestRecord&) override {}
+  void on_step(const StepRecord&) override {}
+  bool on_progress(const Progress&) override { return true; }
 };
 
 }  // namespace tpsim::scheduler

@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
+#include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "launch/report/goodput_figures.h"
 #include "launch/report/text_table.h"
 
 namespace tpsim::launch {
@@ -39,20 +44,19 @@ std::string served_less(const proto::ComparisonReport& report,
   return "; not compared, because less was served: " + names;
 }
 
-std::vector<std::string> row_of(const proto::RunReport& run, bool best) {
-  return {(best ? "* " : "  ") + run.backend() + (run.stopped_early() ? " (stopped early)" : ""),
-          format_figure(run.request_throughput()),
-          format_figure(run.input_throughput()),
-          format_figure(run.output_throughput()),
-          format_figure(run.mean_ttft_ms()),
-          format_figure(run.p99_ttft_ms()),
-          format_figure(run.mean_tpot_ms()),
-          format_figure(run.p99_tpot_ms()),
-          format_figure(run.p99_itl_ms()),
-          format_figure(run.mean_e2e_latency_ms() / 1e3),
-          fmt::format("{:.1f}", run.cache_hit_rate() * 100),
-          fmt::format("{:.1f}", run.peak_kv_usage() * 100),
-          std::to_string(run.retractions())};
+std::vector<std::string> row_of(const proto::ComparisonReport& report, const proto::RunReport& run,
+                                bool best) {
+  std::vector<std::string> row = {
+      (best ? "* " : "  ") + run.backend() + (run.stopped_early() ? " (stopped early)" : ""),
+      format_figure(run.request_throughput())};
+  append(row, goodput_cells(report, run));
+  append(row, {format_figure(run.input_throughput()), format_figure(run.output_throughput()),
+               format_figure(run.mean_ttft_ms()), format_figure(run.p99_ttft_ms()),
+               format_figure(run.mean_tpot_ms()), format_figure(run.p99_tpot_ms()),
+               format_figure(run.p99_itl_ms()), format_figure(run.mean_e2e_latency_ms() / 1e3),
+               fmt::format("{:.1f}", run.cache_hit_rate() * 100),
+               fmt::format("{:.1f}", run.peak_kv_usage() * 100), std::to_string(run.retractions())});
+  return row;
 }
 
 std::string early_turns(const proto::RunReport& run) {
@@ -67,6 +71,59 @@ std::string early_turns_line(const proto::ComparisonReport& report) {
       line += fmt::format("{} {} {}", line.empty() ? "" : ",", run.backend(), early_turns(run));
   }
   return line.empty() ? line : fmt::format("\nTurns sent before the answer they reply to:{}\n", line);
+}
+
+// A figure that is chosen by before throughput and latency, where the user asked for it.
+struct Goal {
+  std::string_view name;
+  std::optional<double> (*value)(const proto::RunReport& run);  // requests per second
+};
+
+std::optional<double> max_goodput_rate(const proto::RunReport& run) {
+  if (!run.has_max_goodput_search() || run.max_goodput_search().outcome() == "stopped") return std::nullopt;
+  if (run.max_goodput_search().outcome() == "unlimited") return std::numeric_limits<double>::infinity();
+  return run.max_goodput_rate();
+}
+
+std::optional<double> request_goodput(const proto::RunReport& run) {
+  return run.has_request_goodput() ? std::optional(run.request_goodput()) : std::nullopt;
+}
+
+constexpr Goal kGoals[] = {{"rate within the service levels", max_goodput_rate},
+                           {"goodput", request_goodput}};
+
+std::string rate_text(double rate) {
+  return std::isinf(rate) ? "without limit" : format_figure(rate) + " requests/s";
+}
+
+// Leaves the runs within 1 % of the highest and adds that to `prefix`, or returns the only one. Nothing
+// changes where a run has no such figure.
+std::optional<Choice> narrow(const proto::ComparisonReport& report, const Goal& goal,
+                             std::vector<const proto::RunReport*>& runs, std::string& prefix) {
+  const proto::RunReport* best = nullptr;
+  double highest = 0;
+  for (const proto::RunReport* run : runs) {
+    const std::optional<double> value = goal.value(*run);
+    if (!value) return std::nullopt;
+    if (best != nullptr && *value <= highest) continue;
+    best = run;
+    highest = *value;
+  }
+  std::vector<const proto::RunReport*> left;
+  const proto::RunReport* second = nullptr;
+  for (const proto::RunReport* run : runs) {
+    if (*goal.value(*run) >= highest * (1 - kTie)) left.push_back(run);
+    if (run != best && (second == nullptr || *goal.value(*run) > *goal.value(*second))) second = run;
+  }
+  if (left.size() == 1 && second != nullptr) {
+    return Choice{best,
+                  fmt::format("{}highest {}: {}, against {} of {}", prefix, goal.name, rate_text(highest),
+                              rate_text(*goal.value(*second)), run_name(report, *second))};
+  }
+  runs = std::move(left);
+  if (second != nullptr)
+    prefix += fmt::format("{} {}, within 1 % of the highest; of those ", goal.name, rate_text(highest));
+  return std::nullopt;
 }
 
 }  // namespace
@@ -116,8 +173,14 @@ std::vector<const proto::RunReport*> comparable_runs(const proto::ComparisonRepo
   return runs;
 }
 
-Choice choose_among(const proto::ComparisonReport& report, const std::vector<const proto::RunReport*>& runs) {
-  if (runs.empty()) return {};
+Choice choose_among(const proto::ComparisonReport& report, const std::vector<const proto::RunReport*>& all) {
+  if (all.empty()) return {};
+  std::string prefix;
+  std::vector<const proto::RunReport*> runs = all;
+  for (const Goal& goal : kGoals) {
+    const std::optional<Choice> choice = narrow(report, goal, runs, prefix);
+    if (choice) return *choice;
+  }
   double highest = 0;
   for (const proto::RunReport* run : runs) highest = std::max(highest, run->total_throughput());
   const auto lower_latency = [highest](const proto::RunReport* run, const proto::RunReport* than) {
@@ -149,6 +212,7 @@ Choice choose_among(const proto::ComparisonReport& report, const std::vector<con
   } else {
     choice.reason = report.runs_size() == 1 ? "the only run" : "the only one that served as many requests";
   }
+  choice.reason.insert(0, prefix);
   return choice;
 }
 
@@ -184,12 +248,15 @@ constexpr std::string_view kWallClock =
     "wall clock of the emulated cluster: ranks compute on this machine, not on GPUs";
 
 std::string comparison_table(const proto::ComparisonReport& report, bool colour) {
-  std::vector<std::vector<std::string>> rows = {{"  backend", "req/s", "input tok/s", "output tok/s",
-                                                 "TTFT ms", "p99", "TPOT ms", "p99", "ITL p99", "latency s",
-                                                 "hit %", "KV peak %", "retracted"}};
-  for (const proto::RunReport& run : report.runs()) rows.push_back(row_of(run, is_best(report, run)));
+  std::vector<std::string> head = {"  backend", "req/s"};
+  append(head, goodput_heads(report));
+  append(head, {"input tok/s", "output tok/s", "TTFT ms", "p99", "TPOT ms", "p99", "ITL p99", "latency s",
+                "hit %", "KV peak %", "retracted"});
+  std::vector<std::vector<std::string>> rows = {std::move(head)};
+  for (const proto::RunReport& run : report.runs()) rows.push_back(row_of(report, run, is_best(report, run)));
   std::string out = to_text({rows}, colour);
   out += early_turns_line(report);
+  out += goodput_lines(report);
   if (!report.runs().empty() && report.runs(0).clock() == "wall")
     out += "\n" + std::string(kWallClock) + "\n";
   out += report.best().empty() ? "\nNo best backend: " : "\nBest: " + report.best() + " (";
@@ -212,6 +279,12 @@ std::string run_summary(const proto::RunReport& r) {
   line("Total input tokens:", std::to_string(r.total_input_tokens()));
   line("Total generated tokens:", std::to_string(r.total_output_tokens()));
   line("Request throughput (req/s):", format_figure(r.request_throughput()));
+  if (r.has_request_goodput())
+    line("Request goodput (req/s):",
+         fmt::format("{} ({:.2f} % of requests within {})", format_figure(r.request_goodput()),
+                     r.goodput_share() * 100, r.server_args().at("goodput")));
+  if (r.has_max_goodput_search()) line("Max goodput rate:", r.max_goodput_search().message());
+  if (r.has_overload()) line("Overload:", r.overload().message());
   line("Input token throughput (tok/s):", format_figure(r.input_throughput()));
   line("Output token throughput (tok/s):", format_figure(r.output_throughput()));
   line("Total token throughput (tok/s):", format_figure(r.total_throughput()));

@@ -21,8 +21,10 @@ struct Choice {
   const proto::RunReport* best = nullptr;  // null: there is none
   std::string reason;
 };
-// The rule. The highest total token throughput wins. Under an open load settings that keep up all serve what
-// arrives: within 1 % of the highest throughput, the lowest mean end-to-end latency wins.
+// The rule, each step among the runs within 1 % of the highest of the step before: the highest rate of
+// --max-goodput-rate, where it was searched; the highest goodput, with --goodput; the highest total token
+// throughput; the lowest mean end-to-end latency, because under an open load settings that keep up all serve
+// what arrives.
 // REQUIRES: `runs` are some of comparable_runs(report).
 Choice choose_among(const proto::ComparisonReport& report, const std::vector<const proto::RunReport*>& runs);
 

@@ -36,12 +36,14 @@ OutputFile& open_csv(ReportDir& dir, const std::string& name, bool compress) {
 }  // namespace
 
 CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
-    : steps_every_(options.steps_every),
+    : goodput_(options.goodput),
+      steps_every_(options.steps_every),
       requests_(open_csv(dir, "requests.csv", options.compress)),
       steps_(options.steps_every > 0 ? &open_csv(dir, "steps.csv", options.compress) : nullptr) {
   requests_.write(
       "backend,id,state,session,input_tokens,output_tokens,cached_tokens,retractions,arrival_time,"
-      "first_scheduled_time,first_token_time,finish_time\n");
+      "first_scheduled_time,first_token_time,finish_time");
+  requests_.write(goodput_.any() ? ",good\n" : "\n");
   if (steps_ == nullptr) {
     dir.leave_out("steps.csv");
     dir.leave_out("steps.csv.gz");
@@ -54,9 +56,11 @@ CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
 
 void CsvWriter::on_request(const scheduler::RequestRecord& r) {
   fmt::format_to(std::back_inserter(request_buffer_),
-                 FMT_COMPILE("{},{},{},{},{},{},{},{},{:.9g},{:.9g},{:.9g},{:.9g}\n"), backend_, r.id,
+                 FMT_COMPILE("{},{},{},{},{},{},{},{},{:.9g},{:.9g},{:.9g},{:.9g}"), backend_, r.id,
                  state_name(r.state), r.session, r.input_tokens, r.output_tokens, r.cached_tokens,
                  r.retractions, r.arrival_time, r.first_scheduled_time, r.first_token_time, r.finish_time);
+  if (goodput_.any()) request_buffer_.append(std::string_view(goodput_.met_by(r) ? ",1" : ",0"));
+  request_buffer_.push_back('\n');
   if (request_buffer_.size() > kFlushBytes) flush(request_buffer_, requests_);
 }
 

@@ -9,12 +9,14 @@
 #include "launch/report/report_dir.h"
 #include "proto/output_file.h"
 #include "scheduler/records.h"
+#include "scheduler/service_levels.h"
 
 namespace tpsim::launch {
 
 struct CsvOptions {
   bool compress = false;          // requests.csv.gz and steps.csv.gz
   std::uint64_t steps_every = 1;  // steps.csv holds the steps whose number this divides; 0: there is none
+  scheduler::ServiceLevels goodput{};  // any: requests.csv says last whether a request met it, 1 or 0
 };
 
 class CsvWriter : public scheduler::RunObserver {
@@ -31,6 +33,7 @@ class CsvWriter : public scheduler::RunObserver {
   void finish();
 
  private:
+  const scheduler::ServiceLevels goodput_;
   const std::uint64_t steps_every_;
   OutputFile& requests_;
   OutputFile* const steps_;  // null: none

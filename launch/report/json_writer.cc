@@ -93,6 +93,8 @@ Json to_json(const Message& message) {
         list.push_back(element(message, reflection, *field, i));
       }
       json[field->name()] = std::move(list);
+    } else if (field->has_optional_keyword() && !reflection.HasField(message, field)) {
+      json[field->name()] = nullptr;
     } else {
       json[field->name()] = single(message, reflection, *field);
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launch/report/comparison.h"
+#include "launch/report/goodput_figures.h"
 #include "launch/report/json_writer.h"
 #include "launch/report/sweep_results.h"
 #include "launch/report/text_table.h"
@@ -45,23 +46,25 @@ std::string settings_table(const proto::ComparisonReport& report, bool all, bool
     head.push_back((head.empty() ? "  " : "") + title);
   }
   table.left_columns = head.size();
-  head.insert(head.end(), {"req/s", "tok/s"});
+  head.push_back("req/s");
+  append(head, goodput_heads(report));
+  head.push_back("tok/s");
   if (per_gpu) head.push_back("tok/s/GPU");
-  head.insert(head.end(),
-              {"TTFT ms", "p99", "TPOT ms", "p99", "latency s", "hit %", "KV peak %", "retracted"});
+  append(head, {"TTFT ms", "p99", "TPOT ms", "p99", "latency s", "hit %", "KV peak %", "retracted"});
   table.rows.push_back(std::move(head));
   for (const proto::RunReport& run : report.runs()) {
     if (!all && !stands_out(report, run)) continue;
     const std::string mark = is_best(report, run) ? "* " : run.pareto() ? "+ " : "  ";
     std::vector<std::string> row = axis_cells(report, mark, run.settings());
-    row.insert(row.end(), {format_figure(run.request_throughput()), format_figure(run.total_throughput())});
+    row.push_back(format_figure(run.request_throughput()));
+    append(row, goodput_cells(report, run));
+    row.push_back(format_figure(run.total_throughput()));
     if (per_gpu) row.push_back(format_figure(run.total_throughput() / run.tp_size()));
-    row.insert(
-        row.end(),
-        {format_figure(run.mean_ttft_ms()), format_figure(run.p99_ttft_ms()),
-         format_figure(run.mean_tpot_ms()), format_figure(run.p99_tpot_ms()),
-         format_figure(run.mean_e2e_latency_ms() / 1e3), fmt::format("{:.1f}", run.cache_hit_rate() * 100),
-         fmt::format("{:.1f}", run.peak_kv_usage() * 100), std::to_string(run.retractions())});
+    append(row,
+           {format_figure(run.mean_ttft_ms()), format_figure(run.p99_ttft_ms()),
+            format_figure(run.mean_tpot_ms()), format_figure(run.p99_tpot_ms()),
+            format_figure(run.mean_e2e_latency_ms() / 1e3), fmt::format("{:.1f}", run.cache_hit_rate() * 100),
+            fmt::format("{:.1f}", run.peak_kv_usage() * 100), std::to_string(run.retractions())});
     table.rows.push_back(std::move(row));
   }
   return to_text(table, colour);
@@ -94,7 +97,7 @@ std::string sweep_table(const proto::ComparisonReport& report, bool colour) {
   std::string out = settings_table(report, all, colour);
   out += "\n* best   + on the Pareto front of total tokens/s against mean latency";
   if (!all) out += fmt::format("; {} settings are in the report", report.runs_size() + report.refused_size());
-  out += "\n" + refused_lines(report, all);
+  out += "\n" + refused_lines(report, all) + goodput_lines(report);
   for (const proto::BestAtLoad& best : report.best_by_load()) {
     Settings rest = best.setting();
     for (const auto& [axis, value] : best.load()) rest.erase(axis);
@@ -109,11 +112,13 @@ std::string sweep_table(const proto::ComparisonReport& report, bool colour) {
 }
 
 std::string sweep_csv(const proto::ComparisonReport& report) {
-  // Figures are the numbers of a run; its version is none.
+  // Figures are the numbers of a run; its version is none. One that is null may be a number of another run.
   std::vector<std::string> figures;
   const nlohmann::ordered_json any = to_json(proto::RunReport());
   for (const auto& [name, value] : any.items()) {
-    if (value.is_number() && name != "version") figures.push_back(name);
+    const bool number = value.is_number() || name == "request_goodput" || name == "goodput_share" ||
+                        name == "max_goodput_rate";
+    if (number && name != "version") figures.push_back(name);
   }
   std::string out;
   for (const proto::SweepAxis& axis : report.sweep().axes()) out += axis.flag() + ",";

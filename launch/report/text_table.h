@@ -10,6 +10,11 @@ namespace tpsim::launch {
 // Three or more digits of a figure: 12345, 123.4, 1.23.
 std::string format_figure(double value);
 
+// Adds cells to the end of a row.
+inline void append(std::vector<std::string>& row, const std::vector<std::string>& cells) {
+  row.insert(row.end(), cells.begin(), cells.end());
+}
+
 struct TextTable {
   std::vector<std::vector<std::string>> rows;  // the first is the head
   std::size_t left_columns = 1;                // aligned to the left, the others to the right

@@ -412,6 +412,62 @@ class Reports(CommandLine):
                 self.assertGreater(eager, 2.5 * graphs)
                 self.assertLess(eager, 20)
 
+    def test_service_levels(self):
+        load = ["--dataset-name", "random", "--random-input-len", "2048", "--random-output-len", "128", "--num-prompts",
+                "200", "--report-dir", "out"]
+        levels = ["--goodput", "ttft:200", "tpot:20"]
+        done = self.tpsim(*self.deployment(*load, "--request-rate", "10", *levels, "--max-goodput-rate"))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        report = json.loads(self.read(os.path.join(self.folder, "out", "report.json")))
+        rows = self.read(os.path.join(self.folder, "out", "requests.csv")).decode().splitlines()
+        good = sum(row.endswith(",1") for row in rows[1:])
+        self.assertAlmostEqual(report["goodput_share"], good / 200)
+        self.assertAlmostEqual(report["request_goodput"], good / report["duration"])
+        self.assertIsNone(report["overload"])
+        rate, search = report["max_goodput_rate"], report["max_goodput_search"]
+        self.assertEqual((search["outcome"], search["varied"], search["goodput_share"]),
+                         ("found", "request_rate", 0.99))
+        self.assertIn(search["message"], done.stdout)
+        self.assertIn("Request goodput (req/s):", done.stdout)
+        self.assertIsNone(search["probes"][0]["offered_rate"])  # all at once
+        lowest_bad = min(p["offered_rate"] for p in search["probes"][1:] if p["goodput_share"] < 0.99)
+        self.assertLess(rate, lowest_bad)
+        self.assertLess(lowest_bad / rate, 1.0101)
+        # The probes are runs that can be repeated.
+        for probe in [p for p in search["probes"][1:] if rate / 1.2 < p["offered_rate"] < rate * 1.2]:
+            done = self.tpsim(*self.deployment(*load, "--request-rate", repr(probe["request_rate"]), *levels))
+            repeated = json.loads(self.read(os.path.join(self.folder, "out", "report.json")))
+            self.assertEqual(repeated["goodput_share"], probe["goodput_share"], done.stderr)
+            self.assertIsNone(repeated["max_goodput_rate"])
+
+        trace = self.trace("".join(mooncake(t * 500, input_length=2048, hash_ids=(t, t, t, t)) for t in range(40)))
+        done = self.tpsim(*self.deployment("--trace", trace, "--goodput", "ttft:100", "--max-goodput-rate",
+                                           "--report-dir", "out", command="compare"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(self.read(os.path.join(self.folder, "out", "report.json")))
+        for run in report["runs"]:
+            self.assertEqual(run["max_goodput_search"]["varied"], "time_scale")
+            self.assertGreater(run["max_goodput_rate"], 2)
+        self.assertIn("max req/s", done.stdout)
+
+        for level, outcome in (("ttft:1", "unreachable"), ("ttft:1e9", "unlimited")):
+            done = self.tpsim(*self.deployment(*load, "--goodput", level, "--max-goodput-rate"))
+            report = json.loads(self.read(os.path.join(self.folder, "out", "report.json")))
+            self.assertEqual(report["max_goodput_search"]["outcome"], outcome)
+            self.assertIsNone(report["max_goodput_rate"])
+            self.assertIn(report["max_goodput_search"]["message"], done.stdout)
+
+    def test_overload(self):
+        load = ["--dataset-name", "random", "--num-prompts", "2000", "--report-dir", "out"]
+        for rate, said in (("2", False), ("200", True), ("inf", False)):
+            done = self.tpsim(*self.deployment(*load, "--request-rate", rate))
+            overload = json.loads(self.read(os.path.join(self.folder, "out", "report.json")))["overload"]
+            self.assertEqual(overload is not None, said, rate)
+            self.assertEqual("the queue grows without end" in done.stdout, said, rate)
+            if said:
+                self.assertEqual(overload["offered_rate"], 200)
+                self.assertLess(overload["served_rate"], 200)
+
     def test_unwritable_folders(self):
         base = self.deployment("--trace", self.trace())
         occupied = self.write("occupied", "a file")

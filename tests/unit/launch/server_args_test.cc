@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
+#include <vector>
 
+#include "launch/service_level_args.h"
 #include "tests/unit/launch/parse.h"
 
 namespace tpsim::launch {
@@ -266,6 +269,38 @@ TEST(ServerArgs, ReadsDatasets) {
   EXPECT_EQ(shared.load_seed(), 3u);
   EXPECT_EQ(shared.random_seed, 1u);
   EXPECT_EQ(parse({"--model-path", "m", "--hardware", "h", "--dataset-path", "f"}).dataset_name, "sharegpt");
+}
+
+TEST(ServerArgs, ServiceLevelsAreTheBenchmarks) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"--goodput", "ttft:2000", "tpot:50.5", "e2e:30000"},
+                                             {"--goodput", "ttft:2000,tpot:50.5,e2el:30000"},
+                                             {"--goodput", "e2el:3e4,tpot:50.5", "ttft:2000"}}) {
+    const ServerArgs args = parse(with(words));
+    EXPECT_EQ(args.goodput.ttft_ms, 2000);
+    EXPECT_EQ(args.goodput.tpot_ms, 50.5);
+    EXPECT_EQ(args.goodput.e2e_ms, 30000);
+    EXPECT_EQ(to_string(args.goodput), "ttft:2000 tpot:50.5 e2e:30000");
+  }
+  EXPECT_FALSE(parse(with({})).goodput.any());
+  const std::string form = ": must be ttft, tpot or e2e, a colon and milliseconds, for example ttft:2000";
+  for (const std::string pair : {"ttft", "itl:5", "50", "TTFT:5", "tpot=50"})
+    EXPECT_EQ(refusal(with({"--goodput", pair})), "--goodput " + pair + form);
+  EXPECT_EQ(refusal(with({"--goodput", "ttft:5,"})), "--goodput ''" + form);
+  EXPECT_EQ(refusal(with({"--goodput", "e2e:5", "e2el:6"})), "--goodput e2el:6: is named twice");
+  for (const std::string ms : {"0", "-1", "nan", "inf", "5ms", "1e13"})
+    EXPECT_EQ(refusal(with({"--goodput", "tpot:" + ms})),
+              "--goodput tpot " + ms + ": must be a number more than 0 and at most 1000000000000");
+  EXPECT_EQ(refusal(with({"--max-goodput-rate"})),
+            "--max-goodput-rate: needs --goodput, for example --goodput ttft:2000 tpot:50");
+  EXPECT_EQ(refusal(with({"--goodput", "ttft:5", "--goodput-share", "0.9"})),
+            "--goodput-share 0.9: needs --max-goodput-rate, whose search it ends");
+  EXPECT_EQ(
+      refusal(with({"--goodput", "ttft:5", "--max-goodput-rate", "--max-concurrency", "4"})),
+      "--max-goodput-rate: excludes --max-concurrency 4, which holds requests back instead of offering them");
+  EXPECT_EQ(
+      refusal(with({"--goodput", "ttft:5", "--max-goodput-rate", "--executor", "numeric"})),
+      "--max-goodput-rate: is for --executor modeled, numeric ranks tell no GPU's rate, only this machine's");
 }
 
 TEST(ServerArgs, RefusesWhatIsMissing) {

@@ -64,6 +64,19 @@ TEST(JsonWriter, NumbersAreNumbersAndEveryFieldIsThere) {
   EXPECT_EQ(to_json(sample_run("fa3", 1))["total_input_tokens"].get<std::uint64_t>(), 5000000000U);
 }
 
+TEST(JsonWriter, WhatWasNotAskedForIsNull) {
+  auto json = to_json(proto::RunReport());
+  for (const char* key :
+       {"request_goodput", "goodput_share", "overload", "max_goodput_rate", "max_goodput_search"})
+    EXPECT_TRUE(json[key].is_null()) << key;
+  proto::RunReport run;
+  run.set_request_goodput(0);
+  run.mutable_overload()->set_offered_rate(3);
+  json = to_json(run);
+  EXPECT_EQ(json["request_goodput"], 0);
+  EXPECT_EQ(json["overload"]["offered_rate"], 3);
+}
+
 TEST(Comparison, TableIsGolden) {
   expect_golden("comparison.txt", comparison_table(sample_comparison(), false));
 }
@@ -123,6 +136,62 @@ TEST(Comparison, ARunThatRefusedRequestsDoesNotWin) {
       << report.best_reason();
 }
 
+TEST(Comparison, ChoosesByGoodputAndByTheRateWithinServiceLevels) {
+  proto::ComparisonReport report;
+  for (const char* name : {"a", "b", "c"}) *report.add_runs() = sample_run(name, 1);
+  report.mutable_runs(0)->set_mean_e2e_latency_ms(10);
+  choose_best(report);
+  EXPECT_EQ(report.best(), "a");
+
+  const auto goodput = [&report](int run, double rate) {
+    report.mutable_runs(run)->set_request_goodput(rate);
+    report.mutable_runs(run)->set_goodput_share(rate / 10);
+    (*report.mutable_runs(run)->mutable_server_args())["goodput"] = "ttft:2000";
+  };
+  goodput(0, 5);
+  goodput(1, 8);
+  choose_best(report);
+  EXPECT_EQ(report.best(), "a");  // c has none: they cannot be compared by it
+  goodput(2, 7);
+  choose_best(report);
+  EXPECT_EQ(report.best(), "b");
+  EXPECT_EQ(report.best_reason(), "highest goodput: 8.00 requests/s, against 7.00 requests/s of c");
+  goodput(0, 7.99);  // within 1 %
+  choose_best(report);
+  EXPECT_EQ(report.best(), "a");
+  EXPECT_TRUE(
+      report.best_reason().starts_with("goodput 8.00 requests/s, within 1 % of the highest; of those 43000"))
+      << report.best_reason();
+
+  const auto found = [&report](int run, const std::string& outcome, double rate) {
+    proto::RunReport& r = *report.mutable_runs(run);
+    r.mutable_max_goodput_search()->set_outcome(outcome);
+    r.mutable_max_goodput_search()->set_message("as it ended");
+    r.clear_max_goodput_rate();
+    if (rate > 0) r.set_max_goodput_rate(rate);
+  };
+  found(0, "unreachable", 0);
+  found(1, "found", 3);
+  found(2, "found", 4);
+  choose_best(report);
+  EXPECT_EQ(report.best(), "c");
+  EXPECT_EQ(report.best_reason(),
+            "highest rate within the service levels: 4.00 requests/s, against 3.00 requests/s of b");
+  found(0, "unlimited", 0);
+  choose_best(report);
+  EXPECT_EQ(report.best(), "a");
+  found(0, "stopped", 0);
+  choose_best(report);
+  EXPECT_TRUE(report.best_reason().starts_with("goodput 8.00")) << report.best_reason();
+
+  report.mutable_runs(1)->mutable_overload()->set_message(
+      "offered 2.00 requests/s, served 1.00: the queue grows");
+  const std::string table = comparison_table(report, false);
+  for (const char* part : {"goodput  good %  max req/s", "\n  c: as it ended\n", "stopped",
+                           "Overload:\n  b: offered 2.00 requests/s, served 1.00: the queue grows\n"})
+    EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
+}
+
 TEST(Comparison, NothingCompletedHasNoBest) {
   proto::ComparisonReport report;
   report.add_runs()->set_backend("fa3");
@@ -168,6 +237,28 @@ TEST(ReportDir, RefusesAFileAndAFolderWithoutPermission) {
     chmod((folder / "locked").c_str(), 0500);
     EXPECT_THROW(ReportDir(folder / "locked"), UserError);
   }
+  fs::remove_all(folder);
+}
+
+TEST(CsvWriter, MarksGoodRequestsWhereTheyAreAskedFor) {
+  const fs::path folder = fresh_folder("csv-good");
+  ReportDir dir(folder);
+  CsvOptions options;
+  options.goodput.ttft_ms = 1000;
+  CsvWriter csv(dir, options);
+  csv.begin_run("fa3");
+  scheduler::RequestRecord request;
+  request.state = scheduler::RequestState::kCompleted;
+  request.first_token_time = request.finish_time = 0.5;
+  csv.on_request(request);
+  request.first_token_time = request.finish_time = 1.5;
+  csv.on_request(request);
+  csv.finish();
+  dir.commit_all();
+  const std::string requests = read(folder / "requests.csv");
+  EXPECT_NE(requests.find(",finish_time,good\n"), std::string::npos) << requests;
+  EXPECT_NE(requests.find(",0.5,0.5,1\n"), std::string::npos) << requests;
+  EXPECT_NE(requests.find(",1.5,1.5,0\n"), std::string::npos) << requests;
   fs::remove_all(folder);
 }
 

@@ -127,5 +127,45 @@ TEST(RunMetrics, TimelineKeepsItsIntegralsHoweverLongTheRun) {
   EXPECT_EQ(report.decode_steps(), 5000u);
 }
 
+TEST(RunMetrics, GoodRequestsMeetEveryLevelAndAreCountedOfAll) {
+  RequestRecord record;
+  record.state = RequestState::kCompleted;
+  record.arrival_time = 10;
+  record.first_token_time = 10.5;
+  record.finish_time = 12.5;
+  record.output_tokens = 21;  // ttft 500 ms, tpot 100 ms, latency 2500 ms
+  const auto met = [&record](ServiceLevels levels) { return levels.met_by(record); };
+  EXPECT_TRUE(met({}));
+  EXPECT_TRUE(met({.ttft_ms = 500.001, .tpot_ms = 100.001, .e2e_ms = 2500.001}));
+  EXPECT_FALSE(met({.ttft_ms = 499.999}));
+  EXPECT_FALSE(met({.tpot_ms = 99.999}));
+  EXPECT_FALSE(met({.e2e_ms = 2499.999}));
+  EXPECT_FALSE(met({.ttft_ms = 1000, .tpot_ms = 99, .e2e_ms = 5000}));
+
+  RunMetrics metrics;
+  metrics.set_goodput({.tpot_ms = 150});
+  metrics.on_request(record);
+  record.output_tokens = 11;  // 200 ms
+  metrics.on_request(record);
+  record.output_tokens = 1;  // none after the first
+  record.finish_time = record.first_token_time;
+  metrics.on_request(record);
+  record.state = RequestState::kRejected;
+  metrics.on_request(record);
+  record.state = RequestState::kUnfinished;
+  metrics.on_request(record);
+  proto::RunReport report;
+  metrics.write(12.5, report);
+  EXPECT_EQ(report.completed(), 3u);
+  EXPECT_DOUBLE_EQ(report.goodput_share(), 2.0 / 5);
+  EXPECT_DOUBLE_EQ(report.request_goodput(), 2 / 12.5);
+  EXPECT_DOUBLE_EQ(report.request_throughput(), 3 / 12.5);
+
+  proto::RunReport without;
+  RunMetrics().write(1, without);
+  EXPECT_FALSE(without.has_request_goodput());
+  EXPECT_FALSE(without.has_goodput_share());
+}
+
 }  // namespace
 }  // namespace tpsim::scheduler
