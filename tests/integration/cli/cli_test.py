@@ -100,9 +100,9 @@ class Load(CommandLine):
     """How a workload is offered, under the names of SGLang's serving benchmark."""
 
     def report(self, *extra, command="run"):
-        done = self.tpsim(*self.deployment(*extra, "--report-dir", "report", command=command))
+        done = self.tpsim(*self.deployment(*extra, "--report-dir", "out", command=command))
         self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(self.read(os.path.join(self.folder, "report", "report.json"))), done.stdout
+        return json.loads(self.read(os.path.join(self.folder, "out", "report.json"))), done.stdout
 
     def conversation(self):
         turns = [{"arrival_time": i, "prompt": [[0, 900 * (i + 1)]], "max_new_tokens": 400, "session_id": "a"}
@@ -113,11 +113,10 @@ class Load(CommandLine):
         trace = self.conversation()
         closed, _ = self.report("--trace", trace)
         self.assertEqual((closed["session_mode"], closed["turns"], closed["early_turns"]), ("closed", 3, 0))
-        rows = self.read(os.path.join(self.folder, "report", "requests.csv")).decode().splitlines()[1:]
+        rows = self.read(os.path.join(self.folder, "out", "requests.csv")).decode().splitlines()[1:]
         times = [[float(value) for value in row.split(",")[8:]] for row in rows]
         for before, turn in zip(times, times[1:]):
             self.assertGreaterEqual(turn[0], before[3])
-        shutil.rmtree(os.path.join(self.folder, "report"))
         timed, said = self.report("--trace", trace, "--session-mode", "timestamps")
         self.assertEqual((timed["session_mode"], timed["early_turns"]), ("timestamps", 3))
         self.assertIn("3 of 3 sent before the answer they reply to", said)
@@ -151,7 +150,6 @@ class Load(CommandLine):
         report, _ = self.report("--dataset-path", path, "--num-prompts", "7")
         self.assertEqual(report["completed"], 7)
         self.assertEqual(report["server_args"]["dataset_name"], "sharegpt")
-        shutil.rmtree(os.path.join(self.folder, "report"))
         report, _ = self.report("--dataset-name", "mooncake", "--dataset-path", self.trace(),
                                 "--use-trace-timestamps", "--mooncake-slowdown-factor", "2")
         self.assertEqual((report["completed"], report["server_args"]["time_scale"]), (3, "2"))
