@@ -69,7 +69,7 @@ COMMANDS = [
              "--random-input-len", "600", "--random-output-len", "64", "--report-dir", "{folder}/report"],
             REPORT, processes=2, longest_wait=12),
     Command("generate", ["generate", *COMPUTED, "--prompt-ids", ",".join(str(i) for i in range(1, 900)),
-                         "--max-new-tokens", "2000", "--output", "{folder}/tokens.jsonl"], ["tokens.jsonl"],
+                         "--max-new-tokens", "1100", "--output", "{folder}/tokens.jsonl"], ["tokens.jsonl"],
             longest_wait=12),
     Command("verify", ["verify", "--model-path", "{models}/llama", "--tp", "2", "--max-new-tokens", "200"], []),
     Command("verify big", ["verify", *COMPUTED], [], longest_wait=12),
@@ -323,6 +323,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     TPSIM, MODELS = os.path.abspath(args.tpsim), os.path.abspath(args.models)
+    # What nohup or a shell's `&` ignores is ignored by what is started here, too.
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
     faults = Faults(args.bound, args.seed)
     faults.closed_pipes()
     faults.full_disk()
