@@ -122,7 +122,7 @@ TEST(Overload, IsNotSaidOfARunThatStoppedEarly) {
   executor.base = 1;
   RecordingObserver observer;
   observer.progress = [](const Progress& progress) { return progress.finished < 100; };
-  const proto::RunReport report = run_workload(config, at(100), requests(4000), executor, observer);
+  const proto::RunReport report = run_workload(config, at(100), requests(4000, 400), executor, observer);
   EXPECT_TRUE(report.stopped_early());
   EXPECT_FALSE(report.has_overload());
 }
