@@ -121,7 +121,7 @@ def summary(results):
     print("first difference in:", dict(collections.Counter(r["difference"][1] for r in done if r["difference"])),
           "errors:", len(results) - len(done))
     print("requests:", sum(r["requests"] for r in done), "steps:", sum(r["steps"] for r in done),
-          "retractions and preemptions:", sum(r["retractions"] for r in done),
+          "retractions:", sum(r["retractions"] for r in done),
           "evicted tokens:", sum(r["evicted"] or 0 for r in done), "SGLang waits for ever:",
           sum(bool(r["stuck"]) for r in done))
 

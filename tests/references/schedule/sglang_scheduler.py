@@ -6,6 +6,7 @@ attributes, without processes), what comes from and goes to sockets, metrics and
 release to release in that is in release_*.py.
 """
 
+import collections
 import importlib
 import json
 import logging
@@ -106,6 +107,7 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         self.config, self.workload, self.clock = config, workload, clock
         self.steps, self.rejected, self.all_reqs = [], set(), {}
         self.evicted_tokens = 0
+        self.retractions = collections.Counter()
         self.continuing = set()
 
         nothing = stand_ins.Nothing()
@@ -294,6 +296,11 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
 
     # ---- records ----
 
+    def _add_request_to_queue(self, req, is_retracted=False):
+        if is_retracted:  # not where it was preempted: as SGLang's metrics count retractions
+            self.retractions[int(req.rid)] += 1
+        super()._add_request_to_queue(req, is_retracted=is_retracted)
+
     def aborted(self, rid):
         self.rejected.add(int(rid))
 
@@ -370,7 +377,7 @@ def run(config, requests, clock):
         "steps": scheduler.steps,
         "rejected": sorted(scheduler.rejected),
         "stuck": stuck,
-        "retractions": {i: r.retraction_count for i, r in reqs.items()},
+        "retractions": {i: scheduler.retractions[i] for i in reqs},
         "output_tokens": {i: len(r.output_ids) for i, r in reqs.items()},
         "evicted": scheduler.evicted_tokens,
     }
