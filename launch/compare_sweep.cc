@@ -158,7 +158,7 @@ int schedule(const ServerArgs& args, const Sweep& sweep, std::uint32_t threads, 
   const Plan plan(args, sweep);
   const auto num_served = static_cast<std::uint32_t>(plan.served().size());
   ReportOutput output(args, ReportOutput::Kind::kSweep);
-  const ResultFile results(args.output_file);
+  ResultFile results(args.output_file);
   output.plan(num_served);
   output.begin_sweep(sweep.axes);
   for (const Resolved& resolved : plan.settings()) {
@@ -186,11 +186,12 @@ int schedule(const ServerArgs& args, const Sweep& sweep, std::uint32_t threads, 
     const StopFlag::Writing writing;
     for (std::optional<proto::RunReport>& report : reports) {
       if (!report) continue;
-      results.append(*report);
+      results.add(*report);
       output.end_run(std::move(*report));
       report.reset();
     }
     output.write();
+    results.write();
   }
   if (farm.loss()) throw rank::RankLost(*farm.loss());
   if (all) return kDone;

@@ -126,21 +126,26 @@ ResultFile::ResultFile(std::string path) : path_(std::move(path)) {
   if (::access(place.c_str(), W_OK) != 0) refuse(path_, errno);
 }
 
-void ResultFile::append(const proto::RunReport& report) const {
+void ResultFile::add(const proto::RunReport& report) {
   if (path_.empty()) return;
-  std::string line = benchmark_result(report).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  lines_ += benchmark_result(report).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+void ResultFile::write() const {
+  if (lines_.empty()) return;
   const Descriptor file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666));
   struct stat before {};
   if (file.get() < 0 || ::fstat(file.get(), &before) != 0) refuse(path_, errno);
   const bool regular = S_ISREG(before.st_mode);
+  std::string text = lines_;
   if (regular && before.st_size > 0) {  // what another program left without an end of line stays a line
     const Descriptor reader(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
     char last = '\n';
     if (reader.get() >= 0 && ::pread(reader.get(), &last, 1, before.st_size - 1) == 1 && last != '\n')
-      line.insert(0, 1, '\n');
+      text.insert(0, 1, '\n');
   }
-  for (std::size_t written = 0; written < line.size();) {
-    const ssize_t count = ::write(file.get(), line.data() + written, line.size() - written);
+  for (std::size_t written = 0; written < text.size();) {
+    const ssize_t count = ::write(file.get(), text.data() + written, text.size() - written);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
       const int error = errno;

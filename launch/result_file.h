@@ -16,14 +16,18 @@ nlohmann::ordered_json benchmark_result(const proto::RunReport& report);
 
 class ResultFile {
  public:
-  // "": no file, append() does nothing. Throws UserError, naming --output-file, for a path that cannot be
+  // "": no file, write() does nothing. Throws UserError, naming --output-file, for a path that cannot be
   // appended to; nothing is created yet.
   explicit ResultFile(std::string path);
-  // Appends the line of `report`, whole or not at all. Throws UserError where it cannot be written.
-  void append(const proto::RunReport& report) const;
+  // Makes the line of `report`.
+  void add(const proto::RunReport& report);
+  // Appends the lines, all or none: after the report, which must not be lost where this fails. Throws
+  // UserError where they cannot be written.
+  void write() const;
 
  private:
   std::string path_;
+  std::string lines_;
 };
 
 }  // namespace tpsim::launch

@@ -83,7 +83,7 @@ int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& de
   for (const Deployment& deployment : deployments) check_workload(workload, deployment);
 
   ReportOutput output(args, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun);
-  const ResultFile results(args.output_file);
+  ResultFile results(args.output_file);
   output.plan(deployments.size());
   std::optional<std::string> loss;
   bool stopped = false;
@@ -103,7 +103,7 @@ int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& de
         search_max_goodput_rate(args, deployment, workload, on_rate, search_monitor, report);
         stopped = report.max_goodput_search().outcome() == "stopped";
       }
-      results.append(report);
+      results.add(report);
       output.end_run(std::move(report));
     } catch (const Stopped&) {  // while weights were loaded
       if (output.empty()) throw;
@@ -114,6 +114,7 @@ int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& de
   {
     const StopFlag::Writing writing;
     output.write();
+    results.write();
   }
   if (loss) throw rank::RankLost(*loss);
   if (stopped) {

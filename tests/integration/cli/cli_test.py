@@ -141,6 +141,10 @@ class Load(CommandLine):
             for key in ("duration", "p95_ttft_ms", "p90_tpot_ms", "std_itl_ms", "p95_e2e_latency_ms"):
                 self.assertGreater(line[key], 0, key)
         self.assertEqual([line["server_info"]["attention_backend"] for line in lines[2:]], ["fa3", "triton"])
+        done = self.tpsim(*self.deployment(*shared, "--output-file", "/dev/full", "--report-dir", "kept", "--quiet"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--output-file /dev/full: cannot be written", done.stderr)
+        self.assertTrue(os.path.exists(os.path.join(self.folder, "kept", "report.json")))
         self.assert_refused(self.deployment(*shared, "--output-file", self.folder), "--output-file", "directory")
         self.assert_refused(self.deployment(*shared, "--output-file", "none/results.jsonl"), "--output-file")
 
