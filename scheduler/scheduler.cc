@@ -226,7 +226,10 @@ ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
   ScheduleBatch& batch = take_batch();
   fill_prefill(batch, adder, now);
   return_preempted(/*admitted=*/true);
-  if (batch.reqs.empty()) return nullptr;
+  if (batch.reqs.empty()) {
+    next_batch_ ^= 1;  // the other one may be in flight and must not be taken next
+    return nullptr;
+  }
   if (mixed) mix_with_running(batch);
   return &batch;
 }

@@ -184,8 +184,9 @@ TEST(ServerArgs, RefusesInOneSentence) {
        "--schedule-policy lmp: must be lpm, dfs-weight, fcfs, lof or random, did you mean lpm?"},
       {{"--schedule-conservativeness", "-1"},
        "--schedule-conservativeness -1: must be a number at least 0 and at most 1000"},
-      {{"--radix-eviction-policy", "slru"},
-       "--radix-eviction-policy slru: must be lru, lfu, fifo, mru, filo or priority, did you mean lru?"},
+      {{"--radix-eviction-policy", "tlru"},
+       "--radix-eviction-policy tlru: must be lru, lfu, fifo, mru, filo, slru or priority, did you mean "
+       "lru?"},
       {{"--attention-backend", "fa3+triton"},
        "--attention-backend fa3+triton: takes one backend; name a pair by --prefill-attention-backend and "
        "--decode-attention-backend"},
