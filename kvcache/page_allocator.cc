@@ -39,12 +39,8 @@ PageAllocator::PageAllocator(std::uint32_t num_pages, std::uint32_t page_size, s
 }
 
 void PageAllocator::clear() {
-  const std::uint32_t blocks = (addresses_ + kBlock - 1) / kBlock;
   free_ = SummaryBitset(addresses_);
-  free_blocks_ = SummaryBitset(blocks);
-  for (std::uint32_t block = 0; block < blocks; ++block) {
-    set_block(block, mask(0, std::min(kBlock, addresses_ - block * kBlock)));
-  }
+  free_blocks_ = SummaryBitset(addresses_ / kBlock);  // a last block of fewer pages is never taken whole
   available_ = num_pages_;
   rover_ = 0;
 }

@@ -9,6 +9,8 @@
 // their numbers go up to address_space() - 1. The slack is what keeps runs long when the pool is full, as it
 // is all the time under a radix pool that evicts only what is needed next.
 //
+// Memory follows the page numbers that were handed out, not the pool.
+//
 // Invariants: num_pages() less available_pages() addresses are taken; free_blocks_ holds the blocks that are
 // free altogether.
 #pragma once
@@ -40,7 +42,8 @@ class PageAllocator {
   // and changes nothing if fewer are free.
   bool alloc(std::uint32_t pages, std::vector<PageRun>& out);
   // One page for a sequence that ends in `last_page`: the page after it if that is free, else one with room
-  // behind it if there is any. kNoPage if the pool is full. No heap allocation.
+  // behind it if there is any. kNoPage if the pool is full. No heap allocation but where a page number is
+  // taken that lies beyond all before.
   std::uint32_t alloc_next(std::uint32_t last_page);
   // Throws std::logic_error, and changes nothing, if a page of `run` is free already or beyond the pool.
   void free(PageRun run);

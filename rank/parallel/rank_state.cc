@@ -19,7 +19,7 @@ void RankState::refuse(const char* format, const Args&... args) const {
                               fmt::format(fmt::runtime(format), args...)));
 }
 
-RankState::RankState(const RankStateConfig& config) : config_(config), references_(config.num_pages, 0) {
+RankState::RankState(const RankStateConfig& config) : config_(config) {
   if (config.page_size == 0 || config.max_requests > UINT16_MAX ||
       std::uint64_t{config.num_pages} * config.page_size > UINT32_MAX / 2) {
     throw std::invalid_argument("RankState: page size 0, more than 65535 rows, or more than 2^31 tokens");
@@ -319,6 +319,8 @@ void RankState::release(std::uint32_t row) {
 }
 
 void RankState::reference(PageRun run) {
+  const std::size_t end = std::size_t{run.first} + run.count;
+  if (end > references_.size()) references_.resize(std::min<std::size_t>(2 * end, config_.num_pages), 0);
   std::uint16_t* const counts = references_.data() + run.first;
   std::uint32_t fresh = 0;
   for (std::uint32_t i = 0; i < run.count; ++i) {

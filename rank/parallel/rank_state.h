@@ -37,6 +37,10 @@ struct RankStateConfig {
 // rank; the state is then no longer usable.
 class RankState {
  public:
+  // Largest pool, in tokens: slots are counted in 31 bits, and page numbers go up to a quarter beyond the
+  // pool (kvcache::PageAllocator::with_slack()).
+  static constexpr std::uint64_t kMaxTokens = UINT32_MAX / 2 / 5 * std::uint64_t{4};
+
   // REQUIRES: page_size >= 1, max_requests <= 65535, num_pages * page_size < 2^31.
   explicit RankState(const RankStateConfig& config);
 
@@ -105,7 +109,8 @@ class RankState {
   // into its row when somebody asks for them (an edit, its leave).
   std::vector<std::uint32_t> decode_covered_;
 
-  std::vector<std::uint16_t> references_;  // per page: rows in use that name it
+  // Per page: rows in use that name it. As long as the pages named so far demand, not as the pool.
+  std::vector<std::uint16_t> references_;
   std::uint64_t held_pages_ = 0;
   std::uint64_t peak_held_pages_ = 0;
 };
