@@ -1,9 +1,10 @@
 // What an attention backend is to the rest of tpsim, in the words of SGLang's "steps to add a backend".
 //
-// One object serves one rank. Per forward pass the rank calls init_forward_metadata() (eager) or
-// init_forward_metadata_replay_cuda_graph() (captured decode) once: this is where the plan is made, the
-// tiles and KV splits that the kernel would run for exactly this batch. It then calls forward_extend() /
-// forward_decode() once per kind of layer; the cost of the plan on the given GPU comes back.
+// One object serves all ranks of a process whose shards have the same shapes: requests are not sharded, so
+// their plans are the same. Once per forward pass the caller calls init_forward_metadata() (eager) or
+// init_forward_metadata_replay_cuda_graph() (captured decode): this is where the plan is made, the tiles and
+// KV splits that the kernel would run for exactly this batch. forward_extend() / forward_decode() follow once
+// per kind of layer; the cost of the plan on one GPU comes back.
 #pragma once
 
 #include <cstdint>

@@ -45,7 +45,6 @@ PlanCoefficients coefficients_of(const proto::HardwareProfile& profile, const st
     c.compute = entry.compute();
     c.memory = entry.memory();
     c.fixed_seconds = entry.fixed_seconds();
-    c.calibrated = entry.median_error() > 0;
     for (const auto& [name, member] : kParameters) {
       const auto found = entry.parameters().find(name);
       if (found != entry.parameters().end()) c.*member = found->second;
@@ -53,6 +52,12 @@ PlanCoefficients coefficients_of(const proto::HardwareProfile& profile, const st
     break;
   }
   return c;
+}
+
+std::vector<std::string_view> plan_parameter_names() {
+  std::vector<std::string_view> names;
+  for (const auto& [name, member] : kParameters) names.push_back(name);
+  return names;
 }
 
 void write_coefficients(const PlanCoefficients& c, proto::OperatorEfficiency& out) {

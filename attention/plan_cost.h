@@ -13,6 +13,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "attention/backend.h"
 #include "attention/plan.h"
@@ -20,7 +22,8 @@
 
 namespace tpsim::attention {
 
-// Coefficients of one operator class. Names of OperatorEfficiency.parameters in the comments.
+// Coefficients of one operator class; the defaults hold where a profile has no such class. Names of
+// OperatorEfficiency.parameters in the comments.
 struct PlanCoefficients {
   double compute = 0.5;  // of the dense rate
   double memory = 0.8;   // of the memory bandwidth
@@ -48,10 +51,10 @@ struct PlanCoefficients {
   // execution plan for every shape).
   double launch_seconds = 0;
   double shape_seconds = 0;
-  bool calibrated = false;  // false: no such class in the profile, the defaults above hold
 };
 
 PlanCoefficients coefficients_of(const proto::HardwareProfile& profile, const std::string& operator_class);
+std::vector<std::string_view> plan_parameter_names();
 // The inverse, for the fit.
 void write_coefficients(const PlanCoefficients& coefficients, proto::OperatorEfficiency& out);
 

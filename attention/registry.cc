@@ -10,6 +10,7 @@
 #include "attention/torch_native.h"
 #include "attention/triton_backend.h"
 #include "proto/error.h"
+#include "proto/nearest.h"
 
 namespace tpsim::attention {
 namespace {
@@ -66,21 +67,6 @@ constexpr std::array<BackendRow, 17> kRows = {{
     {.name = "nsa", .title = "NSA (DeepSeek V3.2 sparse attention)", .architectures = "hopper,blackwell"},
 }};
 // clang-format on
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row.back();
-}
 
 template <typename Where>
 std::string names_where(Where where) {
@@ -166,13 +152,14 @@ std::unique_ptr<AttentionBackend> create_one(const std::string& name, const prot
 std::span<const BackendRow> backend_rows() { return kRows; }
 
 const BackendRow& find_backend(const std::string& name, const std::string& flag) {
-  const BackendRow* nearest = &kRows[0];
+  std::vector<std::string_view> implemented;
   for (const BackendRow& row : kRows) {
     if (row.name == name) return row;
-    if (edit_distance(row.name, name) < edit_distance(nearest->name, name)) nearest = &row;
+    if (row.implemented) implemented.push_back(row.name);
   }
-  throw_user_error("{} {}: unknown attention backend; did you mean {}? Implemented are {}", flag, name,
-                   nearest->name, implemented_names());
+  throw_user_error("{} {}: unknown attention backend{} Implemented are {}", flag, name,
+                   nearest(name, implemented).empty() ? "." : did_you_mean(name, implemented),
+                   implemented_names());
 }
 
 BackendPair parse_backend_pair(const std::string& spec, const std::string& flag) {

@@ -12,11 +12,6 @@ namespace tpsim::launch {
 // "1, 16, 32, 64 or 128".
 std::string join_or(std::span<const std::string_view> words);
 
-// The candidate that starts with `word`, or the one with the fewest single-letter edits (insert, delete,
-// replace, swap neighbours) from `word`, or "" where none is near enough to be what the user meant. Ties: the
-// first candidate.
-std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
-
 // The parts of a list with commas between them; an empty part stays one.
 std::vector<std::string> split_list(const std::string& list);
 

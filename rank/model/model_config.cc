@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "proto/error.h"
+#include "proto/nearest.h"
 #include "rank/catalogue/catalogue.h"
 #include "rank/model/architecture.h"
 #include "rank/model/config_reader.h"
@@ -79,39 +80,17 @@ std::string lower(std::string text) {
 
 // "meta-llama/Llama-3.1-70B-Instruct" → "llama-3.1-70b". Only the publishers' own names, so that a path that
 // does not exist is not taken for a model of the catalogue. Of Mistral 7B, v0.3 is in the catalogue.
+// Llama 3.3 70B is Llama 3.1 70B trained on (the config.json of both are alike).
 std::string catalogue_key(const std::string& name) {
   std::string key = lower(name);
-  for (const char* prefix : {"meta-llama/", "qwen/", "mistralai/", "meta-"}) {
+  for (const char* prefix : {"meta-llama/", "qwen/", "mistralai/", "tinyllama/", "meta-"}) {
     if (key.starts_with(prefix)) key.erase(0, std::string(prefix).size());
   }
-  for (const char* part : {"-instruct", "-base", "-v0.3"}) {
+  for (const char* part : {"-instruct", "-base", "-v0.3", "-chat-v1.0"}) {
     const std::size_t at = key.find(part);
     if (at != std::string::npos) key.erase(at, std::string(part).size());
   }
-  return key;
-}
-
-// Levenshtein's distance.
-std::size_t distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
-
-std::string nearest(const std::string& name, const std::vector<std::string>& known) {
-  const std::string end = name.substr(name.find_last_of('/') + 1).substr(0, 200);
-  return *std::min_element(known.begin(), known.end(), [&](const std::string& a, const std::string& b) {
-    return distance(end, a) < distance(end, b);
-  });
+  return key == "llama-3.3-70b" ? "llama-3.1-70b" : key;
 }
 
 std::string read_config(const std::filesystem::path& file) {
@@ -187,10 +166,9 @@ ModelConfig load_model_config(const std::string& model_path) {
     const std::vector<std::string> known = model_catalogue();
     std::string names;
     for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
-    throw_user_error(
-        "--model-path {}: neither a known model nor a folder with a config.json; did you mean {}? Known are "
-        "{}",
-        model_path, nearest(key, known), names);
+    const std::string_view guess = nearest(key.substr(key.find_last_of('/') + 1), known);
+    throw_user_error("--model-path {}: neither a known model nor a folder with a config.json{} Known are {}",
+                     model_path, guess.empty() ? "." : fmt::format(", did you mean {}?", guess), names);
   }
   ModelConfig model = parse_model_config(read_config(file), file.string());
   // Chat models end their turns by tokens that only the generation config names.

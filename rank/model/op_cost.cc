@@ -20,6 +20,17 @@ struct Tile {
 // What each GPU sends for a reduce-scatter and an all-gather.
 double ring_sent(double bytes, std::uint32_t gpus) { return 2 * bytes * (gpus - 1) / gpus; }
 
+// base^exponent by multiplication alone: processes compare prices bit for bit, and the last bits of a library's
+// exponential differ between processors.
+double power(double base, std::uint64_t exponent) {
+  double result = 1;
+  for (; exponent > 0; exponent /= 2) {
+    if (exponent % 2 == 1) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
 constexpr std::array<Tile, 5> kTiles = {{{64, 64}, {64, 128}, {128, 128}, {128, 256}, {256, 128}}};
 
 }  // namespace
@@ -32,7 +43,6 @@ OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile
     c.compute = entry.compute();
     c.memory = entry.memory();
     c.fixed_seconds = entry.fixed_seconds();
-    c.calibrated = !entry.source().empty();
     for (const auto& [name, member] : kParameters) {
       const auto found = entry.parameters().find(name);
       if (found != entry.parameters().end()) c.*member = found->second;
@@ -40,6 +50,18 @@ OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile
     break;
   }
   return c;
+}
+
+std::span<const std::string_view> operator_classes() {
+  static constexpr std::array<std::string_view, 6> kClasses = {
+      "gemm", "moe", "all_reduce.custom", "all_reduce.nccl", "all_gather", "elementwise"};
+  return kClasses;
+}
+
+std::vector<std::string_view> operator_parameter_names() {
+  std::vector<std::string_view> names;
+  for (const auto& [name, member] : kParameters) names.push_back(name);
+  return names;
 }
 
 void write_operator(const OperatorCoefficients& c, proto::OperatorEfficiency& out) {
@@ -96,7 +118,7 @@ KernelCost OperatorCosts::moe(double tokens, double hidden, double intermediate,
   KernelCost cost;
   const double rows = tokens * top_k;
   // Expected number of experts that are hit by rows spread evenly.
-  const double hit = experts * -std::expm1(rows * std::log1p(-1 / experts));
+  const double hit = experts * (1 - power(1 - 1 / experts, static_cast<std::uint64_t>(rows)));
   const double per_expert = rows / hit;
   const double tile_m = per_expert > 64 ? 128 : per_expert > 16 ? 64 : 16;
   const double tiles_m = hit * std::ceil(per_expert / tile_m);

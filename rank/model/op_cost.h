@@ -7,7 +7,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "attention/backend.h"
 #include "proto/hardware.pb.h"
@@ -24,10 +27,12 @@ struct OperatorCoefficients {
   double overlap = 0.2;        // "overlap": share of the lesser of arithmetic and memory that is not hidden
   double fill = 2.0;           // "fill": a tile streams this x bandwidth / multiprocessors
   double per_gpu_seconds = 0;  // "per_gpu_seconds": collectives, per GPU of the group
-  bool calibrated = false;
 };
 OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile,
                                            const std::string& operator_class);
+// Names of OperatorEfficiency.operator_class but for attention, and of their parameters.
+std::span<const std::string_view> operator_classes();
+std::vector<std::string_view> operator_parameter_names();
 void write_operator(const OperatorCoefficients& coefficients, proto::OperatorEfficiency& out);
 
 class OperatorCosts {

@@ -21,7 +21,7 @@ struct FuzzTarget {
 std::span<const FuzzTarget> trace_targets();
 // Safetensors files, their headers alone, and the index of a checkpoint.
 std::span<const FuzzTarget> weights_targets();
-// config.json.
+// config.json and hardware profiles; what they describe is priced, too.
 std::span<const FuzzTarget> model_targets();
 // The prompts of `tpsim generate`.
 std::span<const FuzzTarget> prompt_targets();

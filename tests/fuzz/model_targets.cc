@@ -1,10 +1,16 @@
 #include <array>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
+#include "attention/registry.h"
 #include "proto/error.h"
+#include "rank/model/hardware.h"
+#include "rank/model/memory.h"
 #include "rank/model/model_config.h"
+#include "rank/model/modeled_forward.h"
+#include "rank/model/shard.h"
 #include "tests/fuzz/fuzz_targets.h"
 
 namespace tpsim::fuzz {
@@ -37,15 +43,68 @@ void check_model(const rank::ModelConfig& model) {
   }
 }
 
-void read_model_config(std::string_view bytes) {
+// A prefill, a decode and a mixed pass on one of `tp` ranks.
+void check_prices(const rank::ModelConfig& model, const proto::HardwareProfile& hardware, std::uint32_t tp) {
+  const rank::Shard shard = rank::make_shard(model, tp, 0);
+  const rank::ServerDefaults defaults = rank::default_server_args(hardware, tp);
+  check(rank::kv_capacity(hardware, model, shard, defaults.mem_fraction_static, 2, 1).tokens > 0, "a pool");
+  constexpr std::array<std::uint32_t, 2> kPrefixes = {0, 5000};
+  constexpr std::array<std::uint32_t, 2> kExtends = {300, 1};
+  constexpr std::array<std::uint32_t, 3> kDecodes = {1, 70, 9000};
+  for (const attention::BackendRow& row : attention::backend_rows()) {
+    if (!row.implemented) continue;
+    rank::ModeledForward rank(model, hardware, shard,
+                              attention::create_attention_backend(std::string(row.name), hardware, 1), {});
+    for (const proto::ForwardMode mode : {proto::EXTEND, proto::DECODE, proto::MIXED}) {
+      attention::ForwardMetadata metadata;
+      metadata.forward_mode = mode;
+      if (mode != proto::DECODE) {
+        metadata.extend_prefix_lens = kPrefixes;
+        metadata.extend_lens = kExtends;
+      }
+      if (mode != proto::EXTEND) metadata.decode_seq_lens = kDecodes;
+      const rank::StepCost cost = rank.forward(metadata);
+      for (const double seconds :
+           {cost.attention, cost.gemm, cost.collective, cost.other, cost.launch, cost.host_seconds})
+        check(seconds >= 0 && seconds < 1e18, "a price is a number of seconds");
+      check(cost.attention > 0 && cost.gemm > 0, "nothing is free");
+    }
+  }
+}
+
+void read_hardware(std::string_view bytes) {
+  static const rank::ModelConfig model = rank::load_model_config("llama-3.1-8b");
+  std::optional<proto::HardwareProfile> hardware;
   try {
-    check_model(rank::parse_model_config(std::string(bytes), "fuzzed"));
+    hardware = rank::parse_hardware(std::string(bytes), "fuzzed");
+  } catch (const UserError& error) {
+    check(std::string_view(error.what()).starts_with("fuzzed"), "a complaint begins with the file's name");
+    return;
+  }
+  try {
+    check_prices(model, *hardware, 8);
+  } catch (const UserError& error) {  // the model does not fit
+    check(std::string_view(error.what()).starts_with("--"), "a complaint names its flag");
+  }
+}
+
+void read_model_config(std::string_view bytes) {
+  static const proto::HardwareProfile hardware = rank::load_hardware("b200");
+  try {
+    const rank::ModelConfig model = rank::parse_model_config(std::string(bytes), "fuzzed");
+    check_model(model);
+    try {
+      check_prices(model, hardware, 2);
+    } catch (const UserError& error) {  // cannot be cut, or does not fit
+      check(std::string_view(error.what()).starts_with("--"), "a complaint names its flag");
+    }
   } catch (const UserError& error) {
     check(std::string_view(error.what()).starts_with("fuzzed"), "a complaint begins with the file's name");
   }
 }
 
-constexpr std::array<FuzzTarget, 1> kTargets = {{{"model_config", read_model_config}}};
+constexpr std::array<FuzzTarget, 2> kTargets = {
+    {{"model_config", read_model_config}, {"hardware", read_hardware}}};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "proto/error.h"
+#include "proto/nearest.h"
 
 namespace tpsim::launch {
 namespace {
@@ -20,7 +21,7 @@ TEST(Nearest, FindsSlipsOfTheKeyboard) {
 
 TEST(Nearest, SaysNothingWhereNothingIsNear) {
   EXPECT_EQ(nearest("quantum-entanglement", kNames), "");
-  EXPECT_EQ(nearest("x", {}), "");
+  EXPECT_EQ(nearest("x", std::span<const std::string_view>()), "");
 }
 
 TEST(JoinOr, Reads) {

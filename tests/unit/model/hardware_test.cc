@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "rank/catalogue/catalogue.h"
 #include "tests/unit/model/errors.h"
@@ -39,6 +43,102 @@ TEST(Hardware, UnknownNamesSayWhatIsKnown) {
               AllOf(HasSubstr("--hardware h300"), HasSubstr("h200-sxm")));
   EXPECT_NE(refusal([] { load_hardware(""); }), "");
   EXPECT_NE(refusal([] { load_hardware("/"); }), "");
+}
+
+TEST(Hardware, NamesOfVendorsAreUnderstood) {
+  const std::pair<const char*, const char*> kNames[] = {
+      {"h200", "h200-sxm"},
+      {"H200-SXM", "h200-sxm"},
+      {"Hopper H200", "h200-sxm"},
+      {"NVIDIA H200", "h200-sxm"},
+      {"h200_sxm5", "h200-sxm"},
+      {"NVIDIA H200 Tensor Core GPU", "h200-sxm"},
+      {"h100", "h100-sxm"},
+      {"NVIDIA H100 80GB HBM3", "h100-sxm"},
+      {"A100-80GB", "a100-sxm"},
+      {"NVIDIA A100-SXM4-80GB", "a100-sxm"},
+      {"B200", "b200"},
+      {"NVIDIA B200", "b200"},
+      {"NVIDIA L40S", "l40s"},
+      {"l40s", "l40s"},
+  };
+  for (const auto& [given, profile] : kNames) EXPECT_EQ(load_hardware(given).name(), profile) << given;
+  // Other devices, or none.
+  for (const char* name : {"h20", "H100 PCIe", "H100 NVL", "NVIDIA H200 NVL", "A100-SXM4-40GB", "ampere h200",
+                           "l40", "GB200", "nvidia", "hopper"})
+    EXPECT_THAT(refusal([name] { load_hardware(name); }), HasSubstr("neither a known GPU nor a file"))
+        << name;
+  EXPECT_THAT(refusal([] { load_hardware("h20"); }), HasSubstr("did you mean h200-sxm?"));
+  EXPECT_THAT(refusal([] { load_hardware("mi300x"); }), ::testing::Not(HasSubstr("did you mean")));
+}
+
+// Everything but what 0 stands in for: hardware.proto says what.
+TEST(Hardware, EveryConstantIsRequired) {
+  const TemporaryFolder folder("required");
+  const Json good = Json::parse(*catalogue::find("hardware", "h200-sxm"));
+  const std::vector<std::string> optional = {"clock_hz",     "dense_flops_fp8",     "dense_flops_fp4",
+                                             "l2_bytes",     "shared_memory_bytes", "source",
+                                             "efficiencies", "constant_fits"};
+  for (const auto& [key, value] : good.items()) {
+    for (const bool null : {false, true}) {
+      Json json = good;
+      if (null) {
+        json[key] = nullptr;
+      } else {
+        json.erase(key);
+      }
+      const std::string sentence = refusal([&] { load_hardware(folder.write("gpu.json", json.dump())); });
+      if (!null && std::find(optional.begin(), optional.end(), key) != optional.end()) {
+        EXPECT_EQ(sentence, "") << key;
+      } else {
+        EXPECT_THAT(sentence, AllOf(HasSubstr("gpu.json"), HasSubstr(key), HasSubstr("it must be"))) << key;
+      }
+    }
+  }
+}
+
+TEST(Hardware, SaysWhatWouldBeRight) {
+  const Json good = Json::parse(*catalogue::find("hardware", "h200-sxm"));
+  const auto said = [&good](auto change) {
+    Json json = good;
+    change(json);
+    return refusal([&] { parse_hardware(json.dump(), "gpu.json"); });
+  };
+  EXPECT_EQ(
+      said([](Json& json) { json["memory_bandwidth"] = 1e-300; }),
+      "gpu.json: \"memory_bandwidth\" is 1e-300; it must be a number from 1000000000 to 1e+16 (bytes per "
+      "second)");
+  EXPECT_EQ(said([](Json& json) { json.erase("kernel_launch_seconds"); }),
+            "gpu.json: \"kernel_launch_seconds\" is missing; it must be a number from 0 to 1 (seconds)");
+  EXPECT_EQ(said([](Json& json) { json["nvlink"] = "yes"; }),
+            "gpu.json: \"nvlink\" is \"yes\"; it must be true or false");
+  EXPECT_EQ(said([](Json& json) { json["nvlnik"] = true; }),
+            "gpu.json: \"nvlnik\" is not a key of a hardware profile, did you mean nvlink?");
+  EXPECT_EQ(said([](Json& json) { json["efficiencies"][0]["compute"] = nullptr; }),
+            "gpu.json: efficiencies[0]: \"compute\" is null; it must be a number");
+  EXPECT_EQ(
+      said([](Json& json) { json["efficiencies"][0].erase("memory"); }),
+      "gpu.json: operator class \"gemm\": \"memory\" is missing; it must be a number from 0.001 to 1 (a "
+      "share of the bandwidth)");
+  EXPECT_EQ(said([](Json& json) { json["efficiencies"][0]["parameters"]["fill"] = nullptr; }),
+            "gpu.json: operator class \"gemm\": \"fill\" is null; it must be a number from 0.001 to 1000 (a "
+            "factor)");
+  EXPECT_EQ(
+      said([](Json& json) { json["efficiencies"][0]["parameters"]["fil"] = 1; }),
+      "gpu.json: operator class \"gemm\": \"fil\" is not a parameter of this class, did you mean fill?");
+  EXPECT_THAT(said([](Json& json) { json["efficiencies"][0]["operator_class"] = "gem"; }),
+              HasSubstr("use gemm"));
+  EXPECT_THAT(said([](Json& json) { json["efficiencies"][1] = json["efficiencies"][0]; }),
+              HasSubstr("given twice"));
+  EXPECT_THAT(said([](Json& json) { json["architecture"] = "rubin"; }), HasSubstr("turing, ampere, ada"));
+  EXPECT_THAT(said([](Json& json) { json["efficiencies"] = 3; }), HasSubstr("it must be an array"));
+}
+
+// A copy of a catalogue file has no attention classes, which are in files of their own.
+TEST(Hardware, AFileTakesTheAttentionOfItsGpu) {
+  const TemporaryFolder folder("attention");
+  const std::string file = folder.write("gpu.json", std::string(*catalogue::find("hardware", "h200-sxm")));
+  EXPECT_EQ(load_hardware(file).ShortDebugString(), load_hardware("h200-sxm").ShortDebugString());
 }
 
 TEST(Hardware, FilesAreChecked) {

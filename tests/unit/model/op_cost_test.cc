@@ -66,11 +66,6 @@ TEST(OpCost, WhenTheCustomAllReduceRuns) {
   EXPECT_EQ(nvlink.all_reduce_sent(64 << 20, 8), 2.0 * (64 << 20) * 7 / 8);  // ring
 }
 
-TEST(OpCost, UnknownClassesAreUncalibrated) {
-  EXPECT_FALSE(operator_coefficients(load_hardware("h200-sxm"), "no such class").calibrated);
-  EXPECT_TRUE(operator_coefficients(load_hardware("h200-sxm"), "gemm").calibrated);
-}
-
 // The catalogue's coefficients against every measured row, not only those they were fitted on.
 TEST(OpCost, MedianErrorOnMeasuredKernels) {
   const std::filesystem::path kernels =
