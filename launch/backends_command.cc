@@ -13,6 +13,7 @@
 #include "launch/flag_set.h"
 #include "launch/server_args.h"
 #include "launch/standard_output.h"
+#include "proto/error.h"
 #include "rank/model/hardware.h"
 #include "rank/model/model_config.h"
 
@@ -106,7 +107,10 @@ void add_backends_command(CLI::App& root, Action& action) {
   const auto args = std::make_shared<Args>();
   const auto flags = std::make_shared<FlagSet>(*command);
   const auto store = [](std::string& target) {
-    return [&target](std::string_view, const std::string& value) { target = value; };
+    return [&target](std::string_view flag, const std::string& value) {
+      if (value.empty()) throw_user_error("{}: the value is empty", flag);
+      target = value;
+    };
   };
   flags->add_value("--hardware", "GPU", "only this GPU of the catalogue", store(args->hardware));
   flags->add_value("--model-path,--model", "MODEL", "for this model", store(args->model_path));

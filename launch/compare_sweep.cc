@@ -203,7 +203,7 @@ int schedule(const ServerArgs& args, const Sweep& sweep, std::uint32_t threads, 
 }  // namespace
 
 int compare_sweep(const ServerArgs& args, const Sweep& sweep, rank::MpiSession& session) {
-  set_up_logging(args.log_level, session.process() == 0);
+  set_up_logging(args, session.process() == 0);
   if (args.numeric())
     throw_user_error(
         "--executor numeric: is timed by the wall clock, one setting at a time; give each flag one value");

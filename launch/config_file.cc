@@ -21,7 +21,11 @@ YAML::Node load(const std::string& path) {
     throw_user_error("--config {}: the file is empty, a YAML mapping of flags to values is expected", path);
   }
   try {
-    return YAML::Load(file);
+    const std::vector<YAML::Node> documents = YAML::LoadAll(file);
+    if (documents.size() > 1)
+      throw_user_error("{}:{}: begins a second document; give one mapping of flags to values", path,
+                       documents[1].Mark().line + 1);
+    return documents.empty() ? YAML::Node() : documents.front();
   } catch (const YAML::Exception& error) {
     throw_user_error("{}:{}: not valid YAML: {}", path, error.mark.line + 1, error.msg);
   }
@@ -31,6 +35,7 @@ YAML::Node load(const std::string& path) {
 
 std::vector<ConfigEntry> read_config_file(const std::string& path) {
   const YAML::Node root = load(path);
+  if (root.IsNull()) throw_user_error("{}: names no flag; one `flag: value` a line is expected", path);
   if (!root.IsMap()) throw_user_error("{}:1: a mapping is expected, one `flag: value` a line", path);
   std::vector<ConfigEntry> entries;
   for (const auto& pair : root) {

@@ -18,6 +18,7 @@
 #include "rank/model/memory.h"
 #include "rank/model/modeled_forward.h"
 #include "rank/parallel/batch_wire.h"
+#include "rank/parallel/rank_state.h"
 #include "rank/parallel/slowdown.h"
 #include "scheduler/sglang_release.h"
 
@@ -279,6 +280,12 @@ void resolve_memory(const ServerArgs& args, const rank::ServerDefaults& resolved
           fmt::format("--max-total-tokens {}: only {} tokens fit, which are used instead",
                       *args.max_total_tokens, capacity.tokens));
     config.max_total_num_tokens = std::min(asked, capacity.tokens);
+  }
+  const std::uint64_t most = rank::RankState::kMaxTokens / config.page_size * config.page_size;
+  if (config.max_total_num_tokens > most) {
+    deployment.notes.push_back(
+        fmt::format("the KV pool would hold {} tokens; {} are simulated", config.max_total_num_tokens, most));
+    config.max_total_num_tokens = most;
   }
   // Rows of the request-to-page table that ranks can hold (rank/parallel/rank_state.h).
   constexpr std::uint32_t kMaxRows = 65535;

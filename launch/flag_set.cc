@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
-#include "launch/text.h"
-#include "launch/unsupported_flags.h"
+#include "launch/sglang_flags.h"
 #include "proto/error.h"
+#include "proto/nearest.h"
 
 namespace tpsim::launch {
 
@@ -33,7 +34,10 @@ FlagSet::FlagSet(CLI::App& app) : app_(app) {
   app_.allow_extras();
   add(Kind::kValue, "--config", "FILE",
       "YAML file whose keys are flags without their dashes; flags given here win",
-      [this](std::string_view, const std::vector<std::string>& values) { config_path_ = values.back(); });
+      [this](std::string_view flag, const std::vector<std::string>& values) {
+        if (values.back().empty()) throw_user_error("{}: the value is empty, name a YAML file", flag);
+        config_path_ = values.back();
+      });
 }
 
 void FlagSet::add(Kind kind, const std::string& names, const std::string& metavar, const std::string& help,
@@ -120,18 +124,57 @@ std::vector<std::string_view> FlagSet::known_names() const {
   return names;
 }
 
-void FlagSet::refuse_unknown() const {
-  const std::vector<std::string> extras = app_.remaining();
-  if (extras.empty()) return;
-  std::string word = extras.front();
-  if (word.rfind("--", 0) != 0)
-    throw_user_error("{}: `tpsim {}` takes flags only, see `tpsim {} --help`", word, app_.get_name(),
-                     app_.get_name());
-  word = word.substr(2, word.find('=') == std::string::npos ? word.npos : word.find('=') - 2);
-  refuse_unsupported_flag("--" + word);
-  const std::string_view guess = nearest(word, known_names());
-  if (guess.empty()) throw_user_error("--{}: unknown flag, see `tpsim {} --help`", word, app_.get_name());
-  throw_user_error("--{}: unknown flag, did you mean --{}?", word, guess);
+void FlagSet::refuse_unknown(std::string_view name) const {
+  throw_user_error("--{}: unknown flag{}", name, [&] {
+    const std::string_view guess = nearest(name, known_names());
+    return guess.empty() ? fmt::format(", see `tpsim {} --help`", app_.get_name())
+                         : fmt::format(", did you mean --{}?", guess);
+  }());
+}
+
+// `values`: of a switch, what a config file says or "true".
+void FlagSet::take_sglang_flag(const std::string& name, const SglangFlag& flag,
+                               const std::vector<std::string>& values) {
+  using Verdict = SglangFlag::Verdict;
+  const auto harmless = [&flag](const std::string& value) { return flag.changes_nothing(value); };
+  if (flag.verdict == Verdict::kRefused) {
+    if (!values.empty() && std::all_of(values.begin(), values.end(), harmless)) return;
+    throw_user_error("--{}: {}", name, flag.reason);
+  }
+  if (flag.verdict == Verdict::kSimulated) return;
+  if (ignored_ == nullptr)
+    throw_user_error("--{}: is about SGLang's server process, which `tpsim {}` does not start; leave it out",
+                     name, app_.get_name());
+  ignored_->push_back("--" + name);
+}
+
+// What CLI11 did not know: flags of SGLang with their values, and mistakes.
+void FlagSet::take_extras() {
+  using Values = SglangFlag::Values;
+  const std::vector<std::string> words = app_.remaining();
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i].rfind("--", 0) != 0)
+      throw_user_error("{}: `tpsim {}` takes flags only, see `tpsim {} --help`", words[i], app_.get_name(),
+                       app_.get_name());
+    const std::size_t equals = words[i].find('=');
+    const bool joined = equals != std::string::npos;
+    const std::string name = words[i].substr(2, joined ? equals - 2 : std::string::npos);
+    const std::optional<SglangFlag> flag = find_sglang_flag(name);
+    if (!flag) refuse_unknown(name);
+    std::vector<std::string> values;
+    if (joined) values.push_back(words[i].substr(equals + 1));
+    const auto value_follows = [&] { return i + 1 < words.size() && words[i + 1].rfind("--", 0) != 0; };
+    if (flag->values == Values::kNone) {
+      if (joined) throw_user_error("--{}: takes no value", name);
+      values.push_back("true");
+    } else if (!joined) {
+      while (value_follows() && (values.empty() || flag->values == Values::kMany))
+        values.push_back(words[++i]);
+    }
+    if (values.empty() && flag->values == Values::kOne && flag->verdict != SglangFlag::Verdict::kRefused)
+      throw_user_error("--{}: needs a value", name);
+    take_sglang_flag(name, *flag, values);
+  }
 }
 
 void FlagSet::refuse_missing_values() const {
@@ -146,7 +189,7 @@ void FlagSet::refuse_missing_values() const {
 
 void FlagSet::read() {
   refuse_missing_values();
-  refuse_unknown();
+  take_extras();
   // --config is the first flag.
   if (flags_.front().option->count() > 0)
     flags_.front().read(flags_.front().name, flags_.front().option->results());
@@ -155,16 +198,19 @@ void FlagSet::read() {
 
   // Unknown keys first: a misspelt key must not hide behind another error.
   for (const ConfigEntry& entry : entries) {
-    const std::vector<std::string_view> names = known_names();
-    if (entry.key != "config" && std::find(names.begin(), names.end(), entry.key) != names.end()) continue;
+    std::vector<std::string_view> names = known_names();
+    std::erase(names, "config");
+    if (std::find(names.begin(), names.end(), entry.key) != names.end()) continue;
+    const std::optional<SglangFlag> flag = find_sglang_flag(entry.key);
+    if (!flag) {
+      throw_user_error("{}:{}: {}: not an option of `tpsim {}`{}", config_path_, entry.line, entry.key,
+                       app_.get_name(), did_you_mean(entry.key, names));
+    }
     try {
-      refuse_unsupported_flag("--" + entry.key);
+      take_sglang_flag(entry.key, *flag, entry.values);
     } catch (const UserError& error) {
       throw_user_error("{}:{}: {}", config_path_, entry.line, error.what());
     }
-    const std::string_view guess = nearest(entry.key, names);
-    throw_user_error("{}:{}: {}: not an option of `tpsim {}`{}", config_path_, entry.line, entry.key,
-                     app_.get_name(), guess.empty() ? "" : fmt::format(", did you mean {}?", guess));
   }
 
   for (const Flag& flag : flags_) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "launch/config_file.h"
+#include "launch/sglang_flags.h"
 
 namespace tpsim::launch {
 
@@ -42,6 +43,11 @@ class FlagSet {
   void refuse_lists(std::span<const std::string_view> names);
   // A switch; a config file may say false.
   void add_switch(const std::string& names, const std::string& help, bool& target);
+
+  // Flags of SGLang's server that mean nothing to a simulation (launch/sglang_flags.h) are accepted: their
+  // names
+  // ("--port") go to `ignored`, which must outlive read(). Without this call they are refused.
+  void accept_server_flags(std::vector<std::string>& ignored) { ignored_ = &ignored; }
 
   // After `app` was parsed. Refuses flags that `app` did not know (the nearest known one is named), reads
   // the config file if `--config` was given, and hands every value to its function. Throws UserError.
@@ -73,7 +79,10 @@ class FlagSet {
   void mark_lists(std::span<const std::string_view> names, Lists lists);
   void read_values(const Flag& flag, const std::vector<std::string>& values);
   void refuse_missing_values() const;
-  void refuse_unknown() const;
+  [[noreturn]] void refuse_unknown(std::string_view name) const;
+  void take_extras();
+  void take_sglang_flag(const std::string& name, const SglangFlag& flag,
+                        const std::vector<std::string>& values);
   std::vector<std::string_view> known_names() const;
 
   CLI::App& app_;
@@ -81,6 +90,7 @@ class FlagSet {
   std::vector<Flag> flags_;
   std::string config_path_;
   std::vector<List> lists_;
+  std::vector<std::string>* ignored_ = nullptr;
 };
 
 }  // namespace tpsim::launch

@@ -170,7 +170,7 @@ int generate_on(const Stage& stage, const GenerateArgs& args, const Deployment& 
 }
 
 int generate(const GenerateArgs& args, rank::MpiSession& session) {
-  set_up_logging(args.server.log_level, session.process() == 0);
+  set_up_logging(args.server, session.process() == 0);
   const std::vector<Deployment> deployments = resolve_deployments(args.server, /*compare=*/false);
   return run_on_ranks(args.server, deployments, session,
                       [&](const Stage& stage) { return generate_on(stage, args, deployments.front()); });

@@ -1,11 +1,12 @@
 // Log lines go to standard error, from process 0 only.
 #pragma once
 
-#include <string>
+#include "launch/server_args.h"
 
 namespace tpsim::launch {
 
-// `level` as --log-level takes it. `speaks`: whether this process logs at all.
-void set_up_logging(const std::string& level, bool speaks);
+// At --log-level. `speaks`: whether this process logs at all. Says which of the flags that were given mean
+// nothing to a simulation.
+void set_up_logging(const ServerArgs& args, bool speaks);
 
 }  // namespace tpsim::launch

@@ -43,7 +43,8 @@ std::vector<Prompt> read_prompts(std::unique_ptr<scheduler::ByteSource> source, 
                  in_quotes(record.unknown_key()));
     const scheduler::JsonField& field = record.field(0);
     if (field.kind != scheduler::JsonKind::kUnsigneds || field.values.empty())
-      place.fail("\"prompt_ids\" must be a list of at least one token id");
+      place.fail("\"prompt_ids\" is {}; a list of at least one token id like [1, 2, 3] is needed",
+                 field.kind == scheduler::JsonKind::kUnsigneds ? "an empty list" : record.found(0));
     Prompt prompt;
     prompt.where = fmt::format("{}:{}", place.name, place.line);
     for (const std::uint64_t id : field.values) {

@@ -196,7 +196,7 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
 }
 
 int replay(ReplayArgs& args, rank::MpiSession& session) {
-  set_up_logging(args.server.log_level, session.process() == 0);
+  set_up_logging(args.server, session.process() == 0);
   BatchStreamReader stream(args.file);
   const std::vector<Deployment> deployments = resolve(args, stream.header());
   return run_on_ranks(args.server, deployments, session, [&](const Stage& stage) {

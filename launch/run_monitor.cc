@@ -1,7 +1,6 @@
 #include "launch/run_monitor.h"
 
 #include "proto/stop_flag.h"
-#include "rank/parallel/rank_lost.h"
 
 namespace tpsim::launch {
 
@@ -13,9 +12,9 @@ bool RunMonitor::on_progress(const scheduler::Progress& progress) {
 scheduler::StepOutcome LossTolerantExecutor::forward(const proto::ForwardBatch& batch) {
   try {
     return inner_.forward(batch);
-  } catch (const rank::RankLost& lost) {
+  } catch (const scheduler::ExecutorLost& lost) {
     loss_ = lost.what();
-    throw scheduler::ExecutorLost(lost.what());
+    throw;
   } catch (const Stopped& stopped) {
     throw scheduler::ExecutorLost(stopped.what());
   }

@@ -26,12 +26,13 @@ class RunMonitor : public scheduler::RunObserver {
   ProgressBar& progress_;
 };
 
-// Turns a lost rank or a dropped pass into the end of the run, so that what was finished can be reported.
+// Ends the run where ranks are lost or a pass is dropped, so that what was finished can be reported, and
+// remembers why.
 class LossTolerantExecutor : public scheduler::Executor {
  public:
   explicit LossTolerantExecutor(scheduler::Executor& inner) : inner_(inner) {}
 
-  // Throws scheduler::ExecutorLost where `inner` throws RankLost or Stopped.
+  // Throws scheduler::ExecutorLost where `inner` does, or throws Stopped.
   scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override;
 
   // The sentence of the loss, if there was one.

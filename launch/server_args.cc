@@ -12,6 +12,7 @@
 #include "launch/service_level_args.h"
 #include "launch/text.h"
 #include "proto/error.h"
+#include "proto/nearest.h"
 
 namespace tpsim::launch {
 
@@ -77,9 +78,7 @@ constexpr std::string_view kSweepableFlags[] = {
 
 [[noreturn]] void refuse_choice(std::string_view flag, std::string_view value,
                                 std::span<const std::string_view> choices) {
-  const std::string_view guess = nearest(value, choices);
-  throw_user_error("{} {}: must be {}{}", flag, value, join_or(choices),
-                   guess.empty() ? "" : fmt::format(", did you mean {}?", guess));
+  throw_user_error("{} {}: must be {}{}", flag, value, join_or(choices), did_you_mean(value, choices));
 }
 
 // Reads a word out of `table` into `target`.
@@ -179,6 +178,7 @@ void read_capture_sizes(std::string_view flag, const std::vector<std::string>& v
 }
 
 void declare_deployment(FlagSet& flags, ServerArgs& args) {
+  flags.accept_server_flags(args.ignored_flags);
   flags.group("Deployment");
   flags.add_value("--model-path,--model", "MODEL",
                   "catalogue name, or a folder with a Hugging Face config.json (required)",

@@ -112,6 +112,9 @@ struct ServerArgs {
   std::optional<std::uint32_t> jobs;  // settings of a sweep served at once, by each process
   bool swept = false;                 // one setting of a sweep (launch/sweep.h)
 
+  // Flags of SGLang's server that were given and mean nothing here.
+  std::vector<std::string> ignored_flags;
+
   bool numeric() const { return executor == "numeric"; }
   // Of dataset and arrivals.
   std::uint32_t load_seed() const { return seed.value_or(random_seed); }

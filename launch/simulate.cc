@@ -127,7 +127,7 @@ int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& de
 }  // namespace
 
 int simulate(const ServerArgs& args, bool compare, rank::MpiSession& session) {
-  set_up_logging(args.log_level, session.process() == 0);
+  set_up_logging(args, session.process() == 0);
   const std::vector<Deployment> deployments = resolve_deployments(args, compare);
   return run_on_ranks(args, deployments, session,
                       [&](const Stage& stage) { return schedule(stage, compare, deployments); });

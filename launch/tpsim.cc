@@ -16,6 +16,7 @@
 #include "launch/text.h"
 #include "launch/trace/trace_commands.h"
 #include "proto/error.h"
+#include "proto/nearest.h"
 #include "proto/stop_flag.h"
 #include "rank/parallel/mpi_session.h"
 #include "rank/parallel/rank_lost.h"
@@ -43,7 +44,7 @@ std::string sentence_of_extra(const CLI::App& root, const CLI::App& app, const s
     for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
   }
   const std::vector<std::string_view> names(flags.begin(), flags.end());
-  const std::string_view guess = tpsim::launch::nearest(word, names);
+  const std::string_view guess = tpsim::nearest(word, names);
   return fmt::format(
       "{}: is not expected by `{}`, {}", word, path,
       guess.empty() ? fmt::format("see `{} --help`", path) : fmt::format("did you mean {}?", guess));
@@ -80,7 +81,7 @@ void check_command(const CLI::App& root, int argc, char** argv) {
     for (std::string_view name : names) {
       if (name == word) return;
     }
-    const std::string_view guess = tpsim::launch::nearest(word, names);
+    const std::string_view guess = tpsim::nearest(word, names);
     tpsim::throw_user_error("{}: is no command, {}", word,
                             guess.empty() ? fmt::format("use {}", tpsim::launch::join_or(names))
                                           : fmt::format("did you mean {}?", guess));
@@ -93,6 +94,7 @@ int run_program(int argc, char** argv, tpsim::rank::MpiSession& session, bool sp
                 "tpsim");
   root.set_version_flag("--version", "tpsim " TPSIM_VERSION);
   root.get_formatter()->column_width(44);
+  root.require_subcommand(0, 1);  // behind the first, the name of a command is a value
   Action action;
   tpsim::launch::add_run_command(root, session, action);
   tpsim::launch::add_compare_command(root, session, action);
@@ -130,7 +132,7 @@ void tell_launcher(bool speaks, const std::string& status) {
 
 int guarded(int argc, char** argv, tpsim::rank::MpiSession& session, bool speaks) {
   const auto say = [speaks](const std::string& sentence) {
-    if (speaks) std::fprintf(stderr, "tpsim: %s\n", sentence.c_str());
+    if (speaks) std::fprintf(stderr, "tpsim: %s\n", tpsim::printable(sentence).c_str());
   };
   try {
     const int status = run_program(argc, argv, session, speaks);

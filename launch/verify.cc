@@ -12,9 +12,11 @@
 #include "launch/deployment.h"
 #include "launch/numeric_stage.h"
 #include "launch/outputs.h"
+#include "launch/run_monitor.h"
 #include "proto/error.h"
 #include "proto/stop_flag.h"
 #include "rank/numeric/dense_reference.h"
+#include "rank/parallel/rank_lost.h"
 #include "scheduler/engine.h"
 
 namespace tpsim::launch {
@@ -113,12 +115,14 @@ Outputs run_variant(const ServerArgs& args, const VerifyPlan& plan, bool batched
 
    private:
     rank::NumericRanks& ranks_;
-  } executor(*ranks);
+  } computing(*ranks);
+  LossTolerantExecutor executor(computing);
   scheduler::LoadConfig load;
   load.max_concurrency = batched ? 0 : 1;
   Outputs outputs(plan.prompts.size());
   scheduler::run_workload(deployments.front().scheduler, load, make_workload(plan), executor, outputs);
   StopFlag::throw_if_requested();
+  if (executor.loss()) throw rank::RankLost(*executor.loss());
   for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
     if (!outputs.all()[i].completed)
       throw_user_error("{}: its {} tokens do not fit the context or the KV pool", plan.prompts[i].where,

@@ -136,7 +136,7 @@ class Table : public VerifyObserver {
 };
 
 int verify_command(VerifyArgs& args, const rank::MpiSession& session) {
-  set_up_logging(args.server.log_level, session.process() == 0);
+  set_up_logging(args.server, session.process() == 0);
   if (session.num_processes() > 1)
     throw_user_error("verify computes the ranks of every --tp in one process; start it without mpirun");
   if (args.server.attention_backend || args.server.prefill_attention_backend ||

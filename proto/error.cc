@@ -19,4 +19,17 @@ std::string in_quotes(std::string_view text, std::size_t shown) {
   return out + "\"";
 }
 
+std::string printable(std::string_view sentence) {
+  std::string out;
+  for (const char c : sentence) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 }  // namespace tpsim

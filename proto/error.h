@@ -31,4 +31,8 @@ template <typename... Args>
 // ASCII as \xNN.
 std::string in_quotes(std::string_view text, std::size_t shown = 40);
 
+// `sentence` on one line of a terminal: control characters, which may stand in a name that the user gave, as
+// \xNN.
+std::string printable(std::string_view sentence);
+
 }  // namespace tpsim

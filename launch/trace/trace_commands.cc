@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
+#include <system_error>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -96,13 +100,32 @@ int generate(const GenerateFlags& flags) {
   return 0;
 }
 
-// An option for whole numbers. CLI11 alone would take -1 for the largest one.
+// Whether `text` is wholly a number that `Number` holds.
+template <typename Number>
+bool reads(const std::string& text) {
+  Number value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end;
+}
+
+// An option for whole numbers. CLI11 alone would take -1, and what is too large, for the largest one.
 template <typename Number>
 CLI::Option* add_count(CLI::App& command, const std::string& name, Number& value,
                        const std::string& description) {
   return command.add_option(name, value, description)->check([](const std::string& text) {
-    const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-    return digits ? std::string() : text + " is not a whole number from 0 up";
+    using Item = std::conditional_t<std::is_integral_v<Number>, Number, std::uint32_t>;
+    return reads<Item>(text)
+               ? std::string()
+               : fmt::format("{} is not a whole number from 0 to {}", text, std::numeric_limits<Item>::max());
+  });
+}
+
+// An option for any number. CLI11 alone would take nothing for 0.
+CLI::Option* add_real(CLI::App& command, const std::string& name, double& value,
+                      const std::string& description) {
+  return command.add_option(name, value, description)->check([](const std::string& text) {
+    return reads<double>(text) ? std::string() : text + " is not a number";
   });
 }
 
@@ -143,8 +166,8 @@ void add_convert(CLI::App& trace, const SetAction& set_action) {
   command.add_option("--format", flags->format,
                      "Format of OUT: " + format_list(scheduler::writable_format_names()));
   command.add_flag("--sort", flags->read.sort, "Put requests in order of arrival");
-  command.add_option("--time-scale", flags->time_scale,
-                     "Arrival and think times are multiplied by this; 0.5 = twice as fast");
+  add_real(command, "--time-scale", flags->time_scale,
+           "Arrival and think times are multiplied by this; 0.5 = twice as fast");
   add_count(command, "--num-prompts", flags->read.num_prompts, "Keep the first so many requests; 0 = all");
 }
 
@@ -156,27 +179,26 @@ void add_generate(CLI::App& trace, const SetAction& set_action) {
   command.add_option("--output", flags->output, "File to write; compressed if its name ends in .gz")
       ->required();
   add_count(command, "--num-conversations", o.num_conversations, "0 = as many as begin within --duration");
-  command.add_option("--duration", o.duration, "Seconds after which nothing arrives; 0 = no limit");
-  command.add_option("--request-rate", o.request_rate,
-                     "Requests per second that the starts of conversations are spaced for");
-  command.add_option("--burstiness", o.burstiness,
-                     "Coefficient of variation of the gaps between starts; 1 = Poisson");
+  add_real(command, "--duration", o.duration, "Seconds after which nothing arrives; 0 = no limit");
+  add_real(command, "--request-rate", o.request_rate,
+           "Requests per second that the starts of conversations are spaced for");
+  add_real(command, "--burstiness", o.burstiness,
+           "Coefficient of variation of the gaps between starts; 1 = Poisson");
   add_count(command, "--system-prompts", o.system_prompts, "Different system prompts; 0 = none");
-  command.add_option("--system-prompt-median", o.system_prompt_median, "Tokens");
-  command.add_option("--system-prompt-sigma", o.system_prompt_sigma, "Deviation of the logarithm");
-  command.add_option("--turns-mean", o.turns_mean, "Turns of a conversation (geometric)");
-  command.add_option("--message-median", o.message_median, "Tokens of a user's message");
-  command.add_option("--message-sigma", o.message_sigma, "Deviation of the logarithm");
-  command.add_option("--document-probability", o.document_probability,
-                     "Share of conversations that begin with a document");
-  command.add_option("--document-median", o.document_median, "Tokens");
-  command.add_option("--document-sigma", o.document_sigma, "Deviation of the logarithm");
-  command.add_option("--answer-median", o.answer_median, "Generated tokens");
-  command.add_option("--answer-sigma", o.answer_sigma, "Deviation of the logarithm");
-  command.add_option("--think-time-mean", o.think_time_mean, "Seconds between an answer and the next turn");
-  command.add_option(
-      "--answer-rate", o.answer_rate,
-      "Tokens per second at which an answer is taken to arrive, for the arrival times of later turns");
+  add_real(command, "--system-prompt-median", o.system_prompt_median, "Tokens");
+  add_real(command, "--system-prompt-sigma", o.system_prompt_sigma, "Deviation of the logarithm");
+  add_real(command, "--turns-mean", o.turns_mean, "Turns of a conversation (geometric)");
+  add_real(command, "--message-median", o.message_median, "Tokens of a user's message");
+  add_real(command, "--message-sigma", o.message_sigma, "Deviation of the logarithm");
+  add_real(command, "--document-probability", o.document_probability,
+           "Share of conversations that begin with a document");
+  add_real(command, "--document-median", o.document_median, "Tokens");
+  add_real(command, "--document-sigma", o.document_sigma, "Deviation of the logarithm");
+  add_real(command, "--answer-median", o.answer_median, "Generated tokens");
+  add_real(command, "--answer-sigma", o.answer_sigma, "Deviation of the logarithm");
+  add_real(command, "--think-time-mean", o.think_time_mean, "Seconds between an answer and the next turn");
+  add_real(command, "--answer-rate", o.answer_rate,
+           "Tokens per second at which an answer is taken to arrive, for the arrival times of later turns");
   add_count(command, "--max-prompt-len", o.max_prompt_len, "A conversation ends before a prompt is longer");
   add_count(command, "--max-answer-len", o.max_answer_len, "Longer answers are cut");
   add_count(command, "--seed", o.seed, "Equal seed and flags, equal file");

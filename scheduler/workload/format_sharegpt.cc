@@ -28,6 +28,12 @@ void read_sharegpt(JsonRecords& records, WorkloadBuilder& builder) {
     if (lengths > 1)
       place.fail("the prompt is given more than once; give one of prompt_len, input_len, prompt");
     if (lengths == 0) {
+      for (const int key : {kConversations, kConversation}) {
+        const JsonKind kind = record.field(key).kind;
+        if (record.has(key) && kind != JsonKind::kOther && kind != JsonKind::kString)
+          place.fail("{} is {}; give prompt_len and output_len, whole numbers of tokens", kKeys[key],
+                     record.found(key));
+      }
       if (record.has(kConversations) || record.has(kConversation) || record.has(kPrompt)) {
         place.fail(
             "the prompt is given as text, whose length in tokens is not known; count prompt and answer with "
@@ -36,6 +42,10 @@ void read_sharegpt(JsonRecords& records, WorkloadBuilder& builder) {
       place.fail("the prompt is missing; give prompt_len, or prompt as an array of token ids");
     }
     WorkloadRequest request;
+    if (has_ids) {
+      request.prompt = record.tokens(kPrompt, kGeneratedTokenBase);
+      if (request.prompt.empty()) place.fail("prompt is empty; at least one token is needed");
+    }
     const bool has_output_ids = record.has(kOutput) && record.field(kOutput).kind != JsonKind::kString;
     if (has_output_ids) {
       request.output = record.tokens(kOutput, kGeneratedTokenBase);
@@ -50,8 +60,6 @@ void read_sharegpt(JsonRecords& records, WorkloadBuilder& builder) {
       request.max_new_tokens = static_cast<std::uint32_t>(record.count(kOutputLen, 1, kMaxRequestTokens));
     }
     if (has_ids) {
-      request.prompt = record.tokens(kPrompt, kGeneratedTokenBase);
-      if (request.prompt.empty()) place.fail("prompt is empty; at least one token is needed");
       builder.add(place, std::move(request));
     } else {
       const int length = record.has(kPromptLen) ? kPromptLen : kInputLen;

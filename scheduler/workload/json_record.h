@@ -71,6 +71,8 @@ class JsonRecord {
 
   // REQUIRES: `index` is a position in `keys`.
   const JsonField& field(std::size_t index) const { return fields_[index]; }
+  // What the field is, for messages: "missing", "true", "an array of numbers" …
+  std::string found(std::size_t index) const;
   bool has(std::size_t index) const { return fields_[index].kind != JsonKind::kAbsent; }
   const std::string& unknown_key() const { return unknown_key_; }  // "" = none
 
@@ -84,8 +86,6 @@ class JsonRecord {
 
  private:
   friend class JsonRecordHandler;
-
-  std::string found(std::size_t index) const;  // what the field is, for messages
 
   std::vector<std::string_view> keys_;
   std::vector<JsonField> fields_;

@@ -52,6 +52,23 @@ TEST_F(ConfigFile, AListOnTheCommandLineReplacesTheFilesList) {
             (std::vector<std::uint32_t>{64}));
 }
 
+TEST_F(ConfigFile, TakesFlagsOfALaunchLine) {
+  const std::string& path =
+      write(std::string(kBase) + "host: 0.0.0.0\ntrust_remote_code: true\ndp-size: 1\nenable-lora: false\n");
+  EXPECT_EQ(parse({"--config", path}).ignored_flags,
+            (std::vector<std::string>{"--host", "--trust-remote-code"}));
+  EXPECT_EQ(said("dp-size: 2\n"), ":1: --dp-size: only tensor parallelism (--tp) is simulated");
+  EXPECT_EQ(said("enable-lora: true\n"), ":1: --enable-lora: LoRA adapters are not simulated; leave it out");
+}
+
+TEST_F(ConfigFile, IsOneMapping) {
+  EXPECT_EQ(said(std::string(kBase) + "---\ntp: 8\n"),
+            ":4: begins a second document; give one mapping of flags to values");
+  EXPECT_EQ(said("# nothing\n\n"), ": names no flag; one `flag: value` a line is expected");
+  EXPECT_EQ(said("config: other.yaml\n"), ":1: config: not an option of `tpsim run`");
+  EXPECT_EQ(refusal({"--config", ""}), "--config: the value is empty, name a YAML file");
+}
+
 TEST_F(ConfigFile, RefusalsNameFileAndLine) {
   EXPECT_EQ(said("tp: 8\npage-sise: 16\n"),
             ":2: page-sise: not an option of `tpsim run`, did you mean page-size?");

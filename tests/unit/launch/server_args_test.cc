@@ -222,8 +222,6 @@ TEST(ServerArgs, RefusesInOneSentence) {
       {{"--quantization", "fp8"},
        "--quantization: quantised weights are not simulated yet; leave it out for bfloat16 weights"},
       {{"--pp-size", "2"}, "--pp-size: only tensor parallelism (--tp) is simulated"},
-      {{"--port", "30000"},
-       "--port: is about SGLang's server process, which tpsim does not start; leave it out"},
   };
   for (const Refusal& test : kRefusals) EXPECT_EQ(refusal(with(test.words)), test.sentence);
 }
