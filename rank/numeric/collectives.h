@@ -16,7 +16,7 @@ class Collectives {
   virtual std::uint32_t num_ranks() const = 0;   // of this process
 
   // parts[i] is the contribution [count] of rank first_rank() + i; the sum over all ranks goes to `out`
-  // (which may be parts[0]). Throws ExecutorLost where a process is gone.
+  // (which may be parts[0]). Throws scheduler::ExecutorLost where a process is gone.
   virtual void all_reduce(std::span<const float* const> parts, std::uint64_t count, float* out) = 0;
   // parts[i] is [rows, columns] of rank first_rank() + i; out is [rows, tp_size * columns].
   virtual void all_gather(std::span<const float* const> parts, std::uint32_t rows, std::uint32_t columns,

@@ -31,7 +31,7 @@ struct NumericOptions {
   bool free_windows = false;
 };
 
-// The weights of the ranks of one process, which several runs may share.
+// The weights of the ranks of one process, which the passes of several runs (NumericForward) may share.
 using LoadedRanks = std::vector<std::shared_ptr<const RankWeights>>;
 // Throws UserError where a tensor is missing or misshaped, the model cannot be cut, or the memory does not
 // suffice for weights and KV cache, which is said before anything is loaded.
@@ -40,8 +40,8 @@ LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, con
 
 class NumericForward : public TokenForward {
  public:
-  // One backend per process: ranks of a deployment make the same plans. Throws UserError where the memory
-  // does not suffice for the KV cache.
+  // `backend` serves all ranks of `weights`: ranks of a deployment make the same plans. Throws UserError
+  // where the memory does not suffice for the KV cache.
   NumericForward(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
                  std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
                  ThreadPool& pool);

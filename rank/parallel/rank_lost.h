@@ -1,15 +1,16 @@
 // A rank is gone or does not answer: the run cannot go on, but what was finished can be reported.
 #pragma once
 
-#include <stdexcept>
 #include <string>
+
+#include "scheduler/executor.h"
 
 namespace tpsim::rank {
 
 // what() is a sentence that names the ranks and their process. tpsim writes its report and exits with 3.
-class RankLost : public std::runtime_error {
+class RankLost : public scheduler::ExecutorLost {
  public:
-  explicit RankLost(const std::string& sentence) : std::runtime_error(sentence) {}
+  using ExecutorLost::ExecutorLost;
 };
 
 }  // namespace tpsim::rank
