@@ -297,6 +297,79 @@ class Deployment(CommandLine):
                                  "--trace", trace], expected)
 
 
+class Names(CommandLine):
+    def test_vendors_and_publishers_names(self):
+        trace = self.trace()
+        for model, hardware in (("meta-llama/Llama-3.1-8B-Instruct", "NVIDIA H200"), ("Qwen/Qwen3-8B", "H200-SXM"),
+                                ("meta-llama/Meta-Llama-3.1-8B", "Hopper H200"), ("llama-3.1-8b", "h200"),
+                                ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "b200")):
+            done = self.tpsim("run", "--model-path", model, "--hardware", hardware, "--trace", trace)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_suggestions_work(self):
+        """Whatever is suggested is accepted, and nothing is suggested for what is far from everything."""
+        trace = self.trace()
+        for extra, flag in ((["--attention-backend", "flashinferr"], "--attention-backend"),
+                            (["--attention-backend", "flashmlaa"], "--attention-backend"),
+                            (["--hardware", "h20"], "--hardware"), (["--model-path", "llama-3.1-7b"], "--model-path"),
+                            (["--model-path", "qwen3-9b"], "--model-path"), (["--attention-backend", "zzzz"], None),
+                            (["--hardware", "zzzz"], None), (["--model-path", "zzzz"], None)):
+            base = {"--model-path": "llama-3.1-8b", "--hardware": "h200-sxm", "--trace": trace}
+            base[extra[0]] = extra[1]
+            said = self.tpsim("run", *(word for pair in base.items() for word in pair)).stderr
+            guess = re.search(r"did you mean (\S+)\?", said)
+            if flag is None or guess is None:
+                self.assertTrue(flag is None and guess is None or "flashmlaa" in extra, said)
+                continue
+            base[flag] = guess.group(1)
+            done = self.tpsim("run", *(word for pair in base.items() for word in pair))
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_control_characters_are_escaped(self):
+        self.assert_refused(["run", "--model-path", "a\x1b[31m\nb", "--hardware", "h200-sxm", "--trace", "t"],
+                            "a\\x1b[31m\\x0ab")
+
+
+class LaunchLines(CommandLine):
+    LINE = ["--host", "0.0.0.0", "--port", "30000", "--trust-remote-code", "--enable-metrics", "--log-requests",
+            "--served-model-name", "compare", "--dp-size", "1", "--nnodes", "1", "--chat-template", "x"]
+
+    def test_what_means_nothing_is_named_in_one_line(self):
+        for command in ("run", "compare"):
+            done = self.tpsim(*self.deployment("--trace", self.trace(), *self.LINE, command=command))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stderr, "tpsim: warning: --host, --port, --trust-remote-code, --enable-metrics, "
+                             "--log-requests, --served-model-name, --chat-template: mean nothing to a simulation\n")
+
+    def test_the_answer_is_the_same(self):
+        plain = self.run_trace(GOOD_TRACE).stdout
+        self.assertEqual(self.run_trace(GOOD_TRACE, *self.LINE).stdout, plain)
+
+    def test_what_changes_the_answer_is_refused(self):
+        base = self.deployment("--trace", self.trace())
+        self.assert_refused([*base, "--dp-size", "2"], "--dp-size: only tensor parallelism")
+        self.assert_refused([*base, "--enable-lora", "--host", "h"], "--enable-lora: LoRA")
+        self.assert_refused(["backends", "--port", "1"], "--port: is about SGLang's server process")
+
+
+class Memory(CommandLine):
+    MODEL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../golden/models/qwen2")
+    LOAD = ["--dataset-name", "random", "--num-prompts", "20", "--random-input-len", "64", "--random-output-len", "16"]
+
+    def peak(self, *words):
+        """Megabytes that a run of 20 small requests takes."""
+        child = subprocess.Popen([TPSIM, "run", *words, *self.LOAD, "--quiet"], cwd=self.folder)
+        _, status, usage = os.wait4(child.pid, 0)
+        self.assertEqual(os.waitstatus_to_exitcode(status), 0)
+        return usage.ru_maxrss / 1024
+
+    def test_memory_follows_use_and_not_the_pool(self):
+        tiny = ["--model-path", self.MODEL, "--hardware", "h200-sxm"]
+        small = self.peak(*tiny, "--max-total-tokens", "100000")
+        for extra in (["--tp", "2"], ["--tp", "1"], ["--page-size", "64"]):
+            self.assertLess(self.peak(*tiny, *extra), small + 20)
+
+
 class Traces(CommandLine):
     def refused(self, content, *expected, name="trace.jsonl", extra=()):
         path = self.trace(content, name)

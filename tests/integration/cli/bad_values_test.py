@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Nonsense for every flag of every command: refused in one sentence, or a value that the flag really takes.
+
+Usage: bad_values_test.py TPSIM
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+BAD = ["", "-1", "0", "nan", "inf", "1e309", "1e-300", "99999999999999999999", "abc", "a,b", "1,,2", "\x1b[31m\x01",
+       "/proc/nowhere/x", "/proc", "true", "ü", "3:1:2", "+", "x" * 5000]
+
+# What is sense after all, by flag. A list of them stands for `tpsim compare`, which runs each.
+SMALL = {"0", "1e-300"}
+TAKES = {
+    "--random-seed": {"0"}, "--seed": {"0"}, "--sampling-seed": {"0"}, "--random-range-ratio": SMALL,
+    "--request-rate": {"inf", "1e-300", "99999999999999999999"}, "--time-scale": SMALL,
+    "--schedule-conservativeness": SMALL, "--chunked-prefill-size": {"-1"}, "--num-prompts": {"0"},
+    "--num-conversations": {"0"}, "--system-prompts": {"0"}, "--duration": SMALL, "--think-time-mean": SMALL,
+    "--document-probability": SMALL, "--page-size": {"1,,2"}, "--warmup-requests": {"0"},
+    "--priority-scheduling-preemption-threshold": {"-1", "0"},
+}
+TAKES.update({f"--{name}-sigma": SMALL for name in ("system-prompt", "message", "document", "answer")})
+# Files and folders are made of any name.
+for name in ("--report-dir", "--record-batches", "--output", "--output-file"):
+    TAKES[name] = set(BAD) - {"", "/proc", "/proc/nowhere/x", "x" * 5000}
+
+
+def main():
+    tpsim = os.path.abspath(sys.argv[1])
+    failures = []
+    with tempfile.TemporaryDirectory(prefix="tpsim-bad-") as folder:
+        def run(words):
+            return subprocess.run([tpsim, *words], cwd=folder, timeout=60, stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, errors="replace")
+
+        load = ["--dataset-name", "random", "--num-prompts", "2", "--random-input-len", "8", "--random-output-len", "2"]
+        place = ["--model-path", "tinyllama-1.1b", "--hardware", "h200-sxm"]
+        bases = {
+            ("run",): place + load,
+            ("compare",): place + load + ["--attention-backends", "fa3,triton"],
+            ("backends",): [],
+            ("trace", "generate"): ["--output", "trace.jsonl", "--num-conversations", "2"],
+        }
+        assert run(["trace", "generate", *bases["trace", "generate"]]).returncode == 0
+        bases["trace", "inspect"] = ["trace.jsonl"]
+        bases["trace", "convert"] = ["trace.jsonl", "converted.jsonl"]
+        for command, base in bases.items():
+            text = run([*command, "--help"]).stdout
+            flags = re.findall(r"^\s+(?:-\w,\s*)?(--[a-z][a-z-]*)(?:,--[a-z-]+)* +([A-Za-z]\S*)", text, re.M)
+            assert len(flags) >= 2, (command, text)
+            for flag, metavar in flags:
+                if flag in ("--help", "--config"):
+                    continue
+                for value in BAD:
+                    words = list(base)
+                    if flag in words:
+                        words[words.index(flag) + 1] = value
+                    else:
+                        words += [flag, value]
+                    done = run([*command, *words])
+                    what = f"{' '.join(command)} {flag} {value[:30]!r}: {done.returncode} {done.stderr[:200]!r}"
+                    if done.returncode == 2:
+                        if not re.fullmatch(r"tpsim: [^\n\x00-\x1f]+\n", done.stderr):
+                            failures.append("no one sentence: " + what)
+                    elif done.returncode != 0 or value not in TAKES.get(flag, ()):
+                        failures.append("not refused: " + what)
+    for failure in failures:
+        print(failure)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
