@@ -1,5 +1,5 @@
-// The flags of SGLang's server that no command of tpsim has: which of them mean nothing to a simulation, so that
-// a real launch line can be given as it is, and which would change the answer and are refused.
+// The flags of SGLang's server that no command of tpsim has: which of them mean nothing to a simulation, so
+// that a real launch line can be given as it is, and which would change the answer and are refused.
 #pragma once
 
 #include <cstdint>

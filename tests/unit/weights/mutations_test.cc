@@ -1,43 +1,10 @@
-// The fuzz targets of this room on their corpora and on inputs near them, in every build.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <string>
-#include <vector>
-
-#include "rank/weights/in_quotes.h"
-#include "tests/fuzz/fuzz_targets.h"
-#include "tests/fuzz/mutate.h"
-#include "tests/unit/workload/test_files.h"
+#include "tests/fuzz/mutations_test.h"
 
 namespace tpsim::fuzz {
 namespace {
 
-class Mutations : public ::testing::TestWithParam<FuzzTarget> {};
-
-TEST_P(Mutations, AreReadOrRefused) {
-  const std::filesystem::path folder =
-      std::filesystem::path(TPSIM_SOURCE_DIR) / "tests/fuzz/corpus" / GetParam().name;
-  std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path());
-  std::sort(paths.begin(), paths.end());
-  ASSERT_FALSE(paths.empty());
-  std::vector<std::string> seeds;
-  for (const std::filesystem::path& path : paths) {
-    seeds.push_back(testing::read_file(path));
-    ASSERT_NO_THROW(GetParam().run(seeds.back())) << path;
-  }
-  Mutator mutator(std::move(seeds), 1);
-  for (int i = 0; i < 20'000; ++i) {
-    const std::string input = mutator.next();
-    ASSERT_NO_THROW(GetParam().run(input)) << "input " << i << ": " << rank::in_quotes(input);
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(All, Mutations,
-                         ::testing::ValuesIn(weights_targets().begin(), weights_targets().end()),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         ::testing::ValuesIn(weights_targets().begin(), weights_targets().end()), name_of);
 
 }  // namespace
 }  // namespace tpsim::fuzz
