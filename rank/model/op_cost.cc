@@ -20,8 +20,8 @@ struct Tile {
 // What each GPU sends for a reduce-scatter and an all-gather.
 double ring_sent(double bytes, std::uint32_t gpus) { return 2 * bytes * (gpus - 1) / gpus; }
 
-// base^exponent by multiplication alone: processes compare prices bit for bit, and the last bits of a library's
-// exponential differ between processors.
+// base^exponent by multiplication alone: processes compare prices bit for bit, and the last bits of a
+// library's exponential differ between processors.
 double power(double base, std::uint64_t exponent) {
   double result = 1;
   for (; exponent > 0; exponent /= 2) {
