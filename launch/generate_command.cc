@@ -103,10 +103,12 @@ void check_lengths(const GenerateArgs& args, const std::vector<Prompt>& prompts,
                    const Deployment& deployment) {
   const std::uint64_t context = deployment.scheduler.context_length;
   const std::uint64_t pool = deployment.scheduler.max_total_num_tokens;
-  constexpr std::uint64_t kHeadroom = 7;  // SGLang's, see scheduler/scheduler.cc
+  // SGLang's, see scheduler/scheduler.cc: for what is longer, it would clip the output.
+  constexpr std::uint64_t kHeadroom = 7;
+  const std::uint64_t pages = 2 * std::uint64_t{deployment.scheduler.page_size};
   for (const Prompt& prompt : prompts) {
     const std::uint64_t length = prompt.ids.size() + args.max_new_tokens + kHeadroom;
-    if (length > std::min(context, pool)) {
+    if (length > context || length + pages > pool) {
       throw_user_error("{}: {} prompt tokens and {} new ones do not fit the {} of {} tokens", prompt.where,
                        prompt.ids.size(), args.max_new_tokens, context < pool ? "context" : "KV pool",
                        std::min(context, pool));
