@@ -275,8 +275,8 @@ class Deployment(CommandLine):
         trace = self.trace()
         self.assert_refused(["run", "--model-path", "llama-3.1-7b", "--hardware", "h200-sxm", "--trace", trace],
                             "llama-3.1-7b", "llama-3.1-8b")
-        self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "h200", "--trace", trace], "h200",
-                            "h200-sxm")
+        self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "h20", "--trace", trace], "h20",
+                            "did you mean h200-sxm?")
         self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "a100-sxm", "--trace", trace,
                              "--attention-backend", "fa3"], "fa3", "a100-sxm")
         self.assert_refused(self.deployment("--trace", trace, "--attention-backends", "fa3,trtion", command="compare"),
@@ -314,7 +314,7 @@ class Names(CommandLine):
                             (["--hardware", "h20"], "--hardware"), (["--model-path", "llama-3.1-7b"], "--model-path"),
                             (["--model-path", "qwen3-9b"], "--model-path"), (["--attention-backend", "zzzz"], None),
                             (["--hardware", "zzzz"], None), (["--model-path", "zzzz"], None)):
-            base = {"--model-path": "llama-3.1-8b", "--hardware": "h200-sxm", "--trace": trace}
+            base = {"--model-path": "llama-3.1-8b", "--hardware": "h200-sxm", "--tp": "8", "--trace": trace}
             base[extra[0]] = extra[1]
             said = self.tpsim("run", *(word for pair in base.items() for word in pair)).stderr
             guess = re.search(r"did you mean (\S+)\?", said)
