@@ -21,6 +21,7 @@ struct Req {
   double last_token_time = 0;
   bool finished = false;
   bool retracted = false;  // while a pass in flight still names it
+  bool may_stop = false;   // before max_new_tokens, at an end of sequence
   bool in_decode_set = false;
   bool in_running = false;  // named by the running batch
   bool live = false;        // arrived, not yet finished or rejected

@@ -81,6 +81,7 @@ void Scheduler::add_request(std::uint64_t id, const WorkloadRequest& source, dou
   req->id = id;
   req->source = &source;
   req->arrival_time = now;
+  req->may_stop = !source.sampling.ignore_eos;
   req->tokens = source.prompt;
   req->input_len = clip32(source.prompt.size());
   req->output_base = next_output_base_;
@@ -541,7 +542,7 @@ void Scheduler::keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t p
 
 bool Scheduler::is_finished(const Req& req) const {
   if (req.output_len >= req.max_new_tokens) return true;
-  if (req.source->sampling.ignore_eos) return false;
+  if (!req.may_stop) return false;
   if (req.output_ids.empty()) {  // the workload says where the end of sequence came
     return !req.source->output.empty() && req.output_len >= req.source->output.size();
   }
