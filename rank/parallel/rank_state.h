@@ -3,6 +3,7 @@
 // every rank of a deployment that applies the same stream holds the same state.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -93,6 +94,7 @@ class RankState {
   void hold(std::uint32_t row);
   void release(std::uint32_t row);
   void reference(kvcache::PageRun run);
+  void grow_references(std::size_t end);
   void dereference(kvcache::PageRun run);
 
   const RankStateConfig config_;
