@@ -6,7 +6,7 @@
 // pass, whose token is dropped.
 //
 // Source of the rules: SGLang 0.5 scheduler.py, schedule_batch.py, mem_cache/common.py; what differs between
-// releases is in sglang_release.h. tests/unit/scheduler/schedule_test.cc compares with recordings of SGLang.
+// releases is in sglang_release.h. recorded_schedules_test.cc makes recordings of SGLang again.
 #pragma once
 
 #include <cstddef>
