@@ -9,26 +9,29 @@ namespace tpsim::attention {
 namespace {
 
 using Field = std::pair<const char*, double PlanCoefficients::*>;
-constexpr std::array<Field, 20> kParameters = {{{"block_seconds", &PlanCoefficients::block_seconds},
-                                                {"block_memory", &PlanCoefficients::block_memory},
-                                                {"block_compute", &PlanCoefficients::block_compute},
-                                                {"overlap", &PlanCoefficients::overlap},
-                                                {"tail", &PlanCoefficients::tail},
-                                                {"merge_seconds", &PlanCoefficients::merge_seconds},
-                                                {"vector_compute", &PlanCoefficients::vector_compute},
-                                                {"l2_memory", &PlanCoefficients::l2_memory},
-                                                {"head_dim_64", &PlanCoefficients::head_dim_64},
-                                                {"head_dim_192", &PlanCoefficients::head_dim_192},
-                                                {"head_dim_256", &PlanCoefficients::head_dim_256},
-                                                {"head_dim_512", &PlanCoefficients::head_dim_512},
-                                                {"fp8_kv", &PlanCoefficients::fp8_kv},
-                                                {"fp8_convert", &PlanCoefficients::fp8_convert},
-                                                {"fp8_compute", &PlanCoefficients::fp8_compute},
-                                                {"window", &PlanCoefficients::window},
-                                                {"gather", &PlanCoefficients::gather},
-                                                {"prefix", &PlanCoefficients::prefix},
-                                                {"launch_seconds", &PlanCoefficients::launch_seconds},
-                                                {"shape_seconds", &PlanCoefficients::shape_seconds}}};
+constexpr std::array<Field, 22> kParameters = {
+    {{"block_seconds", &PlanCoefficients::block_seconds},
+     {"block_memory", &PlanCoefficients::block_memory},
+     {"block_compute", &PlanCoefficients::block_compute},
+     {"overlap", &PlanCoefficients::overlap},
+     {"tail", &PlanCoefficients::tail},
+     {"merge_seconds", &PlanCoefficients::merge_seconds},
+     {"vector_compute", &PlanCoefficients::vector_compute},
+     {"l2_memory", &PlanCoefficients::l2_memory},
+     {"head_dim_64", &PlanCoefficients::head_dim_64},
+     {"head_dim_192", &PlanCoefficients::head_dim_192},
+     {"head_dim_256", &PlanCoefficients::head_dim_256},
+     {"head_dim_512", &PlanCoefficients::head_dim_512},
+     {"fp8_kv", &PlanCoefficients::fp8_kv},
+     {"fp8_convert", &PlanCoefficients::fp8_convert},
+     {"fp8_compute", &PlanCoefficients::fp8_compute},
+     {"window", &PlanCoefficients::window},
+     {"gather", &PlanCoefficients::gather},
+     {"prefix", &PlanCoefficients::prefix},
+     {"select_seconds", &PlanCoefficients::select_seconds},
+     {"select_token_seconds", &PlanCoefficients::select_token_seconds},
+     {"launch_seconds", &PlanCoefficients::launch_seconds},
+     {"shape_seconds", &PlanCoefficients::shape_seconds}}};
 
 // A working set up to this share of L2 stays there; from kL2Gone on, least-recent eviction keeps nothing.
 constexpr double kL2Kept = 0.7;

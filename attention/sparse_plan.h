@@ -32,6 +32,21 @@ struct SparsePlan {
   }
 };
 
+// What a plan's price depends on, summed over its items.
+struct SparseLoad {
+  double queries = 0;              // query tokens
+  double listed = 0;               // tokens of their lists
+  double distinct = 0;             // of them, those that no other query token of the request has listed
+  std::uint32_t longest_list = 0;  // places that the kernel walks for one query token
+  double walked = 0;               // places walked, those without a token included
+  double stored = 0;               // tokens of the requests
+  double scored = 0;               // logits of the indexer
+  double searching = 0;            // query tokens whose row of logits is searched
+  double searched = 0;             // logits of those rows
+  std::uint32_t longest_row = 0;   // of those rows
+};
+SparseLoad load_of(const SparsePlan& plan);
+
 // Sum over the item's query tokens of the tokens that each attends.
 std::uint64_t listed_tokens(const SparseItem& item, std::uint32_t top_k);
 // Sum over the item's query tokens of the tokens that the indexer scores for each.
