@@ -5,8 +5,8 @@
 #include <limits>
 #include <numeric>
 
-#include "attention/math/lanes.h"
 #include "attention/math/small_product.h"
+#include "proto/base/lanes.h"
 
 namespace tpsim::attention {
 namespace {

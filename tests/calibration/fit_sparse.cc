@@ -59,6 +59,9 @@ std::vector<Product> products(const SparseRow& row, bool dense) {
 
 class Fit {
  public:
+  static constexpr std::uint32_t kSmall = 64;  // new tokens of prefills that the host's time covers
+  static constexpr double kVisible = 1.3;      // times the host's
+
   Fit(const proto::HardwareProfile& profile, bool decode) : profile_(profile), decode_(decode) {
     const bool blackwell = profile.architecture() == "blackwell";
     padding_ = blackwell ? 128 : 64;
@@ -67,7 +70,21 @@ class Fit {
   }
 
   void add(std::vector<SparseRow> rows, std::size_t most) {
-    std::erase_if(rows, [&](const SparseRow& row) { return decode_ && row.batch > most_captured_; });
+    std::map<std::string, std::vector<double>> small;
+    for (const SparseRow& row : rows) {
+      if (row.batch * row.q_len <= kSmall) small[row.group].push_back(row.seconds);
+    }
+    std::map<std::string, double> floor;
+    for (auto& [group, seconds] : small) {
+      std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
+      floor[group] = seconds[seconds.size() / 2];
+    }
+    const std::size_t before = rows.size();
+    std::erase_if(rows, [&](const SparseRow& row) {
+      if (decode_) return row.batch > most_captured_;
+      return row.seconds < kVisible * floor[row.group] || !row.indexer;
+    });
+    left_out_ = before - rows.size();
     std::size_t seen = 0;
     const std::size_t every = std::max<std::size_t>(1, rows.size() / most);
     for (SparseRow& row : rows) {
@@ -104,9 +121,6 @@ class Fit {
       vary(p.rest, 1e-6, 1e-3);
       vary(p.per_row, 1e-11, 1e-6);
     }
-    if (!decode_) {
-      for (double& host : host_) vary(host, 1e-5, 5e-3);
-    }
     const auto loss = [&] {
       double sum = 0;
       for (const SparseRow& row : rows_) sum += std::min(1.0, std::abs(std::log(price(row) / row.seconds)));
@@ -131,7 +145,6 @@ class Fit {
     return text;
   }
   double last_median() const { return last_median_; }
-  bool visible(const SparseRow& row) const { return decode_ || device(row) > host(row); }
   // Median of the relative error of (row with indexer) - (row without), over pairs of equal shape.
   std::string indexer_errors() const {
     std::map<std::string, const SparseRow*> without;
@@ -149,7 +162,7 @@ class Fit {
     std::vector<double> errors;
     for (const SparseRow& row : held_out_) {
       const auto found = without.find(shape(row));
-      if (!row.indexer || found == without.end() || !visible(row) || !visible(*found->second)) continue;
+      if (!row.indexer || found == without.end()) continue;
       const double measured = row.seconds - found->second->seconds;
       if (measured > 0) errors.push_back(std::abs((price(row) - price(*found->second)) / measured - 1));
     }
@@ -164,42 +177,14 @@ class Fit {
   const std::map<std::string, PlanCoefficients>& kernels() const { return kernels_; }
   const PlanCoefficients& index() const { return index_; }
   const Products& products_of(bool fp8) const { return products_[fp8 ? 1 : 0]; }
-  const double* hosts() const { return host_; }
+  std::size_t left_out() const { return left_out_; }
   const std::vector<SparseRow>& held_out() const { return held_out_; }
   std::size_t size() const { return rows_.size(); }
   double price(const SparseRow& row) const {
     return decode_ ? device(row) : std::max(device(row), host(row));
   }
 
- private:
-  void vary(double& value, double low, double high) {
-    values_.push_back(&value);
-    low_.push_back(low);
-    high_.push_back(high);
-  }
-
-  // As attention/backends/nsa.cc plans it.
-  void plan(SparseRow& row) const {
-    const std::uint32_t q_len = decode_ ? 1 : row.q_len;
-    for (std::uint32_t i = 0; i < row.batch; ++i) row.plan.items.push_back({i, row.prefix, q_len});
-    row.plan.top_k = kTopK;
-    row.plan.whole_list = row.kernel == "flashmla_kv";
-    row.plan.rows = row.kernel == "fa3" || row.kernel == "trtllm"
-                        ? std::max(64U, row.heads)
-                        : (row.heads + padding_ - 1) / padding_ * padding_;
-    if (row.kernel == "flashmla_kv") row.plan.rows = std::max(64U, row.heads);
-    if (decode_) {
-      const double share = profile_.multiprocessors() / std::max(1.0, double(row.batch));
-      const auto parts = static_cast<std::uint32_t>(std::clamp(share, 1.0, 16.0));
-      row.plan.part = parts == 1 ? 0 : kTopK / parts;
-    }
-    row.load = attention::load_of(row.plan);
-    row.plan.items.clear();
-  }
-
-  double host(const SparseRow& row) const { return host_[row.kernel == "dense" ? 0 : row.indexer ? 1 : 2]; }
-
-  double device(const SparseRow& row) const {
+  double price(const SparseRow& row) const {
     const bool dense = row.kernel == "dense";
     const PlanCoefficients& c = kernels_.at(row.kernel);
     const attention::SparseCost costs(profile_, c, index_);
@@ -239,13 +224,41 @@ class Fit {
     return seconds;
   }
 
+ private:
+  void vary(double& value, double low, double high) {
+    values_.push_back(&value);
+    low_.push_back(low);
+    high_.push_back(high);
+  }
+
+  // As attention/backends/nsa.cc plans it.
+  void plan(SparseRow& row) const {
+    const std::uint32_t q_len = decode_ ? 1 : row.q_len;
+    for (std::uint32_t i = 0; i < row.batch; ++i) row.plan.items.push_back({i, row.prefix, q_len});
+    row.plan.top_k = kTopK;
+    row.plan.whole_list = row.kernel == "flashmla_kv";
+    row.plan.rows = row.kernel == "fa3" || row.kernel == "trtllm"
+                        ? std::max(64U, row.heads)
+                        : (row.heads + padding_ - 1) / padding_ * padding_;
+    if (row.kernel == "flashmla_kv") row.plan.rows = std::max(64U, row.heads);
+    if (decode_) {
+      const double share = profile_.multiprocessors() / std::max(1.0, double(row.batch));
+      const auto parts = static_cast<std::uint32_t>(std::clamp(share, 1.0, 16.0));
+      row.plan.part = parts == 1 ? 0 : kTopK / parts;
+    }
+    row.load = attention::load_of(row.plan);
+    row.plan.items.clear();
+  }
+
+  double host(const SparseRow& row) const { return host_[row.kernel == "dense" ? 0 : row.indexer ? 1 : 2]; }
+
   const proto::HardwareProfile& profile_;
   bool decode_;
   std::uint32_t padding_, most_captured_;
   std::map<std::string, PlanCoefficients> kernels_;
   PlanCoefficients index_;
   Products products_[2];
-  double host_[3] = {8e-4, 1.4e-3, 8e-4};
+  std::size_t left_out_ = 0;
   std::vector<SparseRow> rows_, held_out_;
   std::vector<double*> values_;
   std::vector<double> low_, high_;
@@ -280,38 +293,31 @@ int run(int argc, char** argv) {
   for (const bool decode : {true, false}) {
     const std::string phase = decode ? "decode" : "extend";
     Fit fit(profile, decode);
-    fit.add(sparse_rows(folder, decode), 1500);
+    fit.add(sparse_rows(folder, decode), 4000);
     fit.minimise();
     const auto all = [](const SparseRow&) { return true; };
-    std::fprintf(stderr, "%s %s: %zu rows, %s\n", profile.name().c_str(), phase.c_str(), fit.size(),
-                 fit.errors(all).c_str());
-    std::fprintf(stderr, "   visible behind the host: %s\n",
-                 fit.errors([&](const SparseRow& row) { return fit.visible(row); }).c_str());
+    std::fprintf(stderr, "%s %s: %zu rows, %zu left out, %s\n", profile.name().c_str(), phase.c_str(),
+                 fit.size(), fit.left_out(), fit.errors(all).c_str());
     std::fprintf(stderr, "   indexer alone: %s\n", fit.indexer_errors().c_str());
     for (const bool fp8 : {false, true}) {
       const Products& p = fit.products_of(fp8);
       std::fprintf(stderr, "   products fp8=%d: compute %.2f memory %.2f rest %.1f us, per row %.2f ns\n",
                    fp8, p.compute, p.memory, p.rest * 1e6, p.per_row * 1e9);
     }
-    if (!decode)
-      std::fprintf(stderr, "   host: dense %.0f us, indexer %.0f us, without %.0f us\n", fit.hosts()[0] * 1e6,
-                   fit.hosts()[1] * 1e6, fit.hosts()[2] * 1e6);
     const std::string source = std::string("dsa_") + (decode ? "generation" : "context") +
                                "_module_perf of " + folder.filename().string() +
                                ", SGLang 0.5.14 (AIConfigurator, Apache-2.0); error of held-out modules";
     for (const auto& [kernel, c] : fit.kernels()) {
       for (const bool indexer : {true, false}) {
-        std::fprintf(stderr, "   %s%s: %s\n", kernel.c_str(), indexer ? " with indexer" : " without",
-                     fit.errors([&](const SparseRow& row) {
-                          return row.kernel == kernel && row.indexer == indexer && fit.visible(row);
-                        })
-                         .c_str());
+        std::fprintf(
+            stderr, "   %s%s: %s\n", kernel.c_str(), indexer ? " with indexer" : " without",
+            fit.errors([&](const SparseRow& row) { return row.kernel == kernel && row.indexer == indexer; })
+                .c_str());
       }
-      fit.errors([&](const SparseRow& row) { return row.kernel == kernel && fit.visible(row); });
+      fit.errors([&](const SparseRow& row) { return row.kernel == kernel; });
       print("attention.nsa." + kernel + "." + phase, c, fit.last_median(), source);
     }
-    fit.errors(
-        [&](const SparseRow& row) { return row.indexer && row.kernel != "dense" && fit.visible(row); });
+    fit.errors([&](const SparseRow& row) { return row.indexer && row.kernel != "dense"; });
     print("attention.nsa.indexer." + phase, fit.index(), fit.last_median(), source);
     if (argc > 3) {
       std::ofstream dump(argv[3], decode ? std::ios::trunc : std::ios::app);

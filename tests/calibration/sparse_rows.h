@@ -29,6 +29,7 @@ struct SparseRow {
   bool fp8_kv = false;
   std::uint32_t heads = 0;  // of the rank
   std::uint32_t batch = 0, q_len = 0, prefix = 0;
+  std::string group;      // rows of one server and one path through its code
   bool held_out = false;  // one row in five, by a hash of its shape
   double seconds = 0;
   attention::SparsePlan plan;
@@ -62,6 +63,8 @@ inline std::vector<SparseRow> sparse_rows(const std::filesystem::path& folder, b
     row.q_len = static_cast<std::uint32_t>(table.number(i, "isl"));
     row.prefix = static_cast<std::uint32_t>(table.number(i, "step"));
     row.seconds = table.number(i, "latency_ms") / 1e3;
+    row.group =
+        source + table.text(i, "model") + table.text(i, "kv_cache_dtype") + (row.prefix > 0 ? "+" : "");
     std::string shape;
     for (const char* column :
          {"kernel_source", "model", "kv_cache_dtype", "tp_size", "batch_size", "isl", "step"})

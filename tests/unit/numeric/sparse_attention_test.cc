@@ -103,7 +103,7 @@ class Batch {
 
   static kvcache::KvStoreConfig store_config(const Case& of, std::uint32_t dim, bool latent) {
     kvcache::KvStoreConfig config;
-    config.format = kvcache::KvFormat::kFp32;
+    config.format = NumberFormat::kFp32;
     config.num_layers = 1;
     config.num_pages = kPages;
     config.page_size = of.page_size;
