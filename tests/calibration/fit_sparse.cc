@@ -2,11 +2,12 @@
 //
 //   fit_sparse HARDWARE_JSON KERNELS_FOLDER
 //
-// prints OperatorEfficiency objects ("attention.nsa.KERNEL.extend" …) as JSON lines, and errors to stderr. A
-// row is a whole attention module, so the fit has coefficients of its own for what surrounds the attention:
-// matrix products by roofline, a fixed rest, and the host's time of an eager pass, under which the device's
-// cannot be seen. They are not printed. One row in five, by a hash of its shape, is held out; errors are of
-// those rows.
+// prints OperatorEfficiency objects ("attention.nsa.KERNEL.extend" …) as JSON lines, and errors to stderr. A row
+// is a whole attention module, so the fit has coefficients of its own for what surrounds the attention: matrix
+// products by roofline, and a fixed rest. They are not printed. Left out are prefills that take hardly longer
+// than the smallest of their group (the host's time of an eager pass hides the device's), and those of
+// "skip_indexer" rows, whose selection was made up, and whose times jump with it. One row in five, by a hash of
+// its shape, is held out of the fit; errors are of those rows.
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
@@ -60,7 +61,9 @@ std::vector<Product> products(const SparseRow& row, bool dense) {
 class Fit {
  public:
   static constexpr std::uint32_t kSmall = 64;  // new tokens of prefills that the host's time covers
-  static constexpr double kVisible = 1.3;      // times the host's
+  static constexpr std::uint32_t kFew = 512;   // with fewer, the host waits for the device's free memory …
+  static constexpr double kPool = 1e6;         // tokens: more than the KV pool of a server holds
+  static constexpr double kVisible = 1.5;      // times the host's
 
   Fit(const proto::HardwareProfile& profile, bool decode) : profile_(profile), decode_(decode) {
     const bool blackwell = profile.architecture() == "blackwell";
@@ -82,7 +85,8 @@ class Fit {
     const std::size_t before = rows.size();
     std::erase_if(rows, [&](const SparseRow& row) {
       if (decode_) return row.batch > most_captured_;
-      return row.seconds < kVisible * floor[row.group] || !row.indexer;
+      const double stored = double(row.batch) * (row.q_len + row.prefix);
+      return !row.indexer || row.batch * row.q_len < kFew || stored > kPool || row.seconds < kVisible * floor[row.group];
     });
     left_out_ = before - rows.size();
     std::size_t seen = 0;
@@ -181,10 +185,6 @@ class Fit {
   const std::vector<SparseRow>& held_out() const { return held_out_; }
   std::size_t size() const { return rows_.size(); }
   double price(const SparseRow& row) const {
-    return decode_ ? device(row) : std::max(device(row), host(row));
-  }
-
-  double price(const SparseRow& row) const {
     const bool dense = row.kernel == "dense";
     const PlanCoefficients& c = kernels_.at(row.kernel);
     const attention::SparseCost costs(profile_, c, index_);
@@ -208,8 +208,7 @@ class Fit {
       const double blocks = std::ceil(row.q_len / 128.0) * row.batch * row.heads / profile_.multiprocessors();
       seconds += c.fixed_seconds + blocks * c.block_seconds + std::max(arithmetic, memory) +
                  c.overlap * std::min(arithmetic, memory);
-      if (row.indexer) seconds += costs.index_keys_only(row.load, index).seconds;
-      return seconds;
+      return seconds + costs.index_keys_only(row.load, index).seconds;
     }
     attention::LayerShape layer;
     layer.num_q_heads = row.heads;
@@ -249,8 +248,6 @@ class Fit {
     row.load = attention::load_of(row.plan);
     row.plan.items.clear();
   }
-
-  double host(const SparseRow& row) const { return host_[row.kernel == "dense" ? 0 : row.indexer ? 1 : 2]; }
 
   const proto::HardwareProfile& profile_;
   bool decode_;
