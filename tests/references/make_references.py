@@ -32,6 +32,8 @@ COMMON = {"vocab_size": VOCABULARY, "hidden_size": 48, "num_hidden_layers": 2, "
 MLA = {"num_key_value_heads": 8, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
        "v_head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
        "n_shared_experts": 1, "first_k_dense_replace": 1, "head_dim": None}
+# Sequences grow longer than what is selected of them.
+INDEXER = {"index_topk": 12, "index_head_dim": 16, "index_n_heads": 8}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
         "beta_fast": 32.0, "beta_slow": 1.0}
 
@@ -79,6 +81,13 @@ MODELS = {
     "deepseek-v3": ("DeepseekV3", {**MLA, "q_lora_rank": 24, "n_group": 4, "topk_group": 2,
                                    "routed_scaling_factor": 2.5, "norm_topk_prob": True, "num_experts_per_tok": 3,
                                    "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}, {}),
+    "deepseek-v32": ("DeepseekV32", {**MLA, **INDEXER, "q_lora_rank": 24, "n_group": 4, "topk_group": 2,
+                                     "routed_scaling_factor": 2.5, "norm_topk_prob": True, "num_experts_per_tok": 3,
+                                     "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}, {}),
+    "glm-moe-dsa": ("GlmMoeDsa", {**MLA, **INDEXER, "num_hidden_layers": 3, "q_lora_rank": 24, "n_group": 1,
+                                  "topk_group": 1, "routed_scaling_factor": 2.5, "norm_topk_prob": True,
+                                  "indexer_types": ["full", "shared", "full"], "v_head_dim": 24,
+                                  "rms_norm_eps": 1e-5, **rope("default")}, {}),
     "gpt-oss": ("GptOss", {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 16,
                            "sliding_window": 12, "layer_types": ["sliding_attention", "full_attention"],
                            "rope_parameters": {**YARN, "rope_theta": 150000.0, "truncate": False}}, {}),
