@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "proto/error.h"
+#include "rank/model/layers.h"
 
 namespace tpsim::rank {
 namespace {
