@@ -8,8 +8,8 @@
 #include <iterator>
 #include <utility>
 
-#include "proto/error.h"
-#include "proto/nearest.h"
+#include "proto/base/error.h"
+#include "proto/base/nearest.h"
 #include "rank/catalogue/catalogue.h"
 #include "rank/model/config_parts.h"
 #include "rank/model/families/families.h"
