@@ -145,6 +145,7 @@ void read_architecture(const ConfigReader& config, ModelConfig& model) {
   }
   read_layers(config, model);
   read_rope(config, model);
+  read_dual_chunk(config, model);
   read_moe(config, model);
   read_eos(config, model);
 }

@@ -15,6 +15,8 @@ void read_architecture(const ConfigReader& config, ModelConfig& model);
 // Parts of it, each in a file of its own.
 void read_rope(const ConfigReader& config, ModelConfig& model);
 void read_moe(const ConfigReader& config, ModelConfig& model);
+// REQUIRES: layers and ropes are read.
+void read_dual_chunk(const ConfigReader& config, ModelConfig& model);
 // Adds the ids of "eos_token_id", one or a list.
 void read_eos(const ConfigReader& config, ModelConfig& model);
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "rank/model/dual_chunk.h"
+
 namespace tpsim::rank {
 
 // How experts are chosen for a token.
@@ -101,6 +103,7 @@ struct ModelConfig {
   std::vector<RopeConfig> ropes;         // one, or two where window layers have their own (Gemma 3)
   MoeConfig moe;
   MlaConfig mla;
+  DualChunkConfig dual_chunk;
 
   // What numeric execution needs besides shapes.
   double rms_norm_eps = 1e-6;

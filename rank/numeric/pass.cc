@@ -18,12 +18,19 @@ Pass::Pass(const ModelConfig& model, std::span<const RotaryEmbedding> ropes, con
       lengths.push_back(batch.prefix_lens[i] + batch.q_lens[i]);
     }
   }
-  for (const RotaryEmbedding& rope : ropes_) {
-    const std::size_t half = rope.dim() / 2;
-    std::vector<float>& cos = cos_.emplace_back(half * positions_.size());
-    std::vector<float>& sin = sin_.emplace_back(half * positions_.size());
-    for (std::size_t t = 0; t < positions_.size(); ++t)
-      rope.angles(positions_[t], lengths[t], cos.data() + t * half, sin.data() + t * half);
+  if (model.dual_chunk.enabled()) {
+    std::vector<std::uint32_t> own, succ, inter;
+    for (std::size_t t = 0; t < positions_.size(); ++t) {
+      const ChunkRotations by = chunk_rotations(model.dual_chunk, positions_[t]);
+      own.push_back(by.query);
+      succ.push_back(by.query_succ);
+      inter.push_back(by.query_inter);
+      query_scales_.push_back(static_cast<float>(model.dual_chunk.scaling(lengths[t])));
+    }
+    for (const std::vector<std::uint32_t>* rotations : {&own, &succ, &inter})
+      add_angles(ropes_.front(), *rotations, lengths);
+  } else {
+    for (const RotaryEmbedding& rope : ropes_) add_angles(rope, positions_, lengths);
   }
   if (batch.metadata.capture_bucket > 0) {
     backend.init_forward_metadata_replay_cuda_graph(batch.metadata);
@@ -39,6 +46,7 @@ Pass::Pass(const ModelConfig& model, std::span<const RotaryEmbedding> ropes, con
     LayerPlan& plan = plans_.emplace_back();
     plan.shape = shape;
     plan.shape.sliding_window = layer.sliding_window;
+    if (model.dual_chunk.enabled()) plan.shape.dual_chunk_len = model.dual_chunk.chunk_len();
     if (decodes()) {
       plan.decode = backend.decode_plan(plan.shape);
     } else {
@@ -48,12 +56,21 @@ Pass::Pass(const ModelConfig& model, std::span<const RotaryEmbedding> ropes, con
   }
 }
 
+void Pass::add_angles(const RotaryEmbedding& rope, std::span<const std::uint32_t> rotations,
+                      std::span<const std::uint32_t> lengths) {
+  const std::size_t half = rope.dim() / 2;
+  std::vector<float>& cos = cos_.emplace_back(half * rotations.size());
+  std::vector<float>& sin = sin_.emplace_back(half * rotations.size());
+  for (std::size_t t = 0; t < rotations.size(); ++t)
+    rope.angles(rotations[t], lengths[t], cos.data() + t * half, sin.data() + t * half);
+}
+
 const float* Pass::cos(std::uint32_t rope, std::uint32_t token) const {
-  return cos_[rope].data() + std::size_t{token} * (ropes_[rope].dim() / 2);
+  return cos_[rope].data() + token * (cos_[rope].size() / positions_.size());
 }
 
 const float* Pass::sin(std::uint32_t rope, std::uint32_t token) const {
-  return sin_[rope].data() + std::size_t{token} * (ropes_[rope].dim() / 2);
+  return sin_[rope].data() + token * (sin_[rope].size() / positions_.size());
 }
 
 const LayerPlan& Pass::plan(std::uint32_t sliding_window) const {
