@@ -1,6 +1,6 @@
 // dual_chunk_attention_config, as SGLang 0.5.12 reads it (dual_chunk_flashattention_backend.py,
 // rotary_embedding/factory.py).
-#include "rank/model/architecture.h"
+#include "rank/model/config_parts.h"
 
 namespace tpsim::rank {
 namespace {
