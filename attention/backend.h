@@ -23,6 +23,7 @@ struct LayerShape {
   std::uint32_t head_dim = 0;      // of q and k
   std::uint32_t v_head_dim = 0;
   std::uint32_t sliding_window = 0;  // tokens; 0 = full attention
+  std::uint32_t dual_chunk_len = 0;  // tokens of a chunk; 0 = plain attention
   std::uint32_t q_bytes = 2;         // per element of q and of the output
   std::uint32_t kv_bytes = 2;        // per element of the KV cache
 };

@@ -29,6 +29,9 @@ struct RopeDefaults {
 // rope_scaling and rope_theta (Transformers 4) or rope_parameters (5). REQUIRES: layers.
 void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefaults& defaults = {});
 
+// dual_chunk_attention_config. REQUIRES: layers and ropes.
+void read_dual_chunk(const ConfigReader& config, ModelConfig& model);
+
 // Also sets head_dim and attention_scale.
 void read_mla(const ConfigReader& config, ModelConfig& model);
 // The rotation of MLA, whose scaling enters the attention's scale. REQUIRES: layers, read_mla().

@@ -215,6 +215,14 @@ ModelConfig load_model_config(const std::string& model_path) {
       throw_user_error("{}: not a JSON object", generation.string());
     read_eos(ConfigReader(json, generation.string()), model);
   }
+  // SGLang turns the sparse variant on where this file is beside the config.
+  const fs::path sparse = file.parent_path() / "sparse_attention_config.json";
+  if (model.dual_chunk.enabled() && !model.dual_chunk.dense_said && fs::exists(sparse, error)) {
+    throw_user_error(
+        "{}: sparse attention is not simulated; set \"sparse_attention_enabled\" to false in "
+        "dual_chunk_attention_config of {}, or move the file away",
+        sparse.string(), file.string());
+  }
   fs::path folder = fs::weakly_canonical(file, error).parent_path();
   model.name = folder.filename().string();
   return model;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "rank/model/dual_chunk.h"
+
 namespace tpsim::rank {
 
 // How experts are chosen for a token.
@@ -111,6 +113,7 @@ struct ModelConfig {
   MoeConfig moe;
   MlaConfig mla;
   IndexerConfig indexer;
+  DualChunkConfig dual_chunk;
 
   // What numeric execution needs besides shapes.
   double rms_norm_eps = 1e-6;

@@ -11,7 +11,8 @@ namespace tpsim::rank {
 AttentionLayer::AttentionLayer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times)
     : model_(model), pool_(pool), times_(times), math_(pool.size()) {}
 
-// queries_ [tokens, q heads, head_dim]; keys and values go to their pages.
+// queries_ [tokens, q heads, head_dim], three times with dual chunk attention: as they meet their own chunk,
+// the one before it, and all before that. Keys and values go to their pages.
 void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const Shard& shard,
                                    const LayerWeights& weights, kvcache::KvStore& store, const float* x) {
   const std::uint32_t dim = model_.head_dim;
@@ -26,21 +27,32 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
                          weights.qkv_bias.empty() ? nullptr : weights.qkv_bias.data(), pool_);
   }
   const Stopwatch watch(times_.other);
-  queries_.resize(std::size_t{tokens} * q_size);
+  const bool chunks = model_.dual_chunk.enabled();
+  const std::size_t all_queries = std::size_t{tokens} * q_size;
+  queries_.resize(chunks ? 3 * all_queries : all_queries);
   const std::uint32_t rope = model_.layers[layer].rope;
   const float offset = model_.norm_plus_one ? 1.0F : 0.0F;
   const auto eps = static_cast<float>(model_.rms_norm_eps);
   pool_.parallel_for(tokens, [&](std::uint32_t t, std::uint32_t) {
     float* const row = projected_.data() + std::size_t{t} * width;
-    const auto turn = [&](float* heads, std::uint32_t count, const std::vector<float>& norm) {
-      for (std::uint32_t h = 0; h < count; ++h, heads += dim) {
-        if (!norm.empty()) rms_norm(heads, dim, norm.data(), offset, eps, heads);
-        pass.rope(rope).rotate(pass.cos(rope, t), pass.sin(rope, t), heads);
-      }
+    const auto norm = [&](float* heads, std::uint32_t count, const std::vector<float>& weight) {
+      if (weight.empty()) return;
+      for (std::uint32_t h = 0; h < count; ++h)
+        rms_norm(heads + std::size_t{h} * dim, dim, weight.data(), offset, eps, heads + std::size_t{h} * dim);
     };
-    turn(row, shard.q_heads.count(), weights.q_norm);
-    turn(row + q_size, shard.kv_heads.count(), weights.k_norm);
-    std::memcpy(queries_.data() + std::size_t{t} * q_size, row, q_size * sizeof(float));
+    const auto turn = [&](float* heads, std::uint32_t count, std::uint32_t by) {
+      for (std::uint32_t h = 0; h < count; ++h)
+        pass.rope(rope).rotate(pass.cos(by, t), pass.sin(by, t), heads + std::size_t{h} * dim);
+    };
+    norm(row, shard.q_heads.count(), weights.q_norm);
+    norm(row + q_size, shard.kv_heads.count(), weights.k_norm);
+    turn(row + q_size, shard.kv_heads.count(), rope);
+    if (chunks) scale(row, q_size, pass.query_scale(t));
+    for (std::uint32_t set = 0; set < (chunks ? 3U : 1U); ++set) {
+      float* const queries = queries_.data() + set * all_queries + std::size_t{t} * q_size;
+      std::memcpy(queries, row, q_size * sizeof(float));
+      turn(queries, shard.q_heads.count(), chunks ? set : rope);
+    }
     store.store(layer, pass.slot(t), row + q_size, row + q_size + kv_size);
   });
 }
@@ -110,6 +122,11 @@ void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWe
   call.page_tables = pass.batch().page_tables;
   call.first_row = pass.first_rows();
   call.q = queries_.data();
+  if (model_.dual_chunk.enabled()) {
+    const std::size_t all = queries_.size() / 3;
+    call.q_succ = call.q + Pass::kSucc * all;
+    call.q_inter = call.q + Pass::kInter * all;
+  }
   call.out = out;
   const std::uint32_t heads = plan.shape.num_kv_heads;
   if (pass.decodes()) {

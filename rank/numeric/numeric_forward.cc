@@ -263,7 +263,7 @@ void NumericForward::Implementation::release_what_slid_out(const TokenBatch& bat
 
 std::span<const float> NumericForward::Implementation::forward(const TokenBatch& batch) {
   hand_out_pages(batch);
-  const Pass pass(ropes_, batch, layers_, options_.page_size, *backend_);
+  const Pass pass(model_.dual_chunk, ropes_, batch, layers_, options_.page_size, *backend_);
   tokens_ = pass.tokens();
   embed(batch);
   for (std::uint32_t i = 0; i < model_.num_layers; ++i) {
