@@ -167,9 +167,12 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
   if (json.is_discarded() || !json.is_object()) {
     throw_user_error("{}: not a JSON object; it must be a Hugging Face config.json", where);
   }
-  const ConfigReader config(json, where);
   ModelConfig model;
-  model.architecture = architecture_of(config);
+  model.architecture = architecture_of(ConfigReader(json, where));
+  // Multimodal models describe their text model apart.
+  Json flat = json;
+  if (json.contains("text_config") && json["text_config"].is_object()) flat.update(json["text_config"]);
+  const ConfigReader config(flat, where);
   const ModelFamily* const family = find_family(model.architecture);
   if (family == nullptr) {
     throw_user_error("{}: architecture {} is not supported; supported are {}", where, model.architecture,

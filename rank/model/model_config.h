@@ -64,6 +64,7 @@ struct RopeConfig {
   double mscale = 0, mscale_all_dim = 0;               // yarn, DeepSeek; 0: not said
   double attention_factor = 0;                         // yarn; 0: not said
   bool truncate = true;                                // yarn: round the correction range (gpt-oss: no)
+  double partial_rotary_factor = 1;                    // share of a head that is rotated
   bool interleaved = false;  // pairs of neighbours are rotated (DeepSeek), not halves
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
@@ -128,6 +129,11 @@ struct ModelConfig {
   std::vector<std::uint32_t> eos_token_ids;
 
   bool is_mla() const { return mla.kv_lora_rank > 0; }
+  // Elements of a head that are rotated, the first ones.
+  std::uint32_t rope_dim(const RopeConfig& rope) const {
+    return is_mla() ? mla.qk_rope_head_dim
+                    : static_cast<std::uint32_t>(head_dim * rope.partial_rotary_factor);
+  }
   bool is_sparse() const { return indexer.num_heads > 0; }
 };
 

@@ -88,9 +88,8 @@ class NumericForward::Implementation {
         mlp_(model_, pool, times_) {
     check_host_memory(kv_bytes(model_, options_, collectives_.tp_size()),
                       fmt::format("the KV cache of {} ranks (--max-total-tokens)", collectives_.tp_size()));
-    const std::uint32_t rope_dim = model_.is_mla() ? model_.mla.qk_rope_head_dim : model_.head_dim;
     for (const RopeConfig& rope : model_.ropes)
-      ropes_.emplace_back(rope, rope_dim, model_.max_position_embeddings);
+      ropes_.emplace_back(rope, model_.rope_dim(rope), model_.max_position_embeddings);
     for (std::shared_ptr<const RankWeights>& loaded : weights) {
       layers_ = attention_layers(model_, loaded->shard);
       const kvcache::KvStoreConfig store = store_config(model_, layers_.front(), options_);
