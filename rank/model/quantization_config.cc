@@ -6,8 +6,8 @@
 #include <cmath>
 #include <utility>
 
-#include "proto/error.h"
-#include "proto/nearest.h"
+#include "proto/base/error.h"
+#include "proto/base/nearest.h"
 
 namespace tpsim::rank {
 namespace {

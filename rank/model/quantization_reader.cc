@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "rank/model/config_reader.h"
 #include "rank/model/quantization_config.h"
 
