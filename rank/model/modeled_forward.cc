@@ -24,7 +24,7 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       shard_(shard),
       costs_(profile),
       backend_(std::move(backend)),
-      attention_layers_(attention_layers(model_, shard_, options.kv_element_bytes)),
+      attention_layers_(attention_layers(model_, shard_, options.kv_format)),
       weights_(weight_list(model_, shard_)),
       kernel_launch_(profile.kernel_launch_seconds()),
       piecewise_layer_(profile.piecewise_layer_seconds()),
@@ -43,7 +43,7 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   const double m = rows;
   const double hidden = model_.hidden_size;
   const double q = double(shard_.q_heads.count()) * model_.head_dim;
-  const double kv = double(attention_layers_.front().kv_elements) / 2;
+  const double kv = double(attention_layers_.front().shape.kv_elements()) / 2;
   const std::uint32_t tp = shard_.tp_size;
   const double layers = model_.num_layers;
   const auto add = [&dense](double Dense::*part, const KernelCost& cost, double times) {
