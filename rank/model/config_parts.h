@@ -23,6 +23,8 @@ void read_layers(const ConfigReader& config, ModelConfig& model);
 // What a model's code takes where config.json says nothing.
 struct RopeDefaults {
   double theta = 10000;
+  // Models whose code rotates a part of each head only: what it takes where the config says nothing.
+  std::optional<double> partial_rotary_factor = std::nullopt;
   // Window layers turn at a base of their own ("rope_local_base_freq"), unscaled.
   std::optional<double> local_theta = std::nullopt;
 };

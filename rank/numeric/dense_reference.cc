@@ -247,7 +247,7 @@ class Forward {
 
   Rows head_attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) const {
     const std::size_t dim = model_.head_dim;
-    const PlainRope rope = this->rope(i, dim);
+    const PlainRope rope = this->rope(i, model_.rope_dim(model_.ropes[model_.layers[i].rope]));
     const auto project = [&](const char* name, bool bias) {
       return layer.linear("self_attn." + std::string(name), x, bias);
     };
