@@ -12,7 +12,7 @@
 #include "proto/base/nearest.h"
 #include "rank/catalogue/catalogue.h"
 #include "rank/model/config_parts.h"
-#include "rank/model/families/families.h"
+#include "rank/model/families.h"
 
 namespace tpsim::rank {
 namespace {

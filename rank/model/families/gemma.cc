@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "rank/model/config_parts.h"
-#include "rank/model/families/families.h"
+#include "rank/model/families.h"
 
 namespace tpsim::rank {
 namespace {

@@ -2,7 +2,7 @@
 #include <array>
 
 #include "rank/model/config_parts.h"
-#include "rank/model/families/families.h"
+#include "rank/model/families.h"
 
 namespace tpsim::rank {
 namespace {

@@ -1,6 +1,6 @@
-// The families of models, one file each: whose config.json they read, and what the code of the model does
-// without a key. The list is CMakeLists.txt's (in the order of its lines), from which everything follows:
-// what parse_model_config() accepts and what its refusals name.
+// The families of models, one file each in families/: whose config.json they read, and what the code of the
+// model does without a key. The list is families/CMakeLists.txt (in its order), from which everything
+// follows: what parse_model_config() accepts and what its refusals name.
 //
 // Facts: Transformers' configuration_*.py and modeling_*.py of each model, and SGLang's models/*.py.
 #pragma once
