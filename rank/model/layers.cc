@@ -27,6 +27,18 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
   return out;
 }
 
+LinearLayers linear_layers(const ModelConfig& model, const Shard& shard) {
+  const LinearAttentionConfig& linear = model.linear;
+  if (!model.is_hybrid_linear()) return {};
+  return {.count = linear.num_layers,
+          .num_k_heads = linear.num_key_heads / shard.tp_size,
+          .num_v_heads = linear.num_value_heads / shard.tp_size,
+          .k_dim = linear.key_head_dim,
+          .v_dim = linear.value_head_dim,
+          .conv_kernel = linear.conv_kernel,
+          .state_bytes = linear.state_bytes};
+}
+
 std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format) {
   std::uint64_t bytes = 0;
   for (const AttentionLayers& layers : attention_layers(model, shard, kv_format))
@@ -46,6 +58,7 @@ class List {
     } else {
       add_head_attention();
     }
+    if (model_.is_hybrid_linear()) add_linear_attention();
     if (moe().num_layers > 0) add_router_and_shared_experts();
     if (const std::uint32_t dense = model_.num_layers - moe().num_layers; dense > 0)
       add_gated("", "mlp.", model_.intermediate_size, model_.mlp_bias, dense);
@@ -99,7 +112,7 @@ class List {
   }
 
   void add_output(std::uint64_t v_dim) {
-    WeightSpec& o = add("o_proj", Sharding::kRow, model_.num_layers,
+    WeightSpec& o = add("o_proj", Sharding::kRow, attention_layers(),
                         {columns_of("self_attn.o_proj", hidden_, model_.num_attention_heads * v_dim,
                                     shard_.q_heads.first * v_dim, shard_.q_heads.count() * v_dim)});
     if (model_.o_bias) o.bias = o.n;
@@ -108,13 +121,62 @@ class List {
   void add_head_attention() {
     const std::uint64_t dim = model_.head_dim;
     const std::uint32_t kv_heads = model_.num_key_value_heads;
+    // A head's query, then its gate.
+    const std::uint64_t q_dim = model_.attn_output_gate ? 2 * dim : dim;
     WeightSpec& qkv =
-        add("qkv_proj", Sharding::kColumn, model_.num_layers,
-            {head_rows("self_attn.q_proj", model_.num_attention_heads, shard_.q_heads, dim, hidden_),
+        add("qkv_proj", Sharding::kColumn, attention_layers(),
+            {head_rows("self_attn.q_proj", model_.num_attention_heads, shard_.q_heads, q_dim, hidden_),
              head_rows("self_attn.k_proj", kv_heads, shard_.kv_heads, dim, hidden_),
              head_rows("self_attn.v_proj", kv_heads, shard_.kv_heads, dim, hidden_)});
     if (model_.qkv_bias) qkv.bias = qkv.n;
     add_output(dim);
+  }
+
+  // Layers that have keys and values.
+  std::uint32_t attention_layers() const { return model_.num_layers - model_.linear.num_layers; }
+
+  // Rows of every kind are cut by heads. What a rank has of a kind lies together, whatever the checkpoint
+  // does.
+  void add_linear_attention() {
+    const LinearAttentionConfig& linear = model_.linear;
+    const std::uint32_t heads = linear.num_key_heads / shard_.tp_size;
+    const std::uint32_t first = heads * shard_.tp_rank;
+    const std::uint64_t group = linear.num_value_heads / linear.num_key_heads;
+    const std::uint64_t k = linear.key_head_dim;
+    const std::uint64_t v = group * linear.value_head_dim;  // of one key head
+    const auto at = [](const char* name) { return std::string("linear_attn.") + name; };
+    std::vector<TensorSlice> qkvz, ba;
+    if (linear.packed) {
+      const std::uint64_t unit = 2 * k + 2 * v;
+      const auto take = [&](std::vector<TensorSlice>& to, const char* name, std::uint64_t of_head,
+                            std::uint64_t offset, std::uint64_t rows) {
+        for (std::uint64_t h = first; h < first + heads; ++h)
+          to.push_back(
+              rows_of(at(name), of_head * linear.num_key_heads, hidden_, h * of_head + offset, rows));
+      };
+      take(qkvz, "in_proj_qkvz", unit, 0, k);
+      take(qkvz, "in_proj_qkvz", unit, k, k);
+      take(qkvz, "in_proj_qkvz", unit, 2 * k, v);
+      take(qkvz, "in_proj_qkvz", unit, 2 * k + v, v);
+      take(ba, "in_proj_ba", 2 * group, 0, group);
+      take(ba, "in_proj_ba", 2 * group, group, group);
+    } else {
+      const std::uint64_t keys = linear.key_dim();
+      const std::uint64_t values = linear.value_dim();
+      const auto part = [&](const char* name, std::uint64_t rows, std::uint64_t offset,
+                            std::uint64_t of_head) {
+        return rows_of(at(name), rows, hidden_, offset + first * of_head, heads * of_head);
+      };
+      qkvz = {part("in_proj_qkv", 2 * keys + values, 0, k), part("in_proj_qkv", 2 * keys + values, keys, k),
+              part("in_proj_qkv", 2 * keys + values, 2 * keys, v), part("in_proj_z", values, 0, v)};
+      ba = {part("in_proj_b", linear.num_value_heads, 0, group),
+            part("in_proj_a", linear.num_value_heads, 0, group)};
+    }
+    add("in_proj_qkvz", Sharding::kColumn, linear.num_layers, std::move(qkvz));
+    // Not quantised by SGLang's loaders of either model.
+    add("in_proj_ba", Sharding::kColumn, linear.num_layers, std::move(ba)).quantised = false;
+    add("out_proj", Sharding::kRow, linear.num_layers,
+        {columns_of(at("out_proj"), hidden_, linear.value_dim(), first * v, heads * v)});
   }
 
   // The latent projections are on every rank, what comes out of them is cut by heads. Decode absorbs kv_b
@@ -161,7 +223,7 @@ class List {
     // The sigmoid's bias chooses experts only, but is there as well.
     if (moe().router_bias || moe().scoring == ExpertScoring::kSigmoid) gate.bias = moe().num_experts;
     if (moe().num_shared_experts > 0)
-      add_gated("shared_experts.", "mlp.shared_experts.",
+      add_gated("shared_experts.", moe().shared_gate ? "mlp.shared_expert." : "mlp.shared_experts.",
                 std::uint64_t{moe().num_shared_experts} * moe().intermediate_size, false, moe().num_layers);
   }
 
@@ -202,13 +264,21 @@ class List {
     }
     add_vector("norm", hidden_, 1);
     if (model_.qk_norm) {
-      add_vector("q_norm", model_.head_dim, layers);
-      add_vector("k_norm", model_.head_dim, layers);
+      add_vector("q_norm", model_.head_dim, attention_layers());
+      add_vector("k_norm", model_.head_dim, attention_layers());
     }
     if (model_.is_mla()) {
       if (model_.mla.q_lora_rank > 0) add_vector("q_a_layernorm", model_.mla.q_lora_rank, layers);
       add_vector("kv_a_layernorm", model_.mla.kv_lora_rank, layers);
     }
+    if (model_.is_hybrid_linear()) {
+      const LinearLayers linear = linear_layers(model_, shard_);
+      add_vector("conv1d", linear.conv_dim() * linear.conv_kernel, linear.count);
+      add_vector("A_log", linear.num_v_heads, linear.count);
+      add_vector("dt_bias", linear.num_v_heads, linear.count);
+      add_vector("linear_norm", linear.v_dim, linear.count);
+    }
+    if (moe().shared_gate) add_vector("shared_expert_gate", hidden_, moe().num_layers);
     if (model_.attention_sinks) add_vector("sinks", shard_.q_heads.count(), layers);
   }
 

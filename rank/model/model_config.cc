@@ -116,7 +116,10 @@ void read_common(const ConfigReader& config, ModelConfig& model) {
         config.where(), model.num_attention_heads, model.hidden_size);
   }
   model.head_dim = config.number_or("head_dim", model.hidden_size / model.num_attention_heads);
-  model.intermediate_size = config.number("intermediate_size", 1, 1U << 24);
+  // Models of experts only may not say it.
+  const bool only_experts = !config.has("intermediate_size") && config.has("moe_intermediate_size");
+  model.intermediate_size =
+      config.number(only_experts ? "moe_intermediate_size" : "intermediate_size", 1, 1U << 24);
   model.weight_bytes = weight_bytes_of(config);
   model.dtype = config.text("dtype", config.text("torch_dtype", "bfloat16"));
   if (model.num_attention_heads % model.num_key_value_heads != 0) {
@@ -139,6 +142,7 @@ void finish(const ConfigReader& config, ModelConfig& model) {
   // Kinds of attention layers: full attention first.
   model.attention.clear();
   for (const LayerConfig& layer : model.layers) {
+    if (layer.linear) continue;
     const auto same = [&](const AttentionKind& kind) { return kind.sliding_window == layer.sliding_window; };
     if (std::none_of(model.attention.begin(), model.attention.end(), same))
       model.attention.push_back({0, layer.sliding_window});
@@ -146,7 +150,10 @@ void finish(const ConfigReader& config, ModelConfig& model) {
   std::sort(
       model.attention.begin(), model.attention.end(),
       [](const AttentionKind& a, const AttentionKind& b) { return a.sliding_window < b.sliding_window; });
+  std::uint32_t kv_layers = 0;
   for (LayerConfig& layer : model.layers) {
+    if (layer.linear) continue;
+    layer.kv_layer = kv_layers++;
     while (model.attention[layer.attention].sliding_window != layer.sliding_window) ++layer.attention;
     ++model.attention[layer.attention].num_layers;
   }

@@ -32,6 +32,7 @@ struct MoeConfig {
   double routed_scaling_factor = 1;  // on the chosen weights, after normalising
   bool router_bias = false;          // gpt-oss: the router has a bias
   bool expert_bias = false;          // gpt-oss: experts' projections have biases
+  bool shared_gate = false;          // Qwen3-Next: what the shared expert says is weighed by a sigmoid
 };
 
 // Multi-head latent attention (DeepSeek V2, V3): keys and values are projections of one latent vector.
@@ -49,6 +50,23 @@ struct IndexerConfig {
   std::uint32_t num_heads = 0;  // index_n_heads; 0: every token is attended to
   std::uint32_t head_dim = 0;   // index_head_dim, of the one key that all heads share, too
   std::uint32_t top_k = 0;      // index_topk, tokens
+};
+
+// Gated delta-net layers (Qwen3-Next, Qwen3.5): linear attention with a state of fixed size, instead of keys
+// and values. One key head serves num_value_heads / num_key_heads value heads.
+struct LinearAttentionConfig {
+  std::uint32_t num_key_heads = 0;
+  std::uint32_t num_value_heads = 0;  // 0: the model has no such layers
+  std::uint32_t key_head_dim = 0;
+  std::uint32_t value_head_dim = 0;
+  std::uint32_t conv_kernel = 0;  // tokens that the convolution before it sees
+  std::uint32_t num_layers = 0;
+  std::uint32_t state_bytes = 4;  // of an element of the recurrent state (mamba_ssm_dtype)
+  // The checkpoint keeps q, k, v, z (and b, a) of one key head together, and not each in a tensor.
+  bool packed = false;
+
+  std::uint32_t key_dim() const { return num_key_heads * key_head_dim; }
+  std::uint32_t value_dim() const { return num_value_heads * value_head_dim; }
 };
 
 enum class RopeType : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
@@ -87,6 +105,8 @@ struct LayerConfig {
   std::uint32_t rope = 0;            // index into ModelConfig::ropes
   std::uint32_t attention = 0;       // index into ModelConfig::attention
   bool moe = false;
+  std::uint32_t kv_layer = 0;  // its place among the layers that have keys and values
+  bool linear = false;         // a gated delta-net, and no attention
 };
 
 struct ModelConfig {
@@ -115,6 +135,7 @@ struct ModelConfig {
   MlaConfig mla;
   IndexerConfig indexer;
   DualChunkConfig dual_chunk;
+  LinearAttentionConfig linear;
 
   // What numeric execution needs besides shapes.
   double rms_norm_eps = 1e-6;
@@ -125,6 +146,7 @@ struct ModelConfig {
   double attention_logit_cap = 0;  // Gemma 2: 50; 0 = none
   double final_logit_cap = 0;      // Gemma 2: 30; 0 = none
   bool attention_sinks = false;    // gpt-oss
+  bool attn_output_gate = false;   // Qwen3-Next: q_proj makes a gate for the output of each head, too
   Activation activation = Activation::kSilu;
   std::vector<std::uint32_t> eos_token_ids;
 
@@ -134,6 +156,8 @@ struct ModelConfig {
     return is_mla() ? mla.qk_rope_head_dim
                     : static_cast<std::uint32_t>(head_dim * rope.partial_rotary_factor);
   }
+  // Some layers keep a state and no KV cache.
+  bool is_hybrid_linear() const { return linear.num_layers > 0; }
   bool is_sparse() const { return indexer.num_heads > 0; }
 };
 

@@ -18,7 +18,9 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
   const std::uint32_t dim = model_.head_dim;
   const std::uint32_t q_size = shard.q_heads.count() * dim;
   const std::uint32_t kv_size = shard.kv_heads.count() * dim;
-  const std::uint32_t width = q_size + 2 * kv_size;
+  // With gated outputs each head's query is followed by its gate.
+  const std::uint32_t q_width = model_.attn_output_gate ? 2 * q_size : q_size;
+  const std::uint32_t width = q_width + 2 * kv_size;
   const std::uint32_t tokens = pass.tokens();
   projected_.resize(std::size_t{tokens} * width);
   {
@@ -30,6 +32,7 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
   const bool chunks = model_.dual_chunk.enabled();
   const std::size_t all_queries = std::size_t{tokens} * q_size;
   queries_.resize(chunks ? 3 * all_queries : all_queries);
+  if (model_.attn_output_gate) gates_.resize(all_queries);
   const std::uint32_t rope = model_.layers[layer].rope;
   const float offset = model_.norm_plus_one ? 1.0F : 0.0F;
   const auto eps = static_cast<float>(model_.rms_norm_eps);
@@ -44,17 +47,29 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
       for (std::uint32_t h = 0; h < count; ++h)
         pass.rope(rope).rotate(pass.cos(by, t), pass.sin(by, t), heads + std::size_t{h} * dim);
     };
+    if (model_.attn_output_gate) take_gates(row, shard.q_heads.count(), t);
     norm(row, shard.q_heads.count(), weights.q_norm);
-    norm(row + q_size, shard.kv_heads.count(), weights.k_norm);
-    turn(row + q_size, shard.kv_heads.count(), rope);
+    norm(row + q_width, shard.kv_heads.count(), weights.k_norm);
+    turn(row + q_width, shard.kv_heads.count(), rope);
     if (chunks) scale(row, q_size, pass.query_scale(t));
     for (std::uint32_t set = 0; set < (chunks ? 3U : 1U); ++set) {
       float* const queries = queries_.data() + set * all_queries + std::size_t{t} * q_size;
       std::memcpy(queries, row, q_size * sizeof(float));
       turn(queries, shard.q_heads.count(), chunks ? set : rope);
     }
-    store.store(layer, pass.slot(t), row + q_size, row + q_size + kv_size);
+    store.store(model_.layers[layer].kv_layer, pass.slot(t), row + q_width, row + q_width + kv_size);
   });
+}
+
+// Queries of a row together, their gates to gates_.
+void AttentionLayer::take_gates(float* row, std::uint32_t heads, std::uint32_t token) {
+  const std::size_t dim = model_.head_dim;
+  float* const gates = gates_.data() + std::size_t{token} * heads * dim;
+  for (std::uint32_t h = 0; h < heads; ++h) {
+    const float* const head = row + 2 * h * dim;
+    std::memcpy(gates + h * dim, head + dim, dim * sizeof(float));
+    std::memmove(row + h * dim, head, dim * sizeof(float));
+  }
 }
 
 // MLA, absorbed: queries_ [tokens, heads, kv_lora_rank + qk_rope_head_dim] meet the latent itself.
@@ -96,7 +111,7 @@ void AttentionLayer::project_latent(const Pass& pass, std::uint32_t layer, const
     float* const key = values_.data() + std::size_t{t} * k_dim;
     rms_norm(key, mla.kv_lora_rank, weights.kv_a_norm.data(), 0, eps, key);
     pass.rope(rope).rotate(pass.cos(rope, t), pass.sin(rope, t), key + mla.kv_lora_rank);
-    store.store(layer, pass.slot(t), key, nullptr);
+    store.store(model_.layers[layer].kv_layer, pass.slot(t), key, nullptr);
     for (std::uint32_t h = 0; h < heads; ++h) {
       const std::size_t head = std::size_t{t} * heads + h;
       float* const turned = queries_.data() + head * k_dim + mla.kv_lora_rank;
@@ -114,7 +129,7 @@ void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWe
   attention::AttentionCall call;
   call.kernel = pass.kernel();
   call.store = &store;
-  call.layer = layer;
+  call.layer = model_.layers[layer].kv_layer;
   call.shape = plan.shape;
   call.scale = static_cast<float>(model_.attention_scale);
   call.logit_cap = static_cast<float>(model_.attention_logit_cap);
@@ -154,6 +169,8 @@ void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard&
       const Stopwatch watch(times_.attention);
       attend(pass, layer, weights, store, attended_.data());
     }
+    if (model_.attn_output_gate)
+      sigmoid_and_mul(gates_.data(), attended_.data(), attended_.size(), attended_.data());
     const Stopwatch watch(times_.gemm);
     weights.o.multiply(attended_.data(), tokens, heads * model_.head_dim, out, model_.hidden_size, nullptr,
                        pool_);

@@ -140,6 +140,8 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vec
   if (config.num_shared_experts > 0)
     moe.shared = load_mlp(reader, at, weight_named(weights, "shared_experts.gate_up_proj"),
                           weight_named(weights, "shared_experts.down_proj"), shard.tp_rank == 0);
+  if (config.shared_gate)
+    moe.shared_gate = reader.range(at + "mlp.shared_expert_gate.weight", {1, hidden}, 0, hidden);
   return moe;
 }
 

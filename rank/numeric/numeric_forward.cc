@@ -13,6 +13,8 @@
 #include "rank/model/rope.h"
 #include "rank/model/shard.h"
 #include "rank/numeric/attention_layer.h"
+#include "rank/numeric/gated_delta_states.h"
+#include "rank/numeric/linear_attention_layer.h"
 #include "rank/numeric/mlp_layer.h"
 #include "rank/numeric/pass.h"
 #include "rank/numeric/rank_weights.h"
@@ -25,12 +27,14 @@ kvcache::KvStoreConfig store_config(const ModelConfig& model, const AttentionLay
                                     const NumericOptions& options) {
   kvcache::KvStoreConfig config;
   config.format = options.kv_format;
-  config.num_layers = model.num_layers;
+  config.num_layers = model.num_layers - model.linear.num_layers;
   config.num_pages = options.num_pages;
   config.page_size = options.page_size;
   config.tag_pages = options.tag_pages;
   if (options.free_windows) {
-    for (const LayerConfig& layer : model.layers) config.windowed.push_back(layer.sliding_window > 0);
+    for (const LayerConfig& layer : model.layers) {
+      if (!layer.linear) config.windowed.push_back(layer.sliding_window > 0);
+    }
   }
   config.num_kv_heads = attention.shape.num_kv_heads;
   config.k_dim = attention.shape.head_dim;
@@ -41,11 +45,14 @@ kvcache::KvStoreConfig store_config(const ModelConfig& model, const AttentionLay
 
 // One rank: its weights and its keys and values.
 struct Rank {
-  Rank(std::shared_ptr<const RankWeights> loaded, const kvcache::KvStoreConfig& config)
-      : owner(std::move(loaded)), weights(*owner), store(config) {}
+  Rank(std::shared_ptr<const RankWeights> loaded, const kvcache::KvStoreConfig& config,
+       const LinearLayers& linear)
+      : owner(std::move(loaded)), weights(*owner), store(config), linear_layers(linear), states(linear) {}
   std::shared_ptr<const RankWeights> owner;
   const RankWeights& weights;
   kvcache::KvStore store;
+  const LinearLayers linear_layers;
+  GatedDeltaStates states;
 };
 
 // Bytes of the KV cache of all ranks.
@@ -85,6 +92,7 @@ class NumericForward::Implementation {
         collectives_(collectives),
         pool_(pool),
         attention_(model_, pool, times_),
+        linear_attention_(model_, pool, times_),
         mlp_(model_, pool, times_) {
     check_host_memory(kv_bytes(model_, options_, collectives_.tp_size()),
                       fmt::format("the KV cache of {} ranks (--max-total-tokens)", collectives_.tp_size()));
@@ -93,7 +101,8 @@ class NumericForward::Implementation {
     for (std::shared_ptr<const RankWeights>& loaded : weights) {
       layers_ = attention_layers(model_, loaded->shard);
       const kvcache::KvStoreConfig store = store_config(model_, layers_.front(), options_);
-      ranks_.push_back(std::make_unique<Rank>(std::move(loaded), store));
+      const LinearLayers linear = linear_layers(model_, loaded->shard);
+      ranks_.push_back(std::make_unique<Rank>(std::move(loaded), store, linear));
     }
     parts_.resize(ranks_.size());
   }
@@ -126,6 +135,7 @@ class NumericForward::Implementation {
   ThreadPool& pool_;
   NumericTimes times_;
   AttentionLayer attention_;
+  LinearAttentionLayer linear_attention_;
   MlpLayer mlp_;
   std::vector<RotaryEmbedding> ropes_;
   std::vector<AttentionLayers> layers_;  // alike on all ranks
@@ -265,15 +275,24 @@ std::span<const float> NumericForward::Implementation::forward(const TokenBatch&
   const Pass pass(model_.dual_chunk, ropes_, batch, layers_, options_.page_size, *backend_);
   tokens_ = pass.tokens();
   embed(batch);
+  std::uint32_t linear_index = 0;  // among the gated delta-nets
   for (std::uint32_t i = 0; i < model_.num_layers; ++i) {
     const LayerWeights& shared = ranks_.front()->weights.layers[i];  // norms are the same on every rank
     normed_.resize(hidden_.size());
     norm(shared.input_norm, hidden_.data(), tokens_, normed_.data());
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       Rank& rank = *ranks_[r];
-      attention_.forward(pass, i, rank.weights.shard, rank.weights.layers[i], rank.store, normed_.data(),
-                         part(r, hidden_.size()).data());
+      float* const out = part(r, hidden_.size()).data();
+      const LayerConfig& layer = model_.layers[i];
+      if (layer.linear) {
+        linear_attention_.forward(pass, linear_index, rank.linear_layers, rank.weights.layers[i].linear,
+                                  rank.states, normed_.data(), out);
+      } else {
+        attention_.forward(pass, i, rank.weights.shard, rank.weights.layers[i], rank.store, normed_.data(),
+                           out);
+      }
     }
+    if (model_.layers[i].linear) ++linear_index;
     static const std::vector<float> kNone;
     reduce_into_hidden(shared.o_bias, model_.post_norms ? shared.post_attention_norm : kNone);
     norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(),

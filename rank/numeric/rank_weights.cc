@@ -64,7 +64,9 @@ class Loader {
       layer.pre_feedforward_norm = vector(at, "pre_feedforward_layernorm");
       layer.post_feedforward_norm = vector(at, "post_feedforward_layernorm");
     }
-    if (model_.is_mla()) {
+    if (model_.layers[index].linear) {
+      load_linear_attention(at, layer.linear);
+    } else if (model_.is_mla()) {
       load_mla(at, layer);
     } else {
       load_attention(at, layer);
@@ -88,6 +90,30 @@ class Loader {
     if (model_.attention_sinks)
       layer.sinks = reader_.range(at + "self_attn.sinks", {model_.num_attention_heads}, shard_.q_heads.first,
                                   spec("sinks").n);
+  }
+
+  void load_linear_attention(const std::string& at, LinearAttentionWeights& out) const {
+    out.qkvz = matrix(at, "in_proj_qkvz");
+    out.ba = matrix(at, "in_proj_ba");
+    out.out = matrix(at, "out_proj");
+    const LinearAttentionConfig& linear = model_.linear;
+    const std::string name = at + "linear_attn.";
+    const std::uint64_t keys = linear.key_dim();
+    const std::uint64_t values = linear.value_dim();
+    const std::uint64_t kernel = linear.conv_kernel;
+    const auto channels = [&](std::uint64_t from, std::uint64_t of_all) {
+      const std::uint64_t mine = of_all / shard_.tp_size;
+      const std::vector<float> part = reader_.range(name + "conv1d.weight", {2 * keys + values, 1, kernel},
+                                                    (from + mine * shard_.tp_rank) * kernel, mine * kernel);
+      out.conv.insert(out.conv.end(), part.begin(), part.end());
+    };
+    channels(0, keys);
+    channels(keys, keys);
+    channels(2 * keys, values);
+    const std::uint64_t heads = spec("A_log").n;
+    out.a_log = reader_.range(name + "A_log", {linear.num_value_heads}, heads * shard_.tp_rank, heads);
+    out.dt_bias = reader_.range(name + "dt_bias", {linear.num_value_heads}, heads * shard_.tp_rank, heads);
+    out.norm = reader_.vector(name + "norm.weight", linear.value_head_dim);
   }
 
   // The bias is added once, after the sum over ranks.
