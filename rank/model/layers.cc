@@ -16,6 +16,7 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
     shape.num_kv_heads = shard.kv_heads.count();
     shape.head_dim = shape.v_head_dim = model.head_dim;
     shape.sliding_window = kind.sliding_window;
+    if (model.dual_chunk.enabled()) shape.dual_chunk_len = model.dual_chunk.chunk_len();
     shape.kv_format = kv_format;
     if (!model.is_mla()) continue;
     // Absorbed: all heads share one latent and one rotated key, which every rank keeps.
