@@ -46,9 +46,6 @@ struct PlanCoefficients {
   double window = 1;       // "window": factor on the time of sliding-window layers
   double gather = 0.6;     // "gather": factor on `memory` for copies through an index
   double prefix = 1;       // "prefix": factor on the rate of a separate kernel for the cached prefix (extend)
-  // The indexer of sparse attention: one thread block picks the best top_k of a row of logits.
-  double select_seconds = 1e-5;         // "select_seconds": of a row
-  double select_token_seconds = 4e-10;  // "select_token_seconds": of each logit of a row
   // Host time of an eager pass. "launch_seconds": of one kernel of this backend; 0 = as any other kernel.
   // "shape_seconds": of each KV length that a decode meets for the first time (libraries that build an
   // execution plan for every shape).

@@ -16,6 +16,11 @@
 // "attention.nsa.indexer.extend", "attention.nsa.indexer.decode".
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "attention/backend.h"
 #include "attention/plan_cost.h"
 #include "attention/sparse_plan.h"
@@ -33,11 +38,26 @@ struct IndexShape {
 // mem_cache/index_key_cache.py)
 constexpr std::uint32_t index_key_bytes(std::uint32_t head_dim) { return head_dim + head_dim / 128 * 4; }
 
+// Coefficients of the indexer; the defaults hold where a profile has no such class. Names of
+// OperatorEfficiency.parameters in the comments.
+struct IndexCoefficients {
+  double compute = 0.5;  // of the dense fp8 rate
+  double memory = 0.5;   // of the memory bandwidth
+  double fixed_seconds = 2.5e-5;
+  double overlap = 0.1;          // "overlap": share of the lesser of arithmetic and memory that is not hidden
+  double select_seconds = 1e-5;  // "select_seconds": picking the best top_k of a row of logits
+  double select_token = 4e-10;   // "select_token": seconds of each logit of such a row
+};
+IndexCoefficients index_coefficients_of(const proto::HardwareProfile& profile,
+                                        const std::string& operator_class);
+std::vector<std::string_view> index_parameter_names();
+void write_coefficients(const IndexCoefficients& coefficients, proto::OperatorEfficiency& out);
+
 class SparseCost {
  public:
   // `attend`: coefficients of the kernel; `index`: of the indexer in the same phase.
   SparseCost(const proto::HardwareProfile& profile, const PlanCoefficients& attend,
-             const PlanCoefficients& index);
+             const IndexCoefficients& index);
 
   // `token_bytes`: what is stored of one token and read by the kernel.
   KernelCost attend(const SparsePlan& plan, const SparseLoad& load, const LayerShape& layer,
@@ -50,7 +70,8 @@ class SparseCost {
   KernelCost index_keys_only(const SparseLoad& load, const IndexShape& shape) const;
 
  private:
-  PlanCoefficients a_, i_;
+  PlanCoefficients a_;
+  IndexCoefficients i_;
   double bf16_flops_, fp8_flops_, bandwidth_, multiprocessors_;
 };
 

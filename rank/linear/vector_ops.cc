@@ -20,6 +20,8 @@ void add(float* x, const float* y, std::uint64_t size) {
       x, size, [](Vector a, Vector b) { return a + b; }, x, y);
 }
 
+float dot(const float* x, const float* y, std::uint64_t size) { return lanes::dot(x, y, size); }
+
 void scale(float* x, std::uint64_t size, float factor) {
   lanes::map(
       x, size, [=](Vector v) { return v * factor; }, x);
@@ -28,6 +30,11 @@ void scale(float* x, std::uint64_t size, float factor) {
 void silu_and_mul(const float* gate, const float* up, std::uint32_t size, float* out) {
   lanes::map(
       out, size, [](Vector g, Vector u) { return g / (1.0F + lanes::exp(-g)) * u; }, gate, up);
+}
+
+void sigmoid_and_mul(const float* gate, const float* x, std::uint64_t size, float* out) {
+  lanes::map(
+      out, size, [](Vector g, Vector v) { return v / (1.0F + lanes::exp(-g)); }, gate, x);
 }
 
 void gelu_tanh_and_mul(const float* gate, const float* up, std::uint32_t size, float* out) {

@@ -1,19 +1,18 @@
 #include "rank/model/model_config.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <limits>
 #include <utility>
 
 #include "proto/base/error.h"
 #include "proto/base/nearest.h"
 #include "rank/catalogue/catalogue.h"
-#include "rank/model/architecture.h"
-#include "rank/model/config_reader.h"
+#include "rank/model/config_parts.h"
+#include "rank/model/families.h"
 
 namespace tpsim::rank {
 namespace {
@@ -21,14 +20,12 @@ namespace {
 constexpr std::uintmax_t kMaxConfigBytes = 1 << 20;
 constexpr std::uint32_t kMaxLayers = 1000;
 
-constexpr std::array<const char*, 11> kSupported = {
-    "LlamaForCausalLM",    "MistralForCausalLM",    "Qwen2ForCausalLM",     "Qwen3ForCausalLM",
-    "Qwen3MoeForCausalLM", "MixtralForCausalLM",    "Gemma2ForCausalLM",    "Gemma3ForCausalLM",
-    "GptOssForCausalLM",   "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"};
-
 std::string supported() {
   std::string names;
-  for (const char* name : kSupported) names += (names.empty() ? "" : ", ") + std::string(name);
+  for (const ModelFamily* family : model_families()) {
+    for (const std::string_view name : family->architectures)
+      names += (names.empty() ? "" : ", ") + std::string(name);
+  }
   return names;
 }
 
@@ -104,20 +101,8 @@ std::string read_config(const std::filesystem::path& file) {
   return text;
 }
 
-}  // namespace
-
-ModelConfig parse_model_config(const std::string& text, const std::string& where) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) {
-    throw_user_error("{}: not a JSON object; it must be a Hugging Face config.json", where);
-  }
-  const ConfigReader config(json, where);
-  ModelConfig model;
-  model.architecture = architecture_of(config);
-  if (std::find(kSupported.begin(), kSupported.end(), model.architecture) == kSupported.end()) {
-    throw_user_error("{}: architecture {} is not supported; supported are {}", where, model.architecture,
-                     supported());
-  }
+// What every family has.
+void read_common(const ConfigReader& config, ModelConfig& model) {
   model.hidden_size = config.number("hidden_size", 1, 1U << 20);
   model.num_layers = config.number("num_hidden_layers", 1, kMaxLayers);
   model.num_attention_heads = config.number("num_attention_heads", 1, 1U << 14);
@@ -127,22 +112,83 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
   model.context_length = context_length_of(config);
   if (!config.has("head_dim") && model.hidden_size % model.num_attention_heads != 0) {
     throw_user_error(
-        "{}: num_attention_heads {} does not divide hidden_size {}, and key \"head_dim\" is missing", where,
-        model.num_attention_heads, model.hidden_size);
+        "{}: num_attention_heads {} does not divide hidden_size {}, and key \"head_dim\" is missing",
+        config.where(), model.num_attention_heads, model.hidden_size);
   }
   model.head_dim = config.number_or("head_dim", model.hidden_size / model.num_attention_heads);
-  model.intermediate_size = config.number("intermediate_size", 1, 1U << 24);
+  // Models of experts only may not say it.
+  const bool only_experts = !config.has("intermediate_size") && config.has("moe_intermediate_size");
+  model.intermediate_size =
+      config.number(only_experts ? "moe_intermediate_size" : "intermediate_size", 1, 1U << 24);
   model.weight_bytes = weight_bytes_of(config);
   model.dtype = config.text("dtype", config.text("torch_dtype", "bfloat16"));
   if (model.num_attention_heads % model.num_key_value_heads != 0) {
-    throw_user_error("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where,
+    throw_user_error("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", config.where(),
                      model.num_attention_heads, model.num_key_value_heads);
   }
   if (model.head_dim == 0 || model.head_dim > 1024) {
-    throw_user_error("{}: key \"head_dim\" is {}; it must be a whole number from 1 to 1024", where,
+    throw_user_error("{}: key \"head_dim\" is {}; it must be a whole number from 1 to 1024", config.where(),
                      model.head_dim);
   }
-  read_architecture(config, model);
+  model.attention_scale = 1 / std::sqrt(static_cast<double>(model.head_dim));
+  model.tie_word_embeddings = config.flag("tie_word_embeddings", false);
+  model.rms_norm_eps = config.real("rms_norm_eps", 1e-6, 0, 1);
+}
+
+// What follows from the layers, and what no single reader can check.
+void finish(const ConfigReader& config, ModelConfig& model) {
+  if (model.head_dim % 2 != 0)
+    throw_user_error("{}: key \"head_dim\" is {}; it must be even", config.where(), model.head_dim);
+  // Kinds of attention layers: full attention first.
+  model.attention.clear();
+  for (const LayerConfig& layer : model.layers) {
+    if (layer.linear) continue;
+    const auto same = [&](const AttentionKind& kind) { return kind.sliding_window == layer.sliding_window; };
+    if (std::none_of(model.attention.begin(), model.attention.end(), same))
+      model.attention.push_back({0, layer.sliding_window});
+  }
+  std::sort(
+      model.attention.begin(), model.attention.end(),
+      [](const AttentionKind& a, const AttentionKind& b) { return a.sliding_window < b.sliding_window; });
+  std::uint32_t kv_layers = 0;
+  for (LayerConfig& layer : model.layers) {
+    if (layer.linear) continue;
+    layer.kv_layer = kv_layers++;
+    while (model.attention[layer.attention].sliding_window != layer.sliding_window) ++layer.attention;
+    ++model.attention[layer.attention].num_layers;
+  }
+  MoeConfig& moe = model.moe;
+  moe.num_layers = 0;
+  for (const LayerConfig& layer : model.layers) moe.num_layers += layer.moe ? 1 : 0;
+  if (moe.num_layers == 0) moe = {};
+  if (moe.top_k > moe.num_experts) {
+    throw_user_error("{}: num_experts_per_tok {} is more than the {} experts", config.where(), moe.top_k,
+                     moe.num_experts);
+  }
+}
+
+}  // namespace
+
+ModelConfig parse_model_config(const std::string& text, const std::string& where) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object()) {
+    throw_user_error("{}: not a JSON object; it must be a Hugging Face config.json", where);
+  }
+  ModelConfig model;
+  model.architecture = architecture_of(ConfigReader(json, where));
+  // Multimodal models describe their text model apart.
+  Json flat = json;
+  if (json.contains("text_config") && json["text_config"].is_object()) flat.update(json["text_config"]);
+  const ConfigReader config(flat, where);
+  const ModelFamily* const family = find_family(model.architecture);
+  if (family == nullptr) {
+    throw_user_error("{}: architecture {} is not supported; supported are {}", where, model.architecture,
+                     supported());
+  }
+  read_common(config, model);
+  family->read(config, model);
+  finish(config, model);
+  read_eos(config, model);
   model.name = config.text("_name_or_path", where);
   return model;
 }
@@ -178,6 +224,14 @@ ModelConfig load_model_config(const std::string& model_path) {
     if (json.is_discarded() || !json.is_object())
       throw_user_error("{}: not a JSON object", generation.string());
     read_eos(ConfigReader(json, generation.string()), model);
+  }
+  // SGLang turns the sparse variant on where this file is beside the config.
+  const fs::path sparse = file.parent_path() / "sparse_attention_config.json";
+  if (model.dual_chunk.enabled() && !model.dual_chunk.dense_said && fs::exists(sparse, error)) {
+    throw_user_error(
+        "{}: sparse attention is not simulated; set \"sparse_attention_enabled\" to false in "
+        "dual_chunk_attention_config of {}, or move the file away",
+        sparse.string(), file.string());
   }
   fs::path folder = fs::weakly_canonical(file, error).parent_path();
   model.name = folder.filename().string();

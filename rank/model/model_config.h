@@ -1,10 +1,12 @@
-// The architecture of a model: the numbers of its config.json that decide shapes, and the linear layers that
-// follow from them. One description serves pricing (their cost), memory (their bytes) and execution.
+// The architecture of a model: the numbers of its config.json that decide shapes. What follows from them on a
+// rank, its attention layers and its weights, is rank/model/layers.h.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "rank/model/dual_chunk.h"
 
 namespace tpsim::rank {
 
@@ -30,6 +32,7 @@ struct MoeConfig {
   double routed_scaling_factor = 1;  // on the chosen weights, after normalising
   bool router_bias = false;          // gpt-oss: the router has a bias
   bool expert_bias = false;          // gpt-oss: experts' projections have biases
+  bool shared_gate = false;          // Qwen3-Next: what the shared expert says is weighed by a sigmoid
 };
 
 // Multi-head latent attention (DeepSeek V2, V3): keys and values are projections of one latent vector.
@@ -39,6 +42,31 @@ struct MlaConfig {
   std::uint32_t qk_nope_head_dim = 0;
   std::uint32_t qk_rope_head_dim = 0;
   std::uint32_t v_head_dim = 0;
+};
+
+// The lightning indexer of DeepSeek sparse attention (V3.2, GLM-5): a query attends to the top_k tokens that
+// it scores highest.
+struct IndexerConfig {
+  std::uint32_t num_heads = 0;  // index_n_heads; 0: every token is attended to
+  std::uint32_t head_dim = 0;   // index_head_dim, of the one key that all heads share, too
+  std::uint32_t top_k = 0;      // index_topk, tokens
+};
+
+// Gated delta-net layers (Qwen3-Next, Qwen3.5): linear attention with a state of fixed size, instead of keys
+// and values. One key head serves num_value_heads / num_key_heads value heads.
+struct LinearAttentionConfig {
+  std::uint32_t num_key_heads = 0;
+  std::uint32_t num_value_heads = 0;  // 0: the model has no such layers
+  std::uint32_t key_head_dim = 0;
+  std::uint32_t value_head_dim = 0;
+  std::uint32_t conv_kernel = 0;  // tokens that the convolution before it sees
+  std::uint32_t num_layers = 0;
+  std::uint32_t state_bytes = 4;  // of an element of the recurrent state (mamba_ssm_dtype)
+  // The checkpoint keeps q, k, v, z (and b, a) of one key head together, and not each in a tensor.
+  bool packed = false;
+
+  std::uint32_t key_dim() const { return num_key_heads * key_head_dim; }
+  std::uint32_t value_dim() const { return num_value_heads * value_head_dim; }
 };
 
 enum class RopeType : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
@@ -54,6 +82,7 @@ struct RopeConfig {
   double mscale = 0, mscale_all_dim = 0;               // yarn, DeepSeek; 0: not said
   double attention_factor = 0;                         // yarn; 0: not said
   bool truncate = true;                                // yarn: round the correction range (gpt-oss: no)
+  double partial_rotary_factor = 1;                    // share of a head that is rotated
   bool interleaved = false;  // pairs of neighbours are rotated (DeepSeek), not halves
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
@@ -74,7 +103,10 @@ struct AttentionKind {
 struct LayerConfig {
   std::uint32_t sliding_window = 0;  // tokens, the token itself included; 0 = full attention
   std::uint32_t rope = 0;            // index into ModelConfig::ropes
+  std::uint32_t attention = 0;       // index into ModelConfig::attention
   bool moe = false;
+  std::uint32_t kv_layer = 0;  // its place among the layers that have keys and values
+  bool linear = false;         // a gated delta-net, and no attention
 };
 
 struct ModelConfig {
@@ -101,6 +133,9 @@ struct ModelConfig {
   std::vector<RopeConfig> ropes;         // one, or two where window layers have their own (Gemma 3)
   MoeConfig moe;
   MlaConfig mla;
+  IndexerConfig indexer;
+  DualChunkConfig dual_chunk;
+  LinearAttentionConfig linear;
 
   // What numeric execution needs besides shapes.
   double rms_norm_eps = 1e-6;
@@ -111,22 +146,19 @@ struct ModelConfig {
   double attention_logit_cap = 0;  // Gemma 2: 50; 0 = none
   double final_logit_cap = 0;      // Gemma 2: 30; 0 = none
   bool attention_sinks = false;    // gpt-oss
+  bool attn_output_gate = false;   // Qwen3-Next: q_proj makes a gate for the output of each head, too
   Activation activation = Activation::kSilu;
   std::vector<std::uint32_t> eos_token_ids;
 
   bool is_mla() const { return mla.kv_lora_rank > 0; }
-};
-
-// How a linear layer's weight is cut over the ranks.
-enum class Sharding : std::uint8_t { kColumn, kRow, kVocabulary, kReplicated };
-
-// One kind of linear layer y[m, n] = x[m, k] W. Sizes of the whole layer, before sharding.
-struct LinearLayer {
-  std::string name;
-  std::uint64_t k = 0;
-  std::uint64_t n = 0;
-  Sharding sharding = Sharding::kReplicated;
-  std::uint32_t count = 1;  // layers of this kind
+  // Elements of a head that are rotated, the first ones.
+  std::uint32_t rope_dim(const RopeConfig& rope) const {
+    return is_mla() ? mla.qk_rope_head_dim
+                    : static_cast<std::uint32_t>(head_dim * rope.partial_rotary_factor);
+  }
+  // Some layers keep a state and no KV cache.
+  bool is_hybrid_linear() const { return linear.num_layers > 0; }
+  bool is_sparse() const { return indexer.num_heads > 0; }
 };
 
 // `model_path`: a folder with a config.json, or such a file, or a catalogue name or its Hugging Face id (in

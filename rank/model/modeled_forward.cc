@@ -1,7 +1,6 @@
 #include "rank/model/modeled_forward.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <utility>
 
 namespace tpsim::rank {
@@ -25,25 +24,15 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       shard_(shard),
       costs_(profile),
       backend_(std::move(backend)),
+      attention_layers_(attention_layers(model_, shard_, options.kv_format)),
+      linear_layers_(linear_layers(model_, shard_)),
+      gated_delta_(profile),
+      weights_(weight_list(model_, shard_)),
       kernel_launch_(profile.kernel_launch_seconds()),
       piecewise_layer_(profile.piecewise_layer_seconds()),
       graph_replay_(profile.graph_replay_seconds()),
       graph_gap_(profile.graph_kernel_gap_seconds()),
       prefill_graphs_(std::move(options.prefill_graphs)) {
-  for (const AttentionKind& kind : model_.attention) {
-    attention::LayerShape layer;
-    layer.num_q_heads = shard_.q_heads.count();
-    layer.num_kv_heads = shard_.kv_heads.count();
-    layer.head_dim = layer.v_head_dim = model_.head_dim;
-    if (model_.is_mla()) {  // absorbed: all heads share the latent
-      layer.num_kv_heads = 1;
-      layer.head_dim = model_.mla.kv_lora_rank + model_.mla.qk_rope_head_dim;
-      layer.v_head_dim = model_.mla.kv_lora_rank;
-    }
-    layer.sliding_window = kind.sliding_window;
-    layer.kv_bytes = options.kv_element_bytes;
-    kinds_.push_back(layer);
-  }
   if (!options.cuda_graph_bs.empty()) {
     backend_->init_cuda_graph_state(options.cuda_graph_bs.back());
     for (const std::uint32_t bs : options.cuda_graph_bs)
@@ -56,8 +45,7 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   const double m = rows;
   const double hidden = model_.hidden_size;
   const double q = double(shard_.q_heads.count()) * model_.head_dim;
-  const double kv = model_.is_mla() ? (model_.mla.kv_lora_rank + model_.mla.qk_rope_head_dim) / 2.0
-                                    : double(shard_.kv_heads.count()) * model_.head_dim;
+  const double kv = double(attention_layers_.front().shape.kv_elements()) / 2;
   const std::uint32_t tp = shard_.tp_size;
   const double layers = model_.num_layers;
   const auto add = [&dense](double Dense::*part, const KernelCost& cost, double times) {
@@ -75,11 +63,11 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
     dense.communicated += costs_.all_reduce_sent(bytes, tp) * times;
   };
 
-  for (const LinearLayer& layer : linear_layers(model_, shard_)) {
-    const double layer_rows = layer.sharding == Sharding::kVocabulary ? sampled : m;
-    if (layer_rows == 0) continue;
-    add(&Dense::gemm, costs_.gemm(layer_rows, double(layer.n), double(layer.k), model_.weight_bytes),
-        layer.count);
+  for (const WeightSpec& weight : weights_) {
+    const double weight_rows = weight.sharding == Sharding::kVocabulary ? sampled : m;
+    if (weight.role != WeightRole::kLinear || weight_rows == 0) continue;
+    add(&Dense::gemm, costs_.gemm(weight_rows, double(weight.n), double(weight.k), model_.weight_bytes),
+        weight.layers);
   }
   if (model_.moe.num_layers > 0) {
     add(&Dense::gemm,
@@ -92,9 +80,13 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   }
   other(m * 4 * hidden, 2 * layers);  // add and rmsnorm, twice a layer
   if (model_.post_norms) other(m * 2 * hidden, 2 * layers);
-  other(m * 2 * (q + kv), layers);                      // rope
-  if (model_.qk_norm) other(m * 2 * (q + kv), layers);  // q and k norm
-  other(m * 4 * kv, layers);                            // new keys and values into the pool
+  const double attended = layers - linear_layers_.count;  // layers with keys and values
+  // Dual chunk attention rotates every query in five ways (DualChunkRotaryEmbedding).
+  other(m * (2 * (q + kv) + (model_.dual_chunk.enabled() ? 4 * q : 0)), attended);  // rope
+  if (model_.qk_norm) other(m * 2 * (q + kv), attended);                            // q and k norm
+  other(m * 4 * kv, attended);                              // new keys and values into the pool
+  if (model_.attn_output_gate) other(m * 3 * q, attended);  // outputs times sigmoid of the gates
+  if (model_.moe.shared_gate) other(m * 4 * hidden, model_.moe.num_layers);  // gate of the shared expert
   all_reduce(m * hidden * kElement, 2 * layers);
   other(m * 2 * hidden, 1);  // embedding
   all_reduce(m * hidden * kElement, 1);
@@ -154,15 +146,22 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
 
   const attention::KernelCost plan = backend_->plan_cost();
   double attention_launches = 0;
-  for (std::size_t i = 0; i < kinds_.size(); ++i) {
-    const double layers = model_.attention[i].num_layers;
+  for (const AttentionLayers& kind : attention_layers_) {
+    const double layers = kind.count;
     const attention::KernelCost cost = metadata.forward_mode == proto::DECODE
-                                           ? backend_->forward_decode(kinds_[i])
-                                           : backend_->forward_extend(kinds_[i]);
+                                           ? backend_->forward_decode(kind.shape)
+                                           : backend_->forward_extend(kind.shape);
     step.attention += cost.seconds * layers;
     step.flops += cost.flops * layers;
     step.memory_bytes += cost.bytes * layers;
     attention_launches += cost.launches * layers;
+  }
+  if (linear_layers_.count > 0) {
+    const attention::KernelCost cost = linear_attention(metadata, rows);
+    step.attention += cost.seconds;
+    step.flops += cost.flops;
+    step.memory_bytes += cost.bytes;
+    attention_launches += cost.launches;
   }
   if (captured) {
     step.launch = graph_replay_ + (dense.launches + plan.launches + attention_launches) * graph_gap_;
@@ -173,6 +172,22 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
   step.attention += plan.seconds;
   step.host_seconds = backend_->plan_host_seconds();
   return step;
+}
+
+attention::KernelCost ModeledForward::linear_attention(const attention::ForwardMetadata& metadata,
+                                                       std::uint32_t rows) {
+  attention::KernelCost cost;
+  if (metadata.forward_mode == proto::DECODE) {
+    cost = gated_delta_.decode(linear_layers_, rows);
+  } else {
+    linear_lens_.assign(metadata.extend_lens.begin(), metadata.extend_lens.end());
+    if (metadata.forward_mode == proto::MIXED)
+      linear_lens_.resize(linear_lens_.size() + metadata.decode_seq_lens.size(), 1);
+    cost = gated_delta_.extend(linear_layers_, linear_lens_);
+  }
+  const double layers = linear_layers_.count;
+  return {cost.seconds * layers, cost.flops * layers, cost.bytes * layers,
+          cost.launches * linear_layers_.count};
 }
 
 double ModeledForward::uncaptured_seconds(const StepCost& step, const Dense& dense,

@@ -1,8 +1,9 @@
 // rope_scaling and rope_theta (Transformers 4), rope_parameters (5), per kind of layer where a model has two.
 #include <cmath>
+#include <optional>
 #include <string>
 
-#include "rank/model/architecture.h"
+#include "rank/model/config_parts.h"
 
 namespace tpsim::rank {
 namespace {
@@ -19,15 +20,21 @@ RopeType type_of(const ConfigReader& config, const ConfigReader& rope) {
 }
 
 // `rope`: the object that describes one rotation; it may be empty.
-RopeConfig read_one(const ConfigReader& config, const Json& object, double theta) {
+RopeConfig read_one(const ConfigReader& config, const Json& object, double theta,
+                    std::optional<double> partial) {
   constexpr std::uint32_t kMostTokens = 1U << 28;
   if (!object.is_object()) throw_user_error("{}: rope parameters must be an object", config.where());
   const ConfigReader rope(object, config.where() + ": rope parameters");
   RopeConfig out;
   out.type = type_of(config, rope);
   out.theta = rope.real("rope_theta", theta, 1, 1e12);
-  if (rope.has("partial_rotary_factor") && rope.real("partial_rotary_factor", 1, 0, 1) != 1)
-    throw_user_error("{}: a partial_rotary_factor other than 1 is not supported", config.where());
+  out.partial_rotary_factor =
+      rope.real("partial_rotary_factor",
+                partial ? config.real("partial_rotary_factor", *partial, 1e-3, 1) : 1.0, 1e-3, 1);
+  if (!partial && out.partial_rotary_factor != 1) {
+    throw_user_error("{}: a partial_rotary_factor other than 1 is not supported for this architecture",
+                     config.where());
+  }
   if (out.type == RopeType::kDefault) return out;
   out.factor = rope.real("factor", 1, 1e-3, 1024);
   const std::uint32_t top = config.number_or("original_max_position_embeddings", 0);
@@ -56,33 +63,30 @@ RopeConfig read_one(const ConfigReader& config, const Json& object, double theta
   return out;
 }
 
-double default_theta(const ModelConfig& model) {
-  if (model.architecture == "GptOssForCausalLM") return 150000;
-  if (model.architecture == "Gemma3ForCausalLM" || model.architecture == "MixtralForCausalLM") return 1e6;
-  return 10000;
-}
-
 }  // namespace
 
-void read_rope(const ConfigReader& config, ModelConfig& model) {
-  const double theta = config.real("rope_theta", default_theta(model), 1, 1e12);
+void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefaults& defaults) {
+  const double theta = config.real("rope_theta", defaults.theta, 1, 1e12);
   const char* key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   const Json empty = Json::object();
   const Json& all = config.has(key) ? config.json()[key] : empty;
   model.ropes.clear();
   const bool nested = all.is_object() && all.contains("full_attention");
-  const bool local = model.architecture == "Gemma3ForCausalLM";
-  model.ropes.push_back(read_one(config, nested ? all["full_attention"] : all, theta));
+  model.ropes.push_back(
+      read_one(config, nested ? all["full_attention"] : all, theta, defaults.partial_rotary_factor));
   if (nested && all.contains("sliding_attention")) {
-    model.ropes.push_back(read_one(config, all["sliding_attention"], theta));
-  } else if (local) {  // window layers turn at their own base, unscaled
+    model.ropes.push_back(read_one(config, all["sliding_attention"], theta, defaults.partial_rotary_factor));
+  } else if (defaults.local_theta) {
     RopeConfig of_windows;
-    of_windows.theta = config.real("rope_local_base_freq", 10000, 1, 1e12);
+    of_windows.theta = config.real("rope_local_base_freq", *defaults.local_theta, 1, 1e12);
     model.ropes.push_back(of_windows);
   }
   for (LayerConfig& layer : model.layers)
     layer.rope = model.ropes.size() > 1 && layer.sliding_window > 0 ? 1 : 0;
-  if (!model.is_mla()) return;
+}
+
+void read_mla_rope(const ConfigReader& config, ModelConfig& model) {
+  read_rope(config, model);
   RopeConfig& rope = model.ropes.front();
   rope.interleaved = config.flag("rope_interleave", true);
   // DeepSeek lengthens the context in the attention's scale, too.

@@ -26,6 +26,7 @@ class AttentionLayer {
  private:
   void project_heads(const Pass& pass, std::uint32_t layer, const Shard& shard, const LayerWeights& weights,
                      kvcache::KvStore& store, const float* x);
+  void take_gates(float* row, std::uint32_t heads, std::uint32_t token);
   void project_latent(const Pass& pass, std::uint32_t layer, const Shard& shard, const MlaWeights& weights,
                       kvcache::KvStore& store, const float* x);
   void attend(const Pass& pass, std::uint32_t layer, const LayerWeights& weights,
@@ -36,6 +37,7 @@ class AttentionLayer {
   NumericTimes& times_;
   std::vector<attention::AttentionMath> math_;  // per thread
   std::vector<float> projected_, queries_, latent_, attended_, values_;
+  std::vector<float> gates_;  // [tokens, q heads, head_dim]
 };
 
 }  // namespace tpsim::rank

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 #include <string>
 
 #include "rank/numeric/dense_tensors.h"
@@ -127,6 +128,59 @@ Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double ca
   return out;
 }
 
+// Dual chunk attention of one head over the whole sequence, by its definition (An et al. 2024, section 3):
+// attention in which query i and key j are taken to be distance(i, j) apart. q and k are not rotated.
+class ChunkedAttention {
+ public:
+  ChunkedAttention(const DualChunkConfig& config, const PlainRope& rope, std::size_t dim, std::size_t tokens)
+      : config_(config) {
+    for (std::size_t apart = 0; apart <= std::min<std::size_t>(config.chunk_size, tokens); ++apart) {
+      Row& row = turns_.emplace_back(dim, 0.0);  // cosines, then sines
+      std::fill(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(dim / 2), 1.0);
+      rope.rotate(row.data(), apart);
+    }
+  }
+
+  Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale) const {
+    Rows out;
+    for (std::size_t i = 0; i < q.size(); ++i) {
+      Row weights;
+      for (std::size_t j = 0; j <= i; ++j) weights.push_back(scale * score(q[i], k[j], distance(i, j)));
+      const double largest = *std::max_element(weights.begin(), weights.end());
+      double sum = 0;
+      for (double& weight : weights) sum += weight = std::exp(weight - largest);
+      Row row(v[0].size(), 0.0);
+      for (std::size_t j = 0; j <= i; ++j) {
+        for (std::size_t c = 0; c < row.size(); ++c) row[c] += weights[j] / sum * v[j][c];
+      }
+      out.push_back(std::move(row));
+    }
+    return out;
+  }
+
+ private:
+  std::size_t distance(std::size_t i, std::size_t j) const {
+    const std::size_t most = config_.chunk_size;
+    const std::size_t s = most - config_.local_size;
+    if (i / s == j / s) return i - j;
+    const std::size_t query = i / s == j / s + 1 ? s + i % s : 2 * s - 1;
+    return std::min(query, most) - j % s;
+  }
+  double score(const Row& q, const Row& k, std::size_t apart) const {
+    const std::size_t half = q.size() / 2;
+    const Row& turn = turns_[apart];
+    double sum = 0;
+    for (std::size_t c = 0; c < half; ++c) {
+      sum += (q[c] * k[c] + q[c + half] * k[c + half]) * turn[c];
+      sum += (q[c] * k[c + half] - q[c + half] * k[c]) * turn[c + half];
+    }
+    return sum;
+  }
+
+  const DualChunkConfig& config_;
+  Rows turns_;  // by distance
+};
+
 class Forward {
  public:
   Forward(const ModelConfig& model, const TensorSource& weights, std::size_t tokens)
@@ -193,7 +247,7 @@ class Forward {
 
   Rows head_attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) const {
     const std::size_t dim = model_.head_dim;
-    const PlainRope rope = this->rope(i, dim);
+    const PlainRope rope = this->rope(i, model_.rope_dim(model_.ropes[model_.layers[i].rope]));
     const auto project = [&](const char* name, bool bias) {
       return layer.linear("self_attn." + std::string(name), x, bias);
     };
@@ -201,22 +255,30 @@ class Forward {
     const Rows k = project("k_proj", model_.qkv_bias);
     const Rows v = project("v_proj", model_.qkv_bias);
     const Row sinks = model_.attention_sinks ? layer.vector("self_attn.sinks") : Row();
+    const bool chunks = model_.dual_chunk.enabled();
     const auto turned = [&](const Rows& of, std::size_t head, const char* norm_name) {
       Rows rows = columns(of, head, dim);
       for (std::size_t t = 0; t < rows.size(); ++t) {
         if (model_.qk_norm)
           rows[t] = rms_norm(rows[t], layer.vector("self_attn." + std::string(norm_name) + ".weight"),
                              model_.rms_norm_eps, offset());
-        rope.rotate(rows[t].data(), t);
+        if (!chunks) rope.rotate(rows[t].data(), t);
       }
       return rows;
     };
+    std::optional<ChunkedAttention> chunked;
+    if (chunks) chunked.emplace(model_.dual_chunk, rope, dim, tokens_);
     Rows joined(tokens_);
     const std::size_t group = model_.num_attention_heads / model_.num_key_value_heads;
     for (std::size_t h = 0; h < model_.num_attention_heads; ++h) {
-      const Rows out = attend(turned(q, h, "q_norm"), turned(k, h / group, "k_norm"),
-                              columns(v, h / group, dim), model_.attention_scale, model_.attention_logit_cap,
-                              model_.layers[i].sliding_window, sinks.empty() ? nullptr : &sinks[h]);
+      const Rows out =
+          chunks
+              ? chunked->attend(
+                    turned(q, h, "q_norm"), turned(k, h / group, "k_norm"), columns(v, h / group, dim),
+                    model_.attention_scale * model_.dual_chunk.scaling(static_cast<std::uint32_t>(tokens_)))
+              : attend(turned(q, h, "q_norm"), turned(k, h / group, "k_norm"), columns(v, h / group, dim),
+                       model_.attention_scale, model_.attention_logit_cap, model_.layers[i].sliding_window,
+                       sinks.empty() ? nullptr : &sinks[h]);
       for (std::size_t t = 0; t < tokens_; ++t)
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
     }

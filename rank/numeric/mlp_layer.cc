@@ -1,6 +1,7 @@
 #include "rank/numeric/mlp_layer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <span>
@@ -64,6 +65,11 @@ void MlpLayer::experts(const MoeWeights& weights, const float* x, std::uint32_t 
   }
   if (weights.shared.width > 0) {
     gated(weights.shared, x, tokens, out);
+    for (std::uint32_t t = 0; !weights.shared_gate.empty() && t < tokens; ++t) {
+      const std::size_t row = std::size_t{t} * hidden;
+      const float score = dot(x + row, weights.shared_gate.data(), hidden);
+      scale(out + row, hidden, 1.0F / (1.0F + std::exp(-score)));
+    }
   } else {
     std::fill(out, out + std::size_t{tokens} * hidden, 0.0F);
   }

@@ -1,12 +1,10 @@
 #include "rank/numeric/pass.h"
 
-#include <algorithm>
-#include <stdexcept>
-
 namespace tpsim::rank {
 
-Pass::Pass(const ModelConfig& model, std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
-           const attention::LayerShape& shape, std::uint32_t page_size, attention::AttentionBackend& backend)
+Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
+           std::span<const AttentionLayers> layers, std::uint32_t page_size,
+           attention::AttentionBackend& backend)
     : batch_(batch), ropes_(ropes) {
   std::vector<std::uint32_t> lengths;  // of each token's sequence, after the pass
   for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {
@@ -18,12 +16,19 @@ Pass::Pass(const ModelConfig& model, std::span<const RotaryEmbedding> ropes, con
       lengths.push_back(batch.prefix_lens[i] + batch.q_lens[i]);
     }
   }
-  for (const RotaryEmbedding& rope : ropes_) {
-    const std::size_t half = rope.dim() / 2;
-    std::vector<float>& cos = cos_.emplace_back(half * positions_.size());
-    std::vector<float>& sin = sin_.emplace_back(half * positions_.size());
-    for (std::size_t t = 0; t < positions_.size(); ++t)
-      rope.angles(positions_[t], lengths[t], cos.data() + t * half, sin.data() + t * half);
+  if (dual_chunk.enabled()) {
+    std::vector<std::uint32_t> own, succ, inter;
+    for (std::size_t t = 0; t < positions_.size(); ++t) {
+      const ChunkRotations by = chunk_rotations(dual_chunk, positions_[t]);
+      own.push_back(by.query);
+      succ.push_back(by.query_succ);
+      inter.push_back(by.query_inter);
+      query_scales_.push_back(static_cast<float>(dual_chunk.scaling(lengths[t])));
+    }
+    for (const std::vector<std::uint32_t>* rotations : {&own, &succ, &inter})
+      add_angles(ropes_.front(), *rotations, lengths);
+  } else {
+    for (const RotaryEmbedding& rope : ropes_) add_angles(rope, positions_, lengths);
   }
   if (batch.metadata.capture_bucket > 0) {
     backend.init_forward_metadata_replay_cuda_graph(batch.metadata);
@@ -31,14 +36,9 @@ Pass::Pass(const ModelConfig& model, std::span<const RotaryEmbedding> ropes, con
     backend.init_forward_metadata(batch.metadata);
   }
   kernel_ = backend.kernel();
-  for (const LayerConfig& layer : model.layers) {
-    const auto same = [&](const LayerPlan& plan) {
-      return plan.shape.sliding_window == layer.sliding_window;
-    };
-    if (std::any_of(plans_.begin(), plans_.end(), same)) continue;
+  for (const AttentionLayers& kind : layers) {
     LayerPlan& plan = plans_.emplace_back();
-    plan.shape = shape;
-    plan.shape.sliding_window = layer.sliding_window;
+    plan.shape = kind.shape;
     if (decodes()) {
       plan.decode = backend.decode_plan(plan.shape);
     } else {
@@ -48,19 +48,21 @@ Pass::Pass(const ModelConfig& model, std::span<const RotaryEmbedding> ropes, con
   }
 }
 
+void Pass::add_angles(const RotaryEmbedding& rope, std::span<const std::uint32_t> rotations,
+                      std::span<const std::uint32_t> lengths) {
+  const std::size_t half = rope.dim() / 2;
+  std::vector<float>& cos = cos_.emplace_back(half * rotations.size());
+  std::vector<float>& sin = sin_.emplace_back(half * rotations.size());
+  for (std::size_t t = 0; t < rotations.size(); ++t)
+    rope.angles(rotations[t], lengths[t], cos.data() + t * half, sin.data() + t * half);
+}
+
 const float* Pass::cos(std::uint32_t rope, std::uint32_t token) const {
-  return cos_[rope].data() + std::size_t{token} * (ropes_[rope].dim() / 2);
+  return cos_[rope].data() + token * (cos_[rope].size() / positions_.size());
 }
 
 const float* Pass::sin(std::uint32_t rope, std::uint32_t token) const {
-  return sin_[rope].data() + std::size_t{token} * (ropes_[rope].dim() / 2);
-}
-
-const LayerPlan& Pass::plan(std::uint32_t sliding_window) const {
-  for (const LayerPlan& plan : plans_) {
-    if (plan.shape.sliding_window == sliding_window) return plan;
-  }
-  throw std::logic_error("Pass: no plan for this window");
+  return sin_[rope].data() + token * (sin_[rope].size() / positions_.size());
 }
 
 }  // namespace tpsim::rank

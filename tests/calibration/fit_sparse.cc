@@ -2,12 +2,12 @@
 //
 //   fit_sparse HARDWARE_JSON KERNELS_FOLDER
 //
-// prints OperatorEfficiency objects ("attention.nsa.KERNEL.extend" …) as JSON lines, and errors to stderr. A row
-// is a whole attention module, so the fit has coefficients of its own for what surrounds the attention: matrix
-// products by roofline, and a fixed rest. They are not printed. Left out are prefills that take hardly longer
-// than the smallest of their group (the host's time of an eager pass hides the device's), and those of
-// "skip_indexer" rows, whose selection was made up, and whose times jump with it. One row in five, by a hash of
-// its shape, is held out of the fit; errors are of those rows.
+// prints OperatorEfficiency objects ("attention.nsa.KERNEL.extend" …) as JSON lines, and errors to stderr. A
+// row is a whole attention module, so the fit has coefficients of its own for what surrounds the attention:
+// matrix products by roofline, and a fixed rest. They are not printed. Left out are prefills that take hardly
+// longer than the smallest of their group (the host's time of an eager pass hides the device's), and those of
+// "skip_indexer" rows, whose selection was made up, and whose times jump with it. One row in five, by a hash
+// of its shape, is held out of the fit; errors are of those rows.
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
@@ -86,7 +86,8 @@ class Fit {
     std::erase_if(rows, [&](const SparseRow& row) {
       if (decode_) return row.batch > most_captured_;
       const double stored = double(row.batch) * (row.q_len + row.prefix);
-      return !row.indexer || row.batch * row.q_len < kFew || stored > kPool || row.seconds < kVisible * floor[row.group];
+      return !row.indexer || row.batch * row.q_len < kFew || stored > kPool ||
+             row.seconds < kVisible * floor[row.group];
     });
     left_out_ = before - rows.size();
     std::size_t seen = 0;
@@ -97,7 +98,6 @@ class Fit {
       (row.held_out ? held_out_ : rows_).push_back(std::move(row));
     }
     for (const SparseRow& row : rows_) kernels_[row.kernel];
-    index_.select_seconds = 1e-5;
   }
 
   void minimise() {
@@ -118,7 +118,7 @@ class Fit {
     vary(index_.fixed_seconds, 1e-6, 2e-4);
     vary(index_.overlap, 1e-3, 1);
     vary(index_.select_seconds, 1e-7, 5e-5);
-    vary(index_.select_token_seconds, 1e-12, 1e-8);
+    vary(index_.select_token, 1e-12, 1e-8);
     for (Products& p : products_) {
       vary(p.compute, 0.05, 1);
       vary(p.memory, 0.05, 1);
@@ -179,7 +179,7 @@ class Fit {
   }
 
   const std::map<std::string, PlanCoefficients>& kernels() const { return kernels_; }
-  const PlanCoefficients& index() const { return index_; }
+  const attention::IndexCoefficients& index() const { return index_; }
   const Products& products_of(bool fp8) const { return products_[fp8 ? 1 : 0]; }
   std::size_t left_out() const { return left_out_; }
   const std::vector<SparseRow>& held_out() const { return held_out_; }
@@ -253,7 +253,7 @@ class Fit {
   bool decode_;
   std::uint32_t padding_, most_captured_;
   std::map<std::string, PlanCoefficients> kernels_;
-  PlanCoefficients index_;
+  attention::IndexCoefficients index_;
   Products products_[2];
   std::size_t left_out_ = 0;
   std::vector<SparseRow> rows_, held_out_;
@@ -262,7 +262,8 @@ class Fit {
   mutable double last_median_ = 0;
 };
 
-void print(const std::string& name, const PlanCoefficients& c, double median, const std::string& source) {
+template <typename Coefficients>
+void print(const std::string& name, const Coefficients& c, double median, const std::string& source) {
   proto::OperatorEfficiency out;
   out.set_operator_class(name);
   attention::write_coefficients(c, out);
