@@ -172,7 +172,7 @@ void check_hardware(const Json& json, const std::string& where) {
   check_types(json, *proto::HardwareProfile::descriptor(), where);
   check_text(json, "name", where);
   check_text(json, "architecture", where);
-  constexpr std::string_view kArchitectures = "turing, ampere, ada, hopper, blackwell";
+  constexpr std::string_view kArchitectures = "turing, ampere, ada, hopper, blackwell, blackwell_sm120, rocm, npu, xpu, cpu";
   const std::string architecture = json.at("architecture").get<std::string>();
   if (fmt::format(", {},", kArchitectures).find(fmt::format(" {},", architecture)) == std::string::npos)
     throw_user_error("{}: \"architecture\" is {}; it must be one of {}", where, in_quotes(architecture),
