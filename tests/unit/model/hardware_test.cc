@@ -96,7 +96,7 @@ TEST(Hardware, NamesOfVendorsAreUnderstood) {
                            "ampere h200", "l40", "NVIDIA A10G", "GB300", "nvidia", "hopper"})
     EXPECT_THAT(refusal([name] { load_hardware(name); }), HasSubstr("neither a known GPU nor a file"))
         << name;
-  EXPECT_THAT(refusal([] { load_hardware("h20-sxm"); }), HasSubstr("did you mean h200-sxm?"));
+  EXPECT_THAT(refusal([] { load_hardware("h200-sx"); }), HasSubstr("did you mean h200-sxm?"));
   EXPECT_THAT(refusal([] { load_hardware("groq"); }), ::testing::Not(HasSubstr("did you mean")));
 }
 
