@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/gpu_generation.h"
 #include "proto/base/error.h"
+#include "rank/model/layers.h"
 
 namespace tpsim::rank {
 namespace {
@@ -28,9 +30,13 @@ constexpr MemoryClass kLargerBelow35GiB = {35 * 1024, 4096, 48, 160};
 // Ascend's own, up to and including 32 and 64 GiB; larger devices have the classes above.
 constexpr MemoryClass kNpuClasses[] = {{32 * 1024 + 1, 4096, 16, 64}, {64 * 1024 + 1, 8192, 64, 256}};
 
+attention::GpuGeneration generation_of(const proto::HardwareProfile& profile) {
+  return attention::parse_gpu_generation(profile.architecture()).value();
+}
+
 MemoryClass memory_class(const proto::HardwareProfile& profile, bool larger_below_35_gib) {
   const double mib = profile.memory_bytes() / kMiB;
-  if (profile.architecture() == "npu") {
+  if (generation_of(profile) == attention::GpuGeneration::kNpu) {
     for (const MemoryClass& npu : kNpuClasses) {
       if (mib < npu.below_mib) return npu;
     }
@@ -57,14 +63,15 @@ double default_mem_fraction(const proto::HardwareProfile& profile, const MemoryR
   if (reserve.prefill_captures > 0) reserved += reserve.mla ? 1536 : reserve.prefill_captures * 8.0;
   if (mib > 60 * 1024) reserved = std::max(reserved, 10.0 * 1024);
   // Scratch of oneDNN for matrices with an odd number of rows.
-  if (profile.architecture() == "xpu") reserved += 2 * 1024;
+  if (generation_of(profile) == attention::GpuGeneration::kXpu) reserved += 2 * 1024;
   return std::round((mib - reserved) / mib * 1000) / 1000;
 }
 
 DeviceGraphs default_graphs(const proto::HardwareProfile& profile) {
-  const std::string& device = profile.architecture();
-  const bool cuda = device != "rocm" && device != "npu" && device != "xpu" && device != "cpu";
-  return {.decode = cuda || device == "rocm" || device == "npu", .prefill = cuda};
+  using enum attention::GpuGeneration;
+  const attention::GpuGeneration device = generation_of(profile);
+  return {.decode = device != kXpu && device != kCpu,
+          .prefill = attention::kCudaGenerations.contains(device)};
 }
 
 std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs) {
@@ -78,10 +85,10 @@ std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs) {
 }
 
 KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig& model, const Shard& shard,
-                       double mem_fraction_static, std::uint32_t kv_element_bytes, std::uint32_t page_size) {
+                       double mem_fraction_static, NumberFormat kv_format, std::uint32_t page_size) {
   KvCapacity capacity;
   capacity.weight_bytes = weight_bytes(model, shard);
-  capacity.kv_bytes_per_token = kv_bytes_per_token(model, shard, kv_element_bytes);
+  capacity.kv_bytes_per_token = kv_bytes_per_token(model, shard, kv_format);
   const double total = profile.memory_bytes() - kContextBytes;
   const double rest = total * mem_fraction_static - static_cast<double>(capacity.weight_bytes);
   const double tokens = rest / static_cast<double>(capacity.kv_bytes_per_token);

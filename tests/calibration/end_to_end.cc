@@ -105,7 +105,8 @@ Prediction predict(const Row& row, const rank::ModelConfig& model, const proto::
                                            .activation_tokens = defaults.chunked_prefill_size,
                                            .cuda_graph_max_bs = defaults.cuda_graph_max_bs,
                                            .prefill_captures = static_cast<std::uint32_t>(pieces.size())});
-  const rank::KvCapacity capacity = rank::kv_capacity(profile, model, shard, mem_fraction_static, 2, 1);
+  const rank::KvCapacity capacity =
+      rank::kv_capacity(profile, model, shard, mem_fraction_static, NumberFormat::kBf16, 1);
 
   scheduler::SchedulerConfig config;
   config.max_total_num_tokens = capacity.tokens;
@@ -122,10 +123,13 @@ Prediction predict(const Row& row, const rank::ModelConfig& model, const proto::
   ranks.slowdown.assign(tp, 1.0);
   ranks.ranks.resize(tp);
   std::vector<std::unique_ptr<rank::RankModel>> models;
-  const std::string backend = attention::choose_backend(profile.architecture(), false).backend;
+  const std::string backend =
+      attention::choose_backend(
+          {.generation = attention::parse_gpu_generation(profile.architecture()).value()})
+          .backend;
   models.push_back(std::make_unique<rank::ModeledForward>(
       model, profile, shard, attention::create_attention_backend(backend, profile, 1),
-      rank::ModeledForward::Options{.kv_element_bytes = 2,
+      rank::ModeledForward::Options{.kv_format = NumberFormat::kBf16,
                                     .cuda_graph_bs = config.cuda_graph_bs,
                                     .prefill_graphs = {.tokens = pieces}}));
   rank::ModeledExecutor executor(rank::LocalRanks(ranks, 0, tp, std::move(models)));
