@@ -91,6 +91,23 @@ KernelCost SparseCost::attend(const SparsePlan& plan, const SparseLoad& load, co
   return cost;
 }
 
+KernelCost SparseCost::dense(const SparsePlan& plan, const SparseLoad& load, const LayerShape& layer) const {
+  constexpr double kTile = 128;  // query tokens
+  KernelCost cost;
+  if (load.queries == 0) return cost;
+  const double width = double(layer.head_dim) + layer.v_head_dim;
+  double tiles = 0;
+  for (const SparseItem& item : plan.items) tiles += std::ceil(item.q_len / kTile);
+  cost.flops = 2 * load.scored * layer.num_q_heads * width;
+  cost.bytes = (load.queries + load.stored) * layer.num_q_heads * width * layer.q_bytes;
+  cost.launches = 1;
+  const double arithmetic = cost.flops / (bf16_flops_ * a_.compute);
+  const double memory = cost.bytes / (bandwidth_ * a_.memory);
+  cost.seconds = a_.fixed_seconds + tiles * layer.num_q_heads / multiprocessors_ * a_.block_seconds +
+                 std::max(arithmetic, memory) + a_.overlap * std::min(arithmetic, memory);
+  return cost;
+}
+
 KernelCost SparseCost::index_keys_only(const SparseLoad& load, const IndexShape& shape) const {
   KernelCost cost;
   // A key in bf16 through the norm, and into its page.

@@ -23,6 +23,7 @@
 
 #include "attention/backend.h"
 #include "attention/plan_cost.h"
+#include "attention/sparse_kernels.h"
 #include "attention/sparse_plan.h"
 #include "proto/hardware.pb.h"
 
@@ -33,10 +34,6 @@ struct IndexShape {
   std::uint32_t heads = 0;  // 0: the layer has none and takes the selection of a layer before it
   std::uint32_t head_dim = 0;
 };
-
-// Bytes of one token's index key: fp8, with an fp32 scale for every 128 elements. (SGLang 0.5.23,
-// mem_cache/index_key_cache.py)
-constexpr std::uint32_t index_key_bytes(std::uint32_t head_dim) { return head_dim + head_dim / 128 * 4; }
 
 // Coefficients of the indexer; the defaults hold where a profile has no such class. Names of
 // OperatorEfficiency.parameters in the comments.
@@ -62,6 +59,11 @@ class SparseCost {
   // `token_bytes`: what is stored of one token and read by the kernel.
   KernelCost attend(const SparsePlan& plan, const SparseLoad& load, const LayerShape& layer,
                     double token_bytes) const;
+  // A copy that moves `bytes`, reads and writes together.
+  KernelCost copy(double bytes) const { return {bytes / (bandwidth_ * a_.memory), 0, bytes, 1}; }
+  // Dense attention of short prefills: keys and values of every head are there already. `layer` is the
+  // expanded shape.
+  KernelCost dense(const SparsePlan& plan, const SparseLoad& load, const LayerShape& layer) const;
   // All of the indexer behind its projections: norm, rotation, fp8 rounding, new keys into their pages,
   // logits, selection. `gathers`: the keys of all tokens are first copied together (the kernel for ragged
   // extends).

@@ -7,6 +7,9 @@ namespace tpsim::rank {
 
 // out[i] = x[i] / sqrt(mean(x^2) + eps) * (weight[i] + offset); out may be x. offset 1 for Gemma's norms.
 void rms_norm(const float* x, std::uint32_t size, const float* weight, float offset, float eps, float* out);
+// out[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]; out may be x.
+void layer_norm(const float* x, std::uint32_t size, const float* weight, const float* bias, float eps,
+                float* out);
 // x += y
 void add(float* x, const float* y, std::uint64_t size);
 float dot(const float* x, const float* y, std::uint64_t size);

@@ -3,10 +3,12 @@
 #include <stdexcept>
 #include <utility>
 
+#include "attention/sparse_kernels.h"
+
 namespace tpsim::rank {
 
 std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Shard& shard,
-                                              NumberFormat kv_format) {
+                                              NumberFormat kv_format, std::uint32_t sparse_token_bytes) {
   std::vector<AttentionLayers> out;
   for (const AttentionKind& kind : model.attention) {
     AttentionLayers& layers = out.emplace_back();
@@ -24,6 +26,14 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
     shape.num_kv_heads = 1;
     shape.head_dim = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim;
     shape.v_head_dim = model.mla.kv_lora_rank;
+    if (!model.is_sparse()) continue;
+    shape.form = attention::AttentionForm::kSparse;
+    shape.top_k = model.indexer.top_k;
+    if (kind.indexer) shape.index_heads = model.indexer.num_heads;
+    shape.index_head_dim = model.indexer.head_dim;
+    shape.token_bytes = sparse_token_bytes > 0
+                            ? sparse_token_bytes
+                            : static_cast<std::uint32_t>(stored_bytes(kv_format, shape.kv_elements()));
   }
   return out;
 }
@@ -40,10 +50,20 @@ LinearLayers linear_layers(const ModelConfig& model, const Shard& shard) {
           .state_bytes = linear.state_bytes};
 }
 
-std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format) {
+std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format,
+                                 std::uint32_t sparse_token_bytes) {
   std::uint64_t bytes = 0;
-  for (const AttentionLayers& layers : attention_layers(model, shard, kv_format))
-    bytes += stored_bytes(kv_format, layers.shape.kv_elements()) * layers.count;
+  for (const AttentionLayers& layers : attention_layers(model, shard, kv_format, sparse_token_bytes)) {
+    const attention::LayerShape& shape = layers.shape;
+    if (shape.form == attention::AttentionForm::kSparse) {
+      // A layer without an indexer keeps no index keys (SGLang 0.5.23; up to 0.5.12 they were counted for
+      // all).
+      const std::uint32_t key = shape.index_heads > 0 ? attention::index_key_bytes(shape.index_head_dim) : 0;
+      bytes += (std::uint64_t{shape.token_bytes} + key) * layers.count;
+      continue;
+    }
+    bytes += stored_bytes(kv_format, shape.kv_elements()) * layers.count;
+  }
   return bytes;
 }
 
@@ -202,6 +222,20 @@ class List {
         {head_rows("self_attn.kv_b_proj", heads, shard_.q_heads,
                    std::uint64_t{mla.qk_nope_head_dim} + mla.v_head_dim, mla.kv_lora_rank)});
     add_output(mla.v_head_dim);
+    if (model_.is_sparse()) add_indexer();
+  }
+
+  // Every rank has all of it. (dsa_indexer.py)
+  void add_indexer() {
+    const IndexerConfig& indexer = model_.indexer;
+    const std::string at = "self_attn.indexer.";
+    add("indexer.wq_b", Sharding::kReplicated, indexer.num_layers,
+        {whole(at + "wq_b", std::uint64_t{indexer.num_heads} * indexer.head_dim, model_.mla.q_lora_rank)});
+    add("indexer.wk", Sharding::kReplicated, indexer.num_layers,
+        {whole(at + "wk", indexer.head_dim, hidden_)});
+    add("indexer.weights_proj", Sharding::kReplicated, indexer.num_layers,
+        {whole(at + "weights_proj", indexer.num_heads, hidden_)})
+        .quantised = false;
   }
 
   void add_gated(const std::string& prefix, const std::string& at, std::uint64_t width, bool bias,
@@ -271,6 +305,8 @@ class List {
     if (model_.is_mla()) {
       if (model_.mla.q_lora_rank > 0) add_vector("q_a_layernorm", model_.mla.q_lora_rank, layers);
       add_vector("kv_a_layernorm", model_.mla.kv_lora_rank, layers);
+      if (model_.is_sparse())  // weight and bias
+        add_vector("indexer.k_norm", 2 * std::uint64_t{model_.indexer.head_dim}, model_.indexer.num_layers);
     }
     if (model_.is_hybrid_linear()) {
       const LinearLayers linear = linear_layers(model_, shard_);

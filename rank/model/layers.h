@@ -22,10 +22,13 @@ struct AttentionLayers {
 };
 // One for each of model.attention, in its order.
 std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Shard& shard,
-                                              NumberFormat kv_format = NumberFormat::kBf16);
+                                              NumberFormat kv_format = NumberFormat::kBf16,
+                                              std::uint32_t sparse_token_bytes = 0);
 
-// KV cache of one token on this rank, in bytes, all layers.
-std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format);
+// KV cache of one token on this rank, in bytes, all layers. `sparse_token_bytes`: of a latent of sparse
+// attention (attention/sparse_kernels.h); 0: as `kv_format` has it. Their index keys are counted, too.
+std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format,
+                                 std::uint32_t sparse_token_bytes = 0);
 
 // Gated delta-net layers on one rank. All zero where the model has none.
 struct LinearLayers {

@@ -135,6 +135,10 @@ void read_common(const ConfigReader& config, ModelConfig& model) {
   model.rms_norm_eps = config.real("rms_norm_eps", 1e-6, 0, 1);
 }
 
+bool alike(const AttentionKind& kind, const LayerConfig& layer) {
+  return kind.sliding_window == layer.sliding_window && kind.indexer == layer.indexer;
+}
+
 // What follows from the layers, and what no single reader can check.
 void finish(const ConfigReader& config, ModelConfig& model) {
   if (model.head_dim % 2 != 0)
@@ -143,9 +147,9 @@ void finish(const ConfigReader& config, ModelConfig& model) {
   model.attention.clear();
   for (const LayerConfig& layer : model.layers) {
     if (layer.linear) continue;
-    const auto same = [&](const AttentionKind& kind) { return kind.sliding_window == layer.sliding_window; };
+    const auto same = [&](const AttentionKind& kind) { return alike(kind, layer); };
     if (std::none_of(model.attention.begin(), model.attention.end(), same))
-      model.attention.push_back({0, layer.sliding_window});
+      model.attention.push_back({0, layer.sliding_window, layer.indexer});
   }
   std::sort(
       model.attention.begin(), model.attention.end(),
@@ -154,7 +158,8 @@ void finish(const ConfigReader& config, ModelConfig& model) {
   for (LayerConfig& layer : model.layers) {
     if (layer.linear) continue;
     layer.kv_layer = kv_layers++;
-    while (model.attention[layer.attention].sliding_window != layer.sliding_window) ++layer.attention;
+    if (layer.indexer) layer.index_layer = model.indexer.num_layers++;
+    while (!alike(model.attention[layer.attention], layer)) ++layer.attention;
     ++model.attention[layer.attention].num_layers;
   }
   MoeConfig& moe = model.moe;

@@ -9,7 +9,12 @@
 namespace tpsim::rank {
 
 AttentionLayer::AttentionLayer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times)
-    : model_(model), pool_(pool), times_(times), math_(pool.size()) {}
+    : model_(model),
+      pool_(pool),
+      times_(times),
+      math_(pool.size()),
+      sparse_math_(pool.size()),
+      indexer_(model, pool, times) {}
 
 // queries_ [tokens, q heads, head_dim], three times with dual chunk attention: as they meet their own chunk,
 // the one before it, and all before that. Keys and values go to their pages.
@@ -144,7 +149,11 @@ void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWe
   }
   call.out = out;
   const std::uint32_t heads = plan.shape.num_kv_heads;
-  if (pass.decodes()) {
+  if (plan.shape.form == attention::AttentionForm::kSparse) {
+    pool_.parallel_for(pass.tokens(), [&](std::uint32_t t, std::uint32_t thread) {
+      sparse_math_[thread].attend(plan.sparse, call, pass.request(t), t, indexer_.selected(t));
+    });
+  } else if (pass.decodes()) {
     const auto items = static_cast<std::uint32_t>(plan.decode.items.size());
     pool_.parallel_for(items * heads, [&](std::uint32_t i, std::uint32_t thread) {
       math_[thread].decode(plan.decode, call, i / heads, i % heads);
@@ -158,8 +167,8 @@ void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWe
 }
 
 void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard& shard,
-                             const LayerWeights& weights, kvcache::KvStore& store, const float* x,
-                             float* out) {
+                             const LayerWeights& weights, kvcache::KvStore& store,
+                             kvcache::KvStore* index_keys, const float* x, float* out) {
   const std::uint32_t tokens = pass.tokens();
   const std::uint32_t heads = shard.q_heads.count();
   if (!model_.is_mla()) {
@@ -177,6 +186,8 @@ void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard&
     return;
   }
   project_latent(pass, layer, shard, weights.mla, store, x);
+  if (model_.layers[layer].indexer)
+    indexer_.select(pass, layer, weights.indexer, *index_keys, x, latent_.data());
   const std::uint32_t latent = model_.mla.kv_lora_rank;
   const std::uint32_t v_dim = model_.mla.v_head_dim;
   attended_.resize(std::size_t{tokens} * heads * latent);

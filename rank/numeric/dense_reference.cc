@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "rank/numeric/dense_tensors.h"
 
@@ -103,7 +106,7 @@ class PlainRope {
 
 // Attention of one head over the whole sequence. q, k [tokens, d], v [tokens, dv].
 Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double cap, std::uint32_t window,
-            const double* sink) {
+            const double* sink, const std::vector<std::vector<bool>>* chosen = nullptr) {
   Rows out;
   for (std::size_t t = 0; t < q.size(); ++t) {
     const std::size_t first = window > 0 && t + 1 > window ? t + 1 - window : 0;
@@ -112,7 +115,10 @@ Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double ca
       double score = 0;
       for (std::size_t c = 0; c < q[t].size(); ++c) score += q[t][c] * k[j][c];
       score *= scale;
-      scores.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
+      const bool seen = chosen == nullptr || (*chosen)[t][j];
+      scores.push_back(!seen     ? -std::numeric_limits<double>::infinity()
+                       : cap > 0 ? cap * std::tanh(score / cap)
+                                 : score);
     }
     double largest = *std::max_element(scores.begin(), scores.end());
     if (sink != nullptr) largest = std::max(largest, *sink);
@@ -186,7 +192,7 @@ class Forward {
   Forward(const ModelConfig& model, const TensorSource& weights, std::size_t tokens)
       : model_(model), tensors_(model, weights), tokens_(tokens) {}
 
-  std::vector<double> run(std::span<const std::uint32_t> ids) const {
+  std::vector<double> run(std::span<const std::uint32_t> ids) {
     Rows x;
     for (const std::uint32_t id : ids) {
       Row row = tensors_.embedding(id);
@@ -214,7 +220,7 @@ class Forward {
     return out;
   }
 
-  void layer(std::uint32_t i, Rows& x) const {
+  void layer(std::uint32_t i, Rows& x) {
     const DenseLayer layer = tensors_.layer(i);
     Rows attended = attention(i, layer, norm(x, layer.vector("input_layernorm.weight")));
     if (model_.post_norms) attended = norm(attended, layer.vector("post_attention_layernorm.weight"));
@@ -232,7 +238,7 @@ class Forward {
             static_cast<double>(tokens_)};
   }
 
-  Rows attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) const {
+  Rows attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) {
     return model_.is_mla() ? latent_attention(i, layer, x) : head_attention(i, layer, x);
   }
 
@@ -285,8 +291,52 @@ class Forward {
     return layer.linear("self_attn.o_proj", joined, model_.o_bias);
   }
 
+  // The indexer of sparse attention: for every token, which of those up to it are attended. q_in: what the
+  // queries are projected from.
+  void choose(const DenseLayer& layer, const Rows& x, const Rows& q_in) {
+    const IndexerConfig& indexer = model_.indexer;
+    const std::size_t dim = indexer.head_dim;
+    const PlainRope rope(model_.ropes[indexer.rope], model_.mla.qk_rope_head_dim,
+                         static_cast<double>(model_.max_position_embeddings), static_cast<double>(tokens_));
+    const std::string at = "self_attn.indexer.";
+    const Rows q = layer.linear(at + "wq_b", q_in, false);
+    Rows k = layer.linear(at + "wk", x, false);
+    const Rows weights = layer.linear(at + "weights_proj", x, false);
+    const Row norm = layer.vector(at + "k_norm.weight");
+    const Row bias = layer.vector(at + "k_norm.bias");
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      double mean = 0, square = 0;
+      for (const double v : k[t]) mean += v / static_cast<double>(dim);
+      for (const double v : k[t]) square += (v - mean) * (v - mean) / static_cast<double>(dim);
+      for (std::size_t c = 0; c < dim; ++c)
+        k[t][c] = (k[t][c] - mean) / std::sqrt(square + 1e-6) * norm[c] + bias[c];
+      rope.rotate(k[t].data(), t);
+    }
+    chosen_.assign(tokens_, std::vector<bool>(tokens_, false));
+    std::vector<Rows> heads;
+    for (std::size_t h = 0; h < indexer.num_heads; ++h) {
+      heads.push_back(columns(q, h, dim));
+      for (std::size_t t = 0; t < tokens_; ++t) rope.rotate(heads[h][t].data(), t);
+    }
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      std::vector<std::pair<double, std::size_t>> order;  // score downwards, position upwards
+      for (std::size_t j = 0; j <= t; ++j) {
+        double score = 0;
+        for (std::size_t h = 0; h < indexer.num_heads; ++h) {
+          double product = 0;
+          for (std::size_t c = 0; c < dim; ++c) product += heads[h][t][c] * k[j][c];
+          score += weights[t][h] * std::max(product, 0.0);
+        }
+        order.emplace_back(-score, j);
+      }
+      std::sort(order.begin(), order.end());
+      for (std::size_t j = 0; j < std::min<std::size_t>(order.size(), indexer.top_k); ++j)
+        chosen_[t][order[j].second] = true;
+    }
+  }
+
   // Keys and values spelled out per head.
-  Rows latent_attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) const {
+  Rows latent_attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) {
     const MlaConfig& mla = model_.mla;
     const PlainRope rope = this->rope(i, mla.qk_rope_head_dim);
     Rows q_in = x;
@@ -297,6 +347,7 @@ class Forward {
         row = rms_norm(row, layer.vector("self_attn.q_a_layernorm.weight"), model_.rms_norm_eps, 0);
       q_name = "self_attn.q_b_proj";
     }
+    if (model_.layers[i].indexer) choose(layer, x, q_in);
     const Rows q = layer.linear(q_name, q_in, false);
     const Rows joint = layer.linear("self_attn.kv_a_proj_with_mqa", x, false);
     Rows latent;
@@ -324,7 +375,8 @@ class Forward {
         values.emplace_back(cut, of_head[t].end());
       }
       const Rows out =
-          attend(queries, keys, values, model_.attention_scale, 0, model_.layers[i].sliding_window, nullptr);
+          attend(queries, keys, values, model_.attention_scale, 0, model_.layers[i].sliding_window, nullptr,
+                 model_.is_sparse() ? &chosen_ : nullptr);
       for (std::size_t t = 0; t < tokens_; ++t)
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
     }
@@ -334,6 +386,7 @@ class Forward {
   const ModelConfig& model_;
   DenseTensors tensors_;
   std::size_t tokens_;
+  std::vector<std::vector<bool>> chosen_;  // sparse attention: of the last layer that chose
 };
 
 }  // namespace

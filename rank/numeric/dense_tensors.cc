@@ -71,7 +71,9 @@ Row DenseLayer::read(const std::string& name, std::vector<std::uint64_t> shape, 
 
 Row DenseLayer::vector(const std::string& name) const {
   std::uint64_t size = model_.hidden_size;
-  if (name.ends_with("q_a_layernorm.weight")) {
+  if (name.starts_with("self_attn.indexer.k_norm.")) {
+    size = model_.indexer.head_dim;
+  } else if (name.ends_with("q_a_layernorm.weight")) {
     size = model_.mla.q_lora_rank;
   } else if (name.ends_with("kv_a_layernorm.weight")) {
     size = model_.mla.kv_lora_rank;
@@ -94,6 +96,10 @@ Rows DenseLayer::linear(const std::string& name, const Rows& x, bool bias) const
   if (name.ends_with("q_a_proj")) n = mla.q_lora_rank;
   if (name.ends_with("kv_a_proj_with_mqa")) n = std::uint64_t{mla.kv_lora_rank} + mla.qk_rope_head_dim;
   if (name.ends_with("kv_b_proj")) n = heads * (mla.qk_nope_head_dim + mla.v_head_dim);
+  const IndexerConfig& indexer = model_.indexer;
+  if (name.ends_with("indexer.wq_b")) n = std::uint64_t{indexer.num_heads} * indexer.head_dim;
+  if (name.ends_with("indexer.wk")) n = indexer.head_dim;
+  if (name.ends_with("indexer.weights_proj")) n = indexer.num_heads;
   const Row w = read(name + ".weight", {n, k}, 0, n * k);
   const Row b = bias ? read(name + ".bias", {n}, 0, n) : Row();
   return times(w, x, b);

@@ -39,18 +39,37 @@ kvcache::KvStoreConfig store_config(const ModelConfig& model, const AttentionLay
   config.num_kv_heads = attention.shape.num_kv_heads;
   config.k_dim = attention.shape.head_dim;
   config.v_dim = attention.shape.v_head_dim;
-  config.value_in_key = attention.shape.form == attention::AttentionForm::kMlaAbsorbed;
+  config.value_in_key = attention.shape.form != attention::AttentionForm::kMha;
+  return config;
+}
+
+// Index keys: one head of a key without a value, in the layers that have an indexer.
+kvcache::KvStoreConfig index_store_config(const ModelConfig& model, const NumericOptions& options) {
+  kvcache::KvStoreConfig config;
+  config.format = options.kv_format;
+  config.num_layers = model.indexer.num_layers;
+  config.num_pages = options.num_pages;
+  config.page_size = options.page_size;
+  config.tag_pages = options.tag_pages;
+  config.num_kv_heads = 1;
+  config.k_dim = model.indexer.head_dim;
   return config;
 }
 
 // One rank: its weights and its keys and values.
 struct Rank {
   Rank(std::shared_ptr<const RankWeights> loaded, const kvcache::KvStoreConfig& config,
-       const LinearLayers& linear)
-      : owner(std::move(loaded)), weights(*owner), store(config), linear_layers(linear), states(linear) {}
+       const LinearLayers& linear, const kvcache::KvStoreConfig& index)
+      : owner(std::move(loaded)),
+        weights(*owner),
+        store(config),
+        index_keys(index),
+        linear_layers(linear),
+        states(linear) {}
   std::shared_ptr<const RankWeights> owner;
   const RankWeights& weights;
   kvcache::KvStore store;
+  kvcache::KvStore index_keys;
   const LinearLayers linear_layers;
   GatedDeltaStates states;
 };
@@ -58,8 +77,9 @@ struct Rank {
 // Bytes of the KV cache of all ranks.
 std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, std::uint32_t tp_size) {
   const auto layers = attention_layers(model, make_shard(model, tp_size, 0, options.ep_size));
-  return kvcache::KvStore::bytes_per_token(store_config(model, layers.front(), options)) * options.num_pages *
-         options.page_size * tp_size;
+  return (kvcache::KvStore::bytes_per_token(store_config(model, layers.front(), options)) +
+          kvcache::KvStore::bytes_per_token(index_store_config(model, options))) *
+         options.num_pages * options.page_size * tp_size;
 }
 
 }  // namespace
@@ -102,7 +122,8 @@ class NumericForward::Implementation {
       layers_ = attention_layers(model_, loaded->shard);
       const kvcache::KvStoreConfig store = store_config(model_, layers_.front(), options_);
       const LinearLayers linear = linear_layers(model_, loaded->shard);
-      ranks_.push_back(std::make_unique<Rank>(std::move(loaded), store, linear));
+      ranks_.push_back(
+          std::make_unique<Rank>(std::move(loaded), store, linear, index_store_config(model_, options_)));
     }
     parts_.resize(ranks_.size());
   }
@@ -250,7 +271,10 @@ void NumericForward::Implementation::hand_out_pages(const TokenBatch& batch) {
   for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {
     const std::uint32_t end = batch.prefix_lens[i] + batch.q_lens[i];
     for (std::uint32_t at = (batch.prefix_lens[i] + page_size - 1) / page_size; at * page_size < end; ++at) {
-      for (const auto& rank : ranks_) rank->store.hand_out(batch.page_tables[i][at]);
+      for (const auto& rank : ranks_) {
+        rank->store.hand_out(batch.page_tables[i][at]);
+        rank->index_keys.hand_out(batch.page_tables[i][at]);
+      }
     }
   }
 }
@@ -288,8 +312,8 @@ std::span<const float> NumericForward::Implementation::forward(const TokenBatch&
         linear_attention_.forward(pass, linear_index, rank.linear_layers, rank.weights.layers[i].linear,
                                   rank.states, normed_.data(), out);
       } else {
-        attention_.forward(pass, i, rank.weights.shard, rank.weights.layers[i], rank.store, normed_.data(),
-                           out);
+        attention_.forward(pass, i, rank.weights.shard, rank.weights.layers[i], rank.store, &rank.index_keys,
+                           normed_.data(), out);
       }
     }
     if (model_.layers[i].linear) ++linear_index;

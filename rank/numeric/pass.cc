@@ -13,6 +13,7 @@ Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> r
       const std::uint32_t position = batch.prefix_lens[i] + k;
       positions_.push_back(position);
       slots_.push_back(batch.page_tables[i][position / page_size] * page_size + position % page_size);
+      requests_.push_back(static_cast<std::uint32_t>(i));
       lengths.push_back(batch.prefix_lens[i] + batch.q_lens[i]);
     }
   }
@@ -39,7 +40,9 @@ Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> r
   for (const AttentionLayers& kind : layers) {
     LayerPlan& plan = plans_.emplace_back();
     plan.shape = kind.shape;
-    if (decodes()) {
+    if (kernel_ == attention::KernelKind::kSparse) {
+      plan.sparse = backend.sparse_plan(plan.shape);
+    } else if (decodes()) {
       plan.decode = backend.decode_plan(plan.shape);
     } else {
       plan.extend = backend.extend_plan(plan.shape);

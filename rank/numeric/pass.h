@@ -36,6 +36,7 @@ struct LayerPlan {
   attention::DecodePlan decode;
   attention::ExtendPlan extend;
   std::vector<attention::ExtendTile> tiles;
+  attention::SparsePlan sparse;
 };
 
 class Pass {
@@ -49,6 +50,10 @@ class Pass {
   std::uint32_t requests() const { return static_cast<std::uint32_t>(batch_.q_lens.size()); }
   const TokenBatch& batch() const { return batch_; }
   std::uint32_t slot(std::uint32_t token) const { return slots_[token]; }
+  // Of a token, in its sequence.
+  std::uint32_t position(std::uint32_t token) const { return positions_[token]; }
+  // Whose token it is.
+  std::uint32_t request(std::uint32_t token) const { return requests_[token]; }
   // [dim / 2] of rope `rope` at a token. With dual chunk attention, whose models have one rope, 0 is for keys
   // and for queries that meet their own chunk.
   static constexpr std::uint32_t kSucc = 1;   // queries that meet the chunk before
@@ -72,7 +77,7 @@ class Pass {
   const TokenBatch& batch_;
   std::span<const RotaryEmbedding> ropes_;
   attention::KernelKind kernel_;
-  std::vector<std::uint32_t> positions_, slots_, first_rows_;
+  std::vector<std::uint32_t> positions_, slots_, requests_, first_rows_;
   void add_angles(const RotaryEmbedding& rope, std::span<const std::uint32_t> rotations,
                   std::span<const std::uint32_t> lengths);
 

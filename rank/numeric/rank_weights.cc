@@ -68,6 +68,7 @@ class Loader {
       load_linear_attention(at, layer.linear);
     } else if (model_.is_mla()) {
       load_mla(at, layer);
+      if (model_.layers[index].indexer) load_indexer(at, layer.indexer);
     } else {
       load_attention(at, layer);
     }
@@ -150,6 +151,15 @@ class Loader {
       out.absorb_v.push_back(reader_.matrix(at, {values}, reader_.type()));
     }
     load_output(at, layer);
+  }
+
+  void load_indexer(const std::string& at, IndexerWeights& out) const {
+    out.q = matrix(at, "indexer.wq_b");
+    out.k = matrix(at, "indexer.wk");
+    out.heads = matrix(at, "indexer.weights_proj");
+    const std::string norm = at + "self_attn.indexer.k_norm.";
+    out.k_norm = reader_.vector(norm + "weight", model_.indexer.head_dim);
+    out.k_norm_bias = reader_.vector(norm + "bias", model_.indexer.head_dim);
   }
 
   const ModelConfig& model_;

@@ -42,6 +42,14 @@ struct MlaWeights {
   std::vector<PackedMatrix> absorb_v;  // per head of this rank: [v_head_dim, kv_lora_rank]
 };
 
+// The indexer of sparse attention, the same on every rank.
+struct IndexerWeights {
+  PackedMatrix q;      // [heads x dim, q_lora_rank]
+  PackedMatrix k;      // [dim, hidden]
+  PackedMatrix heads;  // [heads, hidden]: the weights of the heads
+  std::vector<float> k_norm, k_norm_bias;
+};
+
 // A gated delta-net. Of each kind, what belongs to this rank's heads, in their order.
 struct LinearAttentionWeights {
   PackedMatrix qkvz;  // q, k, v, and the gate of the output
@@ -60,6 +68,7 @@ struct LayerWeights {
   std::vector<float> q_norm, k_norm;
   std::vector<float> sinks;  // of this rank's heads
   MlaWeights mla;
+  IndexerWeights indexer;
   LinearAttentionWeights linear;
   MlpWeights mlp;
   MoeWeights moe;

@@ -200,14 +200,12 @@ class Fit {
     }
     const attention::IndexShape index{static_cast<std::uint32_t>(row.model.index_heads), 128};
     if (dense) {
-      const double width = row.model.nope + kRope + row.model.v;
-      const double flops = 2 * row.load.scored * row.heads * width;
-      const double bytes = (row.load.queries * 2 + row.load.stored * 2) * row.heads * width;
-      const double arithmetic = flops / (profile_.dense_flops_bf16() * c.compute);
-      const double memory = bytes / (profile_.memory_bandwidth() * c.memory);
-      const double blocks = std::ceil(row.q_len / 128.0) * row.batch * row.heads / profile_.multiprocessors();
-      seconds += c.fixed_seconds + blocks * c.block_seconds + std::max(arithmetic, memory) +
-                 c.overlap * std::min(arithmetic, memory);
+      attention::LayerShape layer;
+      layer.form = attention::AttentionForm::kMlaExpanded;
+      layer.num_q_heads = row.heads;
+      layer.head_dim = static_cast<std::uint32_t>(row.model.nope + kRope);
+      layer.v_head_dim = static_cast<std::uint32_t>(row.model.v);
+      seconds += costs.dense(row.plan, row.load, layer).seconds;
       return seconds + costs.index_keys_only(row.load, index).seconds;
     }
     attention::LayerShape layer;
@@ -246,7 +244,7 @@ class Fit {
       row.plan.part = parts == 1 ? 0 : kTopK / parts;
     }
     row.load = attention::load_of(row.plan);
-    row.plan.items.clear();
+    if (row.kernel != "dense") row.plan.items.clear();  // the price needs their sums only
   }
 
   const proto::HardwareProfile& profile_;

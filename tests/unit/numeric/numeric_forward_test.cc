@@ -29,8 +29,9 @@ class Cluster {
     options_.tag_pages = true;
     forward_ = std::make_unique<NumericForward>(
         model, load_ranks(model, weights, options_, collectives_), options_,
-        attention::create_attention_backend("triton", testing::gpu(), options_.page_size), collectives_,
-        pool_);
+        attention::create_attention_backend(model.is_sparse() ? "nsa" : "triton", testing::gpu(),
+                                            options_.page_size),
+        collectives_, pool_);
   }
 
   // Extends one sequence, whose pages are `table`, and returns the logits behind its last token.
@@ -92,7 +93,8 @@ double difference(const std::vector<float>& mine, const std::vector<double>& all
 }
 
 TEST(NumericForward, ChunksAndDecodesOfEveryModelAgreeWithTheDenseReference) {
-  for (const char* name : {"llama", "gemma2", "deepseek-v3", "gpt-oss", "qwen3-moe"}) {
+  for (const char* name :
+       {"llama", "gemma2", "deepseek-v3", "deepseek-v32", "glm-moe-dsa", "gpt-oss", "qwen3-moe"}) {
     const ModelConfig model = load_model_config(folder_of(name));
     const Checkpoint weights(folder_of(name));
     const std::vector<std::uint32_t> tokens = some_tokens(40, model.vocab_size);
