@@ -320,6 +320,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                        .hardware = deployment.hardware,
                        .backends = deployment.backends,
                        .tp_size = args.tp_size,
+                       .kv_format = deployment.kv_format,
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
                        .prefill_pieces = !deployment.prefill_graphs.tokens.empty()},
                       header);
