@@ -107,7 +107,12 @@ std::string_view chosen_for(const Selection& selection) {
     return "attention sinks, which flashinfer lacks: triton is SGLang's other default";
   if (selection.generation == GpuGeneration::kTuring)
     return "Turing: flashinfer needs Ampere or later, and triton is SGLang's other default";
-  return "what SGLang prefers on this device does not serve the model: triton is its fallback";
+  if (selection.generation == GpuGeneration::kRocm && (selection.mla || selection.sliding_window))
+    return "ROCm: aiter has no MLA and no sliding windows in SGLang's matrices, and triton is its other "
+           "default";
+  if (selection.generation == GpuGeneration::kXpu && selection.mla)
+    return "XPU: intel_xpu has no MLA in SGLang's matrices, and triton is its other default";
+  return "";
 }
 
 }  // namespace
