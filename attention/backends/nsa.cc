@@ -173,13 +173,23 @@ KernelCost NsaBackend::forward_decode(const LayerShape& layer) { return sparse(l
 // Page table, lengths clipped to top_k, schedule of the logits, and FlashMLA's: four small kernels a pass.
 KernelCost NsaBackend::plan_cost() const { return {4 * 2e-6, 0, 0, 4}; }
 
+std::string_view chosen_for(const Selection& selection) {
+  return selection.sparse ? "DeepSeek sparse attention: nsa is SGLang's default" : "";
+}
+
 }  // namespace
 
 extern const BackendDescription nsa = {
     .row = {.name = "nsa",
+            .alias = "dsa",
             .title = "NSA (DeepSeek V3.2 sparse attention)",
-            .generations = {GpuGeneration::kHopper, GpuGeneration::kBlackwell}},
+            .generations = {GpuGeneration::kHopper, GpuGeneration::kBlackwell},
+            .sparse = true,
+            .fp8_e5m2 = false,
+            .fp8_by_default = {GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
+            .pool_pages = {64}},
     .create = create_backend<NsaBackend>,
+    .chosen_for = chosen_for,
 };
 
 }  // namespace tpsim::attention::backends
