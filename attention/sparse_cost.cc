@@ -68,7 +68,7 @@ KernelCost SparseCost::attend(const SparsePlan& plan, const SparseLoad& load, co
   KernelCost cost;
   if (load.queries == 0) return cost;
   const double width = double(layer.head_dim) + layer.v_head_dim;
-  const double parts = plan.part == 0 ? 1 : std::ceil(double(load.longest_list) / plan.part);
+  const double parts = plan.part == 0 ? 1 : std::max(1.0, std::ceil(double(load.longest_list) / plan.part));
   const double blocks = load.queries * parts * std::ceil(plan.rows / 128.0);
   cost.flops = 2 * load.walked * plan.rows * width;
   cost.bytes = load.distinct * token_bytes + load.queries * layer.num_q_heads * width * layer.q_bytes;

@@ -24,7 +24,7 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       shard_(shard),
       costs_(profile),
       backend_(std::move(backend)),
-      attention_layers_(attention_layers(model_, shard_, options.kv_format)),
+      attention_layers_(attention_layers(model_, shard_, options.kv_format, options.sparse_token_bytes)),
       linear_layers_(linear_layers(model_, shard_)),
       gated_delta_(profile),
       weights_(weight_list(model_, shard_)),

@@ -28,6 +28,7 @@ class ModeledForward : public RankModel {
  public:
   struct Options {
     NumberFormat kv_format = NumberFormat::kBf16;
+    std::uint32_t sparse_token_bytes = 0;      // attention_layers()
     std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes; empty = eager
     PrefillGraphs prefill_graphs = {};
   };

@@ -54,7 +54,7 @@ void check_prices(const rank::ModelConfig& model, const proto::HardwareProfile& 
   constexpr std::array<std::uint32_t, 2> kExtends = {300, 1};
   constexpr std::array<std::uint32_t, 3> kDecodes = {1, 70, 9000};
   for (const attention::BackendDescription* backend : attention::backend_list()) {
-    if (!backend->implemented()) continue;
+    if (!backend->implemented() || backend->row.sparse != model.is_sparse()) continue;
     rank::ModeledForward rank(
         model, hardware, shard,
         attention::create_attention_backend(std::string(backend->row.name), hardware, 1), {});
