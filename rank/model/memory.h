@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"
 #include "rank/model/model_config.h"
 #include "rank/model/shard.h"
