@@ -36,12 +36,6 @@ void read_dual_chunk(const ConfigReader& config, ModelConfig& model);
 
 // Also sets head_dim and attention_scale.
 void read_mla(const ConfigReader& config, ModelConfig& model);
-// index_n_heads, index_head_dim, index_topk. REQUIRES: read_mla().
-struct IndexerDefaults {
-  std::uint32_t num_heads = 64;
-  bool rope_interleaved = false;
-};
-void read_indexer(const ConfigReader& config, ModelConfig& model, IndexerDefaults defaults);
 // The rotation of MLA, whose scaling enters the attention's scale. REQUIRES: layers, read_mla().
 void read_mla_rope(const ConfigReader& config, ModelConfig& model);
 

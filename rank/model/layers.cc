@@ -214,24 +214,25 @@ class List {
           {head_rows("self_attn.q_proj", heads, shard_.q_heads, model_.head_dim, hidden_)});
       add("kv_a_proj_with_mqa", Sharding::kReplicated, layers, {std::move(kv_a)});
     }
-    if (model_.is_sparse()) add_indexer();
     // Per head, the rows that make the key without rotation, then those that make the value.
     add("kv_b_proj", Sharding::kColumn, layers,
         {head_rows("self_attn.kv_b_proj", heads, shard_.q_heads,
                    std::uint64_t{mla.qk_nope_head_dim} + mla.v_head_dim, mla.kv_lora_rank)});
     add_output(mla.v_head_dim);
+    if (model_.is_sparse()) add_indexer();
   }
 
-  // On every rank, whole (Indexer of layers/attention/nsa/nsa_indexer.py).
+  // Every rank has all of it. (dsa_indexer.py)
   void add_indexer() {
     const IndexerConfig& indexer = model_.indexer;
-    const auto add_one = [&](const std::string& name, std::uint64_t n, std::uint64_t k) -> WeightSpec& {
-      return add("indexer." + name, Sharding::kReplicated, model_.num_layers,
-                 {whole("self_attn.indexer." + name, n, k)});
-    };
-    add_one("wq_b", std::uint64_t{indexer.num_heads} * indexer.head_dim, model_.mla.q_lora_rank);
-    add_one("wk", indexer.head_dim, hidden_);
-    add_one("weights_proj", indexer.num_heads, hidden_).quantised = false;
+    const std::string at = "self_attn.indexer.";
+    add("indexer.wq_b", Sharding::kReplicated, indexer.num_layers,
+        {whole(at + "wq_b", std::uint64_t{indexer.num_heads} * indexer.head_dim, model_.mla.q_lora_rank)});
+    add("indexer.wk", Sharding::kReplicated, indexer.num_layers,
+        {whole(at + "wk", indexer.head_dim, hidden_)});
+    add("indexer.weights_proj", Sharding::kReplicated, indexer.num_layers,
+        {whole(at + "weights_proj", indexer.num_heads, hidden_)})
+        .quantised = false;
   }
 
   void add_gated(const std::string& prefix, const std::string& at, std::uint64_t width, bool bias,
@@ -306,8 +307,8 @@ class List {
     if (model_.is_mla()) {
       if (model_.mla.q_lora_rank > 0) add_vector("q_a_layernorm", model_.mla.q_lora_rank, layers);
       add_vector("kv_a_layernorm", model_.mla.kv_lora_rank, layers);
-      // A layer norm: a weight and a bias.
-      if (model_.is_sparse()) add_vector("indexer.k_norm", 2 * model_.indexer.head_dim, layers);
+      if (model_.is_sparse())  // weight and bias
+        add_vector("indexer.k_norm", 2 * std::uint64_t{model_.indexer.head_dim}, model_.indexer.num_layers);
     }
     if (model_.is_hybrid_linear()) {
       const LinearLayers linear = linear_layers(model_, shard_);

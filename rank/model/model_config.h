@@ -2,6 +2,7 @@
 // rank, its attention layers and its weights, is rank/model/layers.h.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -52,11 +53,11 @@ struct MlaConfig {
 // The lightning indexer of DeepSeek sparse attention (V3.2, GLM-5): a query attends to the top_k tokens that
 // it scores highest.
 struct IndexerConfig {
-  std::uint32_t num_heads = 0;  // index_n_heads; 0: every token is attended to
-  std::uint32_t head_dim = 0;   // index_head_dim, of the one key that all heads share, too
-  std::uint32_t top_k = 0;      // index_topk, tokens
-  // GLM-5 rotates pairs of neighbours in the indexer, DeepSeek halves.
-  bool rope_interleaved = false;
+  std::uint32_t num_heads = 0;   // index_n_heads; 0: every token is attended to
+  std::uint32_t head_dim = 0;    // index_head_dim, of the one key that all heads share, too
+  std::uint32_t top_k = 0;       // index_topk, tokens
+  std::uint32_t num_layers = 0;  // that have an indexer; the others take the selection of the one before
+  std::uint32_t rope = 0;  // index into ModelConfig::ropes: its queries and keys may turn in another way
 };
 
 // Gated delta-net layers (Qwen3-Next, Qwen3.5): linear attention with a state of fixed size, instead of keys
@@ -104,6 +105,7 @@ enum class Activation : std::uint8_t {
 struct AttentionKind {
   std::uint32_t num_layers = 0;
   std::uint32_t sliding_window = 0;   // tokens; 0 = full attention
+  bool indexer = false;               // sparse attention: with an indexer of their own
   std::uint32_t attention_chunk = 0;  // tokens; 0 = all
 };
 
@@ -116,8 +118,10 @@ struct LayerConfig {
   std::uint32_t rope = 0;             // index into ModelConfig::ropes, or kNoRope
   std::uint32_t attention = 0;        // index into ModelConfig::attention
   bool moe = false;
-  std::uint32_t kv_layer = 0;  // its place among the layers that have keys and values
-  bool linear = false;         // a gated delta-net, and no attention
+  std::uint32_t kv_layer = 0;     // its place among the layers that have keys and values
+  bool linear = false;            // a gated delta-net, and no attention
+  bool indexer = false;           // sparse attention: chooses its tokens itself
+  std::uint32_t index_layer = 0;  // its place among the layers that have an indexer
 };
 
 // Llama 4: queries of layers without rotation grow with their position, by
@@ -125,6 +129,10 @@ struct LayerConfig {
 struct TemperatureTuning {
   double floor_scale = 0;  // tokens; 0: none
   double attn_scale = 0;
+
+  double factor(std::uint32_t position) const {
+    return std::log(std::floor((position + 1.0) / floor_scale) + 1) * attn_scale + 1;
+  }
 };
 
 // How a checkpoint lays the weights of its experts.

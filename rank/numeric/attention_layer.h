@@ -36,6 +36,7 @@ class AttentionLayer {
   ThreadPool& pool_;
   NumericTimes& times_;
   std::vector<attention::AttentionMath> math_;  // per thread
+  const std::vector<float> ones_;               // [head_dim]
   std::vector<float> projected_, queries_, latent_, attended_, values_;
   std::vector<float> gates_;  // [tokens, q heads, head_dim]
 };

@@ -102,11 +102,13 @@ class PlainRope {
 };
 
 // Attention of one head over the whole sequence. q, k [tokens, d], v [tokens, dv].
-Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double cap, std::uint32_t window,
+Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double cap, const LayerConfig& layer,
             const double* sink) {
   Rows out;
   for (std::size_t t = 0; t < q.size(); ++t) {
-    const std::size_t first = window > 0 && t + 1 > window ? t + 1 - window : 0;
+    const std::uint32_t window = layer.sliding_window;
+    std::size_t first = window > 0 && t + 1 > window ? t + 1 - window : 0;
+    if (layer.attention_chunk > 0) first = std::max(first, t - t % layer.attention_chunk);
     Row scores;
     for (std::size_t j = first; j <= t; ++j) {
       double score = 0;
@@ -227,9 +229,8 @@ class Forward {
     for (std::size_t t = 0; t < tokens_; ++t) add(x[t], inner[t]);
   }
 
-  PlainRope rope(std::uint32_t i, std::size_t dim) const {
-    return {model_.ropes[model_.layers[i].rope], dim, static_cast<double>(model_.max_position_embeddings),
-            static_cast<double>(tokens_)};
+  PlainRope rope(const RopeConfig& config, std::size_t dim) const {
+    return {config, dim, static_cast<double>(model_.max_position_embeddings), static_cast<double>(tokens_)};
   }
 
   Rows attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) const {
@@ -247,7 +248,9 @@ class Forward {
 
   Rows head_attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) const {
     const std::size_t dim = model_.head_dim;
-    const PlainRope rope = this->rope(i, model_.rope_dim(model_.ropes[model_.layers[i].rope]));
+    const bool rotates = model_.layers[i].rope != LayerConfig::kNoRope;
+    const RopeConfig& rotation = model_.ropes[rotates ? model_.layers[i].rope : 0];
+    const PlainRope rope = this->rope(rotation, model_.rope_dim(rotation));
     const auto project = [&](const char* name, bool bias) {
       return layer.linear("self_attn." + std::string(name), x, bias);
     };
@@ -262,7 +265,18 @@ class Forward {
         if (model_.qk_norm)
           rows[t] = rms_norm(rows[t], layer.vector("self_attn." + std::string(norm_name) + ".weight"),
                              model_.rms_norm_eps, offset());
-        if (!chunks) rope.rotate(rows[t].data(), t);
+        if (!chunks && rotates) rope.rotate(rows[t].data(), t);
+        if (model_.qk_l2_norm && rotates) rows[t] = rms_norm(rows[t], Row(dim, 1.0), model_.rms_norm_eps, 0);
+      }
+      return rows;
+    };
+    // Llama 4: where nothing rotates, queries far back grow.
+    const auto tuned = [&](Rows rows) {
+      const TemperatureTuning& tuning = model_.temperature_tuning;
+      if (rotates || tuning.floor_scale == 0) return rows;
+      for (std::size_t t = 0; t < rows.size(); ++t) {
+        const double turns = std::floor((static_cast<double>(t) + 1) / tuning.floor_scale);
+        for (double& value : rows[t]) value *= 1 + tuning.attn_scale * std::log1p(turns);
       }
       return rows;
     };
@@ -276,9 +290,9 @@ class Forward {
               ? chunked->attend(
                     turned(q, h, "q_norm"), turned(k, h / group, "k_norm"), columns(v, h / group, dim),
                     model_.attention_scale * model_.dual_chunk.scaling(static_cast<std::uint32_t>(tokens_)))
-              : attend(turned(q, h, "q_norm"), turned(k, h / group, "k_norm"), columns(v, h / group, dim),
-                       model_.attention_scale, model_.attention_logit_cap, model_.layers[i].sliding_window,
-                       sinks.empty() ? nullptr : &sinks[h]);
+              : attend(tuned(turned(q, h, "q_norm")), turned(k, h / group, "k_norm"),
+                       columns(v, h / group, dim), model_.attention_scale, model_.attention_logit_cap,
+                       model_.layers[i], sinks.empty() ? nullptr : &sinks[h]);
       for (std::size_t t = 0; t < tokens_; ++t)
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
     }
@@ -288,7 +302,7 @@ class Forward {
   // Keys and values spelled out per head.
   Rows latent_attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) const {
     const MlaConfig& mla = model_.mla;
-    const PlainRope rope = this->rope(i, mla.qk_rope_head_dim);
+    const PlainRope rope = this->rope(model_.ropes[model_.layers[i].rope], mla.qk_rope_head_dim);
     Rows q_in = x;
     std::string q_name = "self_attn.q_proj";
     if (mla.q_lora_rank > 0) {
@@ -323,8 +337,7 @@ class Forward {
         keys.back().insert(keys.back().end(), shared[t].begin(), shared[t].end());
         values.emplace_back(cut, of_head[t].end());
       }
-      const Rows out =
-          attend(queries, keys, values, model_.attention_scale, 0, model_.layers[i].sliding_window, nullptr);
+      const Rows out = attend(queries, keys, values, model_.attention_scale, 0, model_.layers[i], nullptr);
       for (std::size_t t = 0; t < tokens_; ++t)
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
     }

@@ -48,6 +48,7 @@ class Pass {
   std::uint32_t tokens() const { return static_cast<std::uint32_t>(positions_.size()); }
   std::uint32_t requests() const { return static_cast<std::uint32_t>(batch_.q_lens.size()); }
   const TokenBatch& batch() const { return batch_; }
+  std::uint32_t position(std::uint32_t token) const { return positions_[token]; }
   std::uint32_t slot(std::uint32_t token) const { return slots_[token]; }
   // [dim / 2] of rope `rope` at a token. With dual chunk attention, whose models have one rope, 0 is for keys
   // and for queries that meet their own chunk.

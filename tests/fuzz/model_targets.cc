@@ -31,7 +31,8 @@ void check_model(const rank::ModelConfig& model) {
   check(model.layers.size() == model.num_layers && !model.ropes.empty(), "every layer is described");
   std::uint64_t with_experts = 0;
   for (const rank::LayerConfig& layer : model.layers) {
-    check(layer.rope < model.ropes.size(), "a layer's rope is there");
+    check(layer.rope < model.ropes.size() || layer.rope == rank::LayerConfig::kNoRope,
+          "a layer's rope is there");
     with_experts += layer.moe ? 1 : 0;
   }
   check(with_experts == model.moe.num_layers, "layers with experts are counted");
@@ -47,7 +48,10 @@ void check_model(const rank::ModelConfig& model) {
 void check_prices(const rank::ModelConfig& model, const proto::HardwareProfile& hardware, std::uint32_t tp) {
   const rank::Shard shard = rank::make_shard(model, tp, 0);
   const rank::ServerDefaults defaults = rank::default_server_args(hardware, tp);
-  check(rank::kv_capacity(hardware, model, shard, defaults.mem_fraction_static, NumberFormat::kBf16, 1).tokens > 0, "a pool");
+  check(
+      rank::kv_capacity(hardware, model, shard, defaults.mem_fraction_static, NumberFormat::kBf16, 1).tokens >
+          0,
+      "a pool");
   constexpr std::array<std::uint32_t, 2> kPrefixes = {0, 5000};
   constexpr std::array<std::uint32_t, 2> kExtends = {300, 1};
   constexpr std::array<std::uint32_t, 3> kDecodes = {1, 70, 9000};

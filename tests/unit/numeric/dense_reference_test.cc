@@ -75,7 +75,8 @@ TEST(GoldenModels, ThereIsOneOfEachArchitecture) {
   for (const char* wanted :
        {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM", "Gemma2ForCausalLM",
         "Gemma3ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM", "DeepseekV2ForCausalLM",
-        "DeepseekV3ForCausalLM", "GptOssForCausalLM"}) {
+        "DeepseekV3ForCausalLM", "GptOssForCausalLM", "Llama4ForCausalLM", "Glm4MoeForCausalLM",
+        "Phi3ForCausalLM"}) {
     EXPECT_NE(std::find(seen.begin(), seen.end(), wanted), seen.end()) << wanted;
   }
 }
