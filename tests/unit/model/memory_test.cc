@@ -68,9 +68,8 @@ TEST(Memory, PoolIsWhatTheFractionLeaves) {
 
 TEST(Memory, WhatDoesNotFitIsRefusedWithNumbers) {
   const ModelConfig model = load_model_config("llama-3.1-70b");
-  const auto sentence = refusal([&] {
-    kv_capacity(load_hardware("l40s"), model, make_shard(model, 2, 0), 0.85, NumberFormat::kBf16, 1);
-  });
+  const auto sentence =
+      refusal([&] { kv_capacity(load_hardware("l40s"), model, make_shard(model, 2, 0), 0.85, NumberFormat::kBf16, 1); });
   EXPECT_THAT(sentence, AllOf(HasSubstr("llama-3.1-70b"), HasSubstr("GiB"), HasSubstr("larger --tp")));
 }
 
