@@ -351,6 +351,7 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
 Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
+  if (args.disable_shared_experts_fusion) deployment.model.moe.num_fused_shared_experts = 0;
   deployment.hardware = rank::load_hardware(args.hardware.empty() ? "h200-sxm" : args.hardware);
   deployment.kv_format = kv_format(args);
   deployment.backends =
