@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "rank/model/config_parts.h"
-#include "rank/model/families/families.h"
+#include "rank/model/families.h"
 
 namespace tpsim::rank {
 namespace {

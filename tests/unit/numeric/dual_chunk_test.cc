@@ -49,7 +49,7 @@ class Batch {
     std::iota(order.begin(), order.end(), 0U);
     std::shuffle(order.begin(), order.end(), random);
     kvcache::KvStoreConfig config;
-    config.format = kvcache::KvFormat::kFp32;
+    config.format = NumberFormat::kFp32;
     config.num_layers = 1;
     config.num_pages = pages;
     config.page_size = of.page_size;
