@@ -83,12 +83,23 @@ Row DenseLayer::vector(const std::string& name) const {
   return read(name, {size}, 0, size);
 }
 
+Row DenseLayer::tensor(const std::string& name, const std::vector<std::uint64_t>& shape) const {
+  std::uint64_t size = 1;
+  for (const std::uint64_t extent : shape) size *= extent;
+  return read(name, shape, 0, size);
+}
+
+Rows DenseLayer::product(const std::string& name, const Rows& x, std::uint64_t outputs) const {
+  return times(tensor(name + ".weight", {outputs, x[0].size()}), x);
+}
+
 Rows DenseLayer::linear(const std::string& name, const Rows& x, bool bias) const {
   const std::uint64_t k = x[0].size();
   const MlaConfig& mla = model_.mla;
   const std::uint64_t heads = model_.num_attention_heads;
   std::uint64_t n = model_.hidden_size;  // o_proj
-  if (name.ends_with("q_proj") || name.ends_with("q_b_proj")) n = heads * model_.head_dim;
+  if (name.ends_with("q_proj") || name.ends_with("q_b_proj"))
+    n = heads * model_.head_dim * (model_.attn_output_gate ? 2 : 1);
   if (name.ends_with("k_proj") || name.ends_with("v_proj"))
     n = std::uint64_t{model_.num_key_value_heads} * model_.head_dim;
   if (name.ends_with("q_a_proj")) n = mla.q_lora_rank;
@@ -290,7 +301,13 @@ Rows DenseLayer::experts(const Rows& x) const {
   shared.gate = read(at + "gate_proj.weight", {width, hidden}, 0, width * hidden);
   shared.up = read(at + "up_proj.weight", {width, hidden}, 0, width * hidden);
   shared.down = read(at + "down_proj.weight", {hidden, width}, 0, width * hidden);
-  const Rows results = gated(shared, x);
+  Rows results = gated(shared, x);
+  if (moe.shared_gate) {
+    const Rows gates = product("mlp.shared_expert_gate", x, 1);
+    for (std::size_t r = 0; r < x.size(); ++r) {
+      for (double& value : results[r]) value /= 1 + std::exp(-gates[r][0]);
+    }
+  }
   for (std::size_t r = 0; r < x.size(); ++r) add(r, 1, results[r]);
   return out;
 }

@@ -35,6 +35,12 @@ MLA = {"num_key_value_heads": 8, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
         "beta_fast": 32.0, "beta_slow": 1.0}
 
+# Gated delta-net hybrids. Their norms are stored less 1, but for those of the delta-nets' outputs.
+HYBRID = {"num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+          "linear_num_key_heads": 8, "linear_num_value_heads": 16, "linear_key_head_dim": 8,
+          "linear_value_head_dim": 4, "linear_conv_kernel_dim": 4, "num_experts": 4, "num_experts_per_tok": 2,
+          "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+
 
 def rope(kind, **more):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, **more}}
@@ -72,6 +78,13 @@ MODELS = {
                                   "sliding_window": 16}, {"fused": True}),
     "qwen3-moe": ("Qwen3Moe", {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16,
                                "norm_topk_prob": True, "mlp_only_layers": [0]}, {}),
+    "qwen3-next": ("Qwen3Next", {**HYBRID, "norm_topk_prob": True, "partial_rotary_factor": 0.25,
+                                 "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                                                     "partial_rotary_factor": 0.25}}, {}),
+    "qwen3.5-moe": ("Qwen3_5MoeText", {**HYBRID, "linear_num_value_heads": 8, "linear_value_head_dim": 8,
+                                       "intermediate_size": None,
+                                       "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                                                           "partial_rotary_factor": 0.5}}, {}),
     "deepseek-v2": ("DeepseekV2", {**MLA, "q_lora_rank": None, "topk_method": "group_limited_greedy", "n_group": 4,
                                    "topk_group": 2, "routed_scaling_factor": 2.0,
                                    "rope_parameters": {**YARN, "mscale": 0.707, "mscale_all_dim": 0.707}},
@@ -108,12 +121,13 @@ def make_model(name):
     model = getattr(transformers, kind.removesuffix("Text") + "ForCausalLM")(config).to(torch.float32).eval()
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     gemma = kind.startswith("Gemma")
+    hybrid = kind.startswith(("Qwen3Next", "Qwen3_5"))
 
     def fill(key, tensor):
         normal = torch.randn(tensor.shape, generator=generator)
         if tensor.dim() == 1:
             if "norm" in key:
-                return 0.2 * normal + (0 if gemma else 1)
+                return 0.2 * normal + (0 if gemma or hybrid and "linear_attn" not in key else 1)
             return 0.3 * normal if "sinks" not in key else normal
         if "embed" in key or "lm_head" in key:
             # Where the head is the embedding, a large one says the last token again and again.

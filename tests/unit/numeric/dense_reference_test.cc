@@ -62,7 +62,7 @@ TEST_P(GoldenModels, LogitsAndGreedyTokensAreTransformers) {
 
 std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
+  for (const char separator : {'-', '.'}) std::replace(name.begin(), name.end(), separator, '_');
   return name;
 }
 
@@ -76,7 +76,7 @@ TEST(GoldenModels, ThereIsOneOfEachArchitecture) {
        {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM", "Gemma2ForCausalLM",
         "Gemma3ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM", "DeepseekV2ForCausalLM",
         "DeepseekV3ForCausalLM", "GptOssForCausalLM", "Llama4ForCausalLM", "Glm4MoeForCausalLM",
-        "Phi3ForCausalLM"}) {
+        "Phi3ForCausalLM", "Qwen3NextForCausalLM", "Qwen3_5MoeForCausalLM"}) {
     EXPECT_NE(std::find(seen.begin(), seen.end(), wanted), seen.end()) << wanted;
   }
 }

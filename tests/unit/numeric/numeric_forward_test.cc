@@ -93,8 +93,8 @@ double difference(const std::vector<float>& mine, const std::vector<double>& all
 }
 
 TEST(NumericForward, ChunksAndDecodesOfEveryModelAgreeWithTheDenseReference) {
-  for (const char* name :
-       {"llama", "gemma2", "deepseek-v3", "gpt-oss", "qwen3-moe", "llama4", "glm4-moe", "phi3"}) {
+  for (const char* name : {"llama", "gemma2", "deepseek-v3", "gpt-oss", "qwen3-moe", "llama4", "glm4-moe",
+                           "phi3", "qwen3-next", "qwen3.5-moe"}) {
     const ModelConfig model = load_model_config(folder_of(name));
     const Checkpoint weights(folder_of(name));
     const std::vector<std::uint32_t> tokens = some_tokens(40, model.vocab_size);
