@@ -322,6 +322,7 @@ void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
+  if (args.disable_shared_experts_fusion) deployment.model.moe.num_fused_shared_experts = 0;
   deployment.hardware = rank::load_hardware(hardware_name(args));
   AttentionChoice attention = choose_attention(args, pair, deployment.hardware, deployment.model);
   deployment.backends = std::move(attention.backends);

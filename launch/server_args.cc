@@ -214,6 +214,9 @@ void declare_deployment(FlagSet& flags, ServerArgs& args) {
                   "numeric execution: 1 cuts every expert over the ranks, --tp gives each rank whole experts "
                   "(default 1)",
                   count(args.ep_size, 1, 1024));
+  flags.add_switch("--disable-shared-experts-fusion",
+                   "shared experts run apart from the routed ones (DeepSeek V3, GLM)",
+                   args.disable_shared_experts_fusion);
   flags.add_value("--context-length", "TOKENS", "prompt and output together (default: the model's)",
                   count(args.context_length, 2));
   flags.add_list(

@@ -35,6 +35,7 @@ struct ServerArgs {
   std::string load_format = "auto";
   std::string dtype = "auto";
   std::uint32_t ep_size = 1;
+  bool disable_shared_experts_fusion = false;
   std::optional<std::uint32_t> context_length;
   std::vector<std::string> rank_slowdown;  // RANK:FACTOR, read by rank/parallel/slowdown.h
 

@@ -225,7 +225,7 @@ constexpr Group kGroups[] = {
      "no-enable-tf32-matmul enable-fused-qk-norm-rope no-enable-fused-qk-norm-rope "
      "moe-runner-backend=auto moe-a2a-backend=none flashinfer-mxfp4-moe-precision=default "
      "flashinfer-a2a-dispatch-type= enable-w4a4-mxfp4-megamoe "
-     "disable-flashinfer-cutlass-moe-fp4-allgather disable-shared-experts-fusion "
+     "disable-flashinfer-cutlass-moe-fp4-allgather "
      "enforce-shared-experts-fusion enable-fused-moe-sum-all-reduce enable-deterministic-inference "
      "rl-on-policy-target= monokernel-backend enable-amd-monokernel enable-nvidia-megakernel "
      "triton-attention-* flashinfer-* moe-*"},

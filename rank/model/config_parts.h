@@ -41,8 +41,14 @@ void read_mla_rope(const ConfigReader& config, ModelConfig& model);
 
 constexpr std::uint32_t kMostExperts = 4096;
 constexpr std::uint32_t kWidestExpert = 1U << 24;
-// n_group and topk_group. REQUIRES: num_experts, top_k and group_score_top2.
-void read_expert_groups(const ConfigReader& config, ModelConfig& model);
+// What DeepSeek's code and GLM's take where config.json says nothing.
+struct GroupedExpertDefaults {
+  ExpertScoring scoring = ExpertScoring::kSigmoid;
+  bool normalize_weights = false;
+};
+// Routed experts, perhaps in groups, shared experts, and dense layers before them: n_routed_experts, n_group,
+// n_shared_experts, first_k_dense_replace … Nothing where there are no n_routed_experts. REQUIRES: layers.
+void read_grouped_experts(const ConfigReader& config, ModelConfig& model, GroupedExpertDefaults defaults);
 
 // Adds the ids of "eos_token_id", one or a list.
 void read_eos(const ConfigReader& config, ModelConfig& model);

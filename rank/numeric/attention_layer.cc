@@ -14,7 +14,8 @@ AttentionLayer::AttentionLayer(const ModelConfig& model, ThreadPool& pool, Numer
       times_(times),
       math_(pool.size()),
       sparse_math_(pool.size()),
-      indexer_(model, pool, times) {}
+      indexer_(model, pool, times),
+      ones_(model.head_dim, 1.0F) {}
 
 // queries_ [tokens, q heads, head_dim], three times with dual chunk attention: as they meet their own chunk,
 // the one before it, and all before that. Keys and values go to their pages.
@@ -49,14 +50,20 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
         rms_norm(heads + std::size_t{h} * dim, dim, weight.data(), offset, eps, heads + std::size_t{h} * dim);
     };
     const auto turn = [&](float* heads, std::uint32_t count, std::uint32_t by) {
+      if (rope == LayerConfig::kNoRope) return;
       for (std::uint32_t h = 0; h < count; ++h)
         pass.rope(rope).rotate(pass.cos(by, t), pass.sin(by, t), heads + std::size_t{h} * dim);
+      if (model_.qk_l2_norm) norm(heads, count, ones_);
     };
     if (model_.attn_output_gate) take_gates(row, shard.q_heads.count(), t);
     norm(row, shard.q_heads.count(), weights.q_norm);
     norm(row + q_width, shard.kv_heads.count(), weights.k_norm);
     turn(row + q_width, shard.kv_heads.count(), rope);
     if (chunks) scale(row, q_size, pass.query_scale(t));
+    if (const TemperatureTuning& tuning = model_.temperature_tuning;
+        rope == LayerConfig::kNoRope && tuning.floor_scale > 0) {
+      scale(row, q_size, static_cast<float>(tuning.factor(pass.position(t))));
+    }
     for (std::uint32_t set = 0; set < (chunks ? 3U : 1U); ++set) {
       float* const queries = queries_.data() + set * all_queries + std::size_t{t} * q_size;
       std::memcpy(queries, row, q_size * sizeof(float));

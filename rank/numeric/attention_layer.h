@@ -41,6 +41,7 @@ class AttentionLayer {
   std::vector<attention::AttentionMath> math_;      // per thread
   std::vector<attention::SparseMath> sparse_math_;  // per thread
   Indexer indexer_;
+  const std::vector<float> ones_;  // [head_dim]
   std::vector<float> projected_, queries_, latent_, attended_, values_;
   std::vector<float> gates_;  // [tokens, q heads, head_dim]
 };

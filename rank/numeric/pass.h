@@ -49,6 +49,7 @@ class Pass {
   std::uint32_t tokens() const { return static_cast<std::uint32_t>(positions_.size()); }
   std::uint32_t requests() const { return static_cast<std::uint32_t>(batch_.q_lens.size()); }
   const TokenBatch& batch() const { return batch_; }
+  std::uint32_t position(std::uint32_t token) const { return positions_[token]; }
   std::uint32_t slot(std::uint32_t token) const { return slots_[token]; }
   // Of a token, in its sequence.
   std::uint32_t position(std::uint32_t token) const { return positions_[token]; }

@@ -31,7 +31,8 @@ void check_model(const rank::ModelConfig& model) {
   check(model.layers.size() == model.num_layers && !model.ropes.empty(), "every layer is described");
   std::uint64_t with_experts = 0;
   for (const rank::LayerConfig& layer : model.layers) {
-    check(layer.rope < model.ropes.size(), "a layer's rope is there");
+    check(layer.rope < model.ropes.size() || layer.rope == rank::LayerConfig::kNoRope,
+          "a layer's rope is there");
     with_experts += layer.moe ? 1 : 0;
   }
   check(with_experts == model.moe.num_layers, "layers with experts are counted");

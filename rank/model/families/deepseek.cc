@@ -1,6 +1,6 @@
-// DeepSeek V2 and V3, and GLM-5: latent attention, and experts behind the first dense layers. V3.2 and GLM-5
-// attend the tokens that an indexer chooses; GLM-5 has layers that take the choice of the layer before them.
-#include <algorithm>
+// DeepSeek V2, V3 and R1, Kimi K2 (which calls itself V3), V3.2 and GLM-5: latent attention, and experts
+// behind the first dense layers. V3.2 and GLM-5 attend to the tokens that an indexer chooses; GLM-5's
+// successors have layers that take the choice of the layer before them.
 #include <array>
 #include <string>
 #include <string_view>
@@ -10,26 +10,6 @@
 
 namespace tpsim::rank {
 namespace {
-
-void read_experts(const ConfigReader& config, ModelConfig& model) {
-  MoeConfig& moe = model.moe;
-  const char* experts = config.has("n_routed_experts") ? "n_routed_experts" : "num_local_experts";
-  if (!config.has(experts)) return;  // dense after all
-  moe.num_experts = config.number(experts, 1, kMostExperts);
-  moe.top_k = config.number("num_experts_per_tok", 1, kMostExperts);
-  moe.intermediate_size = config.number("moe_intermediate_size", 1, kWidestExpert);
-  moe.num_shared_experts = config.has("n_shared_experts") ? config.number("n_shared_experts", 0, 64) : 0;
-  moe.routed_scaling_factor = config.real("routed_scaling_factor", 1, 0, 1e6);
-  moe.normalize_weights = config.flag("norm_topk_prob", false);
-  const bool v2 = model.architecture == "DeepseekV2ForCausalLM";
-  moe.scoring = v2 ? ExpertScoring::kSoftmaxThenTopK : ExpertScoring::kSigmoid;
-  moe.group_score_top2 = !v2;
-  if (!v2 || config.text("topk_method", "greedy") == "group_limited_greedy")
-    read_expert_groups(config, model);
-  const std::uint32_t dense = config.number_or("first_k_dense_replace", 0, 0);
-  const std::uint32_t frequency = config.number_or("moe_layer_freq", 1);
-  for (std::uint32_t i = 0; i < model.num_layers; ++i) model.layers[i].moe = i >= dense && i % frequency == 0;
-}
 
 bool is_sparse(const ModelConfig& model) {
   return model.architecture == "DeepseekV32ForCausalLM" || model.architecture == "GlmMoeDsaForCausalLM";
@@ -84,6 +64,8 @@ void read_indexer(const ConfigReader& config, ModelConfig& model) {
 
 void read(const ConfigReader& config, ModelConfig& model) {
   model.activation = read_activation(config, "hidden_act", "silu");
+  const bool glm = model.architecture == "GlmMoeDsaForCausalLM";
+  if (glm) model.rms_norm_eps = config.real("rms_norm_eps", 1e-5, 0, 1);
   read_mla(config, model);
   if (is_sparse(model)) {
     model.layers.assign(model.num_layers, {});
@@ -92,7 +74,15 @@ void read(const ConfigReader& config, ModelConfig& model) {
   }
   read_mla_rope(config, model);
   if (is_sparse(model)) read_indexer(config, model);
-  read_experts(config, model);
+  const bool v2 = model.architecture == "DeepseekV2ForCausalLM";
+  read_grouped_experts(config, model,
+                       {.scoring = v2 ? ExpertScoring::kSoftmaxThenTopK : ExpertScoring::kSigmoid,
+                        .normalize_weights = is_sparse(model)});
+  // SGLang fuses the shared expert of V3 and R1, and of GLM-5, whose class asks for the same numbers.
+  MoeConfig& moe = model.moe;
+  if ((glm || model.architecture == "DeepseekV3ForCausalLM") && moe.num_experts == 256 &&
+      moe.num_shared_experts == 1)
+    moe.num_fused_shared_experts = 1;
 }
 
 constexpr std::array<std::string_view, 4> kArchitectures = {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM",
