@@ -51,8 +51,6 @@ class Pass {
   const TokenBatch& batch() const { return batch_; }
   std::uint32_t position(std::uint32_t token) const { return positions_[token]; }
   std::uint32_t slot(std::uint32_t token) const { return slots_[token]; }
-  // Of a token, in its sequence.
-  std::uint32_t position(std::uint32_t token) const { return positions_[token]; }
   // Whose token it is.
   std::uint32_t request(std::uint32_t token) const { return requests_[token]; }
   // [dim / 2] of rope `rope` at a token. With dual chunk attention, whose models have one rope, 0 is for keys
