@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,44 @@ namespace tpsim::rank {
 namespace {
 
 std::string folder_of(const std::string& name) { return std::string(TPSIM_MODELS) + "/" + name; }
+
+// Another backend, whose plans' layers are noted.
+class Spy : public attention::AttentionBackend {
+ public:
+  explicit Spy(std::set<NumberFormat>& formats)
+      : inner_(attention::create_attention_backend("triton", testing::gpu(), 1)), formats_(formats) {}
+  std::string_view name() const override { return inner_->name(); }
+  void init_cuda_graph_state(std::uint32_t max_bs) override { inner_->init_cuda_graph_state(max_bs); }
+  void init_forward_metadata_capture_cuda_graph(std::uint32_t bs) override {
+    inner_->init_forward_metadata_capture_cuda_graph(bs);
+  }
+  void init_forward_metadata_replay_cuda_graph(const attention::ForwardMetadata& metadata) override {
+    inner_->init_forward_metadata_replay_cuda_graph(metadata);
+  }
+  void init_forward_metadata(const attention::ForwardMetadata& metadata) override {
+    inner_->init_forward_metadata(metadata);
+  }
+  attention::KernelCost forward_extend(const attention::LayerShape& layer) override {
+    return inner_->forward_extend(layer);
+  }
+  attention::KernelCost forward_decode(const attention::LayerShape& layer) override {
+    return inner_->forward_decode(layer);
+  }
+  const attention::DecodePlan& decode_plan(const attention::LayerShape& layer) override {
+    formats_.insert(layer.kv_format);
+    return inner_->decode_plan(layer);
+  }
+  const attention::ExtendPlan& extend_plan(const attention::LayerShape& layer) override {
+    formats_.insert(layer.kv_format);
+    return inner_->extend_plan(layer);
+  }
+  attention::KernelCost plan_cost() const override { return inner_->plan_cost(); }
+  double plan_host_seconds() const override { return inner_->plan_host_seconds(); }
+
+ private:
+  std::unique_ptr<attention::AttentionBackend> inner_;
+  std::set<NumberFormat>& formats_;
+};
 
 // One model on `tp` ranks in this process, and sequences that run through it.
 class Cluster {
@@ -181,6 +220,34 @@ TEST(NumericForward, AStaleTokenOfAPageIsNoticed) {
   cluster.extend(tokens, 0, {5});
   EXPECT_NO_THROW(cluster.extend(tokens, 4, {5, 6}));
   EXPECT_THROW(cluster.extend(tokens, 4, {3, 7}), std::logic_error);  // page 3 was never written
+}
+
+// FlashInfer, for one, plans an fp8 cache for tensor cores where it would plan a wider one for the vector
+// units.
+TEST(NumericForward, PlansAreMadeForTheFormatOfTheCache) {
+  const ModelConfig model = load_model_config(folder_of("llama"));
+  const Checkpoint checkpoint(folder_of("llama"));
+  for (const NumberFormat format : {NumberFormat::kFp32, NumberFormat::kFp8E4M3, NumberFormat::kFp4E2M1}) {
+    NumericOptions options = options_of(1, 64);
+    options.kv_format = format;
+    std::set<NumberFormat> formats;
+    LocalCollectives collectives(1);
+    ThreadPool pool(1);
+    NumericForward forward(model, load_ranks(model, checkpoint, options, collectives), options,
+                           std::make_unique<Spy>(formats), collectives, pool);
+    const std::vector<std::uint32_t> tokens = {5, 6, 7}, lens = {3}, prefixes = {0}, table = {1, 2, 3};
+    const std::vector<std::span<const std::uint32_t>> tables = {table};
+    TokenBatch batch;
+    batch.metadata.forward_mode = proto::EXTEND;
+    batch.metadata.extend_lens = lens;
+    batch.metadata.extend_prefix_lens = prefixes;
+    batch.token_ids = tokens;
+    batch.q_lens = lens;
+    batch.prefix_lens = prefixes;
+    batch.page_tables = tables;
+    forward.forward(batch);
+    EXPECT_EQ(formats, std::set<NumberFormat>{format}) << to_string(format);
+  }
 }
 
 }  // namespace
