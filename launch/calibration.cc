@@ -1,5 +1,7 @@
 #include "launch/calibration.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,7 +27,7 @@ void take(const Fit& fit, proto::Calibration& row) {
 
 void add_operator(const PricedRun& run, const std::string& name, proto::RunReport& report) {
   proto::Calibration& row = add_row(report, name);
-  if (run.model.is_mla() && name.starts_with("attention.")) {
+  if (run.model.is_mla() && !run.model.is_sparse() && name.starts_with("attention.")) {
     row.set_source(
         "no MLA kernel was measured: priced with the MHA kernels' efficiency on the latent's width");
     return;
@@ -51,6 +53,14 @@ bool uses(const PricedRun& run, std::string_view backend) {
 void write_calibration(const PricedRun& run, proto::RunReport& report) {
   std::vector<std::string> operators = {"attention." + run.backends.prefill + ".extend",
                                         "attention." + run.backends.decode + ".decode", "gemm"};
+  if (run.model.is_sparse()) {
+    const auto nsa = [](std::string_view kernel, const char* phase) {
+      return fmt::format("attention.nsa.{}.{}", kernel, phase);
+    };
+    operators = {
+        nsa(to_string(run.sparse.prefill), "extend"), nsa("dense", "extend"),   nsa("indexer", "extend"),
+        nsa(to_string(run.sparse.decode), "decode"),  nsa("indexer", "decode"), "gemm"};
+  }
   if (run.model.moe.num_experts > 0) operators.emplace_back("moe");
   if (run.tp_size > 1)
     operators.insert(operators.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});

@@ -60,6 +60,10 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["context_length"] = std::to_string(config.context_length);
   out["prefill_attention_backend"] = deployment.backends.prefill;
   out["decode_attention_backend"] = deployment.backends.decode;
+  if (deployment.model.is_sparse()) {
+    out["nsa_prefill_backend"] = to_string(deployment.sparse.kernels.prefill);
+    out["nsa_decode_backend"] = to_string(deployment.sparse.kernels.decode);
+  }
   out["page_size"] = std::to_string(config.page_size);
   out["kv_cache_dtype"] = std::string(to_string(deployment.kv_format));
   out["mem_fraction_static"] = format_real(mem_fraction_static);
@@ -204,7 +208,8 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
   constexpr std::uint64_t kTokens = 65536;
   constexpr std::uint64_t kBytes = std::uint64_t{4} << 30;
   rank::KvCapacity capacity;
-  capacity.kv_bytes_per_token = rank::kv_bytes_per_token(deployment.model, shard, deployment.kv_format);
+  capacity.kv_bytes_per_token =
+      rank::kv_bytes_per_token(deployment.model, shard, deployment.kv_format, deployment.sparse_token_bytes);
   const std::uint64_t page = deployment.scheduler.page_size;
   const std::uint64_t fit = kBytes / (capacity.kv_bytes_per_token * args.tp_size);
   capacity.tokens = args.max_total_tokens.value_or(std::min(kTokens, std::max(fit, page))) / page * page;
@@ -216,9 +221,10 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   scheduler::SchedulerConfig& config = deployment.scheduler;
   const rank::Shard shard = rank::make_shard(deployment.model, args.tp_size, 0, args.ep_size);
   const rank::KvCapacity capacity =
-      args.numeric() ? numeric_capacity(args, shard, deployment)
-                     : rank::kv_capacity(deployment.hardware, deployment.model, shard, mem_fraction_static,
-                                         deployment.kv_format, config.page_size);
+      args.numeric()
+          ? numeric_capacity(args, shard, deployment)
+          : rank::kv_capacity(deployment.hardware, deployment.model, shard, mem_fraction_static,
+                              deployment.kv_format, config.page_size, deployment.sparse_token_bytes);
   config.max_total_num_tokens = capacity.tokens;
   if (args.max_total_tokens) {
     const std::uint64_t asked = *args.max_total_tokens / config.page_size * config.page_size;
@@ -292,15 +298,38 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.check_invariants = args.check_invariants;
 }
 
+// The kernels of sparse attention, and what they want stored. REQUIRES: kv_format.
+void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
+  const rank::ModelConfig& model = deployment.model;
+  if (!model.is_sparse()) {
+    if (args.nsa_prefill_backend || args.nsa_decode_backend)
+      throw_user_error("{}: {} has no sparse attention; leave it out",
+                       args.nsa_prefill_backend ? args.nsa_prefill_flag : args.nsa_decode_flag, model.name);
+    return;
+  }
+  deployment.sparse.kernels =
+      attention::choose_sparse_kernels({.prefill = args.nsa_prefill_backend,
+                                        .decode = args.nsa_decode_backend,
+                                        .prefill_flag = args.nsa_prefill_flag,
+                                        .decode_flag = args.nsa_decode_flag,
+                                        .generation = generation_of(deployment.hardware),
+                                        .kv_format = deployment.kv_format});
+  deployment.sparse.top_k = model.indexer.top_k;
+  deployment.sparse_token_bytes = attention::sparse_token_bytes(
+      deployment.sparse.kernels, deployment.kv_format, model.mla.kv_lora_rank, model.mla.qk_rope_head_dim);
+}
+
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
+  if (args.disable_shared_experts_fusion) deployment.model.moe.num_fused_shared_experts = 0;
   deployment.hardware = rank::load_hardware(hardware_name(args));
   AttentionChoice attention = choose_attention(args, pair, deployment.hardware, deployment.model);
   deployment.backends = std::move(attention.backends);
   deployment.kv_format = attention.kv_format;
   deployment.scheduler.page_size = attention.page_size;
   deployment.notes = std::move(attention.notes);
+  resolve_sparse_attention(args, deployment);
   resolve_scheduler(args, deployment);
   const double mem_fraction_static = resolve_batches(args, deployment);
   resolve_memory(args, mem_fraction_static, deployment);
@@ -319,6 +348,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
     write_calibration({.model = deployment.model,
                        .hardware = deployment.hardware,
                        .backends = deployment.backends,
+                       .sparse = deployment.sparse.kernels,
                        .tp_size = args.tp_size,
                        .kv_format = deployment.kv_format,
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
@@ -332,7 +362,9 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
 }  // namespace
 
 std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
-  return attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);
+  auto backend = attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);
+  backend->set_sparse_options(sparse);
+  return backend;
 }
 
 rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const {
@@ -342,6 +374,7 @@ rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const 
   models.push_back(std::make_unique<rank::ModeledForward>(
       model, hardware, shard, make_backend(),
       rank::ModeledForward::Options{.kv_format = kv_format,
+                                    .sparse_token_bytes = sparse_token_bytes,
                                     .cuda_graph_bs = scheduler.cuda_graph_bs,
                                     .prefill_graphs = prefill_graphs}));
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),

@@ -25,6 +25,8 @@ struct Deployment {
   rank::ModelConfig model;
   proto::HardwareProfile hardware;
   NumberFormat kv_format = NumberFormat::kBf16;
+  attention::SparseOptions sparse;       // models with sparse attention only
+  std::uint32_t sparse_token_bytes = 0;  // of one stored latent of theirs; 0: as kv_format has it
   scheduler::SchedulerConfig scheduler;
   rank::PrefillGraphs prefill_graphs;
   rank::DeploymentConfig ranks;

@@ -214,6 +214,9 @@ void declare_deployment(FlagSet& flags, ServerArgs& args) {
                   "numeric execution: 1 cuts every expert over the ranks, --tp gives each rank whole experts "
                   "(default 1)",
                   count(args.ep_size, 1, 1024));
+  flags.add_switch("--disable-shared-experts-fusion",
+                   "shared experts run apart from the routed ones (DeepSeek V3, GLM)",
+                   args.disable_shared_experts_fusion);
   flags.add_value("--context-length", "TOKENS", "prompt and output together (default: the model's)",
                   count(args.context_length, 2));
   flags.add_list(
@@ -243,6 +246,24 @@ void declare_cache(FlagSet& flags, ServerArgs& args) {
                   });
 }
 
+// Names are checked with the deployment, which knows device and KV cache.
+void declare_sparse(FlagSet& flags, ServerArgs& args) {
+  const auto kernel = [](std::optional<std::string>& to, std::string& spelled) {
+    return [&to, &spelled](std::string_view flag, const std::string& value) {
+      to = value;
+      spelled = std::string(flag);
+    };
+  };
+  flags.add_value(
+      "--nsa-prefill-backend,--dsa-prefill-backend", "NAME",
+      "kernel of sparse attention (DeepSeek-V3.2, GLM-5) in prefill: flashmla_sparse, flashmla_kv, "
+      "flashmla_auto, fa3, trtllm or tilelang (default: by GPU and --kv-cache-dtype)",
+      kernel(args.nsa_prefill_backend, args.nsa_prefill_flag));
+  flags.add_value("--nsa-decode-backend,--dsa-decode-backend", "NAME",
+                  "kernel of sparse attention in decode (default: by GPU and --kv-cache-dtype)",
+                  kernel(args.nsa_decode_backend, args.nsa_decode_flag));
+}
+
 void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
   flags.group("Attention");
   if (compare) {
@@ -262,6 +283,7 @@ void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
     flags.add_value("--decode-attention-backend", "NAME", "for decode (default: --attention-backend)",
                     backend_name(args.decode_attention_backend));
   }
+  declare_sparse(flags, args);
   declare_cache(flags, args);
 }
 

@@ -195,9 +195,8 @@ constexpr Group kGroups[] = {
      "enable-unified-memory disable-chunked-prefix-cache kv-canary=none kv-canary-sweep-interval=0 "
      "kv-canary-real-data=none prefill-kv-cache-dequant-dtype=auto"},
     {Verdict::kRefused,
-     "sparse attention is not simulated yet; leave it out",
-     "nsa-prefill-backend= nsa-decode-backend= dsa-prefill-backend= dsa-decode-backend= "
-     "dsa-paged-mqa-logits-backend=auto dsa-topk-backend= dsa-triton-union=0 enable-dsa-fused-indexer "
+     "sparse attention is simulated with SGLang's default indexer; leave it out",
+     "dsa-paged-mqa-logits-backend=auto dsa-topk-backend=sgl-kernel dsa-triton-union=0 enable-dsa-fused-indexer "
      "no-enable-dsa-fused-indexer dsv4-prefill-backend=auto dsv4-attn-backend=auto "
      "enable-deepseek-v4-fp4-indexer qsa-indexer-dtype=auto enable-hisparse hisparse-config= "
      "hierarchical-sparse-attention-extra-config= enable-double-sparsity nsa-* dsa-* ds-*"},
@@ -226,7 +225,7 @@ constexpr Group kGroups[] = {
      "no-enable-tf32-matmul enable-fused-qk-norm-rope no-enable-fused-qk-norm-rope "
      "moe-runner-backend=auto moe-a2a-backend=none flashinfer-mxfp4-moe-precision=default "
      "flashinfer-a2a-dispatch-type= enable-w4a4-mxfp4-megamoe "
-     "disable-flashinfer-cutlass-moe-fp4-allgather disable-shared-experts-fusion "
+     "disable-flashinfer-cutlass-moe-fp4-allgather "
      "enforce-shared-experts-fusion enable-fused-moe-sum-all-reduce enable-deterministic-inference "
      "rl-on-policy-target= monokernel-backend enable-amd-monokernel enable-nvidia-megakernel "
      "triton-attention-* flashinfer-* moe-*"},

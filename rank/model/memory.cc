@@ -85,10 +85,11 @@ std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs) {
 }
 
 KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig& model, const Shard& shard,
-                       double mem_fraction_static, NumberFormat kv_format, std::uint32_t page_size) {
+                       double mem_fraction_static, NumberFormat kv_format, std::uint32_t page_size,
+                       std::uint32_t sparse_token_bytes) {
   KvCapacity capacity;
   capacity.weight_bytes = weight_bytes(model, shard);
-  capacity.kv_bytes_per_token = kv_bytes_per_token(model, shard, kv_format);
+  capacity.kv_bytes_per_token = kv_bytes_per_token(model, shard, kv_format, sparse_token_bytes);
   const double total = profile.memory_bytes() - kContextBytes;
   const double rest = total * mem_fraction_static - static_cast<double>(capacity.weight_bytes);
   const double tokens = rest / static_cast<double>(capacity.kv_bytes_per_token);

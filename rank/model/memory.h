@@ -51,7 +51,8 @@ struct KvCapacity {
 };
 // Throws UserError where the model does not fit, with the sizes and what would help.
 KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig& model, const Shard& shard,
-                       double mem_fraction_static, NumberFormat kv_format, std::uint32_t page_size);
+                       double mem_fraction_static, NumberFormat kv_format, std::uint32_t page_size,
+                       std::uint32_t sparse_token_bytes = 0);
 
 std::uint32_t default_max_running_requests(std::uint64_t pool_tokens, std::uint32_t context_length);
 

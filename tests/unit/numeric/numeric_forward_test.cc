@@ -63,13 +63,15 @@ class Spy : public attention::AttentionBackend {
 // One model on `tp` ranks in this process, and sequences that run through it.
 class Cluster {
  public:
-  Cluster(const ModelConfig& model, const TensorSource& weights, std::uint32_t tp, NumericOptions options)
+  Cluster(const ModelConfig& model, const TensorSource& weights, std::uint32_t tp, NumericOptions options,
+          const std::string& backend = "triton")
       : model_(model), options_(options), collectives_(tp), pool_(2) {
     options_.tag_pages = true;
     forward_ = std::make_unique<NumericForward>(
         model, load_ranks(model, weights, options_, collectives_), options_,
-        attention::create_attention_backend("triton", testing::gpu(), options_.page_size), collectives_,
-        pool_);
+        attention::create_attention_backend(model.is_sparse() ? "nsa" : backend, testing::gpu(),
+                                            options_.page_size),
+        collectives_, pool_);
   }
 
   // Extends one sequence, whose pages are `table`, and returns the logits behind its last token.
@@ -131,7 +133,8 @@ double difference(const std::vector<float>& mine, const std::vector<double>& all
 }
 
 TEST(NumericForward, ChunksAndDecodesOfEveryModelAgreeWithTheDenseReference) {
-  for (const char* name : {"llama", "gemma2", "deepseek-v3", "gpt-oss", "qwen3-moe"}) {
+  for (const char* name : {"llama", "gemma2", "deepseek-v3", "deepseek-v32", "glm-moe-dsa", "gpt-oss",
+                           "qwen3-moe", "llama4", "glm4-moe", "phi3", "qwen3-next", "qwen3.5-moe"}) {
     const ModelConfig model = load_model_config(folder_of(name));
     const Checkpoint weights(folder_of(name));
     const std::vector<std::uint32_t> tokens = some_tokens(40, model.vocab_size);
@@ -150,8 +153,29 @@ TEST(NumericForward, ChunksAndDecodesOfEveryModelAgreeWithTheDenseReference) {
   }
 }
 
+// Llama 4's chunks of 16 tokens: extends that begin and end in, at and beyond their borders, and decodes on
+// both sides of one, by every kind of plan.
+TEST(NumericForward, ChunkedAttentionStaysWithinItsChunk) {
+  const ModelConfig model = load_model_config(folder_of("llama4"));
+  const Checkpoint weights(folder_of("llama4"));
+  const std::vector<std::uint32_t> tokens = some_tokens(66, model.vocab_size);
+  const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
+  for (const char* backend : {"triton", "fa3", "flashinfer", "torch_native"}) {
+    Cluster cluster(model, weights, 2, options_of(1, 80), backend);
+    std::vector<std::uint32_t> table;
+    for (std::uint32_t i = 0; i < tokens.size(); ++i) table.push_back(79 - i);
+    std::uint32_t at = 0;
+    for (const std::uint32_t count : {5U, 11U, 1U, 30U, 1U, 1U, 15U, 1U, 1U}) {
+      const auto first = tokens.begin() + at;
+      const std::vector<float> logits = cluster.extend({first, first + count}, at, table);
+      at += count;
+      EXPECT_LE(difference(logits, wanted, at - 1), 1e-4) << backend << ", token " << at;
+    }
+  }
+}
+
 TEST(NumericForward, WholeExpertsGiveTheSameAsPartsOfAll) {
-  for (const char* name : {"mixtral", "deepseek-v2", "gpt-oss", "qwen3-moe"}) {
+  for (const char* name : {"mixtral", "deepseek-v2", "gpt-oss", "qwen3-moe", "glm4-moe"}) {
     const ModelConfig model = load_model_config(folder_of(name));
     const Checkpoint weights(folder_of(name));
     const std::vector<std::uint32_t> tokens = some_tokens(24, model.vocab_size);
