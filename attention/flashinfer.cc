@@ -137,12 +137,19 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   const std::uint32_t paged_rows = cta_tile_q(packed, layer.head_dim);
   const std::uint32_t paged_tile = std::max(1U, paged_rows / group);
   const bool fa3_template = profile().architecture() == "hopper";
+  // B200 and its kin (SM100, by their shared memory), and only for the head sizes that CUTLASS has.
+  const bool cutlass = profile().architecture() == "blackwell" && profile().shared_memory_bytes() > 200e3 &&
+                       (layer.head_dim == 64 || layer.head_dim == 128 || layer.head_dim == 192);
   const std::uint64_t room = std::uint64_t{kBlocksPerMultiprocessor} * multiprocessors() / layer.num_kv_heads;
   const auto tiles = [&](const ExtendItem& item) { return ceil_div(item.q_len, paged_tile); };
   if (fa3_template) {
     plan.rows = plan.tile_m = 128;  // heads are not packed
     plan.head_blocks = layer.num_q_heads;
     plan.tile_n = layer.head_dim >= 256 ? 80 : 128;
+  } else if (cutlass) {
+    plan.rows = plan.tile_m = 256;
+    plan.head_blocks = layer.num_q_heads;
+    plan.tile_n = 128;
   } else {
     plan.rows = paged_rows;
     plan.tile_m = paged_tile;

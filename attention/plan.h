@@ -22,12 +22,13 @@ struct DecodePlan {
   std::uint32_t rows = 1;              // query rows that a block's arithmetic is done for, padding included
   bool tensor_cores = true;
   bool merge = false;  // a second pass adds up the parts
+  bool merge_in_kernel = false;  // … by the last thread block of a request, without a launch of its own
   void clear() {
     items.clear();
     blocks_per_split = 0;
     rows = 1;
     tensor_cores = true;
-    merge = false;
+    merge = merge_in_kernel = false;
   }
 };
 
@@ -55,7 +56,9 @@ struct ExtendPlan {
   std::uint32_t prefix_tile_m = 0;
   std::uint32_t prefix_head_blocks = 0;
   std::uint32_t prefix_chunk = 0;
+  bool walks_window = false;  // a window's tiles are masked one by one: the loop walks the whole range
   void clear() {  // keeps the capacity
+    walks_window = false;
     items.clear();
     tile_m = tile_n = rows = 128;
     head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk = 0;

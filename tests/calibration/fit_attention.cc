@@ -67,6 +67,7 @@ class Fit {
     std::vector<double*> values;
     std::vector<double> low, high;
     const auto vary = [&](double& value, double least, double most) {
+      if (value < least) value = std::sqrt(least * most);  // the search multiplies
       values.push_back(&value);
       low.push_back(least);
       high.push_back(most);
@@ -91,15 +92,27 @@ class Fit {
       vary(c.fp8_kv, 0.2, 2);
       vary(c.fp8_convert, 0.05, 2);
     }
-    if (any([](const Planned& p) { return p.row.layer.sliding_window != 0; })) vary(c.window, 0.3, 4);
+    if (any([](const Planned& p) { return p.row.layer.sliding_window != 0; })) {
+      vary(c.window, 0.1, 4);
+      vary(c.window_seconds, 1e-8, 1e-4);
+    }
+    if (any([](const Planned& p) { return p.row.layer.head_dim > 128 && p.row.layer.head_dim <= 192; }))
+      vary(c.head_dim_192_seconds, 1e-8, 1e-4);
     if (backend_.name() == "torch_native") vary(c.gather, 0.05, 2);
     vary(c.block_compute, 0.3, 8);
     if (any([](const Planned& p) {
           return p.decode.merge || p.extend.kv_chunk != 0 || p.extend.prefix_rows != 0;
         }))
       vary(c.merge_seconds, 1e-7, 1e-4);
+    if (any([](const Planned& p) { return p.decode.merge; })) vary(c.merge_part_seconds, 1e-9, 1e-5);
+    if (any([](const Planned& p) { return p.row.layer.kv_bytes == 1; }) &&
+        any([](const Planned& p) { return p.row.layer.kv_bytes == 2; }))
+      vary(c.fp8_seconds, 1e-8, 1e-4);
+    vary(c.write, 0.01, 10);
+    if (any([](const Planned& p) { return p.row.layer.kv_bytes == 1; })) vary(c.cast, 0.01, 10);
     if (decode_) {
       vary(c.block_memory, 0.2, 8);
+      vary(c.block_width_seconds, 1e-9, 1e-5);
       if (any([](const Planned& p) { return p.decode.tensor_cores; }) &&
           any([](const Planned& p) { return !p.decode.tensor_cores; }))
         vary(c.vector_compute, 0.005, 1);
