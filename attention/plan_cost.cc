@@ -9,7 +9,7 @@ namespace tpsim::attention {
 namespace {
 
 using Field = std::pair<const char*, double PlanCoefficients::*>;
-constexpr std::array<Field, 27> kParameters = {{{"block_seconds", &PlanCoefficients::block_seconds},
+constexpr std::array<Field, 28> kParameters = {{{"block_seconds", &PlanCoefficients::block_seconds},
                                                 {"block_memory", &PlanCoefficients::block_memory},
                                                 {"block_compute", &PlanCoefficients::block_compute},
                                                 {"overlap", &PlanCoefficients::overlap},
@@ -33,6 +33,7 @@ constexpr std::array<Field, 27> kParameters = {{{"block_seconds", &PlanCoefficie
                                                 {"block_width_seconds", &PlanCoefficients::block_width_seconds},
                                                 {"window_seconds", &PlanCoefficients::window_seconds},
                                                 {"head_dim_192_seconds", &PlanCoefficients::head_dim_192_seconds},
+                                                {"walk", &PlanCoefficients::walk},
                                                 {"prefix", &PlanCoefficients::prefix},
                                                 {"launch_seconds", &PlanCoefficients::launch_seconds},
                                                 {"shape_seconds", &PlanCoefficients::shape_seconds}}};
@@ -228,7 +229,11 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& layer) con
       chunks = ceil_div(reach, plan.kv_chunk);
       longest = std::min<double>(longest, plan.kv_chunk);
     }
-    main.tokens += static_cast<double>(tile_tokens(plan, own, window));
+    double tokens = static_cast<double>(tile_tokens(plan, own, layer.sliding_window));
+    if (window != layer.sliding_window) {
+      tokens += c_.walk * (static_cast<double>(tile_tokens(plan, own, window)) - tokens);
+    }
+    main.tokens += tokens;
     main.tiles += tiles * chunks;
     if (plan.grid_tiles > tiles) {
       const double empty = plan.grid_tiles - tiles;

@@ -51,6 +51,8 @@ struct PlanCoefficients {
   // "cast": of q, k and v becoming fp8 first
   double write = 0;
   double cast = 0;
+  // "walk": a step of the loop whose keys are all masked, of a computed one (plans that walk their windows)
+  double walk = 0.5;
   // "window_seconds": added for sliding-window layers, whose indices some backends look up
   double window_seconds = 0;
   // "head_dim_192_seconds": added for head sizes over 128 and up to 192

@@ -9,9 +9,8 @@
 #include "attention/hybrid_backend.h"
 #include "attention/torch_native.h"
 #include "attention/triton_backend.h"
-#include "attention/trtllm_mha.h"
-#include "proto/error.h"
-#include "proto/nearest.h"
+#include "proto/base/error.h"
+#include "proto/base/nearest.h"
 
 namespace tpsim::attention {
 namespace {
@@ -45,7 +44,7 @@ constexpr std::array<BackendRow, 17> kRows = {{
     {.name = "fa4", .title = "FlashAttention 4", .architectures = "blackwell", .prefill_only = true,
      .has_mha = true, .mha_page_sizes = "128", .mha_fp4 = kY, .multimodal = kY,
      .has_mla = true, .mla_page_sizes = "1", .mla_fp4 = kY},
-    {.name = "trtllm_mha", .title = "TRTLLM MHA", .architectures = "blackwell", .implemented = true,
+    {.name = "trtllm_mha", .title = "TRTLLM MHA", .architectures = "blackwell",
      .has_mha = true, .mha_page_sizes = "16,32,64", .mha_fp8 = kY, .mha_fp4 = kY, .mha_spec = kY,
      .sliding_window = kY},
     {.name = "dual_chunk_flash_attn", .title = "Dual Chunk FlashAttention", .architectures = "ampere,ada,hopper",
@@ -142,7 +141,6 @@ std::unique_ptr<AttentionBackend> create_one(const std::string& name, const prot
   if (name == "flashinfer") return std::make_unique<FlashInferBackend>(profile, page_size);
   if (name == "triton") return std::make_unique<TritonBackend>(profile, page_size);
   if (name == "torch_native") return std::make_unique<TorchNativeBackend>(profile, page_size);
-  if (name == "trtllm_mha") return std::make_unique<TrtllmMhaBackend>(profile, page_size);
   find_backend(name, "--attention-backend");
   throw_user_error(
       "--attention-backend {}: this backend of SGLang is not implemented in tpsim yet; use one of {}", name,

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "rank/numeric/sampler.h"
 
 namespace tpsim::rank {

@@ -95,6 +95,7 @@ class Fit {
     if (any([](const Planned& p) { return p.row.layer.sliding_window != 0; })) {
       vary(c.window, 0.1, 4);
       vary(c.window_seconds, 1e-8, 1e-4);
+      if (any([](const Planned& p) { return p.extend.walks_window; })) vary(c.walk, 0.01, 1);
     }
     if (any([](const Planned& p) { return p.row.layer.head_dim > 128 && p.row.layer.head_dim <= 192; }))
       vary(c.head_dim_192_seconds, 1e-8, 1e-4);
