@@ -36,12 +36,13 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
     layer.num_kv_heads = shard_.kv_heads.count();
     layer.head_dim = layer.v_head_dim = model_.head_dim;
     if (model_.is_mla()) {  // absorbed: all heads share the latent
+      layer.form = attention::AttentionForm::kMlaAbsorbed;
       layer.num_kv_heads = 1;
       layer.head_dim = model_.mla.kv_lora_rank + model_.mla.qk_rope_head_dim;
       layer.v_head_dim = model_.mla.kv_lora_rank;
     }
     layer.sliding_window = kind.sliding_window;
-    layer.kv_bytes = options.kv_element_bytes;
+    layer.kv_format = options.kv_format;
     kinds_.push_back(layer);
   }
   if (!options.cuda_graph_bs.empty()) {

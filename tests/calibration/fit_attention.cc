@@ -88,7 +88,7 @@ class Fit {
     head(c.head_dim_256, 192, 256);
     head(c.head_dim_512, 256, 1024);
     if (any([](const Planned& p) { return p.row.layer.q_bytes == 1; })) vary(c.fp8_compute, 0.1, 2);
-    if (any([](const Planned& p) { return p.row.layer.q_bytes == 2 && p.row.layer.kv_bytes == 1; })) {
+    if (any([](const Planned& p) { return p.row.layer.q_bytes == 2 && p.row.layer.fp8_kv(); })) {
       vary(c.fp8_kv, 0.2, 2);
       vary(c.fp8_convert, 0.05, 2);
     }
@@ -106,11 +106,11 @@ class Fit {
         }))
       vary(c.merge_seconds, 1e-7, 1e-4);
     if (any([](const Planned& p) { return p.decode.merge; })) vary(c.merge_part_seconds, 1e-9, 1e-5);
-    if (any([](const Planned& p) { return p.row.layer.kv_bytes == 1; }) &&
-        any([](const Planned& p) { return p.row.layer.kv_bytes == 2; }))
+    if (any([](const Planned& p) { return p.row.layer.fp8_kv(); }) &&
+        any([](const Planned& p) { return !p.row.layer.fp8_kv(); }))
       vary(c.fp8_seconds, 1e-8, 1e-4);
     vary(c.write, 0.01, 10);
-    if (any([](const Planned& p) { return p.row.layer.kv_bytes == 1; })) vary(c.cast, 0.01, 10);
+    if (any([](const Planned& p) { return p.row.layer.fp8_kv(); })) vary(c.cast, 0.01, 10);
     if (decode_) {
       vary(c.block_memory, 0.2, 8);
       vary(c.block_width_seconds, 1e-9, 1e-5);
@@ -157,7 +157,7 @@ class Fit {
       for (const auto n : p.row.prefixes) prefix += n;
       out << backend_.name() << "," << decode_ << "," << (p.row.residency == Residency::kHot) << ","
           << p.row.layer.num_q_heads << "," << p.row.layer.num_kv_heads << "," << p.row.layer.head_dim << ","
-          << p.row.layer.sliding_window << "," << p.row.layer.q_bytes << "," << p.row.layer.kv_bytes << ","
+          << p.row.layer.sliding_window << "," << p.row.layer.q_bytes << "," << p.row.layer.kv_bytes() << ","
           << p.row.lengths.size() << "," << tokens << "," << prefix << ","
           << *std::max_element(p.row.lengths.begin(), p.row.lengths.end()) << "," << p.row.seconds * 1e6
           << "," << price(p, hot, cold) * 1e6 << "\n";
@@ -239,7 +239,7 @@ int run(const Arguments& args) {
         for (const std::uint32_t kv : {2U, 1U}) {
           const auto is = [&](const Planned& p) {
             return (p.row.residency == Residency::kHot) == hot && p.row.layer.q_bytes == q &&
-                   p.row.layer.kv_bytes == kv;
+                   p.row.layer.kv_bytes() == kv;
           };
           const auto [m, n] = fit.errors(c, is);
           if (m > 0)
