@@ -9,34 +9,35 @@ namespace tpsim::attention {
 namespace {
 
 using Field = std::pair<const char*, double PlanCoefficients::*>;
-constexpr std::array<Field, 28> kParameters = {{{"block_seconds", &PlanCoefficients::block_seconds},
-                                                {"block_memory", &PlanCoefficients::block_memory},
-                                                {"block_compute", &PlanCoefficients::block_compute},
-                                                {"overlap", &PlanCoefficients::overlap},
-                                                {"tail", &PlanCoefficients::tail},
-                                                {"merge_seconds", &PlanCoefficients::merge_seconds},
-                                                {"vector_compute", &PlanCoefficients::vector_compute},
-                                                {"l2_memory", &PlanCoefficients::l2_memory},
-                                                {"head_dim_64", &PlanCoefficients::head_dim_64},
-                                                {"head_dim_192", &PlanCoefficients::head_dim_192},
-                                                {"head_dim_256", &PlanCoefficients::head_dim_256},
-                                                {"head_dim_512", &PlanCoefficients::head_dim_512},
-                                                {"fp8_kv", &PlanCoefficients::fp8_kv},
-                                                {"fp8_convert", &PlanCoefficients::fp8_convert},
-                                                {"fp8_compute", &PlanCoefficients::fp8_compute},
-                                                {"window", &PlanCoefficients::window},
-                                                {"gather", &PlanCoefficients::gather},
-                                                {"fp8_seconds", &PlanCoefficients::fp8_seconds},
-                                                {"merge_part_seconds", &PlanCoefficients::merge_part_seconds},
-                                                {"write", &PlanCoefficients::write},
-                                                {"cast", &PlanCoefficients::cast},
-                                                {"block_width_seconds", &PlanCoefficients::block_width_seconds},
-                                                {"window_seconds", &PlanCoefficients::window_seconds},
-                                                {"head_dim_192_seconds", &PlanCoefficients::head_dim_192_seconds},
-                                                {"walk", &PlanCoefficients::walk},
-                                                {"prefix", &PlanCoefficients::prefix},
-                                                {"launch_seconds", &PlanCoefficients::launch_seconds},
-                                                {"shape_seconds", &PlanCoefficients::shape_seconds}}};
+constexpr std::array<Field, 28> kParameters = {
+    {{"block_seconds", &PlanCoefficients::block_seconds},
+     {"block_memory", &PlanCoefficients::block_memory},
+     {"block_compute", &PlanCoefficients::block_compute},
+     {"overlap", &PlanCoefficients::overlap},
+     {"tail", &PlanCoefficients::tail},
+     {"merge_seconds", &PlanCoefficients::merge_seconds},
+     {"vector_compute", &PlanCoefficients::vector_compute},
+     {"l2_memory", &PlanCoefficients::l2_memory},
+     {"head_dim_64", &PlanCoefficients::head_dim_64},
+     {"head_dim_192", &PlanCoefficients::head_dim_192},
+     {"head_dim_256", &PlanCoefficients::head_dim_256},
+     {"head_dim_512", &PlanCoefficients::head_dim_512},
+     {"fp8_kv", &PlanCoefficients::fp8_kv},
+     {"fp8_convert", &PlanCoefficients::fp8_convert},
+     {"fp8_compute", &PlanCoefficients::fp8_compute},
+     {"window", &PlanCoefficients::window},
+     {"gather", &PlanCoefficients::gather},
+     {"fp8_seconds", &PlanCoefficients::fp8_seconds},
+     {"merge_part_seconds", &PlanCoefficients::merge_part_seconds},
+     {"write", &PlanCoefficients::write},
+     {"cast", &PlanCoefficients::cast},
+     {"block_width_seconds", &PlanCoefficients::block_width_seconds},
+     {"window_seconds", &PlanCoefficients::window_seconds},
+     {"head_dim_192_seconds", &PlanCoefficients::head_dim_192_seconds},
+     {"walk", &PlanCoefficients::walk},
+     {"prefix", &PlanCoefficients::prefix},
+     {"launch_seconds", &PlanCoefficients::launch_seconds},
+     {"shape_seconds", &PlanCoefficients::shape_seconds}}};
 
 // A working set up to this share of L2 stays there; from kL2Gone on, least-recent eviction keeps nothing.
 constexpr double kL2Kept = 0.7;
@@ -224,8 +225,7 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& layer) con
     double chunks = 1;
     if (plan.kv_chunk != 0) {
       const std::uint32_t seen_kv = own.prefix + own.q_len;
-      const std::uint32_t reach =
-          window == 0 ? seen_kv : std::min(seen_kv, window + plan.tile_m);
+      const std::uint32_t reach = window == 0 ? seen_kv : std::min(seen_kv, window + plan.tile_m);
       chunks = ceil_div(reach, plan.kv_chunk);
       longest = std::min<double>(longest, plan.kv_chunk);
     }

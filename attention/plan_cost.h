@@ -62,7 +62,7 @@ struct PlanCoefficients {
   double block_width_seconds = 0;
   // "merge_part_seconds": of each part of the request with the most, which are added up one after another
   double merge_part_seconds = 0;
-  double prefix = 1;       // "prefix": factor on the rate of a separate kernel for the cached prefix (extend)
+  double prefix = 1;  // "prefix": factor on the rate of a separate kernel for the cached prefix (extend)
   // Host time of an eager pass. "launch_seconds": of one kernel of this backend; 0 = as any other kernel.
   // "shape_seconds": of each KV length that a decode meets for the first time (libraries that build an
   // execution plan for every shape).

@@ -15,6 +15,7 @@
 #include "proto/base/text.h"
 #include "proto/versions.h"
 #include "rank/model/hardware.h"
+#include "rank/model/layers.h"
 #include "rank/model/memory.h"
 #include "rank/model/modeled_forward.h"
 #include "rank/parallel/batch_wire.h"
@@ -29,10 +30,6 @@ namespace {
 attention::GpuGeneration generation_of(const proto::HardwareProfile& hardware) {
   // Checked where the profile was read.
   return attention::parse_gpu_generation(hardware.architecture()).value();
-}
-
-std::uint32_t kv_element_bytes(NumberFormat format) {
-  return format == NumberFormat::kFp8E4M3 || format == NumberFormat::kFp8E5M2 ? 1 : 2;
 }
 
 // --prefill-attention-backend and --decode-attention-backend over --attention-backend over the automatic one.
@@ -261,8 +258,7 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
   constexpr std::uint64_t kTokens = 65536;
   constexpr std::uint64_t kBytes = std::uint64_t{4} << 30;
   rank::KvCapacity capacity;
-  const std::uint64_t elements = rank::kv_bytes_per_token(deployment.model, shard, 1);
-  capacity.kv_bytes_per_token = stored_bytes(deployment.kv_format, elements);
+  capacity.kv_bytes_per_token = rank::kv_bytes_per_token(deployment.model, shard, deployment.kv_format);
   const std::uint64_t page = deployment.scheduler.page_size;
   const std::uint64_t fit = kBytes / (capacity.kv_bytes_per_token * args.tp_size);
   capacity.tokens = args.max_total_tokens.value_or(std::min(kTokens, std::max(fit, page))) / page * page;
@@ -277,7 +273,7 @@ void resolve_memory(const ServerArgs& args, const rank::ServerDefaults& resolved
       args.numeric()
           ? numeric_capacity(args, shard, deployment)
           : rank::kv_capacity(deployment.hardware, deployment.model, shard, resolved.mem_fraction_static,
-                              kv_element_bytes(deployment.kv_format), config.page_size);
+                              deployment.kv_format, config.page_size);
   config.max_total_num_tokens = capacity.tokens;
   if (args.max_total_tokens) {
     const std::uint64_t asked = *args.max_total_tokens / config.page_size * config.page_size;

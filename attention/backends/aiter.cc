@@ -4,10 +4,11 @@
 // attention of decode; Composable Kernel's batch prefill behind mha_batch_prefill_func) and of SGLang's
 // aiter_backend.py:
 // - decode: partitions of 256 tokens, one block of four waves for each partition and KV head with up to 16 of
-//   its query heads in a matrix tile (more are done in turns). A second kernel adds the partitions up, always.
-//   The grid is made for the longest context possible; blocks past a request's end return at once. An fp8
-//   cache is dequantised inside;
-// - prefill: tiles of 128 query rows of one head, keys and values found through token indices; KV steps of 128
+//   its query heads in a matrix tile (more are done in turns). A second kernel adds the partitions up,
+//   always. The grid is made for the longest context possible; blocks past a request's end return at once. An
+//   fp8 cache is dequantised inside;
+// - prefill: tiles of 128 query rows of one head, keys and values found through token indices; KV steps of
+// 128
 //   tokens (64 for head size 64). Where the cache is fp8 q becomes fp8, too.
 // Pages are expanded to tokens. Decode is captured.
 #include <algorithm>

@@ -58,8 +58,8 @@ void Fa4Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   const std::uint32_t window = layer.sliding_window;
   const std::uint32_t steps =
       ceil_div(window == 0 ? longest_kv : std::min(longest_kv, window + kRows), kStep);
-  const std::uint64_t tiles = std::uint64_t{plan.items.size()} * layer.num_kv_heads *
-                              ceil_div(longest_q * group, plan.rows);
+  const std::uint64_t tiles =
+      std::uint64_t{plan.items.size()} * layer.num_kv_heads * ceil_div(longest_q * group, plan.rows);
   const auto splits =
       static_cast<std::uint32_t>(std::min<std::uint64_t>({multiprocessors() / tiles, kMaxSplits, steps}));
   if (steps > 4 && splits > 1) plan.kv_chunk = ceil_div(steps, splits) * kStep;

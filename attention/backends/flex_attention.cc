@@ -3,13 +3,14 @@
 // Facts from SGLang's torch_flex_backend.py and PyTorch's flex_attention.py and
 // _inductor/kernel/flex_attention.py, flex_decoding.py:
 // - before each pass a block mask is made for every request without compiling: a dense boolean matrix of all
-//   query and key positions (of the whole sequence in prefill), padded and summed up in blocks of 128 x 128 by
-//   a chain of small kernels; PyTorch's cache of freed memory is emptied, too;
+//   query and key positions (of the whole sequence in prefill), padded and summed up in blocks of 128 x 128
+//   by a chain of small kernels; PyTorch's cache of freed memory is emptied, too;
 // - each request's keys and values are gathered from the pool into dense tensors; a prefill behind a cached
 //   prefix computes attention for query rows of the whole sequence and throws the prefix's away;
-// - prefill: tiles of 128 query rows of one head, KV steps of 64; fully masked blocks are skipped. Decode: the
-//   query heads of a KV head in one tile of at least 16 rows, KV cut to occupy the multiprocessors twice, parts
-//   added up by a second kernel;
+// - prefill: tiles of 128 query rows of one head, KV steps of 64; fully masked blocks are skipped. Decode:
+// the
+//   query heads of a KV head in one tile of at least 16 rows, KV cut to occupy the multiprocessors twice,
+//   parts added up by a second kernel;
 // - windows are not in the masks, and lengths are read from the device: the host waits for it in every layer.
 // Passes are not captured.
 #include <algorithm>
@@ -26,8 +27,8 @@ constexpr std::uint32_t kBlock = 128;  // of the block mask
 // query rows (prefill) and of the output.
 constexpr std::uint32_t kDecodeLaunches = 5;
 constexpr std::uint32_t kExtendLaunches = 5;
-// Of one request's mask, a pass: small kernels, and bytes moved for each element of the dense matrix (written,
-// read and written by padding, read by the sum).
+// Of one request's mask, a pass: small kernels, and bytes moved for each element of the dense matrix
+// (written, read and written by padding, read by the sum).
 constexpr std::uint32_t kMaskLaunches = 30;
 constexpr double kMaskBytes = 4;
 

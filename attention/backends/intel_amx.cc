@@ -37,8 +37,7 @@ class IntelAmxBackend : public PlannedBackend {
 void IntelAmxBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto& lengths = metadata().decode_seq_lens;
   const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  const auto block =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(4 * lengths.size(), kHeadBlock));
+  const auto block = static_cast<std::uint32_t>(std::min<std::uint64_t>(4 * lengths.size(), kHeadBlock));
   plan.tensor_cores = false;
   plan.rows = std::min(group, block);
   plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, block);

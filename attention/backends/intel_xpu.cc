@@ -18,8 +18,8 @@
 namespace tpsim::attention::backends {
 namespace {
 
-constexpr std::uint32_t kHeadBlock = 16;      // query heads of a work group
-constexpr std::uint32_t kLeastPages = 64;     // up to which a sequence is not cut
+constexpr std::uint32_t kHeadBlock = 16;   // query heads of a work group
+constexpr std::uint32_t kLeastPages = 64;  // up to which a sequence is not cut
 constexpr std::uint32_t kSmallestPage = 64;
 
 std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }

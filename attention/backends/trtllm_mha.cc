@@ -57,8 +57,7 @@ void TrtllmMhaBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   }
   const std::uint32_t grid = plan.blocks_per_split * static_cast<std::uint32_t>(lengths.size());
   std::uint32_t splits = std::min(ceil_div(longest, 2 * kStep), std::max(1U, multiprocessors() / grid));
-  if (splits > kMaxClusterSplits && plan.rows <= 32 &&
-      ceil_div(longest, kMaxClusterSplits) <= kClampTokens) {
+  if (splits > kMaxClusterSplits && plan.rows <= 32 && ceil_div(longest, kMaxClusterSplits) <= kClampTokens) {
     splits = kMaxClusterSplits;
   }
   if (splits == 1) return;

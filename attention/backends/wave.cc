@@ -67,10 +67,7 @@ void WaveBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
 }  // namespace
 
 extern const BackendDescription wave = {
-    .row = {.name = "wave",
-            .title = "Wave (ROCm)",
-            .generations = {GpuGeneration::kRocm},
-            .has_mha = true},
+    .row = {.name = "wave", .title = "Wave (ROCm)", .generations = {GpuGeneration::kRocm}, .has_mha = true},
     .create = create_backend<WaveBackend>,
 };
 

@@ -100,7 +100,7 @@ Prediction predict(const Row& row, const rank::ModelConfig& model, const proto::
   const rank::Shard shard = rank::make_shard(model, tp, 0);
   const rank::ServerDefaults defaults = rank::default_server_args(profile, tp);
   const rank::KvCapacity capacity =
-      rank::kv_capacity(profile, model, shard, defaults.mem_fraction_static, 2, 1);
+      rank::kv_capacity(profile, model, shard, defaults.mem_fraction_static, NumberFormat::kBf16, 1);
 
   scheduler::SchedulerConfig config;
   config.max_total_num_tokens = capacity.tokens;

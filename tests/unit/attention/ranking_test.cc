@@ -8,8 +8,10 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "attention/planned_backend.h"
@@ -86,15 +88,14 @@ class Ranking {
     auto& made = backends_[backend];
     if (made == nullptr) made = create_attention_backend(backend, profile_, 1);
     auto& planned = dynamic_cast<PlannedBackend&>(*made);
-    const PlanCost model(
-        profile_,
-        coefficients_of(profile_, "attention." + backend + (decode ? ".decode" : ".extend")), row.residency);
+    const PlanCost model(profile_,
+                         coefficients_of(profile_, "attention." + backend + (decode ? ".decode" : ".extend")),
+                         row.residency);
     double seconds = 0;
     calibration::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {
       planned.init_forward_metadata(metadata);
-      seconds = decode
-                    ? planned.decode_cost(model, planned.decode_plan(row.layer), row.layer).seconds
-                    : planned.extend_cost(model, planned.extend_plan(row.layer), row.layer).seconds;
+      seconds = decode ? planned.decode_cost(model, planned.decode_plan(row.layer), row.layer).seconds
+                       : planned.extend_cost(model, planned.extend_plan(row.layer), row.layer).seconds;
     });
     return seconds;
   }
@@ -131,11 +132,11 @@ TEST_P(AttentionRanking, ThePredictedFasterBackendIsTheMeasuredOne) {
   EXPECT_GE(share.value(), kRight);
 }
 
-INSTANTIATE_TEST_SUITE_P(Measured, AttentionRanking,
-                         ::testing::Values(Measured{"b200", "b200_sxm", {"flashinfer", "triton", "trtllm_mha"}},
-                                           Measured{"gb200", "gb200", {"flashinfer", "triton", "trtllm_mha"}},
-                                           Measured{"rtx-pro-6000", "rtx_pro_6000_server",
-                                                    {"flashinfer", "triton"}}));
+INSTANTIATE_TEST_SUITE_P(
+    Measured, AttentionRanking,
+    ::testing::Values(Measured{"b200", "b200_sxm", {"flashinfer", "triton", "trtllm_mha"}},
+                      Measured{"gb200", "gb200", {"flashinfer", "triton", "trtllm_mha"}},
+                      Measured{"rtx-pro-6000", "rtx_pro_6000_server", {"flashinfer", "triton"}}));
 
 // Ragged batches and cached prefixes, measured on an H200 for this project.
 TEST(OwnRanking, ThePredictedFasterBackendIsTheMeasuredOne) {
