@@ -73,7 +73,10 @@ void write_coefficients(const PlanCoefficients& c, proto::OperatorEfficiency& ou
   out.set_compute(c.compute);
   out.set_memory(c.memory);
   out.set_fixed_seconds(c.fixed_seconds);
-  for (const auto& [name, member] : kParameters) (*out.mutable_parameters())[name] = c.*member;
+  const PlanCoefficients defaults;
+  for (const auto& [name, member] : kParameters) {
+    if (c.*member != defaults.*member) (*out.mutable_parameters())[name] = c.*member;
+  }
 }
 
 PlanCost::PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients& coefficients,
@@ -113,12 +116,16 @@ double PlanCost::special_seconds(const LayerShape& layer) const {
 }
 
 double PlanCost::write_seconds(double tokens, const LayerShape& layer) const {
-  if (c_.write <= 0 && c_.cast <= 0 && c_.fp8_seconds <= 0) return 0;
   const double kv = double(layer.num_kv_heads) * (layer.head_dim + layer.v_head_dim);
-  if (!layer.fp8_kv()) return memory_seconds(tokens * kv * 4, layer) * c_.write;
-  const double q = double(layer.num_q_heads) * layer.head_dim;
-  return c_.fp8_seconds + memory_seconds(tokens * kv * 2, layer) * c_.write +
-         memory_seconds(tokens * (q + kv) * 3, layer) * c_.cast;
+  double seconds = 0;
+  if (hot_bytes_ > 0 && c_.write > 0) {
+    seconds += memory_seconds(tokens * kv * (layer.fp8_kv() ? 2 : 4), layer) * c_.write;
+  }
+  if (layer.fp8_kv()) {
+    const double q = double(layer.num_q_heads) * layer.head_dim;
+    seconds += c_.fp8_seconds + memory_seconds(tokens * (q + kv) * 3, layer) * c_.cast;
+  }
+  return seconds;
 }
 
 KernelCost PlanCost::gather(double bytes, const LayerShape& layer) const {

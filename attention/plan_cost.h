@@ -47,8 +47,9 @@ struct PlanCoefficients {
   double gather = 0.6;     // "gather": factor on `memory` for copies through an index
   // "fp8_seconds": added where the KV cache is fp8: casts of q, k and v before the kernel
   double fp8_seconds = 0;
-  // "write": factor on the time at full bandwidth in which the new keys and values go to the cache (extend);
-  // "cast": of q, k and v becoming fp8 first
+  // "write" (hot only): kernel benchmarks write the new keys and values to the cache, too, which is an
+  // operator of its own in a model (rank/model): factor on their time at full bandwidth. "cast": factor on
+  // the time of q, k and v becoming fp8 for an fp8 cache.
   double write = 0;
   double cast = 0;
   // "walk": a step of the loop whose keys are all masked, of a computed one (plans that walk their windows)
@@ -72,7 +73,7 @@ struct PlanCoefficients {
 
 PlanCoefficients coefficients_of(const proto::HardwareProfile& profile, const std::string& operator_class);
 std::vector<std::string_view> plan_parameter_names();
-// The inverse, for the fit.
+// The inverse, for the fit; parameters that have their defaults are left out.
 void write_coefficients(const PlanCoefficients& coefficients, proto::OperatorEfficiency& out);
 
 // Where the KV cache is when the kernel starts. Kernel benchmarks call one layer again and again on the same

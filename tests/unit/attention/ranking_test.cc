@@ -3,6 +3,7 @@
 // measured faster one in at least 90 % of the pairs. Skipped where the data is not there.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -118,6 +119,9 @@ TEST_P(AttentionRanking, ThePredictedFasterBackendIsTheMeasuredOne) {
   const std::filesystem::path kernels =
       std::filesystem::path(TPSIM_SHARED_DATA) / "kernels" / GetParam().folder;
   if (!std::filesystem::exists(kernels)) GTEST_SKIP() << kernels << " is not here";
+  const std::vector<std::string> known = rank::hardware_catalogue();
+  if (std::find(known.begin(), known.end(), GetParam().gpu) == known.end())
+    GTEST_SKIP() << "the catalogue has no " << GetParam().gpu;
   Ranking ranking(GetParam().gpu);
   std::vector<std::vector<calibration::AttentionRow>> rows;
   rows.reserve(2 * GetParam().backends.size());
