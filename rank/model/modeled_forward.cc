@@ -24,7 +24,7 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       shard_(shard),
       costs_(profile),
       backend_(std::move(backend)),
-      attention_layers_(attention_layers(model_, shard_, options.kv_element_bytes)),
+      attention_layers_(attention_layers(model_, shard_, options.kv_format)),
       linear_layers_(linear_layers(model_, shard_)),
       gated_delta_(profile),
       weights_(weight_list(model_, shard_)),
@@ -45,7 +45,7 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   const double m = rows;
   const double hidden = model_.hidden_size;
   const double q = double(shard_.q_heads.count()) * model_.head_dim;
-  const double kv = double(attention_layers_.front().kv_elements) / 2;
+  const double kv = double(attention_layers_.front().shape.kv_elements()) / 2;
   const std::uint32_t tp = shard_.tp_size;
   const double layers = model_.num_layers;
   const auto add = [&dense](double Dense::*part, const KernelCost& cost, double times) {
