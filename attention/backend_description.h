@@ -58,6 +58,7 @@ struct BackendRow {
   GpuGenerations generations{};
   bool prefill_only = false;
   bool supports_cuda_graph = true;
+  bool dual_chunk = false;  // computes dual chunk attention, and nothing else
 
   bool has_mha = false;
   PageSizes mha_page_sizes{};
@@ -75,6 +76,7 @@ struct BackendRow {
 struct Selection {
   GpuGeneration generation = GpuGeneration::kHopper;
   bool mla = false;
+  bool dual_chunk = false;
 };
 
 struct BackendDescription {

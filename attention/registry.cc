@@ -40,9 +40,22 @@ void check_one(const CombinationRequest& request, const std::string& name, bool 
                      request.flag, name, name);
   }
   if (!row.generations.contains(request.generation)) {
-    throw_user_error("{} {}: needs a GPU of {}, and {} is {}; use {}", request.flag, name,
-                     row.generations.names(), request.gpu, to_string(request.generation),
-                     choose_backend({.generation = request.generation, .mla = request.mla}).backend);
+    throw_user_error(
+        "{} {}: needs a GPU of {}, and {} is {}; use {}", request.flag, name, row.generations.names(),
+        request.gpu, to_string(request.generation),
+        choose_backend(
+            {.generation = request.generation, .mla = request.mla, .dual_chunk = request.dual_chunk_len > 0})
+            .backend);
+  }
+  if ((request.dual_chunk_len > 0) != row.dual_chunk) {
+    if (!row.dual_chunk) {
+      throw_user_error("{} {}: the model's dual_chunk_attention_config needs dual_chunk_flash_attn ({})",
+                       request.flag, name, role);
+    }
+    throw_user_error(
+        "{} {}: the model's config.json has no dual_chunk_attention_config, which this backend ({}) "
+        "is for; use another",
+        request.flag, name, role);
   }
   if (request.mla ? !row.has_mla : !row.has_mha) {
     throw_user_error("{} {}: has no {} form", request.flag, name, request.mla ? "MLA" : "MHA");
@@ -53,6 +66,12 @@ void check_one(const CombinationRequest& request, const std::string& name, bool 
         request.flag, name, role, names_where([](const BackendDescription& other) {
           return other.implemented() && other.row.sliding_window != Support::kNo;
         }));
+  }
+  if (request.dual_chunk_len % request.page_size != 0) {
+    throw_user_error(
+        "--page-size {}: must divide the {} tokens of a chunk (chunk_size less local_size of "
+        "dual_chunk_attention_config)",
+        request.page_size, request.dual_chunk_len);
   }
   // Any page size can be expanded to tokens before the kernel, but for kernels that need theirs.
   const PageSizes& pages = request.mla ? row.mla_page_sizes : row.mha_page_sizes;

@@ -34,6 +34,7 @@ struct CombinationRequest {
   NumberFormat kv_format = NumberFormat::kBf16;
   bool mla = false;
   bool sliding_window = false;
+  std::uint32_t dual_chunk_len = 0;  // tokens of a chunk of dual chunk attention; 0 = plain attention
 };
 // Throws UserError with a sentence that says what is impossible and what would do.
 void check_combination(const CombinationRequest& request);

@@ -34,11 +34,11 @@ attention::GpuGeneration generation_of(const proto::HardwareProfile& hardware) {
 
 // --prefill-attention-backend and --decode-attention-backend over --attention-backend over the automatic one.
 BackendPair choose_backends(const ServerArgs& args, const proto::HardwareProfile& hardware,
-                            std::vector<std::string>& notes) {
+                            const rank::ModelConfig& model, std::vector<std::string>& notes) {
   std::string base = args.attention_backend.value_or("");
   if (base.empty() && !(args.prefill_attention_backend && args.decode_attention_backend)) {
-    const attention::AutomaticChoice choice =
-        attention::choose_backend({.generation = generation_of(hardware)});
+    const attention::AutomaticChoice choice = attention::choose_backend(
+        {.generation = generation_of(hardware), .dual_chunk = model.dual_chunk.enabled()});
     base = choice.backend;
     notes.push_back(fmt::format("--attention-backend: {} is chosen ({})", choice.backend, choice.reason));
   }
@@ -54,6 +54,7 @@ void check_backends(const ServerArgs& args, bool compare, const Deployment& depl
   request.kv_format = deployment.kv_format;
   for (const rank::AttentionKind& kind : deployment.model.attention)
     request.sliding_window = request.sliding_window || kind.sliding_window > 0;
+  if (deployment.model.dual_chunk.enabled()) request.dual_chunk_len = deployment.model.dual_chunk.chunk_len();
   const BackendPair& pair = deployment.backends;
   if (compare) {
     request.flag = "--attention-backends";
@@ -348,15 +349,37 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.check_invariants = args.check_invariants;
 }
 
+// Models whose prefixes SGLang, or tpsim, does not reuse.
+void resolve_prefix_reuse(Deployment& deployment) {
+  scheduler::SchedulerConfig& config = deployment.scheduler;
+  if (deployment.model.dual_chunk.enabled() && (config.enable_mixed_chunk || !config.disable_radix_cache)) {
+    // server_args.py of 0.5.12, _handle_attention_backend_compatibility
+    deployment.notes.push_back(
+        "dual_chunk_flash_attn: mixed chunks and the radix cache are off, as in SGLang");
+    config.enable_mixed_chunk = false;
+    config.disable_radix_cache = true;
+  }
+  if (deployment.model.is_hybrid_linear() && !config.disable_radix_cache) {
+    deployment.notes.push_back(
+        fmt::format("{}: the radix cache is off, for tpsim does not keep the states of gated delta-net "
+                    "layers of a prefix "
+                    "(SGLang's MambaRadixCache); compare with a server started with --disable-radix-cache",
+                    deployment.model.name));
+    config.disable_radix_cache = true;
+  }
+}
+
 Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
   deployment.hardware = rank::load_hardware(args.hardware.empty() ? "h200-sxm" : args.hardware);
   deployment.kv_format = kv_format(args);
-  deployment.backends =
-      pair != nullptr ? *pair : choose_backends(args, deployment.hardware, deployment.notes);
+  deployment.backends = pair != nullptr
+                            ? *pair
+                            : choose_backends(args, deployment.hardware, deployment.model, deployment.notes);
   resolve_scheduler(args, deployment);
   check_backends(args, compare, deployment);
+  resolve_prefix_reuse(deployment);
   const rank::ServerDefaults resolved = resolve_batches(args, deployment);
   resolve_memory(args, resolved, deployment);
 
