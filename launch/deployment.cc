@@ -112,6 +112,28 @@ std::uint32_t context_length(const ServerArgs& args, const rank::ModelConfig& mo
   return *args.context_length;
 }
 
+rank::StatePool state_pool(const ServerArgs& args) {
+  rank::StatePool pool;
+  pool.full_memory_ratio = args.mamba_full_memory_ratio.value_or(pool.full_memory_ratio);
+  // Without a radix cache each running request has one state, and no more are needed.
+  if (args.max_running_requests) pool.slots = *args.max_running_requests;
+  if (args.max_mamba_cache_size) pool.slots = *args.max_mamba_cache_size;
+  return pool;
+}
+
+// Flags that are about states, for a model that has some.
+void read_state_flags(const ServerArgs& args, rank::ModelConfig& model) {
+  const char* given = args.mamba_full_memory_ratio        ? "--mamba-full-memory-ratio"
+                      : args.max_mamba_cache_size         ? "--max-mamba-cache-size"
+                      : args.mamba_ssm_dtype != "auto"    ? "--mamba-ssm-dtype"
+                      : !args.linear_attn_backend.empty() ? "--linear-attn-backend"
+                                                          : nullptr;
+  if (given == nullptr) return;
+  if (!model.is_hybrid_linear())
+    throw_user_error("{}: {} has no gated delta-net layers; leave it out", given, model.name);
+  if (args.mamba_ssm_dtype != "auto") model.linear.state_bytes = args.mamba_ssm_dtype == "float32" ? 4 : 2;
+}
+
 // Every option and its value, under SGLang's field names.
 void write_server_args(const ServerArgs& args, double mem_fraction_static, Deployment& deployment) {
   const scheduler::SchedulerConfig& config = deployment.scheduler;
@@ -130,6 +152,14 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["kv_cache_dtype"] = args.numeric()                  ? std::string(to_string(deployment.kv_format))
                           : args.kv_cache_dtype == "auto" ? "bfloat16"
                                                           : args.kv_cache_dtype;
+  if (deployment.model.is_hybrid_linear()) {
+    out["mamba_full_memory_ratio"] = format_real(state_pool(args).full_memory_ratio);
+    out["max_mamba_cache_size"] = std::to_string(deployment.state_slots);
+    out["mamba_ssm_dtype"] = args.mamba_ssm_dtype != "auto"             ? args.mamba_ssm_dtype
+                             : deployment.model.linear.state_bytes == 4 ? "float32"
+                                                                        : "bfloat16";
+    out["linear_attn_backend"] = "triton";
+  }
   out["mem_fraction_static"] = format_real(mem_fraction_static);
   out["max_total_tokens"] = std::to_string(config.max_total_num_tokens);
   out["max_running_requests"] = std::to_string(config.max_running_requests);
@@ -286,8 +316,9 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   const rank::KvCapacity capacity =
       args.numeric() ? numeric_capacity(args, shard, deployment)
                      : rank::kv_capacity(deployment.hardware, deployment.model, shard, mem_fraction_static,
-                                         deployment.kv_format, config.page_size);
+                                         deployment.kv_format, config.page_size, state_pool(args));
   config.max_total_num_tokens = capacity.tokens;
+  deployment.state_slots = capacity.state_slots;
   if (args.max_total_tokens) {
     const std::uint64_t asked = *args.max_total_tokens / config.page_size * config.page_size;
     if (asked == 0)
@@ -309,6 +340,9 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   constexpr std::uint32_t kMaxRows = 65535;
   config.max_running_requests = args.max_running_requests.value_or(
       rank::default_max_running_requests(config.max_total_num_tokens, config.context_length));
+  if (capacity.state_slots > 0)
+    config.max_running_requests = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(config.max_running_requests, capacity.state_slots));
   if (config.max_running_requests > kMaxRows)
     throw_user_error("--max-running-requests {}: at most {} are simulated", config.max_running_requests,
                      kMaxRows);
@@ -384,6 +418,7 @@ void resolve_prefix_reuse(Deployment& deployment) {
 Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
+  read_state_flags(args, deployment.model);
   deployment.hardware = rank::load_hardware(args.hardware.empty() ? "h200-sxm" : args.hardware);
   deployment.kv_format = kv_format(args);
   deployment.backends = pair != nullptr
