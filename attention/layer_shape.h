@@ -23,7 +23,7 @@ struct LayerShape {
   std::uint32_t v_head_dim = 0;
   std::uint32_t sliding_window = 0;   // tokens; 0 = full attention
   std::uint32_t attention_chunk = 0;  // tokens that attend among themselves only (Llama 4); 0 = all
-  std::uint32_t dual_chunk_len = 0;   // tokens of a chunk of dual chunk attention; 0 = plain attention
+  std::uint32_t dual_chunk_len = 0;   // tokens of a chunk of dual chunk attention; 0 = plain
   std::uint32_t top_k = 0;            // kSparse: tokens that are attended to
   std::uint32_t q_bytes = 2;          // per element of q and of the output
   NumberFormat kv_format = NumberFormat::kBf16;

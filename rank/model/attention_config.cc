@@ -77,6 +77,33 @@ void read_mla(const ConfigReader& config, ModelConfig& model) {
   model.attention_scale = 1 / std::sqrt(static_cast<double>(model.head_dim));
 }
 
+void read_indexer(const ConfigReader& config, ModelConfig& model, IndexerDefaults defaults) {
+  IndexerConfig& indexer = model.indexer;
+  indexer.num_heads =
+      config.has("index_n_heads") ? config.number("index_n_heads", 1, 1U << 12) : defaults.num_heads;
+  indexer.head_dim = config.has("index_head_dim") ? config.number("index_head_dim", 2, 1024) : 128;
+  indexer.top_k = config.has("index_topk") ? config.number("index_topk", 1, 1U << 20) : 2048;
+  indexer.rope_interleaved = defaults.rope_interleaved;
+  if (model.mla.q_lora_rank == 0)
+    throw_user_error("{}: key \"q_lora_rank\" is missing; the indexer's queries are made of it",
+                     config.where());
+  if (indexer.head_dim < model.mla.qk_rope_head_dim) {
+    throw_user_error("{}: index_head_dim {} is less than the qk_rope_head_dim {} that is rotated of it",
+                     config.where(), indexer.head_dim, model.mla.qk_rope_head_dim);
+  }
+  // Layers that take over the choice of the layer before them.
+  const bool shares =
+      config.has("indexer_types") && config.json()["indexer_types"].is_array() &&
+      std::any_of(config.json()["indexer_types"].begin(), config.json()["indexer_types"].end(),
+                  [](const Json& type) { return type == "shared"; });
+  if (shares || config.number_or("index_topk_freq", 1) != 1 || config.has("index_topk_pattern")) {
+    throw_user_error(
+        "{}: layers that share the choice of another's indexer (indexer_types, index_topk_freq, "
+        "index_topk_pattern) are not supported; leave these keys out",
+        config.where());
+  }
+}
+
 void read_eos(const ConfigReader& config, ModelConfig& model) {
   if (!config.has("eos_token_id")) return;
   const Json& eos = config.json()["eos_token_id"];

@@ -36,13 +36,25 @@ void read_dual_chunk(const ConfigReader& config, ModelConfig& model);
 
 // Also sets head_dim and attention_scale.
 void read_mla(const ConfigReader& config, ModelConfig& model);
+// index_n_heads, index_head_dim, index_topk. REQUIRES: read_mla().
+struct IndexerDefaults {
+  std::uint32_t num_heads = 64;
+  bool rope_interleaved = false;
+};
+void read_indexer(const ConfigReader& config, ModelConfig& model, IndexerDefaults defaults);
 // The rotation of MLA, whose scaling enters the attention's scale. REQUIRES: layers, read_mla().
 void read_mla_rope(const ConfigReader& config, ModelConfig& model);
 
 constexpr std::uint32_t kMostExperts = 4096;
 constexpr std::uint32_t kWidestExpert = 1U << 24;
-// n_group and topk_group. REQUIRES: num_experts, top_k and group_score_top2.
-void read_expert_groups(const ConfigReader& config, ModelConfig& model);
+// What DeepSeek's code and GLM's take where config.json says nothing.
+struct GroupedExpertDefaults {
+  ExpertScoring scoring = ExpertScoring::kSigmoid;
+  bool normalize_weights = false;
+};
+// Routed experts, perhaps in groups, shared experts, and dense layers before them: n_routed_experts, n_group,
+// n_shared_experts, first_k_dense_replace … Nothing where there are no n_routed_experts. REQUIRES: layers.
+void read_grouped_experts(const ConfigReader& config, ModelConfig& model, GroupedExpertDefaults defaults);
 
 // Adds the ids of "eos_token_id", one or a list.
 void read_eos(const ConfigReader& config, ModelConfig& model);

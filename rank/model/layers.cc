@@ -16,6 +16,7 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
     shape.num_kv_heads = shard.kv_heads.count();
     shape.head_dim = shape.v_head_dim = model.head_dim;
     shape.sliding_window = kind.sliding_window;
+    shape.attention_chunk = kind.attention_chunk;
     if (model.dual_chunk.enabled()) shape.dual_chunk_len = model.dual_chunk.chunk_len();
     shape.kv_format = kv_format;
     if (!model.is_mla()) continue;
@@ -24,6 +25,9 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
     shape.num_kv_heads = 1;
     shape.head_dim = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim;
     shape.v_head_dim = model.mla.kv_lora_rank;
+    if (!model.is_sparse()) continue;
+    shape.form = attention::AttentionForm::kSparse;
+    shape.top_k = model.indexer.top_k;
   }
   return out;
 }
@@ -62,7 +66,7 @@ class List {
     if (model_.is_hybrid_linear()) add_linear_attention();
     if (moe().num_layers > 0) add_router_and_shared_experts();
     if (const std::uint32_t dense = model_.num_layers - moe().num_layers; dense > 0)
-      add_gated("", "mlp.", model_.intermediate_size, model_.mlp_bias, dense);
+      add_gated("", model_.names.mlp, model_.intermediate_size, model_.mlp_bias, dense);
     add_vocabulary("lm_head").tied = model_.tie_word_embeddings;
     if (moe().num_layers > 0) add_experts();
     add_vocabulary("embed_tokens").role = WeightRole::kEmbedding;
@@ -112,6 +116,17 @@ class List {
     return rows_of(std::move(tensor), all * dim, columns, heads.first * dim, heads.count() * dim);
   }
 
+  // The checkpoint keeps the tensors of `slices` one above the other, in one.
+  static void fuse(const std::string& tensor, std::vector<TensorSlice>& slices) {
+    std::uint64_t rows = 0;
+    for (TensorSlice& slice : slices) {
+      slice.tensor = tensor;
+      slice.first += rows;
+      rows += slice.rows;
+    }
+    for (TensorSlice& slice : slices) slice.rows = rows;
+  }
+
   void add_output(std::uint64_t v_dim) {
     WeightSpec& o = add("o_proj", Sharding::kRow, attention_layers(),
                         {columns_of("self_attn.o_proj", hidden_, model_.num_attention_heads * v_dim,
@@ -124,11 +139,12 @@ class List {
     const std::uint32_t kv_heads = model_.num_key_value_heads;
     // A head's query, then its gate.
     const std::uint64_t q_dim = model_.attn_output_gate ? 2 * dim : dim;
-    WeightSpec& qkv =
-        add("qkv_proj", Sharding::kColumn, attention_layers(),
-            {head_rows("self_attn.q_proj", model_.num_attention_heads, shard_.q_heads, q_dim, hidden_),
-             head_rows("self_attn.k_proj", kv_heads, shard_.kv_heads, dim, hidden_),
-             head_rows("self_attn.v_proj", kv_heads, shard_.kv_heads, dim, hidden_)});
+    std::vector<TensorSlice> slices = {
+        head_rows("self_attn.q_proj", model_.num_attention_heads, shard_.q_heads, q_dim, hidden_),
+        head_rows("self_attn.k_proj", kv_heads, shard_.kv_heads, dim, hidden_),
+        head_rows("self_attn.v_proj", kv_heads, shard_.kv_heads, dim, hidden_)};
+    if (model_.names.fused_projections) fuse("self_attn.qkv_proj", slices);
+    WeightSpec& qkv = add("qkv_proj", Sharding::kColumn, attention_layers(), std::move(slices));
     if (model_.qkv_bias) qkv.bias = qkv.n;
     add_output(dim);
   }
@@ -186,17 +202,19 @@ class List {
     const MlaConfig& mla = model_.mla;
     const std::uint32_t layers = model_.num_layers;
     const std::uint32_t heads = model_.num_attention_heads;
+    TensorSlice kv_a = whole("self_attn.kv_a_proj_with_mqa",
+                             std::uint64_t{mla.kv_lora_rank} + mla.qk_rope_head_dim, hidden_);
     if (mla.q_lora_rank > 0) {
-      add("q_a_proj", Sharding::kReplicated, layers, {whole("self_attn.q_a_proj", mla.q_lora_rank, hidden_)});
+      add("fused_qkv_a_proj_with_mqa", Sharding::kReplicated, layers,
+          {whole("self_attn.q_a_proj", mla.q_lora_rank, hidden_), std::move(kv_a)});
       add("q_b_proj", Sharding::kColumn, layers,
           {head_rows("self_attn.q_b_proj", heads, shard_.q_heads, model_.head_dim, mla.q_lora_rank)});
     } else {
       add("q_proj", Sharding::kColumn, layers,
           {head_rows("self_attn.q_proj", heads, shard_.q_heads, model_.head_dim, hidden_)});
+      add("kv_a_proj_with_mqa", Sharding::kReplicated, layers, {std::move(kv_a)});
     }
-    add("kv_a_proj_with_mqa", Sharding::kReplicated, layers,
-        {whole("self_attn.kv_a_proj_with_mqa", std::uint64_t{mla.kv_lora_rank} + mla.qk_rope_head_dim,
-               hidden_)});
+    if (model_.is_sparse()) add_indexer();
     // Per head, the rows that make the key without rotation, then those that make the value.
     add("kv_b_proj", Sharding::kColumn, layers,
         {head_rows("self_attn.kv_b_proj", heads, shard_.q_heads,
@@ -204,13 +222,26 @@ class List {
     add_output(mla.v_head_dim);
   }
 
+  // On every rank, whole (Indexer of layers/attention/nsa/nsa_indexer.py).
+  void add_indexer() {
+    const IndexerConfig& indexer = model_.indexer;
+    const auto add_one = [&](const std::string& name, std::uint64_t n, std::uint64_t k) -> WeightSpec& {
+      return add("indexer." + name, Sharding::kReplicated, model_.num_layers,
+                 {whole("self_attn.indexer." + name, n, k)});
+    };
+    add_one("wq_b", std::uint64_t{indexer.num_heads} * indexer.head_dim, model_.mla.q_lora_rank);
+    add_one("wk", indexer.head_dim, hidden_);
+    add_one("weights_proj", indexer.num_heads, hidden_).quantised = false;
+  }
+
   void add_gated(const std::string& prefix, const std::string& at, std::uint64_t width, bool bias,
                  std::uint32_t layers) {
     const std::uint64_t mine = width / shard_.tp_size;
     const std::uint64_t first = mine * shard_.tp_rank;
-    WeightSpec& gate_up = add(prefix + "gate_up_proj", Sharding::kColumn, layers,
-                              {rows_of(at + "gate_proj", width, hidden_, first, mine),
-                               rows_of(at + "up_proj", width, hidden_, first, mine)});
+    std::vector<TensorSlice> slices = {rows_of(at + "gate_proj", width, hidden_, first, mine),
+                                       rows_of(at + "up_proj", width, hidden_, first, mine)};
+    if (model_.names.fused_projections) fuse(at + "gate_up_proj", slices);
+    WeightSpec& gate_up = add(prefix + "gate_up_proj", Sharding::kColumn, layers, std::move(slices));
     if (bias) gate_up.bias = gate_up.n;
     WeightSpec& down = add(prefix + "down_proj", Sharding::kRow, layers,
                            {columns_of(at + "down_proj", hidden_, width, first, mine)});
@@ -223,9 +254,13 @@ class List {
     gate.quantised = false;
     // The sigmoid's bias chooses experts only, but is there as well.
     if (moe().router_bias || moe().scoring == ExpertScoring::kSigmoid) gate.bias = moe().num_experts;
-    if (moe().num_shared_experts > 0)
-      add_gated("shared_experts.", moe().shared_gate ? "mlp.shared_expert." : "mlp.shared_experts.",
-                std::uint64_t{moe().num_shared_experts} * moe().intermediate_size, false, moe().num_layers);
+    if (moe().num_shared_experts == 0) return;
+    const std::size_t shared = list_.size();
+    add_gated("shared_experts.", model_.names.mlp + model_.names.shared,
+              std::uint64_t{moe().num_shared_experts} * moe().intermediate_size, false, moe().num_layers);
+    if (shard_.num_fused_shared_experts > 0) {
+      for (std::size_t i = shared; i < list_.size(); ++i) list_[i].role = WeightRole::kExperts;
+    }
   }
 
   // A part of every expert's width, or whole experts.
@@ -271,6 +306,8 @@ class List {
     if (model_.is_mla()) {
       if (model_.mla.q_lora_rank > 0) add_vector("q_a_layernorm", model_.mla.q_lora_rank, layers);
       add_vector("kv_a_layernorm", model_.mla.kv_lora_rank, layers);
+      // A layer norm: a weight and a bias.
+      if (model_.is_sparse()) add_vector("indexer.k_norm", 2 * model_.indexer.head_dim, layers);
     }
     if (model_.is_hybrid_linear()) {
       const LinearLayers linear = linear_layers(model_, shard_);

@@ -140,21 +140,19 @@ void finish(const ConfigReader& config, ModelConfig& model) {
   if (model.head_dim % 2 != 0)
     throw_user_error("{}: key \"head_dim\" is {}; it must be even", config.where(), model.head_dim);
   // Kinds of attention layers: full attention first.
+  const auto kind_of = [](const auto& of) { return std::pair(of.sliding_window, of.attention_chunk); };
   model.attention.clear();
   for (const LayerConfig& layer : model.layers) {
     if (layer.linear) continue;
-    const auto same = [&](const AttentionKind& kind) { return kind.sliding_window == layer.sliding_window; };
+    const auto same = [&](const AttentionKind& kind) { return kind_of(kind) == kind_of(layer); };
     if (std::none_of(model.attention.begin(), model.attention.end(), same))
-      model.attention.push_back({0, layer.sliding_window});
+      model.attention.push_back({0, layer.sliding_window, layer.attention_chunk});
   }
-  std::sort(
-      model.attention.begin(), model.attention.end(),
-      [](const AttentionKind& a, const AttentionKind& b) { return a.sliding_window < b.sliding_window; });
-  std::uint32_t kv_layers = 0;
+  std::sort(model.attention.begin(), model.attention.end(),
+            [&](const AttentionKind& a, const AttentionKind& b) { return kind_of(a) < kind_of(b); });
   for (LayerConfig& layer : model.layers) {
     if (layer.linear) continue;
-    layer.kv_layer = kv_layers++;
-    while (model.attention[layer.attention].sliding_window != layer.sliding_window) ++layer.attention;
+    while (kind_of(model.attention[layer.attention]) != kind_of(layer)) ++layer.attention;
     ++model.attention[layer.attention].num_layers;
   }
   MoeConfig& moe = model.moe;
@@ -176,15 +174,19 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
   }
   ModelConfig model;
   model.architecture = architecture_of(ConfigReader(json, where));
-  // Multimodal models describe their text model apart.
-  Json flat = json;
-  if (json.contains("text_config") && json["text_config"].is_object()) flat.update(json["text_config"]);
-  const ConfigReader config(flat, where);
   const ModelFamily* const family = find_family(model.architecture);
   if (family == nullptr) {
     throw_user_error("{}: architecture {} is not supported; supported are {}", where, model.architecture,
                      supported());
   }
+  // Multimodal models describe their text model apart.
+  Json flat = json;
+  if (json.contains("text_config") && json["text_config"].is_object()) {
+    flat = Json::parse(family->text_defaults);
+    flat.update(json);
+    flat.update(json["text_config"]);
+  }
+  const ConfigReader config(flat, where);
   read_common(config, model);
   family->read(config, model);
   finish(config, model);

@@ -14,6 +14,7 @@ namespace tpsim::rank {
 enum class ExpertScoring : std::uint8_t {
   kSoftmaxThenTopK,  // softmax over all experts, then the top_k of it (Qwen3-MoE, DeepSeek V2)
   kTopKThenSoftmax,  // the top_k logits, softmax over those (Mixtral, gpt-oss)
+  kTopKThenSigmoid,  // the top_k logits, sigmoid of each (Llama 4)
   kSigmoid,          // sigmoid per expert, chosen with the correction bias, weighted without (DeepSeek V3)
 };
 
@@ -30,9 +31,13 @@ struct MoeConfig {
   ExpertScoring scoring = ExpertScoring::kSoftmaxThenTopK;
   bool normalize_weights = false;    // norm_topk_prob: the chosen weights add up to 1
   double routed_scaling_factor = 1;  // on the chosen weights, after normalising
-  bool router_bias = false;          // gpt-oss: the router has a bias
-  bool expert_bias = false;          // gpt-oss: experts' projections have biases
-  bool shared_gate = false;          // Qwen3-Next: what the shared expert says is weighed by a sigmoid
+  bool weight_on_input = false;      // Llama 4: an expert's weight scales what it is given
+  // Shared experts that SGLang runs as routed ones that every token goes to, in the same call, where experts
+  // are not distributed (shared_experts_fusion_disable_reason of models/deepseek_v2.py and glm4_moe.py).
+  std::uint32_t num_fused_shared_experts = 0;
+  bool router_bias = false;  // gpt-oss: the router has a bias
+  bool expert_bias = false;  // gpt-oss: experts' projections have biases
+  bool shared_gate = false;  // Qwen3-Next: what the shared expert says is weighed by a sigmoid
 };
 
 // Multi-head latent attention (DeepSeek V2, V3): keys and values are projections of one latent vector.
@@ -50,6 +55,8 @@ struct IndexerConfig {
   std::uint32_t num_heads = 0;  // index_n_heads; 0: every token is attended to
   std::uint32_t head_dim = 0;   // index_head_dim, of the one key that all heads share, too
   std::uint32_t top_k = 0;      // index_topk, tokens
+  // GLM-5 rotates pairs of neighbours in the indexer, DeepSeek halves.
+  bool rope_interleaved = false;
 };
 
 // Gated delta-net layers (Qwen3-Next, Qwen3.5): linear attention with a state of fixed size, instead of keys
@@ -96,17 +103,45 @@ enum class Activation : std::uint8_t {
 // Layers that attend in the same way.
 struct AttentionKind {
   std::uint32_t num_layers = 0;
-  std::uint32_t sliding_window = 0;  // tokens; 0 = full attention
+  std::uint32_t sliding_window = 0;   // tokens; 0 = full attention
+  std::uint32_t attention_chunk = 0;  // tokens; 0 = all
 };
 
 // One layer.
 struct LayerConfig {
-  std::uint32_t sliding_window = 0;  // tokens, the token itself included; 0 = full attention
-  std::uint32_t rope = 0;            // index into ModelConfig::ropes
-  std::uint32_t attention = 0;       // index into ModelConfig::attention
+  static constexpr std::uint32_t kNoRope = ~0U;
+
+  std::uint32_t sliding_window = 0;   // tokens, the token itself included; 0 = full attention
+  std::uint32_t attention_chunk = 0;  // Llama 4: a token attends within its chunk of so many; 0 = all
+  std::uint32_t rope = 0;             // index into ModelConfig::ropes, or kNoRope
+  std::uint32_t attention = 0;        // index into ModelConfig::attention
   bool moe = false;
   std::uint32_t kv_layer = 0;  // its place among the layers that have keys and values
   bool linear = false;         // a gated delta-net, and no attention
+};
+
+// Llama 4: queries of layers without rotation grow with their position, by
+// log(floor((position + 1) / floor_scale) + 1) * attn_scale + 1.
+struct TemperatureTuning {
+  double floor_scale = 0;  // tokens; 0: none
+  double attn_scale = 0;
+};
+
+// How a checkpoint lays the weights of its experts.
+enum class ExpertLayout : std::uint8_t {
+  kRows,            // a tensor per expert and projection; or fused [experts, 2 x width, hidden], gate first
+  kColumns,         // [experts, hidden, 2 x width], gate first (Llama 4)
+  kColumnsInTurns,  // the same with gate and up in turns, and biases (gpt-oss)
+};
+
+// What a checkpoint calls its tensors, where models differ.
+struct TensorNames {
+  std::string mlp = "mlp.";                // of a layer; Llama 4: "feed_forward."
+  std::string router = "gate";             // in it; gpt-oss, Llama 4: "router"
+  std::string shared = "shared_experts.";  // in it; Llama 4, Qwen3-Next: "shared_expert."
+  // Phi-3: qkv_proj and gate_up_proj are one tensor each, queries and gates first.
+  bool fused_projections = false;
+  ExpertLayout experts = ExpertLayout::kRows;
 };
 
 struct ModelConfig {
@@ -146,7 +181,10 @@ struct ModelConfig {
   double attention_logit_cap = 0;  // Gemma 2: 50; 0 = none
   double final_logit_cap = 0;      // Gemma 2: 30; 0 = none
   bool attention_sinks = false;    // gpt-oss
-  bool attn_output_gate = false;   // Qwen3-Next: q_proj makes a gate for the output of each head, too
+  bool qk_l2_norm = false;         // Llama 4: queries and keys are normed, without weights, once rotated
+  TemperatureTuning temperature_tuning;
+  TensorNames names;
+  bool attn_output_gate = false;  // Qwen3-Next: q_proj makes a gate for the output of each head, too
   Activation activation = Activation::kSilu;
   std::vector<std::uint32_t> eos_token_ids;
 

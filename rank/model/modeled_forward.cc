@@ -71,8 +71,9 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   }
   if (model_.moe.num_layers > 0) {
     add(&Dense::gemm,
-        costs_.moe(m, hidden, double(model_.moe.intermediate_size) / tp, model_.moe.num_experts,
-                   model_.moe.top_k, model_.weight_bytes),
+        costs_.moe(m, hidden, double(model_.moe.intermediate_size) / tp,
+                   model_.moe.num_experts + shard_.num_fused_shared_experts,
+                   model_.moe.top_k + shard_.num_fused_shared_experts, model_.weight_bytes),
         model_.moe.num_layers);
   }
   if (const std::uint32_t dense_layers = model_.num_layers - model_.moe.num_layers; dense_layers > 0) {
@@ -81,9 +82,15 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   other(m * 4 * hidden, 2 * layers);  // add and rmsnorm, twice a layer
   if (model_.post_norms) other(m * 2 * hidden, 2 * layers);
   const double attended = layers - linear_layers_.count;  // layers with keys and values
+  const auto rotated =
+      double(std::count_if(model_.layers.begin(), model_.layers.end(), [](const LayerConfig& layer) {
+        return !layer.linear && layer.rope != LayerConfig::kNoRope;
+      }));
   // Dual chunk attention rotates every query in five ways (DualChunkRotaryEmbedding).
-  other(m * (2 * (q + kv) + (model_.dual_chunk.enabled() ? 4 * q : 0)), attended);  // rope
-  if (model_.qk_norm) other(m * 2 * (q + kv), attended);                            // q and k norm
+  other(m * (2 * (q + kv) + (model_.dual_chunk.enabled() ? 4 * q : 0)), rotated);  // rope
+  if (model_.qk_l2_norm) other(m * 2 * (q + kv), rotated);
+  if (model_.temperature_tuning.floor_scale > 0) other(m * 2 * q, attended - rotated);
+  if (model_.qk_norm) other(m * 2 * (q + kv), attended);    // q and k norm
   other(m * 4 * kv, attended);                              // new keys and values into the pool
   if (model_.attn_output_gate) other(m * 3 * q, attended);  // outputs times sigmoid of the gates
   if (model_.moe.shared_gate) other(m * 4 * hidden, model_.moe.num_layers);  // gate of the shared expert
@@ -101,8 +108,8 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   }
   dense.issued = dense.launches;
   if (model_.is_mla()) dense.issued += kMlaIssued * layers;
-  dense.issued +=
-      (kMoeIssued + (model_.moe.num_shared_experts > 0 ? kSharedIssued : 0)) * model_.moe.num_layers;
+  const bool shared_apart = model_.moe.num_shared_experts > shard_.num_fused_shared_experts;
+  dense.issued += (kMoeIssued + (shared_apart ? kSharedIssued : 0)) * model_.moe.num_layers;
   return dense;
 }
 

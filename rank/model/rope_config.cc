@@ -57,8 +57,10 @@ RopeConfig read_one(const ConfigReader& config, const Json& object, double theta
   if (out.type == RopeType::kLlama3) {
     if (out.original_max_position_embeddings == 0)
       throw_user_error("{}: rope type llama3 needs \"original_max_position_embeddings\"", config.where());
-    if (out.high_freq_factor <= out.low_freq_factor)
-      throw_user_error("{}: rope's high_freq_factor must be more than its low_freq_factor", config.where());
+    // Alike (Llama 4 Scout): nothing lies between the frequencies that are slowed and those that are not.
+    if (out.high_freq_factor < out.low_freq_factor)
+      throw_user_error("{}: rope's high_freq_factor must not be less than its low_freq_factor",
+                       config.where());
   }
   return out;
 }
@@ -81,8 +83,10 @@ void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefault
     of_windows.theta = config.real("rope_local_base_freq", *defaults.local_theta, 1, 1e12);
     model.ropes.push_back(of_windows);
   }
-  for (LayerConfig& layer : model.layers)
+  for (LayerConfig& layer : model.layers) {
+    if (layer.rope == LayerConfig::kNoRope) continue;
     layer.rope = model.ropes.size() > 1 && layer.sliding_window > 0 ? 1 : 0;
+  }
 }
 
 void read_mla_rope(const ConfigReader& config, ModelConfig& model) {

@@ -56,6 +56,7 @@ Shard make_shard(const ModelConfig& model, std::uint32_t tp_size, std::uint32_t 
   }
   Shard shard;
   shard.ep_size = ep_size;
+  if (ep_size == 1) shard.num_fused_shared_experts = model.moe.num_fused_shared_experts;
   shard.tp_size = tp_size;
   shard.tp_rank = tp_rank;
   const std::uint32_t q = heads / tp_size;

@@ -126,11 +126,13 @@ class Loader {
     const MlaConfig& mla = model_.mla;
     MlaWeights& out = layer.mla;
     if (mla.q_lora_rank > 0) {
-      out.q_a = matrix(at, "q_a_proj");
+      const std::vector<TensorSlice>& slices = spec("fused_qkv_a_proj_with_mqa").slices;
+      out.q_a = reader_.matrix(at, {slices[0]}, reader_.type());
+      out.kv_a = reader_.matrix(at, {slices[1]}, reader_.type());
       out.q_a_norm = vector(at + "self_attn.", "q_a_layernorm");
     }
     out.q_b = matrix(at, mla.q_lora_rank > 0 ? "q_b_proj" : "q_proj");
-    out.kv_a = matrix(at, "kv_a_proj_with_mqa");
+    if (mla.q_lora_rank == 0) out.kv_a = matrix(at, "kv_a_proj_with_mqa");
     out.kv_a_norm = vector(at + "self_attn.", "kv_a_layernorm");
     // kv_b: per head, nope rows of W_UK and then v rows of W_UV, each over the latent.
     const TensorSlice& kv_b = spec("kv_b_proj").slices.front();

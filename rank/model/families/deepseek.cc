@@ -1,4 +1,5 @@
-// DeepSeek V2 and V3: latent attention, and experts behind the first dense layers.
+// DeepSeek V2, V3 and R1, V3.2, Kimi K2 (which calls itself V3) and GLM-5: latent attention, experts behind
+// the first dense layers, and since V3.2 an indexer that chooses which tokens are attended to.
 #include <array>
 
 #include "rank/model/config_parts.h"
@@ -7,35 +8,36 @@
 namespace tpsim::rank {
 namespace {
 
-void read_experts(const ConfigReader& config, ModelConfig& model) {
-  MoeConfig& moe = model.moe;
-  const char* experts = config.has("n_routed_experts") ? "n_routed_experts" : "num_local_experts";
-  if (!config.has(experts)) return;  // dense after all
-  moe.num_experts = config.number(experts, 1, kMostExperts);
-  moe.top_k = config.number("num_experts_per_tok", 1, kMostExperts);
-  moe.intermediate_size = config.number("moe_intermediate_size", 1, kWidestExpert);
-  moe.num_shared_experts = config.has("n_shared_experts") ? config.number("n_shared_experts", 0, 64) : 0;
-  moe.routed_scaling_factor = config.real("routed_scaling_factor", 1, 0, 1e6);
-  moe.normalize_weights = config.flag("norm_topk_prob", false);
-  const bool v2 = model.architecture == "DeepseekV2ForCausalLM";
-  moe.scoring = v2 ? ExpertScoring::kSoftmaxThenTopK : ExpertScoring::kSigmoid;
-  moe.group_score_top2 = !v2;
-  if (!v2 || config.text("topk_method", "greedy") == "group_limited_greedy")
-    read_expert_groups(config, model);
-  const std::uint32_t dense = config.number_or("first_k_dense_replace", 0, 0);
-  const std::uint32_t frequency = config.number_or("moe_layer_freq", 1);
-  for (std::uint32_t i = 0; i < model.num_layers; ++i) model.layers[i].moe = i >= dense && i % frequency == 0;
-}
+constexpr const char* kV2 = "DeepseekV2ForCausalLM";
+constexpr const char* kV3 = "DeepseekV3ForCausalLM";
+constexpr const char* kV32 = "DeepseekV32ForCausalLM";
+constexpr const char* kGlm = "GlmMoeDsaForCausalLM";
 
 void read(const ConfigReader& config, ModelConfig& model) {
+  const bool glm = model.architecture == kGlm;
+  const bool sparse = glm || model.architecture == kV32;
   model.activation = read_activation(config, "hidden_act", "silu");
+  if (glm) model.rms_norm_eps = config.real("rms_norm_eps", 1e-5, 0, 1);
   read_mla(config, model);
-  read_layers(config, model);
+  if (sparse) {
+    // layer_types, where there are any, say of every layer that it is indexed.
+    model.layers.assign(model.num_layers, {});
+    read_indexer(config, model, {.num_heads = glm ? 32U : 64U, .rope_interleaved = glm});
+  } else {
+    read_layers(config, model);
+  }
   read_mla_rope(config, model);
-  read_experts(config, model);
+  const bool v2 = model.architecture == kV2;
+  read_grouped_experts(config, model,
+                       {.scoring = v2 ? ExpertScoring::kSoftmaxThenTopK : ExpertScoring::kSigmoid,
+                        .normalize_weights = sparse});
+  // SGLang fuses the shared expert of V3 and R1 only; GLM-5's class asks for the same numbers.
+  MoeConfig& moe = model.moe;
+  if ((model.architecture == kV3 || glm) && moe.num_experts == 256 && moe.num_shared_experts == 1)
+    moe.num_fused_shared_experts = 1;
 }
 
-constexpr std::array<std::string_view, 2> kArchitectures = {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"};
+constexpr std::array<std::string_view, 4> kArchitectures = {kV2, kV3, kV32, kGlm};
 
 }  // namespace
 

@@ -90,6 +90,7 @@ void read_experts(const ConfigReader& config, ModelConfig& model) {
   }
   moe.num_shared_experts = shared / moe.intermediate_size;
   moe.shared_gate = true;
+  model.names.shared = "shared_expert.";
   if (config.number_or("decoder_sparse_step", 1) != 1 ||
       (config.has("mlp_only_layers") && !config.json()["mlp_only_layers"].empty())) {
     throw_user_error(
