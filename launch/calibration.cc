@@ -75,6 +75,10 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
                                        "attention.torch_native.decode.shape_seconds"});
   }
   for (const std::string& name : constants) add_constant(run, name, report);
+  if (run.kv_format == NumberFormat::kFp4E2M1)
+    add_row(report, "attention.kv_cache.fp4_e2m1")
+        .set_source(
+            "not measured: the bytes of an fp4 cache, at the rate at which the kernels read a wider one");
   add_row(report, "context_bytes")
       .set_source("not measured: 1.5 GiB of each GPU for CUDA and its libraries, which the KV pool lacks");
 }

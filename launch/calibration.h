@@ -3,6 +3,7 @@
 #pragma once
 
 #include "launch/server_args.h"
+#include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
 #include "rank/model/model_config.h"
@@ -15,6 +16,7 @@ struct PricedRun {
   const proto::HardwareProfile& hardware;
   const BackendPair& backends;
   std::uint32_t tp_size = 1;
+  NumberFormat kv_format = NumberFormat::kBf16;
   bool decode_graphs = false;   // some decode replays a captured graph
   bool prefill_pieces = false;  // some prefill runs in captured pieces
 };

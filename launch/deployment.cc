@@ -9,6 +9,7 @@
 
 #include "attention/registry.h"
 #include "kvcache/page_allocator.h"
+#include "launch/attention_choice.h"
 #include "launch/calibration.h"
 #include "launch/service_level_args.h"
 #include "proto/base/error.h"
@@ -26,73 +27,6 @@
 namespace tpsim::launch {
 
 namespace {
-
-attention::GpuGeneration generation_of(const proto::HardwareProfile& hardware) {
-  // Checked where the profile was read.
-  return attention::parse_gpu_generation(hardware.architecture()).value();
-}
-
-// --prefill-attention-backend and --decode-attention-backend over --attention-backend over the automatic one.
-BackendPair choose_backends(const ServerArgs& args, const proto::HardwareProfile& hardware,
-                            const rank::ModelConfig& model, std::vector<std::string>& notes) {
-  std::string base = args.attention_backend.value_or("");
-  if (base.empty() && !(args.prefill_attention_backend && args.decode_attention_backend)) {
-    const attention::AutomaticChoice choice = attention::choose_backend(
-        {.generation = generation_of(hardware), .dual_chunk = model.dual_chunk.enabled()});
-    base = choice.backend;
-    notes.push_back(fmt::format("--attention-backend: {} is chosen ({})", choice.backend, choice.reason));
-  }
-  return {args.prefill_attention_backend.value_or(base), args.decode_attention_backend.value_or(base)};
-}
-
-// Which flag a refusal of one of the pair should name.
-void check_backends(const ServerArgs& args, bool compare, const Deployment& deployment) {
-  attention::CombinationRequest request;
-  request.gpu = deployment.hardware.name();
-  request.generation = generation_of(deployment.hardware);
-  request.page_size = deployment.scheduler.page_size;
-  request.kv_format = deployment.kv_format;
-  for (const rank::AttentionKind& kind : deployment.model.attention)
-    request.sliding_window = request.sliding_window || kind.sliding_window > 0;
-  if (deployment.model.dual_chunk.enabled()) request.dual_chunk_len = deployment.model.dual_chunk.chunk_len();
-  const BackendPair& pair = deployment.backends;
-  if (compare) {
-    request.flag = "--attention-backends";
-    request.pair = {pair.prefill, pair.decode};
-    attention::check_combination(request);
-    return;
-  }
-  // A lone backend is checked in both roles; of a pair, each under the flag that named it.
-  if (pair.prefill == pair.decode) {
-    request.flag = args.attention_backend           ? "--attention-backend"
-                   : args.prefill_attention_backend ? "--prefill-attention-backend"
-                                                    : "--attention-backend";
-    request.pair = {pair.prefill, pair.decode};
-    attention::check_combination(request);
-    return;
-  }
-  attention::find_backend(
-      pair.prefill, args.prefill_attention_backend ? "--prefill-attention-backend" : "--attention-backend");
-  request.flag = args.decode_attention_backend ? "--decode-attention-backend" : "--attention-backend";
-  attention::find_backend(pair.decode, request.flag);
-  if (args.prefill_attention_backend && !args.decode_attention_backend)
-    request.flag = "--prefill-attention-backend";
-  request.pair = {pair.prefill, pair.decode};
-  attention::check_combination(request);
-}
-
-// Numeric ranks compute in fp32, and "auto" rounds nothing on the way to the KV cache: a checkpoint in 16 bit
-// then gives what Transformers gives in fp32. --dtype bfloat16 or --kv-cache-dtype make it a narrower one. A
-// modeled cache is 16 bit unless --kv-cache-dtype says otherwise.
-NumberFormat kv_format(const ServerArgs& args) {
-  const std::string dtype = !args.numeric() ? "bfloat16" : args.dtype == "auto" ? "float32" : args.dtype;
-  const std::string& name = args.kv_cache_dtype == "auto" ? dtype : args.kv_cache_dtype;
-  for (const auto format : {NumberFormat::kFp32, NumberFormat::kFp16, NumberFormat::kFp8E4M3,
-                            NumberFormat::kFp8E5M2, NumberFormat::kFp4E2M1}) {
-    if (to_string(format) == name) return format;
-  }
-  return NumberFormat::kBf16;
-}
 
 // SGLang captures the listed sizes that the request table has room for, and the table's size itself where
 // the list goes beyond it.
@@ -149,9 +83,7 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["prefill_attention_backend"] = deployment.backends.prefill;
   out["decode_attention_backend"] = deployment.backends.decode;
   out["page_size"] = std::to_string(config.page_size);
-  out["kv_cache_dtype"] = args.numeric()                  ? std::string(to_string(deployment.kv_format))
-                          : args.kv_cache_dtype == "auto" ? "bfloat16"
-                                                          : args.kv_cache_dtype;
+  out["kv_cache_dtype"] = std::string(to_string(deployment.kv_format));
   if (deployment.model.is_hybrid_linear()) {
     out["mamba_full_memory_ratio"] = format_real(state_pool(args).full_memory_ratio);
     out["max_mamba_cache_size"] = std::to_string(deployment.state_slots);
@@ -375,7 +307,6 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
 
 void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
-  config.page_size = args.page_size.value_or(1);
   config.max_prefill_tokens = args.max_prefill_tokens;
   config.enable_mixed_chunk = args.enable_mixed_chunk;
   config.schedule_policy = args.schedule_policy;
@@ -395,10 +326,17 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.check_invariants = args.check_invariants;
 }
 
-// Models whose prefixes SGLang, or tpsim, does not reuse.
-void resolve_prefix_reuse(Deployment& deployment) {
+// Models whose pages or prefixes have rules of their own.
+void resolve_model_rules(Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
-  if (deployment.model.dual_chunk.enabled() && (config.enable_mixed_chunk || !config.disable_radix_cache)) {
+  const rank::DualChunkConfig& dual_chunk = deployment.model.dual_chunk;
+  if (dual_chunk.enabled() && dual_chunk.chunk_len() % config.page_size != 0) {
+    throw_user_error(
+        "--page-size {}: must divide the {} tokens of a chunk (chunk_size less local_size of {}'s "
+        "dual_chunk_attention_config)",
+        config.page_size, dual_chunk.chunk_len(), deployment.model.name);
+  }
+  if (dual_chunk.enabled() && (config.enable_mixed_chunk || !config.disable_radix_cache)) {
     // server_args.py of 0.5.12, _handle_attention_backend_compatibility
     deployment.notes.push_back(
         "dual_chunk_flash_attn: mixed chunks and the radix cache are off, as in SGLang");
@@ -415,18 +353,18 @@ void resolve_prefix_reuse(Deployment& deployment) {
   }
 }
 
-Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* pair) {
+Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
   read_state_flags(args, deployment.model);
-  deployment.hardware = rank::load_hardware(args.hardware.empty() ? "h200-sxm" : args.hardware);
-  deployment.kv_format = kv_format(args);
-  deployment.backends = pair != nullptr
-                            ? *pair
-                            : choose_backends(args, deployment.hardware, deployment.model, deployment.notes);
+  deployment.hardware = rank::load_hardware(hardware_name(args));
+  AttentionChoice attention = choose_attention(args, pair, deployment.hardware, deployment.model);
+  deployment.backends = std::move(attention.backends);
+  deployment.kv_format = attention.kv_format;
+  deployment.scheduler.page_size = attention.page_size;
+  deployment.notes = std::move(attention.notes);
   resolve_scheduler(args, deployment);
-  check_backends(args, compare, deployment);
-  resolve_prefix_reuse(deployment);
+  resolve_model_rules(deployment);
   const double mem_fraction_static = resolve_batches(args, deployment);
   resolve_memory(args, mem_fraction_static, deployment);
 
@@ -445,6 +383,7 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
                        .hardware = deployment.hardware,
                        .backends = deployment.backends,
                        .tp_size = args.tp_size,
+                       .kv_format = deployment.kv_format,
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
                        .prefill_pieces = !deployment.prefill_graphs.tokens.empty()},
                       header);
@@ -485,10 +424,9 @@ std::uint64_t Deployment::configuration_hash() const {
 std::vector<Deployment> resolve_deployments(const ServerArgs& args, bool compare) {
   std::vector<Deployment> deployments;
   if (!compare) {
-    deployments.push_back(resolve_one(args, false, nullptr));
+    deployments.push_back(resolve_one(args, nullptr));
   } else {
-    for (const BackendPair& pair : args.attention_backends)
-      deployments.push_back(resolve_one(args, true, &pair));
+    for (const BackendPair& pair : args.attention_backends) deployments.push_back(resolve_one(args, &pair));
   }
   return deployments;
 }

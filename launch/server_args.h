@@ -43,6 +43,7 @@ struct ServerArgs {
   std::optional<std::string> prefill_attention_backend;
   std::optional<std::string> decode_attention_backend;
   std::vector<BackendPair> attention_backends;  // compare
+  bool all_attention_backends = false;  // compare: whatever can be run, found by launch/all_backends.h
   std::optional<std::uint32_t> page_size;
   std::string kv_cache_dtype = "auto";
 
@@ -131,6 +132,9 @@ struct ServerArgs {
 void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare);
 // The same without a load, for one deployment: generate, verify, replay.
 void declare_deployment_flags(FlagSet& flags, ServerArgs& args);
+
+// --hardware, --model-path and what else decides which attention backends can run: of `tpsim backends`.
+void declare_backends_flags(FlagSet& flags, ServerArgs& args);
 
 // The flags that `tpsim compare` takes lists for: the settings that a user chooses between.
 std::span<const std::string_view> sweepable_flags();

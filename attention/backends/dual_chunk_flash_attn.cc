@@ -161,9 +161,7 @@ HostCost DualChunkBackend::host_cost() const {
 }
 
 std::string_view chosen_for(const Selection& selection) {
-  return selection.dual_chunk
-             ? "the model's config has dual_chunk_attention_config, which no other backend reads"
-             : "";
+  return selection.dual_chunk ? "dual chunk attention: no other backend of SGLang computes it" : "";
 }
 
 }  // namespace
@@ -171,9 +169,10 @@ std::string_view chosen_for(const Selection& selection) {
 extern const BackendDescription dual_chunk_flash_attn = {
     .row = {.name = "dual_chunk_flash_attn",
             .title = "Dual Chunk FlashAttention",
+            .mha_place = 8,
             .generations = {GpuGeneration::kAmpere, GpuGeneration::kAda, GpuGeneration::kHopper},
-            .dual_chunk = true,
-            .has_mha = true},
+            .has_mha = true,
+            .dual_chunk = true},
     .create = create_backend<DualChunkBackend>,
     .chosen_for = chosen_for,
 };

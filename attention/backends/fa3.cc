@@ -74,7 +74,9 @@ std::string_view chosen_for(const Selection& selection) {
 
 extern const BackendDescription fa3 = {
     .row = {.name = "fa3",
-            .title = "FlashAttention 3",
+            .title = "FA3 (FlashAttention 3)",
+            .mha_place = 2,
+            .mla_place = 5,
             .generations = {GpuGeneration::kHopper},
             .has_mha = true,
             .mha_fp8 = Support::kYes,
@@ -85,7 +87,10 @@ extern const BackendDescription fa3 = {
             .has_mla = true,
             .mla_chunked_prefix = Support::kYes,
             .mla_spec = Support::kYes,
-            .mla_spec_topk = Support::kPageSizeOneOnly},
+            .mla_spec_topk = Support::kPageSizeOneOnly,
+            .sinks = true,
+            .attention_chunk = true,
+            .fp8_e5m2 = false},
     .create = create_backend<Fa3Backend>,
     .chosen_for = chosen_for,
 };

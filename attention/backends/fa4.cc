@@ -5,7 +5,10 @@ namespace tpsim::attention::backends {
 
 extern const BackendDescription fa4 = {
     .row = {.name = "fa4",
-            .title = "FlashAttention 4",
+            .title = "FA4 (FlashAttention 4)",
+            .mla_title = "FA4",
+            .mha_place = 3,
+            .mla_place = 7,
             .generations = {GpuGeneration::kBlackwell},
             .prefill_only = true,
             .has_mha = true,
@@ -14,7 +17,9 @@ extern const BackendDescription fa4 = {
             .multimodal = Support::kYes,
             .has_mla = true,
             .mla_page_sizes = {1},
-            .mla_fp4 = Support::kYes},
+            .mla_fp4 = Support::kYes,
+            .sinks = true,
+            .linear_layers = true},
 };
 
 }  // namespace tpsim::attention::backends

@@ -6,6 +6,7 @@ namespace tpsim::attention::backends {
 extern const BackendDescription flex_attention = {
     .row = {.name = "flex_attention",
             .title = "FlexAttention (PyTorch)",
+            .mha_place = 6,
             .generations = {GpuGeneration::kAmpere, GpuGeneration::kAda, GpuGeneration::kHopper,
                             GpuGeneration::kBlackwell},
             .supports_cuda_graph = false,

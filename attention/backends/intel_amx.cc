@@ -13,9 +13,11 @@ std::string_view chosen_for(const Selection& selection) {
 extern const BackendDescription intel_amx = {
     .row = {.name = "intel_amx",
             .title = "Intel AMX (CPU)",
+            .mha_place = 13,
             .generations = {GpuGeneration::kCpu},
             .has_mha = true,
-            .mha_page_sizes = {1}},
+            .mha_page_sizes = {1},
+            .sinks = true},
     .chosen_for = chosen_for,
 };
 

@@ -4,7 +4,11 @@
 namespace tpsim::attention::backends {
 
 extern const BackendDescription wave = {
-    .row = {.name = "wave", .title = "Wave (ROCm)", .generations = {GpuGeneration::kRocm}, .has_mha = true},
+    .row = {.name = "wave",
+            .title = "Wave (ROCm)",
+            .mha_place = 10,
+            .generations = {GpuGeneration::kRocm},
+            .has_mha = true},
 };
 
 }  // namespace tpsim::attention::backends

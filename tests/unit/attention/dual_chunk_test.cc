@@ -10,7 +10,6 @@
 
 #include "attention/planned_backend.h"
 #include "attention/registry.h"
-#include "proto/base/error.h"
 
 namespace tpsim::attention {
 namespace {
@@ -167,19 +166,13 @@ TEST(DualChunkPlan, NoMoreTilesThanOneChunkHasRows) {
   EXPECT_EQ(plan.items.size(), 2U);
 }
 
-std::string sentence(const std::string& name, std::uint32_t chunk_len, std::uint32_t page_size) {
+std::string sentence(const std::string& name, bool dual_chunk) {
   CombinationRequest request;
   request.pair = {name, name};
   request.gpu = "h200-sxm";
   request.generation = GpuGeneration::kHopper;
-  request.dual_chunk_len = chunk_len;
-  request.page_size = page_size;
-  try {
-    check_combination(request);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "";
+  request.dual_chunk = dual_chunk;
+  return obstacle(request);
 }
 
 TEST(DualChunkPlan, TheModelChoosesItAndNothingElse) {
@@ -188,10 +181,10 @@ TEST(DualChunkPlan, TheModelChoosesItAndNothingElse) {
   EXPECT_EQ(choose_backend({.generation = GpuGeneration::kAmpere, .dual_chunk = true}).backend,
             "dual_chunk_flash_attn");
   EXPECT_EQ(choose_backend({.generation = GpuGeneration::kHopper}).backend, "fa3");
-  EXPECT_EQ(sentence("dual_chunk_flash_attn", 253952, 64), "");
-  EXPECT_NE(sentence("fa3", 253952, 1).find("needs dual_chunk_flash_attn"), std::string::npos);
-  EXPECT_NE(sentence("dual_chunk_flash_attn", 0, 1).find("dual_chunk_attention_config"), std::string::npos);
-  EXPECT_NE(sentence("dual_chunk_flash_attn", 100, 16).find("--page-size 16"), std::string::npos);
+  EXPECT_EQ(sentence("dual_chunk_flash_attn", true), "");
+  EXPECT_NE(sentence("fa3", true).find("has no dual chunk attention"), std::string::npos);
+  EXPECT_NE(sentence("fa3", true).find("use dual_chunk_flash_attn"), std::string::npos);
+  EXPECT_NE(sentence("dual_chunk_flash_attn", false).find("dual_chunk_attention_config"), std::string::npos);
 }
 
 }  // namespace
