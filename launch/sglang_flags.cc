@@ -206,7 +206,7 @@ constexpr Group kGroups[] = {
      "mamba-backend= enable-mamba-cache-stochastic-rounding mamba-cache-philox-rounds= "
      "linear-attn-verify-backend= "
      "enable-linear-replayssm linear-replayssm-cache-len= enable-linear-replayssm-spec "
-     "enable-scattered-sconv dllm-algorithm= dllm-algorithm-config= dllm-fdfo no-dllm-fdfo mamba-*"},
+     "enable-scattered-sconv dllm-algorithm= dllm-algorithm-config= dllm-fdfo no-dllm-fdfo"},
     {Verdict::kRefused,
      "states of gated delta-net layers are not kept for prefixes, the radix cache is off for their models; "
      "leave it out",
