@@ -59,6 +59,8 @@ attention::Selection selection_of(const proto::HardwareProfile& hardware, const 
   selection.mla = model.is_mla();
   selection.sparse = model.is_sparse();
   selection.sinks = model.attention_sinks;
+  selection.dual_chunk = model.dual_chunk.enabled();
+  selection.linear_layers = model.is_hybrid_linear();
   for (const rank::AttentionKind& kind : model.attention)
     selection.sliding_window = selection.sliding_window || kind.sliding_window > 0;
   return selection;

@@ -66,6 +66,10 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
     operators.insert(operators.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});
   operators.emplace_back("elementwise");
   for (const std::string& name : operators) add_operator(run, name, report);
+  if (run.model.is_hybrid_linear()) {
+    for (const char* name : {"gated_delta.extend", "gated_delta.decode"})
+      add_row(report, name).set_source("not measured: bytes and arithmetic of SGLang's Triton kernels");
+  }
   add_row(report, "sampling").set_source("not measured: two elementwise passes over the logits");
   if (!uses(run, "torch_native") || run.backends.prefill != run.backends.decode)
     add_row(report, "attention.metadata").set_source("not measured: 2 us for each kernel that plans a pass");

@@ -174,6 +174,36 @@ TEST(NumericForward, ChunkedAttentionStaysWithinItsChunk) {
   }
 }
 
+// Chunks of 8 tokens: prefills and decodes within, at and across their borders, on pages that divide them.
+TEST(NumericForward, DualChunkAttentionAgreesWithTheDenseReference) {
+  for (const char* name : {"qwen2", "qwen3-moe"}) {
+    ModelConfig model = load_model_config(folder_of(name));
+    model.dual_chunk.chunk_size = 13;
+    model.dual_chunk.local_size = 5;
+    const Checkpoint weights(folder_of(name));
+    const std::vector<std::uint32_t> tokens = some_tokens(40, model.vocab_size);
+    const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
+    for (const std::uint32_t tp : {1U, 4U}) {
+      Cluster cluster(model, weights, tp, options_of(4, 20), "dual_chunk_flash_attn");
+      const std::vector<std::uint32_t> table = {17, 3, 5, 4, 9, 0, 1, 12, 11, 2};
+      std::uint32_t at = 0;
+      for (const std::uint32_t chunk : {5U, 3U, 19U, 1U, 4U, 1U, 1U, 1U, 1U, 1U, 1U, 1U, 1U}) {
+        const auto first = tokens.begin() + at;
+        const std::vector<float> logits = cluster.extend({first, first + chunk}, at, table);
+        at += chunk;
+        EXPECT_LE(difference(logits, wanted, at - 1), 1e-4) << name << " at --tp " << tp << ", token " << at;
+      }
+    }
+    // Beyond the trained length q.k grows; a prompt in one pass has one length.
+    model.dual_chunk.original_max_position_embeddings = 16;
+    Cluster cluster(model, weights, 1, options_of(4, 20), "dual_chunk_flash_attn");
+    const std::vector<double> scaled = DenseReference(model, weights).forward(tokens);
+    const std::vector<float> logits = cluster.extend(tokens, 0, {17, 3, 5, 4, 9, 0, 1, 12, 11, 2});
+    EXPECT_LE(difference(logits, scaled, 39), 1e-4) << name;
+    EXPECT_GT(difference(logits, wanted, 39), 1e-3) << name;
+  }
+}
+
 TEST(NumericForward, WholeExpertsGiveTheSameAsPartsOfAll) {
   for (const char* name : {"mixtral", "deepseek-v2", "gpt-oss", "qwen3-moe", "glm4-moe"}) {
     const ModelConfig model = load_model_config(folder_of(name));
