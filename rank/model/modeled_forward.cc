@@ -78,13 +78,15 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   for (const LinearLayer& layer : linear_layers(model_, shard_)) {
     const double layer_rows = layer.sharding == Sharding::kVocabulary ? sampled : m;
     if (layer_rows == 0) continue;
-    add(&Dense::gemm, costs_.gemm(layer_rows, double(layer.n), double(layer.k), model_.weight_bytes),
-        layer.count);
+    add(&Dense::gemm, costs_.gemm(layer_rows, layer.n, layer.k), layer.count);
   }
   if (model_.moe.num_layers > 0) {
-    add(&Dense::gemm,
-        costs_.moe(m, hidden, double(model_.moe.intermediate_size) / tp, model_.moe.num_experts,
-                   model_.moe.top_k, model_.weight_bytes),
+    const RoutedExperts experts{.tokens = m,
+                                .hidden = model_.hidden_size,
+                                .width = model_.moe.intermediate_size / tp,
+                                .experts = model_.moe.num_experts,
+                                .top_k = model_.moe.top_k};
+    add(&Dense::gemm, costs_.moe(costs_.experts(model_.architecture, experts), experts),
         model_.moe.num_layers);
   }
   if (const std::uint32_t dense_layers = model_.num_layers - model_.moe.num_layers; dense_layers > 0) {
