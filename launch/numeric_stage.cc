@@ -36,7 +36,8 @@ std::unique_ptr<rank::TensorSource> open_weights(const ServerArgs& args, const r
         "--load-format dummy for seeded random weights",
         args.model_path);
   }
-  return std::make_unique<rank::DequantisedSource>(rank::Checkpoint(args.model_path));
+  return std::make_unique<rank::DequantisedSource>(rank::Checkpoint(args.model_path),
+                                                   model.quantization.gptq_zero_offset);
 }
 
 NumericStage::NumericStage(const ServerArgs& args, const rank::ProcessGroup& group)

@@ -242,4 +242,21 @@ QuantizationConfig resolve_quantization(const QuantizationConfig& checkpoint, co
   return config;
 }
 
+void check_capability(const QuantizationConfig& config, const proto::HardwareProfile& hardware) {
+  if (!config.quantized()) return;
+  static constexpr std::array<std::pair<std::string_view, std::uint32_t>, 5> kCapabilities = {
+      {{"turing", 75}, {"ampere", 80}, {"ada", 89}, {"hopper", 90}, {"blackwell", 100}}};
+  const bool nvfp4 = config.linear.kind == WeightFormat::Kind::kNvfp4;
+  for (const auto& [architecture, capability] : kCapabilities) {
+    if (hardware.architecture() != architecture) continue;
+    if (capability >= config.least_capability && !(nvfp4 && hardware.dense_flops_fp4() == 0)) return;
+    throw_user_error(
+        "--quantization {}: its kernels need a GPU of compute capability {}.{}, and {} has {}.{}; use "
+        "another "
+        "--hardware or other weights",
+        config.method, std::max(config.least_capability, nvfp4 ? 100U : 0U) / 10,
+        config.least_capability % 10, hardware.name(), capability / 10, capability % 10);
+  }
+}
+
 }  // namespace tpsim::rank

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/hardware.pb.h"
 #include "rank/model/weight_format.h"
 
 namespace tpsim::rank {
@@ -38,6 +39,7 @@ struct QuantizationConfig {
   Pattern pattern = Pattern::kPath;
   std::vector<std::string> ignored;             // modules that stay 16 bit
   std::vector<std::regex> ignored_expressions;  // of kEqualOrRegex and of GPTQ's "dynamic"
+  int gptq_zero_offset = 1;                     // added to GPTQ's zero points; 0 in its format "gptq_v2"
   std::uint32_t least_capability = 0;           // SM number x 10 of the oldest GPU: 89 = Ada
 
   bool quantized() const { return linear.quantized() || experts.quantized(); }
@@ -56,5 +58,9 @@ QuantizationConfig read_hf_quant_config(const nlohmann::json& json, const std::s
 // _verify_quantization does. Throws UserError naming --quantization where the two do not go together, the
 // name is not one of SGLang's, or tpsim has no price for it.
 QuantizationConfig resolve_quantization(const QuantizationConfig& checkpoint, const std::string& flag);
+
+// Throws UserError where the GPU is older than the method's kernels (get_min_capability), or has no fp4
+// arithmetic for nvfp4.
+void check_capability(const QuantizationConfig& config, const proto::HardwareProfile& hardware);
 
 }  // namespace tpsim::rank

@@ -106,6 +106,7 @@ QuantizationConfig read_gptq(const ConfigReader& config) {
   const std::uint32_t group = group_of(config.has("group_size") ? config.json()["group_size"] : Json(128),
                                        "group_size", config.where());
   set_all(out, {WeightFormat::Kind::kInt4, 1, group, true, ActivationFormat::k16Bit});
+  if (config.text("checkpoint_format", "gptq") == "gptq_v2") out.gptq_zero_offset = 0;
   if (config.flag("lm_head", false)) out.head = out.linear;
   if (config.has("dynamic")) {
     const Json& dynamic = config.json()["dynamic"];
