@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "rank/model/loading_memory.h"
 #include "rank/model/quantised_weights.h"
 
 namespace tpsim::rank {
@@ -243,11 +244,12 @@ std::uint64_t num_parameters(const ModelConfig& model, const Shard& shard) {
 
 std::uint64_t weight_bytes(const ModelConfig& model, const Shard& shard) {
   std::uint64_t bytes = 0;
-  for (const WeightSpec& weight : weight_list(model, shard)) {
+  const std::vector<WeightSpec> weights = weight_list(model, shard);
+  for (const WeightSpec& weight : weights) {
     if (!weight.tied)
       bytes += (weight.format.bytes(weight.n, weight.k) + weight.bias * model.weight_bytes) * weight.copies();
   }
-  return bytes;
+  return model.quantization.online ? bytes + loading_leftover_bytes(weights) : bytes;
 }
 
 }  // namespace tpsim::rank
