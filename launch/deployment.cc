@@ -96,6 +96,7 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
                                                                         : "bfloat16";
     out["linear_attn_backend"] = "triton";
   }
+  if (deployment.model.quantization.quantized()) out["quantization"] = deployment.model.quantization.method;
   out["mem_fraction_static"] = format_real(mem_fraction_static);
   out["max_total_tokens"] = std::to_string(config.max_total_num_tokens);
   out["max_running_requests"] = std::to_string(config.max_running_requests);
@@ -380,12 +381,27 @@ void resolve_model_rules(Deployment& deployment) {
   }
 }
 
+// The format of the weights, where the GPU can multiply it.
+void resolve_weights(const ServerArgs& args, Deployment& deployment) {
+  rank::QuantizationConfig& quantization = deployment.model.quantization;
+  quantization = rank::resolve_quantization(quantization, args.quantization);
+  if (args.numeric()) {
+    if (quantization.online)
+      throw_user_error(
+          "--quantization {}: --executor numeric computes with a checkpoint's own weights; leave it out",
+          args.quantization);
+    return;
+  }
+  rank::check_capability(quantization, deployment.hardware);
+}
+
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
   if (args.disable_shared_experts_fusion) deployment.model.moe.num_fused_shared_experts = 0;
   read_state_flags(args, deployment.model);
   deployment.hardware = rank::load_hardware(hardware_name(args));
+  resolve_weights(args, deployment);
   AttentionChoice attention = choose_attention(args, pair, deployment.hardware, deployment.model);
   deployment.backends = std::move(attention.backends);
   deployment.kv_format = attention.kv_format;

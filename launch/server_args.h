@@ -50,6 +50,7 @@ struct ServerArgs {
   std::string nsa_prefill_flag = "--nsa-prefill-backend", nsa_decode_flag = "--nsa-decode-backend";
   std::optional<std::uint32_t> page_size;
   std::string kv_cache_dtype = "auto";
+  std::string quantization;  // "": the checkpoint's
 
   // States of gated delta-net layers.
   std::optional<double> mamba_full_memory_ratio;      // default 0.9
