@@ -30,6 +30,7 @@ struct Deployment {
   scheduler::SchedulerConfig scheduler;
   rank::PrefillGraphs prefill_graphs;
   rank::DeploymentConfig ranks;
+  std::uint64_t state_slots = 0;  // requests with room for states of gated delta-net layers
   // The report's names, calibration and server_args; the rest is filled in by the run.
   proto::RunReport header;
   // What was changed from what the user might expect, one sentence each.

@@ -62,6 +62,7 @@ constexpr std::string_view kSweepableFlags[] = {
     "--tp-size",
     "--page-size",
     "--kv-cache-dtype",
+    "--quantization",
     "--mem-fraction-static",
     "--max-total-tokens",
     "--max-running-requests",
@@ -285,6 +286,11 @@ void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
   }
   declare_sparse(flags, args);
   declare_cache(flags, args);
+  flags.add_value(
+      "--quantization", "METHOD",
+      "fp8 or w8a8_fp8 quantise 16-bit weights while they are loaded; of a quantised checkpoint only "
+      "its own method is accepted (default: what its config.json declares)",
+      [&args](std::string_view, const std::string& value) { args.quantization = value; });
 }
 
 FlagSet::ReadValue priority_value(std::function<void(std::int32_t)> take) {
@@ -345,6 +351,28 @@ void declare_scheduling(FlagSet& flags, ServerArgs& args) {
                   count(args.max_total_tokens, 1, 1'000'000'000'000));
   flags.add_value("--max-running-requests", "N", "at once (default: from the pool and the context length)",
                   count(args.max_running_requests, 1));
+  flags.add_value("--mamba-full-memory-ratio", "RATIO",
+                  "memory for the states of gated delta-net layers to that of the KV cache (default 0.9)",
+                  real(args.mamba_full_memory_ratio, 0, false, 1000, true));
+  flags.add_value("--max-mamba-cache-size", "N",
+                  "requests that such states are kept for (default: by the ratio)",
+                  count(args.max_mamba_cache_size, 1));
+  flags.add_value("--mamba-ssm-dtype", "TYPE",
+                  "of such states: float32, bfloat16 or float16 (default: the model's)",
+                  word({"float32", "bfloat16", "float16"}, args.mamba_ssm_dtype));
+  for (const char* flag :
+       {"--linear-attn-backend", "--linear-attn-decode-backend", "--linear-attn-prefill-backend"}) {
+    flags.add_value(flag, "NAME", "kernels of gated delta-net layers: triton (default triton)",
+                    [&args](std::string_view name, const std::string& value) {
+                      if (value == "cutedsl" || value == "flashinfer" || value == "helion") {
+                        throw_user_error(
+                            "{} {}: only triton's kernels are simulated, which are SGLang's default; "
+                            "use triton",
+                            name, value);
+                      }
+                      word({"triton"}, args.linear_attn_backend)(name, value);
+                    });
+  }
   flags.add_value("--max-prefill-tokens", "TOKENS", "new tokens of one prefill batch (default 16384)",
                   count(args.max_prefill_tokens, 1));
   flags.add_value("--chunked-prefill-size", "TOKENS",

@@ -50,6 +50,13 @@ struct ServerArgs {
   std::string nsa_prefill_flag = "--nsa-prefill-backend", nsa_decode_flag = "--nsa-decode-backend";
   std::optional<std::uint32_t> page_size;
   std::string kv_cache_dtype = "auto";
+  std::string quantization;  // "": the checkpoint's
+
+  // States of gated delta-net layers.
+  std::optional<double> mamba_full_memory_ratio;      // default 0.9
+  std::optional<std::uint32_t> max_mamba_cache_size;  // requests
+  std::string mamba_ssm_dtype = "auto";
+  std::string linear_attn_backend;  // empty: triton
 
   // Memory and batches.
   std::optional<double> mem_fraction_static;

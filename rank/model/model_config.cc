@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "proto/base/error.h"
@@ -106,6 +107,22 @@ std::string catalogue_key(const std::string& name) {
     if (key == release) return std::string(entry);
   }
   return key;
+}
+
+// The config.json that the catalogue has under `key`. Of Qwen3's models there are FP8 checkpoints, too, all
+// in the same blocks.
+std::optional<std::string> catalogue_config(const std::string& key) {
+  if (const auto text = catalogue::find("models", key)) return std::string(*text);
+  constexpr std::string_view kFp8 = "-fp8";
+  if (!key.starts_with("qwen3") || !key.ends_with(kFp8)) return std::nullopt;
+  const auto text = catalogue::find("models", key.substr(0, key.size() - kFp8.size()));
+  if (!text) return std::nullopt;
+  Json json = Json::parse(*text);
+  json["quantization_config"] = {{"quant_method", "fp8"},
+                                 {"fmt", "e4m3"},
+                                 {"activation_scheme", "dynamic"},
+                                 {"weight_block_size", {128, 128}}};
+  return json.dump();
 }
 
 std::string read_config(const std::filesystem::path& file) {
@@ -219,6 +236,7 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
   family->read(config, model);
   finish(config, model);
   read_eos(config, model);
+  model.quantization = read_quantization(json, where);
   model.name = config.text("_name_or_path", where);
   return model;
 }
@@ -233,8 +251,8 @@ ModelConfig load_model_config(const std::string& model_path) {
   if (folder_given) file /= "config.json";
   if (!fs::is_regular_file(file, error)) {
     const std::string key = catalogue_key(model_path);
-    if (const auto text = catalogue::find("models", key)) {
-      ModelConfig model = parse_model_config(std::string(*text), key);
+    if (const std::optional<std::string> text = catalogue_config(key)) {
+      ModelConfig model = parse_model_config(*text, key);
       model.name = key;
       return model;
     }
@@ -247,6 +265,12 @@ ModelConfig load_model_config(const std::string& model_path) {
                      model_path, guess.empty() ? "." : fmt::format(", did you mean {}?", guess), names);
   }
   ModelConfig model = parse_model_config(read_config(file), file.string());
+  // ModelOpt's checkpoints may say how they are quantised in a file of their own.
+  const fs::path modelopt = file.parent_path() / "hf_quant_config.json";
+  if (!model.quantization.quantized() && fs::is_regular_file(modelopt, error)) {
+    const Json json = Json::parse(read_config(modelopt), nullptr, /*allow_exceptions=*/false);
+    model.quantization = read_hf_quant_config(json, modelopt.string());
+  }
   // Chat models end their turns by tokens that only the generation config names.
   const fs::path generation = file.parent_path() / "generation_config.json";
   if (fs::is_regular_file(generation, error)) {

@@ -66,15 +66,20 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   for (const WeightSpec& weight : weights_) {
     const double weight_rows = weight.sharding == Sharding::kVocabulary ? sampled : m;
     if (weight.role != WeightRole::kLinear || weight_rows == 0) continue;
-    add(&Dense::gemm, costs_.gemm(weight_rows, double(weight.n), double(weight.k), model_.weight_bytes),
-        weight.layers);
+    add(&Dense::gemm, costs_.gemm(weight_rows, weight.n, weight.k, weight.format), weight.layers);
   }
-  if (model_.moe.num_layers > 0) {
+  for (const WeightSpec& weight : weights_) {
+    if (weight.role != WeightRole::kExperts || weight.name != "experts.gate_up_proj") continue;
+    // Fused shared experts run among the routed ones, each token's on top of its choice.
+    const RoutedExperts experts{.tokens = m,
+                                .hidden = weight.k,
+                                .width = weight.n / 2,
+                                .experts = weight.experts + shard_.num_fused_shared_experts,
+                                .top_k = model_.moe.top_k + shard_.num_fused_shared_experts,
+                                .ep_size = shard_.ep_size};
     add(&Dense::gemm,
-        costs_.moe(m, hidden, double(model_.moe.intermediate_size) / tp,
-                   model_.moe.num_experts + shard_.num_fused_shared_experts,
-                   model_.moe.top_k + shard_.num_fused_shared_experts, model_.weight_bytes),
-        model_.moe.num_layers);
+        costs_.moe(costs_.experts(model_.architecture, experts, weight.format), experts, weight.format),
+        weight.layers);
   }
   if (const std::uint32_t dense_layers = model_.num_layers - model_.moe.num_layers; dense_layers > 0) {
     other(m * 3.0 * model_.intermediate_size / tp, dense_layers);  // silu and mul

@@ -119,7 +119,7 @@ class NumericForward::Implementation {
     for (const RopeConfig& rope : model_.ropes)
       ropes_.emplace_back(rope, model_.rope_dim(rope), model_.max_position_embeddings);
     for (std::shared_ptr<const RankWeights>& loaded : weights) {
-      layers_ = attention_layers(model_, loaded->shard);
+      layers_ = attention_layers(model_, loaded->shard, options_.kv_format);
       const kvcache::KvStoreConfig store = store_config(model_, layers_.front(), options_);
       const LinearLayers linear = linear_layers(model_, loaded->shard);
       ranks_.push_back(

@@ -60,6 +60,7 @@ TEST(ModelCatalogue, PublishersNamesInAnyCase) {
                                         {"openai/gpt-oss-20b", "gpt-oss-20b"},
                                         {"openai/gpt-oss-120b", "gpt-oss-120b"},
                                         {"Qwen/Qwen3-235B-A22B", "qwen3-235b-a22b"},
+                                        {"Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b-fp8"},
                                         {"Qwen/Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"},
                                         {"zai-org/GLM-4.5-Air", "glm-4.5-air"},
                                         {"zai-org/GLM-5", "glm-5"},
