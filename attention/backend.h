@@ -29,6 +29,8 @@ struct ForwardMetadata {
   std::span<const std::uint32_t> decode_seq_lens;
   // Batch size of the captured graph that runs the decode (>= decode_seq_lens.size()); 0 = eager.
   std::uint32_t capture_bucket = 0;
+  // Prefill whose pieces between two attention calls are captured graphs.
+  bool in_pieces = false;
 };
 
 // Cost of one call of one layer on one GPU.

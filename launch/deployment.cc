@@ -167,7 +167,8 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
 std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const scheduler::ReleaseRules& rules,
                                             const Deployment& deployment) {
   if (args.disable_prefill_cuda_graph || !rank::default_graphs(deployment.hardware).prefill ||
-      (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too))
+      (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too) ||
+      (deployment.model.is_sparse() && !rules.sparse_attention_prefills_in_pieces))
     return {};
   if (!args.prefill_cuda_graph_tokens.empty()) return args.prefill_cuda_graph_tokens;
   std::uint64_t most = deployment.scheduler.chunked_prefill_size;
@@ -350,6 +351,8 @@ void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
                                         .generation = generation_of(deployment.hardware),
                                         .kv_format = deployment.kv_format});
   deployment.sparse.top_k = model.indexer.top_k;
+  deployment.sparse.expanded_head_dim = model.head_dim;
+  deployment.sparse.expanded_v_head_dim = model.mla.v_head_dim;
   deployment.sparse_token_bytes = attention::sparse_token_bytes(
       deployment.sparse.kernels, deployment.kv_format, model.mla.kv_lora_rank, model.mla.qk_rope_head_dim);
 }

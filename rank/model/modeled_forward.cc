@@ -125,9 +125,10 @@ const ModeledForward::Dense& ModeledForward::dense(std::uint32_t rows, std::uint
   return dense_.emplace(key, price_dense(rows, sampled)).first->second;
 }
 
-StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
+StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   StepCost step;
-  if (metadata.forward_mode == proto::IDLE) return step;
+  if (batch.forward_mode == proto::IDLE) return step;
+  attention::ForwardMetadata metadata = batch;
   const bool captured = metadata.capture_bucket > 0;
   bool pieces = false;
   std::uint32_t rows = 0;
@@ -137,7 +138,6 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
     backend_->init_forward_metadata_replay_cuda_graph(metadata);
     rows = sampled = metadata.capture_bucket;
   } else {
-    backend_->init_forward_metadata(metadata);
     if (metadata.forward_mode != proto::EXTEND) {
       rows += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
       sampled += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
@@ -147,6 +147,8 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
       pieces = bucket > 0;
       if (pieces) rows = bucket;
     }
+    metadata.in_pieces = pieces;
+    backend_->init_forward_metadata(metadata);
   }
   const Dense& dense = this->dense(rows, sampled);
   step.gemm = dense.gemm;
