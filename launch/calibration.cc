@@ -81,9 +81,12 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
     const auto nsa = [](std::string_view kernel, const char* phase) {
       return fmt::format("attention.nsa.{}.{}", kernel, phase);
     };
-    operators = {nsa(to_string(run.sparse.prefill), "extend"), nsa("dense", "extend"),
-                 nsa("indexer", "extend"), nsa(to_string(run.sparse.decode), "decode"),
-                 nsa("indexer", "decode")};
+    const bool by_batch = run.sparse.prefill == attention::SparseKernel::kFlashMlaAuto;
+    operators = {nsa(by_batch ? "flashmla_sparse" : to_string(run.sparse.prefill), "extend")};
+    if (by_batch) operators.push_back(nsa("flashmla_kv", "extend"));
+    operators.insert(operators.end(),
+                     {nsa("dense", "extend"), nsa("indexer", "extend"),
+                      nsa(to_string(run.sparse.decode), "decode"), nsa("indexer", "decode")});
   }
   for (const std::string_view name : matrix_classes(run)) operators.emplace_back(name);
   if (run.tp_size > 1)
