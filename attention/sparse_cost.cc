@@ -18,9 +18,10 @@ constexpr std::uint32_t kKeysOnlyKernels = 2;
 double padded_heads(std::uint32_t heads) { return std::max(32.0, double(heads)); }
 
 using Field = std::pair<const char*, double IndexCoefficients::*>;
-constexpr std::array<Field, 3> kParameters = {{{"overlap", &IndexCoefficients::overlap},
-                                               {"select_seconds", &IndexCoefficients::select_seconds},
-                                               {"select_token", &IndexCoefficients::select_token}}};
+constexpr std::array<Field, 3> kParameters = {
+    {{"overlap", &IndexCoefficients::overlap},
+     {"select_seconds", &IndexCoefficients::select_seconds},
+     {"select_token_seconds", &IndexCoefficients::select_token_seconds}}};
 
 }  // namespace
 
@@ -141,9 +142,10 @@ KernelCost SparseCost::index(const SparseLoad& load, const IndexShape& shape, bo
   cost.launches = kIndexKernels + (gathers ? 1 : 0);
   const double arithmetic = cost.flops / (fp8_flops_ * i_.compute);
   const double memory = cost.bytes / (bandwidth_ * i_.memory);
-  const double row = load.longest_row == 0 ? 0 : i_.select_seconds + load.longest_row * i_.select_token;
+  const double row =
+      load.longest_row == 0 ? 0 : i_.select_seconds + load.longest_row * i_.select_token_seconds;
   const double rows =
-      (load.searching * i_.select_seconds + load.searched * i_.select_token) / multiprocessors_;
+      (load.searching * i_.select_seconds + load.searched * i_.select_token_seconds) / multiprocessors_;
   cost.seconds = i_.fixed_seconds + std::max(arithmetic, memory) + i_.overlap * std::min(arithmetic, memory) +
                  std::max(row, rows);
   return cost;
