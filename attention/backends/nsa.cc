@@ -64,8 +64,8 @@ void NsaBackend::add_items(SparsePlan& plan) const {
   for (const std::uint32_t length : batch.decode_seq_lens) plan.items.push_back({request++, length - 1, 1});
 }
 
-// Of an extend: no sequence is longer than what would be selected of it.
-// SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_ THRESHOLD is the model's top_k unless set.
+// Of an eager extend: no sequence is longer than what would be selected of it
+// (SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD, the model's top_k unless set).
 bool NsaBackend::dense() const {
   constexpr std::uint64_t kMostTokens = 128 * 1024;  // of the batch: ForwardBatch.get_max_chunk_capacity
   const ForwardMetadata& batch = metadata();
@@ -152,7 +152,10 @@ KernelCost NsaBackend::sparse(const LayerShape& layer) {
     token_bytes = wide;
   }
   cost += price.attend(plan, load, read, token_bytes);
-  if (layer.index_heads > 0) cost += price.index(load, {layer.index_heads, layer.index_head_dim}, !decodes());
+  if (layer.index_heads == 0) return cost;
+  const IndexShape index{layer.index_heads, layer.index_head_dim};
+  const bool all_attended = !decodes() && load.searching == 0;
+  cost += all_attended ? price.index_keys_only(load, index) : price.index(load, index, !decodes());
   return cost;
 }
 
