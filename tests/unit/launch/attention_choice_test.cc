@@ -58,9 +58,9 @@ TEST(AttentionChoice, SinksRuleBackendsOut) {
 TEST(AttentionChoice, EachHalfIsRefusedUnderItsFlag) {
   EXPECT_TRUE(
       refused("llama-3.1-8b", "a100-sxm", {"--decode-attention-backend", "fa3"})
-          .starts_with("--decode-attention-backend fa3: needs a GPU of hopper, and a100-sxm is ampere"));
+          .starts_with("--decode-attention-backend fa3: runs on hopper only, and a100-sxm is ampere"));
   EXPECT_TRUE(refused("llama-3.1-8b", "h200-sxm", {"--prefill-attention-backend", "flashmla"})
-                  .starts_with("--prefill-attention-backend flashmla: "));
+                  .starts_with("--prefill-attention-backend flashmla: has no MHA form"));
 }
 
 TEST(AttentionChoice, SaysWhatItChose) {
