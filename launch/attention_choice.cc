@@ -59,6 +59,8 @@ attention::Selection selection_of(const proto::HardwareProfile& hardware, const 
   selection.mla = model.is_mla();
   selection.sparse = model.is_sparse();
   selection.sinks = model.attention_sinks;
+  selection.dual_chunk = model.dual_chunk.enabled();
+  selection.linear_layers = model.is_hybrid_linear();
   for (const rank::AttentionKind& kind : model.attention)
     selection.sliding_window = selection.sliding_window || kind.sliding_window > 0;
   return selection;
@@ -68,7 +70,7 @@ attention::Selection selection_of(const proto::HardwareProfile& hardware, const 
 // then gives what Transformers gives in fp32. --dtype bfloat16 or --kv-cache-dtype make it a narrower one. A
 // modeled cache is 16 bit unless --kv-cache-dtype or the backend says otherwise.
 KvFormatChoice choose_kv_format(const ServerArgs& args, const attention::Selection& selection,
-                                const BackendPair& backends) {
+                                const BackendPair& backends, const rank::ModelConfig& model) {
   const bool open = args.kv_cache_dtype == "auto";
   const attention::BackendRow& row =
       attention::find_backend(backends.decode, "--decode-attention-backend").row;
@@ -76,6 +78,9 @@ KvFormatChoice choose_kv_format(const ServerArgs& args, const attention::Selecti
     return {NumberFormat::kFp8E4M3,
             fmt::format("--kv-cache-dtype: fp8_e4m3 is chosen, SGLang's default for {} on this device",
                         row.name)};
+  // configure_kv_cache_dtype of SGLang's model_runner.py.
+  if (open && !args.numeric() && model.quantization.kv_cache_fp8)
+    return {NumberFormat::kFp8E4M3, "--kv-cache-dtype: fp8_e4m3 is chosen, which the checkpoint asks for"};
   const std::string dtype = !args.numeric() ? "bfloat16" : args.dtype == "auto" ? "float32" : args.dtype;
   const std::string& name = open ? dtype : args.kv_cache_dtype;
   for (const auto format : {NumberFormat::kFp32, NumberFormat::kFp16, NumberFormat::kFp8E4M3,
@@ -89,7 +94,7 @@ PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const st
                        const proto::HardwareProfile& hardware, const rank::ModelConfig& model) {
   const attention::Selection selection = selection_of(hardware, model);
   PairVerdict verdict;
-  verdict.kv_format = choose_kv_format(args, selection, pair).format;
+  verdict.kv_format = choose_kv_format(args, selection, pair, model).format;
   CombinationRequest request = request_for(hardware, selection, pair, verdict.kv_format);
   request.flag = flag;
   const attention::PageChoice page = attention::choose_page_size(request, args.page_size);
@@ -110,7 +115,7 @@ AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* comp
   AttentionChoice choice;
   choice.backends = canonical(compared != nullptr ? *compared : named_backends(args, selection, choice.notes),
                               prefill_flag, decode_flag);
-  KvFormatChoice kv = choose_kv_format(args, selection, choice.backends);
+  KvFormatChoice kv = choose_kv_format(args, selection, choice.backends, model);
   choice.kv_format = kv.format;
   CombinationRequest request = request_for(hardware, selection, choice.backends, kv.format);
   request.flag = prefill_flag;

@@ -27,7 +27,7 @@ struct KvFormatChoice {
   std::string note;  // why it is not what --dtype says; may be empty
 };
 KvFormatChoice choose_kv_format(const ServerArgs& args, const attention::Selection& selection,
-                                const BackendPair& backends);
+                                const BackendPair& backends, const rank::ModelConfig& model);
 
 struct AttentionChoice {
   BackendPair backends;

@@ -2,6 +2,7 @@
 // them, with the table that it was fitted on, or `uncalibrated`.
 #pragma once
 
+#include "attention/sparse_kernels.h"
 #include "launch/server_args.h"
 #include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"
@@ -15,6 +16,7 @@ struct PricedRun {
   const rank::ModelConfig& model;
   const proto::HardwareProfile& hardware;
   const BackendPair& backends;
+  attention::SparseKernels sparse = {};  // models with sparse attention only
   std::uint32_t tp_size = 1;
   NumberFormat kv_format = NumberFormat::kBf16;
   bool decode_graphs = false;   // some decode replays a captured graph

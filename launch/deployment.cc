@@ -46,6 +46,28 @@ std::uint32_t context_length(const ServerArgs& args, const rank::ModelConfig& mo
   return *args.context_length;
 }
 
+rank::StatePool state_pool(const ServerArgs& args) {
+  rank::StatePool pool;
+  pool.full_memory_ratio = args.mamba_full_memory_ratio.value_or(pool.full_memory_ratio);
+  // Without a radix cache each running request has one state, and no more are needed.
+  if (args.max_running_requests) pool.slots = *args.max_running_requests;
+  if (args.max_mamba_cache_size) pool.slots = *args.max_mamba_cache_size;
+  return pool;
+}
+
+// Flags that are about states, for a model that has some.
+void read_state_flags(const ServerArgs& args, rank::ModelConfig& model) {
+  const char* given = args.mamba_full_memory_ratio        ? "--mamba-full-memory-ratio"
+                      : args.max_mamba_cache_size         ? "--max-mamba-cache-size"
+                      : args.mamba_ssm_dtype != "auto"    ? "--mamba-ssm-dtype"
+                      : !args.linear_attn_backend.empty() ? "--linear-attn-backend"
+                                                          : nullptr;
+  if (given == nullptr) return;
+  if (!model.is_hybrid_linear())
+    throw_user_error("{}: {} has no gated delta-net layers; leave it out", given, model.name);
+  if (args.mamba_ssm_dtype != "auto") model.linear.state_bytes = args.mamba_ssm_dtype == "float32" ? 4 : 2;
+}
+
 // Every option and its value, under SGLang's field names.
 void write_server_args(const ServerArgs& args, double mem_fraction_static, Deployment& deployment) {
   const scheduler::SchedulerConfig& config = deployment.scheduler;
@@ -60,8 +82,21 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["context_length"] = std::to_string(config.context_length);
   out["prefill_attention_backend"] = deployment.backends.prefill;
   out["decode_attention_backend"] = deployment.backends.decode;
+  if (deployment.model.is_sparse()) {
+    out["nsa_prefill_backend"] = to_string(deployment.sparse.kernels.prefill);
+    out["nsa_decode_backend"] = to_string(deployment.sparse.kernels.decode);
+  }
   out["page_size"] = std::to_string(config.page_size);
   out["kv_cache_dtype"] = std::string(to_string(deployment.kv_format));
+  if (deployment.model.is_hybrid_linear()) {
+    out["mamba_full_memory_ratio"] = format_real(state_pool(args).full_memory_ratio);
+    out["max_mamba_cache_size"] = std::to_string(deployment.state_slots);
+    out["mamba_ssm_dtype"] = args.mamba_ssm_dtype != "auto"             ? args.mamba_ssm_dtype
+                             : deployment.model.linear.state_bytes == 4 ? "float32"
+                                                                        : "bfloat16";
+    out["linear_attn_backend"] = "triton";
+  }
+  if (deployment.model.quantization.quantized()) out["quantization"] = deployment.model.quantization.method;
   out["mem_fraction_static"] = format_real(mem_fraction_static);
   out["max_total_tokens"] = std::to_string(config.max_total_num_tokens);
   out["max_running_requests"] = std::to_string(config.max_running_requests);
@@ -204,7 +239,8 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
   constexpr std::uint64_t kTokens = 65536;
   constexpr std::uint64_t kBytes = std::uint64_t{4} << 30;
   rank::KvCapacity capacity;
-  capacity.kv_bytes_per_token = rank::kv_bytes_per_token(deployment.model, shard, deployment.kv_format);
+  capacity.kv_bytes_per_token =
+      rank::kv_bytes_per_token(deployment.model, shard, deployment.kv_format, deployment.sparse_token_bytes);
   const std::uint64_t page = deployment.scheduler.page_size;
   const std::uint64_t fit = kBytes / (capacity.kv_bytes_per_token * args.tp_size);
   capacity.tokens = args.max_total_tokens.value_or(std::min(kTokens, std::max(fit, page))) / page * page;
@@ -218,8 +254,10 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   const rank::KvCapacity capacity =
       args.numeric() ? numeric_capacity(args, shard, deployment)
                      : rank::kv_capacity(deployment.hardware, deployment.model, shard, mem_fraction_static,
-                                         deployment.kv_format, config.page_size);
+                                         deployment.kv_format, config.page_size, state_pool(args),
+                                         deployment.sparse_token_bytes);
   config.max_total_num_tokens = capacity.tokens;
+  deployment.state_slots = capacity.state_slots;
   if (args.max_total_tokens) {
     const std::uint64_t asked = *args.max_total_tokens / config.page_size * config.page_size;
     if (asked == 0)
@@ -241,6 +279,9 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   constexpr std::uint32_t kMaxRows = 65535;
   config.max_running_requests = args.max_running_requests.value_or(
       rank::default_max_running_requests(config.max_total_num_tokens, config.context_length));
+  if (capacity.state_slots > 0)
+    config.max_running_requests = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(config.max_running_requests, capacity.state_slots));
   if (config.max_running_requests > kMaxRows)
     throw_user_error("--max-running-requests {}: at most {} are simulated", config.max_running_requests,
                      kMaxRows);
@@ -292,16 +333,83 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.check_invariants = args.check_invariants;
 }
 
+// The kernels of sparse attention, and what they want stored. REQUIRES: kv_format.
+void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
+  const rank::ModelConfig& model = deployment.model;
+  if (!model.is_sparse()) {
+    if (args.nsa_prefill_backend || args.nsa_decode_backend)
+      throw_user_error("{}: {} has no sparse attention; leave it out",
+                       args.nsa_prefill_backend ? args.nsa_prefill_flag : args.nsa_decode_flag, model.name);
+    return;
+  }
+  deployment.sparse.kernels =
+      attention::choose_sparse_kernels({.prefill = args.nsa_prefill_backend,
+                                        .decode = args.nsa_decode_backend,
+                                        .prefill_flag = args.nsa_prefill_flag,
+                                        .decode_flag = args.nsa_decode_flag,
+                                        .generation = generation_of(deployment.hardware),
+                                        .kv_format = deployment.kv_format});
+  deployment.sparse.top_k = model.indexer.top_k;
+  deployment.sparse_token_bytes = attention::sparse_token_bytes(
+      deployment.sparse.kernels, deployment.kv_format, model.mla.kv_lora_rank, model.mla.qk_rope_head_dim);
+}
+
+// Models whose pages or prefixes have rules of their own.
+void resolve_model_rules(Deployment& deployment) {
+  scheduler::SchedulerConfig& config = deployment.scheduler;
+  const rank::DualChunkConfig& dual_chunk = deployment.model.dual_chunk;
+  if (dual_chunk.enabled() && dual_chunk.chunk_len() % config.page_size != 0) {
+    throw_user_error(
+        "--page-size {}: must divide the {} tokens of a chunk (chunk_size less local_size of {}'s "
+        "dual_chunk_attention_config)",
+        config.page_size, dual_chunk.chunk_len(), deployment.model.name);
+  }
+  if (dual_chunk.enabled() && (config.enable_mixed_chunk || !config.disable_radix_cache)) {
+    // server_args.py of 0.5.12, _handle_attention_backend_compatibility
+    deployment.notes.push_back(
+        "dual_chunk_flash_attn: mixed chunks and the radix cache are off, as in SGLang");
+    config.enable_mixed_chunk = false;
+    config.disable_radix_cache = true;
+  }
+  if (deployment.model.is_hybrid_linear() && !config.disable_radix_cache) {
+    deployment.notes.push_back(
+        fmt::format("{}: the radix cache is off, for tpsim does not keep the states of gated delta-net "
+                    "layers of a prefix "
+                    "(SGLang's MambaRadixCache); compare with a server started with --disable-radix-cache",
+                    deployment.model.name));
+    config.disable_radix_cache = true;
+  }
+}
+
+// The format of the weights, where the GPU can multiply it.
+void resolve_weights(const ServerArgs& args, Deployment& deployment) {
+  rank::QuantizationConfig& quantization = deployment.model.quantization;
+  quantization = rank::resolve_quantization(quantization, args.quantization);
+  if (args.numeric()) {
+    if (quantization.online)
+      throw_user_error(
+          "--quantization {}: --executor numeric computes with a checkpoint's own weights; leave it out",
+          args.quantization);
+    return;
+  }
+  rank::check_capability(quantization, deployment.hardware);
+}
+
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
+  if (args.disable_shared_experts_fusion) deployment.model.moe.num_fused_shared_experts = 0;
+  read_state_flags(args, deployment.model);
   deployment.hardware = rank::load_hardware(hardware_name(args));
+  resolve_weights(args, deployment);
   AttentionChoice attention = choose_attention(args, pair, deployment.hardware, deployment.model);
   deployment.backends = std::move(attention.backends);
   deployment.kv_format = attention.kv_format;
   deployment.scheduler.page_size = attention.page_size;
   deployment.notes = std::move(attention.notes);
+  resolve_sparse_attention(args, deployment);
   resolve_scheduler(args, deployment);
+  resolve_model_rules(deployment);
   const double mem_fraction_static = resolve_batches(args, deployment);
   resolve_memory(args, mem_fraction_static, deployment);
 
@@ -319,6 +427,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
     write_calibration({.model = deployment.model,
                        .hardware = deployment.hardware,
                        .backends = deployment.backends,
+                       .sparse = deployment.sparse.kernels,
                        .tp_size = args.tp_size,
                        .kv_format = deployment.kv_format,
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
@@ -332,7 +441,9 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
 }  // namespace
 
 std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
-  return attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);
+  auto backend = attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);
+  backend->set_sparse_options(sparse);
+  return backend;
 }
 
 rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const {
@@ -342,6 +453,7 @@ rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const 
   models.push_back(std::make_unique<rank::ModeledForward>(
       model, hardware, shard, make_backend(),
       rank::ModeledForward::Options{.kv_format = kv_format,
+                                    .sparse_token_bytes = sparse_token_bytes,
                                     .cuda_graph_bs = scheduler.cuda_graph_bs,
                                     .prefill_graphs = prefill_graphs}));
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),

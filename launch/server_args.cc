@@ -62,6 +62,7 @@ constexpr std::string_view kSweepableFlags[] = {
     "--tp-size",
     "--page-size",
     "--kv-cache-dtype",
+    "--quantization",
     "--mem-fraction-static",
     "--max-total-tokens",
     "--max-running-requests",
@@ -214,6 +215,9 @@ void declare_deployment(FlagSet& flags, ServerArgs& args) {
                   "numeric execution: 1 cuts every expert over the ranks, --tp gives each rank whole experts "
                   "(default 1)",
                   count(args.ep_size, 1, 1024));
+  flags.add_switch("--disable-shared-experts-fusion",
+                   "shared experts run apart from the routed ones (DeepSeek V3, GLM)",
+                   args.disable_shared_experts_fusion);
   flags.add_value("--context-length", "TOKENS", "prompt and output together (default: the model's)",
                   count(args.context_length, 2));
   flags.add_list(
@@ -243,6 +247,24 @@ void declare_cache(FlagSet& flags, ServerArgs& args) {
                   });
 }
 
+// Names are checked with the deployment, which knows device and KV cache.
+void declare_sparse(FlagSet& flags, ServerArgs& args) {
+  const auto kernel = [](std::optional<std::string>& to, std::string& spelled) {
+    return [&to, &spelled](std::string_view flag, const std::string& value) {
+      to = value;
+      spelled = std::string(flag);
+    };
+  };
+  flags.add_value(
+      "--nsa-prefill-backend,--dsa-prefill-backend", "NAME",
+      "kernel of sparse attention (DeepSeek-V3.2, GLM-5) in prefill: flashmla_sparse, flashmla_kv, "
+      "flashmla_auto, fa3, trtllm or tilelang (default: by GPU and --kv-cache-dtype)",
+      kernel(args.nsa_prefill_backend, args.nsa_prefill_flag));
+  flags.add_value("--nsa-decode-backend,--dsa-decode-backend", "NAME",
+                  "kernel of sparse attention in decode (default: by GPU and --kv-cache-dtype)",
+                  kernel(args.nsa_decode_backend, args.nsa_decode_flag));
+}
+
 void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
   flags.group("Attention");
   if (compare) {
@@ -262,7 +284,13 @@ void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
     flags.add_value("--decode-attention-backend", "NAME", "for decode (default: --attention-backend)",
                     backend_name(args.decode_attention_backend));
   }
+  declare_sparse(flags, args);
   declare_cache(flags, args);
+  flags.add_value(
+      "--quantization", "METHOD",
+      "fp8 or w8a8_fp8 quantise 16-bit weights while they are loaded; of a quantised checkpoint only "
+      "its own method is accepted (default: what its config.json declares)",
+      [&args](std::string_view, const std::string& value) { args.quantization = value; });
 }
 
 FlagSet::ReadValue priority_value(std::function<void(std::int32_t)> take) {
@@ -323,6 +351,28 @@ void declare_scheduling(FlagSet& flags, ServerArgs& args) {
                   count(args.max_total_tokens, 1, 1'000'000'000'000));
   flags.add_value("--max-running-requests", "N", "at once (default: from the pool and the context length)",
                   count(args.max_running_requests, 1));
+  flags.add_value("--mamba-full-memory-ratio", "RATIO",
+                  "memory for the states of gated delta-net layers to that of the KV cache (default 0.9)",
+                  real(args.mamba_full_memory_ratio, 0, false, 1000, true));
+  flags.add_value("--max-mamba-cache-size", "N",
+                  "requests that such states are kept for (default: by the ratio)",
+                  count(args.max_mamba_cache_size, 1));
+  flags.add_value("--mamba-ssm-dtype", "TYPE",
+                  "of such states: float32, bfloat16 or float16 (default: the model's)",
+                  word({"float32", "bfloat16", "float16"}, args.mamba_ssm_dtype));
+  for (const char* flag :
+       {"--linear-attn-backend", "--linear-attn-decode-backend", "--linear-attn-prefill-backend"}) {
+    flags.add_value(flag, "NAME", "kernels of gated delta-net layers: triton (default triton)",
+                    [&args](std::string_view name, const std::string& value) {
+                      if (value == "cutedsl" || value == "flashinfer" || value == "helion") {
+                        throw_user_error(
+                            "{} {}: only triton's kernels are simulated, which are SGLang's default; "
+                            "use triton",
+                            name, value);
+                      }
+                      word({"triton"}, args.linear_attn_backend)(name, value);
+                    });
+  }
   flags.add_value("--max-prefill-tokens", "TOKENS", "new tokens of one prefill batch (default 16384)",
                   count(args.max_prefill_tokens, 1));
   flags.add_value("--chunked-prefill-size", "TOKENS",

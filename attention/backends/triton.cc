@@ -74,9 +74,15 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
 void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   // Block sizes by architecture and head size: extend_attention.py.
   const std::string& architecture = profile().architecture();
-  if (architecture == "hopper" || architecture == "blackwell") {
+  if (architecture == "hopper") {
     plan.tile_m = layer.head_dim <= 256 ? 128 : 32;
     plan.tile_n = 64;
+  } else if (architecture == "blackwell") {
+    plan.tile_m = layer.head_dim <= 256 ? 64 : 16;
+    plan.tile_n = 64;
+  } else if (architecture == "blackwell_sm120") {
+    plan.tile_m = layer.head_dim <= 256 ? 64 : 32;
+    plan.tile_n = layer.head_dim <= 128 ? 128 : layer.head_dim <= 256 ? 64 : 32;
   } else if (architecture == "ampere") {
     plan.tile_m = layer.head_dim <= 128 ? 128 : layer.head_dim <= 256 ? 64 : 32;
     plan.tile_n = layer.head_dim <= 128 ? 128 : 64;
@@ -89,6 +95,7 @@ void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   }
   plan.rows = plan.tile_m;
   plan.head_blocks = layer.num_q_heads;
+  plan.walks_window = true;
   add_extend_items(plan);
   std::uint32_t longest = 0;
   for (const ExtendItem& item : plan.items) longest = std::max(longest, item.q_len);

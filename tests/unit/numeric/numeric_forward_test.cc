@@ -13,7 +13,7 @@
 #include "attention/registry.h"
 #include "proto/base/error.h"
 #include "rank/numeric/dense_reference.h"
-#include "rank/weights/checkpoint.h"
+#include "rank/weights/dequantised_source.h"
 #include "rank/weights/dummy_weights.h"
 #include "tests/unit/numeric/gpu.h"
 
@@ -63,13 +63,15 @@ class Spy : public attention::AttentionBackend {
 // One model on `tp` ranks in this process, and sequences that run through it.
 class Cluster {
  public:
-  Cluster(const ModelConfig& model, const TensorSource& weights, std::uint32_t tp, NumericOptions options)
+  Cluster(const ModelConfig& model, const TensorSource& weights, std::uint32_t tp, NumericOptions options,
+          const std::string& backend = "triton")
       : model_(model), options_(options), collectives_(tp), pool_(2) {
     options_.tag_pages = true;
     forward_ = std::make_unique<NumericForward>(
         model, load_ranks(model, weights, options_, collectives_), options_,
-        attention::create_attention_backend("triton", testing::gpu(), options_.page_size), collectives_,
-        pool_);
+        attention::create_attention_backend(model.is_sparse() ? "nsa" : backend, testing::gpu(),
+                                            options_.page_size),
+        collectives_, pool_);
   }
 
   // Extends one sequence, whose pages are `table`, and returns the logits behind its last token.
@@ -131,9 +133,10 @@ double difference(const std::vector<float>& mine, const std::vector<double>& all
 }
 
 TEST(NumericForward, ChunksAndDecodesOfEveryModelAgreeWithTheDenseReference) {
-  for (const char* name : {"llama", "gemma2", "deepseek-v3", "gpt-oss", "qwen3-moe"}) {
+  for (const char* name : {"llama", "gemma2", "deepseek-v3", "deepseek-v32", "glm-moe-dsa", "gpt-oss",
+                           "qwen3-moe", "llama4", "glm4-moe", "phi3", "qwen3-next", "qwen3.5-moe"}) {
     const ModelConfig model = load_model_config(folder_of(name));
-    const Checkpoint weights(folder_of(name));
+    const DequantisedSource weights{Checkpoint(folder_of(name))};
     const std::vector<std::uint32_t> tokens = some_tokens(40, model.vocab_size);
     const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
     for (const std::uint32_t tp : {1U, 4U, 8U}) {
@@ -150,10 +153,61 @@ TEST(NumericForward, ChunksAndDecodesOfEveryModelAgreeWithTheDenseReference) {
   }
 }
 
-TEST(NumericForward, WholeExpertsGiveTheSameAsPartsOfAll) {
-  for (const char* name : {"mixtral", "deepseek-v2", "gpt-oss", "qwen3-moe"}) {
-    const ModelConfig model = load_model_config(folder_of(name));
+// Llama 4's chunks of 16 tokens: extends that begin and end in, at and beyond their borders, and decodes on
+// both sides of one, by every kind of plan.
+TEST(NumericForward, ChunkedAttentionStaysWithinItsChunk) {
+  const ModelConfig model = load_model_config(folder_of("llama4"));
+  const Checkpoint weights(folder_of("llama4"));
+  const std::vector<std::uint32_t> tokens = some_tokens(66, model.vocab_size);
+  const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
+  for (const char* backend : {"triton", "fa3", "flashinfer", "torch_native"}) {
+    Cluster cluster(model, weights, 2, options_of(1, 80), backend);
+    std::vector<std::uint32_t> table;
+    for (std::uint32_t i = 0; i < tokens.size(); ++i) table.push_back(79 - i);
+    std::uint32_t at = 0;
+    for (const std::uint32_t count : {5U, 11U, 1U, 30U, 1U, 1U, 15U, 1U, 1U}) {
+      const auto first = tokens.begin() + at;
+      const std::vector<float> logits = cluster.extend({first, first + count}, at, table);
+      at += count;
+      EXPECT_LE(difference(logits, wanted, at - 1), 1e-4) << backend << ", token " << at;
+    }
+  }
+}
+
+// Chunks of 8 tokens: prefills and decodes within, at and across their borders, on pages that divide them.
+TEST(NumericForward, DualChunkAttentionAgreesWithTheDenseReference) {
+  for (const char* name : {"qwen2", "qwen3-moe"}) {
+    ModelConfig model = load_model_config(folder_of(name));
+    model.dual_chunk.chunk_size = 13;
+    model.dual_chunk.local_size = 5;
     const Checkpoint weights(folder_of(name));
+    const std::vector<std::uint32_t> tokens = some_tokens(40, model.vocab_size);
+    const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
+    for (const std::uint32_t tp : {1U, 4U}) {
+      Cluster cluster(model, weights, tp, options_of(4, 20), "dual_chunk_flash_attn");
+      const std::vector<std::uint32_t> table = {17, 3, 5, 4, 9, 0, 1, 12, 11, 2};
+      std::uint32_t at = 0;
+      for (const std::uint32_t chunk : {5U, 3U, 19U, 1U, 4U, 1U, 1U, 1U, 1U, 1U, 1U, 1U, 1U}) {
+        const auto first = tokens.begin() + at;
+        const std::vector<float> logits = cluster.extend({first, first + chunk}, at, table);
+        at += chunk;
+        EXPECT_LE(difference(logits, wanted, at - 1), 1e-4) << name << " at --tp " << tp << ", token " << at;
+      }
+    }
+    // Beyond the trained length q.k grows; a prompt in one pass has one length.
+    model.dual_chunk.original_max_position_embeddings = 16;
+    Cluster cluster(model, weights, 1, options_of(4, 20), "dual_chunk_flash_attn");
+    const std::vector<double> scaled = DenseReference(model, weights).forward(tokens);
+    const std::vector<float> logits = cluster.extend(tokens, 0, {17, 3, 5, 4, 9, 0, 1, 12, 11, 2});
+    EXPECT_LE(difference(logits, scaled, 39), 1e-4) << name;
+    EXPECT_GT(difference(logits, wanted, 39), 1e-3) << name;
+  }
+}
+
+TEST(NumericForward, WholeExpertsGiveTheSameAsPartsOfAll) {
+  for (const char* name : {"mixtral", "deepseek-v2", "gpt-oss", "qwen3-moe", "glm4-moe"}) {
+    const ModelConfig model = load_model_config(folder_of(name));
+    const DequantisedSource weights{Checkpoint(folder_of(name))};
     const std::vector<std::uint32_t> tokens = some_tokens(24, model.vocab_size);
     const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
     for (const std::uint32_t tp : {2U, 8U}) {
@@ -169,7 +223,7 @@ TEST(NumericForward, WholeExpertsGiveTheSameAsPartsOfAll) {
 TEST(NumericForward, WindowLayersLetGoOfWhatSlidOut) {
   for (const char* name : {"mistral", "gemma3", "gpt-oss"}) {
     const ModelConfig model = load_model_config(folder_of(name));  // windows of 12 tokens
-    const Checkpoint weights(folder_of(name));
+    const DequantisedSource weights{Checkpoint(folder_of(name))};
     const std::vector<std::uint32_t> tokens = some_tokens(60, model.vocab_size);
     const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
     for (const std::uint32_t page_size : {1U, 4U}) {
