@@ -78,6 +78,8 @@ constexpr ReleaseRule kReleaseRules[] = {
     {&ReleaseRules::prefill_graphs_limit_padding, k0_5_23, "prefill-graphs-limit-padding",
      "a prefill whose captured size is more than twice its tokens runs without graphs",
      "model_executor/runner/prefill_cuda_graph_runner.py:1419"},
+    {&ReleaseRules::deepseek_v3_prefill_may_be_eager, k0_5_23, "deepseek-v3-prefill-may-be-eager",
+     "no prefill of DeepseekV3ForCausalLM is captured with trtllm_mla", "arg_groups/cuda_graph_hook.py:279"},
     {&ReleaseRules::larger_batches_below_35_gib, k0_5_23, "larger-batches-below-35-gib",
      "GPUs of 20 to 35 GiB prefill chunks of 4,096 tokens and capture decodes of up to 48 or 160 requests",
      "arg_groups/memory_hook.py:101"},
