@@ -61,8 +61,10 @@ attention::Selection selection_of(const proto::HardwareProfile& hardware, const 
   selection.sinks = model.attention_sinks;
   selection.dual_chunk = model.dual_chunk.enabled();
   selection.linear_layers = model.is_hybrid_linear();
-  for (const rank::AttentionKind& kind : model.attention)
+  for (const rank::AttentionKind& kind : model.attention) {
     selection.sliding_window = selection.sliding_window || kind.sliding_window > 0;
+    selection.attention_chunk = selection.attention_chunk || kind.attention_chunk > 0;
+  }
   return selection;
 }
 
