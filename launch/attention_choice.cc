@@ -125,9 +125,8 @@ AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* comp
   attention::PageChoice page = attention::choose_page_size(request, args.page_size);
   choice.page_size = request.page_size = page.page_size;
   attention::check_combination(request);
-  for (std::string* note : {&kv.note, &page.note}) {
-    if (!note->empty()) choice.notes.push_back(std::move(*note));
-  }
+  if (!kv.note.empty()) choice.notes.push_back(std::move(kv.note));
+  if (!page.note.empty()) (page.changed ? choice.warnings : choice.notes).push_back(std::move(page.note));
   return choice;
 }
 

@@ -417,6 +417,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   deployment.kv_format = attention.kv_format;
   deployment.scheduler.page_size = attention.page_size;
   deployment.notes = std::move(attention.notes);
+  deployment.warnings = std::move(attention.warnings);
   resolve_sparse_attention(args, deployment);
   resolve_scheduler(args, deployment);
   resolve_model_rules(deployment);
