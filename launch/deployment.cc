@@ -230,7 +230,17 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
   if (rules.torch_native_prefill_is_eager &&
       !captures(deployment.backends.prefill, "--prefill-attention-backend"))
     deployment.prefill_graphs.tokens.clear();
-  return fraction;
+  const attention::BackendRow& prefill =
+      attention::find_backend(deployment.backends.prefill, "--prefill-attention-backend").row;
+  if (rules.deepseek_v3_prefill_may_be_eager && prefill.eager_deepseek_v3_prefill &&
+      deployment.model.architecture == "DeepseekV3ForCausalLM" && !deployment.prefill_graphs.tokens.empty()) {
+    deployment.notes.push_back(fmt::format("{}: prefill of {} runs without CUDA graphs, as in SGLang",
+                                           deployment.backends.prefill, deployment.model.name));
+    deployment.prefill_graphs.tokens.clear();
+  }
+  // Workspace of attention over long contexts.
+  constexpr std::uint32_t kLongContext = 8192;
+  return config.context_length > kLongContext ? fraction * prefill.long_context_memory : fraction;
 }
 
 // Numeric execution has no GPU memory to divide: 65,536 tokens, or what 4 GiB hold on all ranks together.
@@ -410,6 +420,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   deployment.kv_format = attention.kv_format;
   deployment.scheduler.page_size = attention.page_size;
   deployment.notes = std::move(attention.notes);
+  deployment.warnings = std::move(attention.warnings);
   resolve_sparse_attention(args, deployment);
   resolve_scheduler(args, deployment);
   resolve_model_rules(deployment);

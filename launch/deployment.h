@@ -33,8 +33,10 @@ struct Deployment {
   std::uint64_t state_slots = 0;  // requests with room for states of gated delta-net layers
   // The report's names, calibration and server_args; the rest is filled in by the run.
   proto::RunReport header;
-  // What was changed from what the user might expect, one sentence each.
+  // What was chosen or changed from what the user might expect, one sentence each; and what was changed of
+  // what was said.
   std::vector<std::string> notes;
+  std::vector<std::string> warnings;
 
   // Name and page size of `backends`, for this GPU.
   std::unique_ptr<attention::AttentionBackend> make_backend() const;

@@ -68,6 +68,8 @@ constexpr ReleaseRule kReleaseRules[] = {
     {&ReleaseRules::refresh_waiting_prefixes, k0_5_23, "refresh-waiting-prefixes",
      "every 32nd pass the cached prefixes of the first 128 waiting requests count as used (lru)",
      "managers/schedule_policy.py:283"},
+    {&ReleaseRules::deepseek_v3_prefill_may_be_eager, k0_5_23, "deepseek-v3-prefill-may-be-eager",
+     "no prefill of DeepseekV3ForCausalLM is captured with trtllm_mla", "arg_groups/cuda_graph_hook.py:279"},
     {&ReleaseRules::disable_cuda_graph_is_for_prefill_too, k0_5_14, "disable-cuda-graph-is-for-prefill-too",
      "--disable-cuda-graph turns the graphs of prefill off, too", "server_args.py:2942"},
     {&ReleaseRules::torch_native_prefill_is_eager, k0_5_14, "torch-native-prefill-is-eager",

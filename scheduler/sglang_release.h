@@ -40,6 +40,7 @@ struct ReleaseRules {
   bool request_hits_node_once = false;
   bool refresh_waiting_prefixes = false;
   // CUDA graphs.
+  bool deepseek_v3_prefill_may_be_eager = false;
   bool disable_cuda_graph_is_for_prefill_too = false;
   bool torch_native_prefill_is_eager = false;
   bool mla_prefill_graphs_to_8192 = false;

@@ -23,7 +23,8 @@ extern const BackendDescription trtllm_mla = {
             .mla_fp4 = Support::kYes,
             .mla_chunked_prefix = Support::kYes,
             .mla_spec = Support::kYes,
-            .fp8_e5m2 = false},
+            .fp8_e5m2 = false,
+            .eager_deepseek_v3_prefill = true},
     .chosen_for = chosen_for,
 };
 

@@ -275,7 +275,7 @@ class Deployment(CommandLine):
         trace = self.trace()
         self.assert_refused(["run", "--model-path", "llama-3.1-7b", "--hardware", "h200-sxm", "--trace", trace],
                             "llama-3.1-7b", "llama-3.1-8b")
-        self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "h20", "--trace", trace], "h20",
+        self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxn", "--trace", trace], "h200-sxn",
                             "did you mean h200-sxm?")
         self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "a100-sxm", "--trace", trace,
                              "--attention-backend", "fa3"], "fa3", "a100-sxm")
@@ -311,7 +311,7 @@ class Names(CommandLine):
         trace = self.trace()
         for extra, flag in ((["--attention-backend", "flashinferr"], "--attention-backend"),
                             (["--attention-backend", "flashmlaa"], "--attention-backend"),
-                            (["--hardware", "h20"], "--hardware"), (["--model-path", "llama-3.1-7b"], "--model-path"),
+                            (["--hardware", "h200-sxn"], "--hardware"), (["--model-path", "llama-3.1-7b"], "--model-path"),
                             (["--model-path", "qwen3-9b"], "--model-path"), (["--attention-backend", "zzzz"], None),
                             (["--hardware", "zzzz"], None), (["--model-path", "zzzz"], None)):
             base = {"--model-path": "llama-3.1-8b", "--hardware": "h200-sxm", "--tp": "8", "--trace": trace}
@@ -757,7 +757,7 @@ class Sweeps(CommandLine):
         self.assert_refused([*base, "--tp", "3,5"], "--tp", "none of the 2 settings can be carried out")
         self.assert_refused([*base, "--tp", "3,5"], "none of the 2 settings", processes=2)
         self.assert_refused([*base, "--tp", "1,2", "--attention-backends", "fa3,trtion"], "trtion", "triton")
-        self.assert_refused([*base[:4], "b200,h20-sxm", *base[5:]], "h20-sxm", "h200-sxm")
+        self.assert_refused([*base[:4], "b200,h200-sxn", *base[5:]], "h200-sxn", "h200-sxm")
         self.assert_refused([*base, "--tp", "1,2", "--max-concurrency", ",".join(str(i) for i in range(1, 300))],
                             "make 598 settings, at most 512")
         self.assert_refused([*base, "--tp", "1,2", "--executor", "numeric"], "--executor numeric")
