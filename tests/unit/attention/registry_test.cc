@@ -49,8 +49,9 @@ TEST(Registry, SaysTheNearestName) {
 TEST(Registry, RefusesWhatCannotBe) {
   EXPECT_EQ(sentence(on_hopper("fa3", "fa3")), "");
   EXPECT_EQ(sentence(on_hopper("flashinfer", "triton")), "");
-  EXPECT_NE(sentence(on_hopper("fa4", "flashinfer")).find("not implemented"), std::string::npos);
-  EXPECT_NE(sentence(on_hopper("trtllm_mha", "trtllm_mha")).find("not implemented"), std::string::npos);
+  EXPECT_NE(sentence(on_hopper("fa4", "flashinfer")).find("needs a GPU of blackwell"), std::string::npos);
+  EXPECT_NE(sentence(on_hopper("trtllm_mha", "trtllm_mha")).find("needs a GPU of blackwell"),
+            std::string::npos);
   CombinationRequest ampere = on_hopper("fa3", "fa3");
   ampere.gpu = "a100-sxm";
   ampere.generation = GpuGeneration::kAmpere;
