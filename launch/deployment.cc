@@ -10,6 +10,7 @@
 #include "attention/registry.h"
 #include "kvcache/page_allocator.h"
 #include "launch/calibration.h"
+#include "launch/capture_report.h"
 #include "launch/service_level_args.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
@@ -390,6 +391,7 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
                        .prefill_pieces = !deployment.prefill_graphs.tokens.empty()},
                       header);
+    write_capture_cost(deployment, header);
   }
   write_server_args(args, mem_fraction_static, deployment);
   return deployment;
