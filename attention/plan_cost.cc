@@ -209,6 +209,25 @@ double PlanCost::tiles_seconds(const Load& load, const LayerShape& layer, double
   return std::max(arithmetic, device) + c_.overlap * std::min(arithmetic, device);
 }
 
+KernelCost PlanCost::extend_all(const ExtendPlan& plan, std::uint32_t q_len, std::uint32_t kv_len,
+                                const LayerShape& layer) const {
+  const double width = double(layer.head_dim) + layer.v_head_dim;
+  Load load;
+  load.rows = plan.rows;
+  load.head_blocks = plan.head_blocks;
+  load.tiles = ceil_div(q_len, plan.tile_m);
+  load.longest = ceil_div(kv_len, plan.tile_n) * plan.tile_n;
+  load.tokens = load.tiles * load.longest;
+  load.bytes = double(kv_len) * layer.num_kv_heads * width * layer.kv_bytes() +
+               double(q_len) * layer.num_q_heads * width * layer.q_bytes;
+  KernelCost cost;
+  cost.flops = 2.0 * width * load.tokens * load.rows * load.head_blocks;
+  cost.bytes = load.bytes;
+  cost.launches = 1;
+  cost.seconds = c_.fixed_seconds + tiles_seconds(load, layer, flops_per_second(layer));
+  return cost;
+}
+
 KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& layer) const {
   KernelCost cost;
   if (plan.items.empty()) return cost;

@@ -89,6 +89,10 @@ class PlanCost {
 
   KernelCost decode(const DecodePlan& plan, const LayerShape& layer) const;
   KernelCost extend(const ExtendPlan& plan, const LayerShape& layer) const;
+  // `q_len` query tokens against all of `kv_len` tokens, without a mask, in one kernel with the tiles of
+  // `plan` (whose items are not read).
+  KernelCost extend_all(const ExtendPlan& plan, std::uint32_t q_len, std::uint32_t kv_len,
+                        const LayerShape& layer) const;
   // A copy through an index (a gather) that moves `bytes`, reads and writes together.
   KernelCost gather(double bytes, const LayerShape& layer) const;
 

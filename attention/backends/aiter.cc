@@ -77,12 +77,15 @@ std::string_view chosen_for(const Selection& selection) {
 extern const BackendDescription aiter = {
     .row = {.name = "aiter",
             .title = "AITER (ROCm)",
+            .mha_place = 9,
             .generations = {GpuGeneration::kRocm},
             .has_mha = true,
             .mha_fp8 = Support::kYes,
             .mha_spec = Support::kYes,
             .mha_spec_topk = Support::kYes,
-            .multimodal = Support::kYes},
+            .multimodal = Support::kYes,
+            .sinks = true,
+            .attention_chunk = true},
     .create = create_backend<AiterBackend>,
     .chosen_for = chosen_for,
 };

@@ -80,11 +80,17 @@ std::string_view chosen_for(const Selection& selection) {
 extern const BackendDescription ascend = {
     .row = {.name = "ascend",
             .title = "Ascend (NPU)",
+            .mla_title = "Ascend MLA (NPU)",
+            .mha_place = 11,
+            .mla_place = 8,
             .generations = {GpuGeneration::kNpu},
             .has_mha = true,
             .multimodal = Support::kYes,
             .has_mla = true,
-            .mla_page_sizes = {128}},
+            .mla_page_sizes = {128},
+            .sinks = true,
+            .attention_chunk = true,
+            .pool_pages = {128}},
     .create = create_backend<AscendBackend>,
     .chosen_for = chosen_for,
 };

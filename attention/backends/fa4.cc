@@ -69,7 +69,10 @@ void Fa4Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
 
 extern const BackendDescription fa4 = {
     .row = {.name = "fa4",
-            .title = "FlashAttention 4",
+            .title = "FA4 (FlashAttention 4)",
+            .mla_title = "FA4",
+            .mha_place = 3,
+            .mla_place = 7,
             .generations = {GpuGeneration::kBlackwell},
             .prefill_only = true,
             .has_mha = true,
@@ -78,7 +81,9 @@ extern const BackendDescription fa4 = {
             .multimodal = Support::kYes,
             .has_mla = true,
             .mla_page_sizes = {1},
-            .mla_fp4 = Support::kYes},
+            .mla_fp4 = Support::kYes,
+            .sinks = true,
+            .linear_layers = true},
     .create = create_backend<Fa4Backend>,
 };
 

@@ -228,6 +228,8 @@ std::string_view chosen_for(const Selection& selection) {
   if (selection.mla) return "";
   if (kOlder.contains(selection.generation))
     return "MHA model on a GPU before Hopper: flashinfer is SGLang's default";
+  if (selection.generation == GpuGeneration::kBlackwellSm120)
+    return "MHA model on SM120, for which SGLang has no trtllm_mha: flashinfer is its default";
   return "";
 }
 
@@ -236,6 +238,9 @@ std::string_view chosen_for(const Selection& selection) {
 extern const BackendDescription flashinfer = {
     .row = {.name = "flashinfer",
             .title = "FlashInfer",
+            .mla_title = "FlashInfer MLA",
+            .mha_place = 1,
+            .mla_place = 1,
             .generations = {GpuGeneration::kAmpere, GpuGeneration::kAda, GpuGeneration::kHopper,
                             GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
             .has_mha = true,
@@ -247,7 +252,8 @@ extern const BackendDescription flashinfer = {
             .mla_page_sizes = {1},
             .mla_fp4 = Support::kYes,
             .mla_chunked_prefix = Support::kYes,
-            .mla_spec = Support::kYes},
+            .mla_spec = Support::kYes,
+            .linear_layers = true},
     .create = create_backend<FlashInferBackend>,
     .chosen_for = chosen_for,
 };

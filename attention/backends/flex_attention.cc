@@ -152,6 +152,7 @@ KernelCost FlexAttentionBackend::extend_cost(const PlanCost& model, const Extend
 extern const BackendDescription flex_attention = {
     .row = {.name = "flex_attention",
             .title = "FlexAttention (PyTorch)",
+            .mha_place = 6,
             .generations = {GpuGeneration::kAmpere, GpuGeneration::kAda, GpuGeneration::kHopper,
                             GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
             .supports_cuda_graph = false,

@@ -70,10 +70,12 @@ std::string_view chosen_for(const Selection& selection) {
 extern const BackendDescription intel_amx = {
     .row = {.name = "intel_amx",
             .title = "Intel AMX (CPU)",
+            .mha_place = 13,
             .generations = {GpuGeneration::kCpu},
             .supports_cuda_graph = false,
             .has_mha = true,
-            .mha_page_sizes = {1}},
+            .mha_page_sizes = {1},
+            .sinks = true},
     .create = create_backend<IntelAmxBackend>,
     .chosen_for = chosen_for,
 };

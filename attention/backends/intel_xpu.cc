@@ -80,10 +80,14 @@ std::string_view chosen_for(const Selection& selection) {
 extern const BackendDescription intel_xpu = {
     .row = {.name = "intel_xpu",
             .title = "Intel XPU",
+            .mha_place = 12,
             .generations = {GpuGeneration::kXpu},
             .supports_cuda_graph = false,
             .has_mha = true,
-            .sliding_window = Support::kYes},
+            .sliding_window = Support::kYes,
+            .sinks = true,
+            .attention_chunk = true,
+            .pool_pages = {64, 128}},
     .create = create_backend<IntelXpuBackend>,
     .chosen_for = chosen_for,
 };

@@ -104,13 +104,17 @@ std::string_view chosen_for(const Selection& selection) {
 extern const BackendDescription trtllm_mha = {
     .row = {.name = "trtllm_mha",
             .title = "TRTLLM MHA",
+            .mha_place = 7,
             .generations = {GpuGeneration::kBlackwell},
             .has_mha = true,
             .mha_page_sizes = {16, 32, 64},
             .mha_fp8 = Support::kYes,
             .mha_fp4 = Support::kYes,
             .mha_spec = Support::kYes,
-            .sliding_window = Support::kYes},
+            .sliding_window = Support::kYes,
+            .sinks = true,
+            .attention_chunk = true,
+            .linear_layers = true},
     .create = create_backend<TrtllmMhaBackend>,
     .chosen_for = chosen_for,
 };

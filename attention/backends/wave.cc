@@ -67,7 +67,11 @@ void WaveBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
 }  // namespace
 
 extern const BackendDescription wave = {
-    .row = {.name = "wave", .title = "Wave (ROCm)", .generations = {GpuGeneration::kRocm}, .has_mha = true},
+    .row = {.name = "wave",
+            .title = "Wave (ROCm)",
+            .mha_place = 10,
+            .generations = {GpuGeneration::kRocm},
+            .has_mha = true},
     .create = create_backend<WaveBackend>,
 };
 
