@@ -25,7 +25,7 @@ GraphCapture cost(const std::string& name, std::uint32_t tp, const std::vector<s
   const ModelConfig model = load_model_config(name);
   const proto::HardwareProfile hardware = load_hardware("h200-sxm");
   ModeledForward forward(model, hardware, make_shard(model, tp, 0),
-                         attention::create_attention_backend(backend, hardware, 1), {});
+                         attention::create_attention_backend(backend, hardware, 1), ModeledForward::Options{});
   return graph_capture_cost(model, sizes, forward);
 }
 
