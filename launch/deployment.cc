@@ -11,6 +11,7 @@
 #include "kvcache/page_allocator.h"
 #include "launch/attention_choice.h"
 #include "launch/calibration.h"
+#include "launch/capture_report.h"
 #include "launch/service_level_args.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
@@ -447,6 +448,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
                        .prefill_pieces = !deployment.prefill_graphs.tokens.empty()},
                       header);
+    write_capture_cost(deployment, header);
   }
   write_server_args(args, mem_fraction_static, deployment);
   return deployment;
