@@ -15,6 +15,7 @@
 #include "attention/backend.h"
 #include "proto/hardware.pb.h"
 #include "rank/model/layers.h"
+#include "rank/model/linear_attention_cost.h"
 #include "rank/model/model_config.h"
 #include "rank/model/op_cost.h"
 #include "rank/model/prefill_graphs.h"
@@ -27,6 +28,7 @@ class ModeledForward : public RankModel {
  public:
   struct Options {
     NumberFormat kv_format = NumberFormat::kBf16;
+    std::uint32_t sparse_token_bytes = 0;      // attention_layers()
     std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes; empty = eager
     PrefillGraphs prefill_graphs = {};
   };
@@ -43,6 +45,8 @@ class ModeledForward : public RankModel {
     double launches = 0;
     double issued = 0;  // kernels that the host of an eager pass issues
   };
+  // The gated delta-net layers, projections not included.
+  attention::KernelCost linear_attention(const attention::ForwardMetadata& metadata, std::uint32_t rows);
   const Dense& dense(std::uint32_t rows, std::uint32_t sampled);
   Dense price_dense(std::uint32_t rows, std::uint32_t sampled) const;
   // Seconds of an eager pass, or of one whose pieces are captured, of which `attention` and
@@ -55,9 +59,12 @@ class ModeledForward : public RankModel {
   OperatorCosts costs_;
   std::unique_ptr<attention::AttentionBackend> backend_;
   const std::vector<AttentionLayers> attention_layers_;
+  const LinearLayers linear_layers_;
+  const GatedDeltaCosts gated_delta_;
   const std::vector<WeightSpec> weights_;
   double kernel_launch_, piecewise_layer_, graph_replay_, graph_gap_;
   PrefillGraphs prefill_graphs_;
+  std::vector<std::uint32_t> linear_lens_;
   std::unordered_map<std::uint64_t, Dense> dense_;
 };
 
