@@ -20,6 +20,7 @@
 #include "rank/model/layers.h"
 #include "rank/model/memory.h"
 #include "rank/model/modeled_forward.h"
+#include "rank/model/quantised_weights.h"
 #include "rank/parallel/batch_wire.h"
 #include "rank/parallel/rank_state.h"
 #include "rank/parallel/slowdown.h"
@@ -406,7 +407,9 @@ void resolve_weights(const ServerArgs& args, Deployment& deployment) {
           args.quantization);
     return;
   }
+  if (!quantization.quantized()) return;
   rank::check_capability(quantization, deployment.hardware);
+  rank::check_blocks(deployment.model, rank::make_shard(deployment.model, args.tp_size, 0, args.ep_size));
 }
 
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {

@@ -290,7 +290,7 @@ void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
       "--quantization", "METHOD",
       "fp8 or w8a8_fp8 quantise 16-bit weights while they are loaded; of a quantised checkpoint only "
       "its own method is accepted (default: what its config.json declares)",
-      [&args](std::string_view, const std::string& value) { args.quantization = value; });
+      text(args.quantization));
 }
 
 FlagSet::ReadValue priority_value(std::function<void(std::int32_t)> take) {
