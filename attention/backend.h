@@ -11,21 +11,12 @@
 #include <span>
 #include <string_view>
 
+#include "attention/layer_shape.h"
+#include "attention/mla_extend.h"
 #include "attention/plan.h"
 #include "proto/forward.pb.h"
 
 namespace tpsim::attention {
-
-// One kind of attention layer on one rank.
-struct LayerShape {
-  std::uint32_t num_q_heads = 0;   // of this rank
-  std::uint32_t num_kv_heads = 0;  // of this rank (replicated heads included)
-  std::uint32_t head_dim = 0;      // of q and k
-  std::uint32_t v_head_dim = 0;
-  std::uint32_t sliding_window = 0;  // tokens; 0 = full attention
-  std::uint32_t q_bytes = 2;         // per element of q and of the output
-  std::uint32_t kv_bytes = 2;        // per element of the KV cache
-};
 
 // The batch of one forward pass, as every rank knows it (heads are sharded, requests are not).
 struct ForwardMetadata {
@@ -37,6 +28,8 @@ struct ForwardMetadata {
   std::span<const std::uint32_t> decode_seq_lens;
   // Batch size of the captured graph that runs the decode (>= decode_seq_lens.size()); 0 = eager.
   std::uint32_t capture_bucket = 0;
+  // Prefill whose pieces between two attention calls are captured graphs.
+  bool in_pieces = false;
 };
 
 // Cost of one call of one layer on one GPU.
@@ -88,6 +81,12 @@ class AttentionBackend {
   virtual void init_forward_metadata_replay_cuda_graph(const ForwardMetadata& metadata) = 0;
   // Once per eager pass. The spans must stay valid until the pass's last forward_* call.
   virtual void init_forward_metadata(const ForwardMetadata& metadata) = 0;
+
+  // MLA models: how the layers of the extend planned last attend. forward_extend() and extend_plan() then
+  // take a shape of that form: kMlaAbsorbed, or kMlaExpanded for the other methods.
+  virtual MlaForwardMethod mla_forward_method() const { return MlaForwardMethod::kAbsorbed; }
+  // Before the first pass.
+  virtual void set_mla_options(const MlaOptions&) {}
 
   // Per layer: the extend part, and the decode part, of the batch that was planned last.
   virtual KernelCost forward_extend(const LayerShape& layer) = 0;

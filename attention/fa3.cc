@@ -10,16 +10,24 @@ constexpr std::uint32_t kMaxSplits = 128;
 
 std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
+bool widens(const LayerShape& layer) {
+  return layer.form == AttentionForm::kMlaAbsorbed && layer.kv_element_bytes() < layer.q_bytes;
+}
+
 }  // namespace
 
 Fa3Backend::Fa3Backend(const proto::HardwareProfile& profile, std::uint32_t page_size)
     : PlannedBackend("fa3", profile, page_size) {}
 
-std::uint32_t Fa3Backend::tile_m(std::uint32_t head_dim) { return head_dim <= 64 ? 192 : 128; }
+std::uint32_t Fa3Backend::tile_m(const LayerShape& layer) {
+  if (layer.form == AttentionForm::kMlaAbsorbed) return 64;
+  return layer.head_dim <= 64 ? 192 : 128;
+}
 
-std::uint32_t Fa3Backend::tile_n(std::uint32_t head_dim) {
-  if (head_dim <= 128) return 128;
-  return head_dim <= 192 ? 96 : 80;
+std::uint32_t Fa3Backend::tile_n(const LayerShape& layer) {
+  if (layer.form == AttentionForm::kMlaAbsorbed) return 64;
+  if (layer.head_dim <= 128 || layer.form == AttentionForm::kMlaExpanded) return 128;
+  return layer.head_dim <= 192 ? 96 : 80;
 }
 
 std::uint32_t Fa3Backend::num_splits(std::uint32_t blocks, std::uint32_t multiprocessors,
@@ -47,12 +55,13 @@ std::uint32_t Fa3Backend::steps_per_block(std::uint64_t steps) const {
 
 void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto& lengths = metadata().decode_seq_lens;
-  const std::uint32_t step = tile_n(layer.head_dim);
+  const std::uint32_t step = tile_n(layer);
   // The query heads of a KV head are packed into the rows of one tile (pack_gqa); up to 64 rows of 128-wide
   // heads take the kernel with one matrix warpgroup.
   const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  plan.rows = layer.head_dim == 128 && group <= 64 ? 64 : tile_m(layer.head_dim);
+  plan.rows = layer.head_dim == 128 && group <= 64 ? 64 : tile_m(layer);
   plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, plan.rows);
+  plan.widens_kv = widens(layer);
   std::uint32_t longest = 0;
   std::uint64_t steps = 0;
   for (std::uint32_t i = 0; i < lengths.size(); ++i) {
@@ -77,11 +86,13 @@ void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
 
 void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  plan.rows = tile_m(layer.head_dim);
+  plan.rows = tile_m(layer);
   plan.tile_m = std::max(1U, plan.rows / group);  // packed, as in every batch of unequal lengths
   plan.head_blocks = layer.num_kv_heads * ceil_div(group, plan.rows);
-  plan.tile_n = tile_n(layer.head_dim);
+  plan.tile_n = tile_n(layer);
   add_extend_items(plan);
+  if (layer.form == AttentionForm::kMlaExpanded) return;
+  plan.widens_kv = widens(layer);
   // Split as in decode. The scheduler counts every tile with the request's whole KV, causal or not.
   std::uint64_t steps = 0;
   std::uint32_t longest = 0;

@@ -5,6 +5,10 @@
 // head size 64), KV steps by head size; decode packs the query heads of one KV head into a tile; the number
 // of KV splits comes from how far the blocks of the longest sequence fill the multiprocessors, and is then
 // lowered per request by a small kernel that runs before the attention.
+//
+// MLA: the absorbed kernel multiplies the rotated 64 elements and, as a second product, the latent (its
+// `qv`), in tiles of 64 by 64; a cache of another width than the queries is widened as a whole before every
+// call. The un-absorbed kernel reads dense keys and values and is never split (flashattention_backend.py).
 #pragma once
 
 #include <cstdint>
@@ -23,12 +27,13 @@ class Fa3Backend : public PlannedBackend {
   // `kv_steps` steps of the loop over KV. Public for tests.
   static std::uint32_t num_splits(std::uint32_t blocks, std::uint32_t multiprocessors,
                                   std::uint32_t kv_steps);
-  static std::uint32_t tile_m(std::uint32_t head_dim);
-  static std::uint32_t tile_n(std::uint32_t head_dim);
+  static std::uint32_t tile_m(const LayerShape& layer);
+  static std::uint32_t tile_n(const LayerShape& layer);
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  MlaRule mla_rule() const override { return {.prefix = MlaPrefix::kFromThreshold, .one_shot = true}; }
 
  private:
   std::uint32_t steps_per_block(std::uint64_t steps) const;

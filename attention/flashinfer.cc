@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/mla_plans.h"
+
 namespace tpsim::attention {
 namespace {
 
@@ -13,8 +15,9 @@ std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / 
 
 }  // namespace
 
-FlashInferBackend::FlashInferBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-    : PlannedBackend("flashinfer", profile, page_size) {}
+FlashInferBackend::FlashInferBackend(const proto::HardwareProfile& profile, std::uint32_t page_size,
+                                     const std::string& name)
+    : PlannedBackend(name, profile, page_size, "flashinfer") {}
 
 void FlashInferBackend::add_demand(std::uint32_t tiles, std::uint32_t tokens) {
   demand_tiles_.push_back(tiles);
@@ -86,19 +89,25 @@ std::uint32_t FlashInferBackend::decode_blocks_per_multiprocessor(const LayerSha
                                                                   double shared_memory_bytes) {
   // decode.cuh: rows of 16-byte loads, 128 threads or more, two stages of K and V in shared memory.
   const std::uint32_t group = std::max(1U, layer.num_q_heads / layer.num_kv_heads);
-  const std::uint32_t vector = std::max(16 / layer.kv_bytes, layer.head_dim / 32);
+  const std::uint32_t vector =
+      std::max(static_cast<std::uint32_t>(16 / layer.kv_element_bytes()), layer.head_dim / 32);
   const std::uint32_t threads_x = std::max(1U, layer.head_dim / vector);
   const std::uint32_t threads_z = std::max(128U, threads_x * group) / (threads_x * group);
-  const std::uint32_t tile = group == 1 ? (layer.kv_bytes == 1 ? 2 : 4) : 1;
-  const double bytes = 2.0 * 2 * tile * group * threads_z * layer.head_dim * layer.kv_bytes;
+  const std::uint32_t tile = group == 1 ? (layer.kv_element_bytes() < 2 ? 2 : 4) : 1;
+  const double bytes = 2.0 * 2 * tile * group * threads_z * layer.head_dim * layer.kv_element_bytes();
   constexpr double kByRegisters = 8;
   return static_cast<std::uint32_t>(std::clamp(std::floor(shared_memory_bytes / bytes), 1.0, kByRegisters));
 }
 
 void FlashInferBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto& lengths = metadata().decode_seq_lens;
+  if (layer.form == AttentionForm::kMlaAbsorbed) {
+    plan_flashinfer_mla_decode(lengths, layer.num_q_heads, multiprocessors(), plan);
+    plan.widens_kv = layer.kv_element_bytes() < layer.q_bytes;
+    return;
+  }
   const std::uint32_t group = std::max(1U, layer.num_q_heads / layer.num_kv_heads);
-  plan.tensor_cores = group >= 4 || layer.kv_bytes == 1;
+  plan.tensor_cores = group >= 4 || layer.kv_element_bytes() < 2;
   const std::uint32_t row_blocks = plan.tensor_cores ? ceil_div(group, cta_tile_q(group, layer.head_dim)) : 1;
   plan.rows = plan.tensor_cores ? cta_tile_q(group, layer.head_dim) : group;
   plan.blocks_per_split = layer.num_kv_heads * row_blocks;
@@ -124,8 +133,35 @@ void FlashInferBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   }
 }
 
+// The persistent kernel of decode, with the new tokens' heads packed into its rows.
+void FlashInferBackend::plan_mla_extend(const LayerShape& layer, ExtendPlan& plan) const {
+  constexpr std::uint32_t kTile = 64;
+  const std::uint32_t heads = layer.num_q_heads;
+  std::uint64_t tokens = 0;
+  for (const ExtendItem& item : plan.items) tokens += item.q_len;
+  const std::uint32_t cluster = tokens * heads / plan.items.size() > kTile ? 2 : 1;
+  plan.rows = kTile * cluster;
+  plan.tile_m = std::max(1U, plan.rows / heads);
+  plan.tile_n = kTile;
+  plan.head_blocks = ceil_div(heads, plan.rows);
+  plan.widens_kv = layer.kv_element_bytes() < layer.q_bytes;
+  std::uint64_t total = 0;
+  for (const ExtendItem& item : plan.items) total += tile_tokens(plan, item, 0);
+  plan.kv_chunk = flashinfer_mla_part(total * plan.head_blocks, multiprocessors() / cluster);
+}
+
 void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   add_extend_items(plan);
+  if (layer.form == AttentionForm::kMlaAbsorbed) {
+    plan_mla_extend(layer, plan);
+    return;
+  }
+  if (layer.form == AttentionForm::kMlaExpanded && profile().architecture() == "blackwell") {
+    plan.rows = plan.tile_m = 256;  // CUTLASS and TensorRT-LLM: two tiles of 128 query tokens of one head
+    plan.tile_n = 128;
+    plan.head_blocks = layer.num_q_heads;
+    return;
+  }
   const std::uint32_t group = std::max(1U, layer.num_q_heads / layer.num_kv_heads);
   std::uint64_t tokens = 0;
   bool cached = false;
@@ -156,7 +192,7 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
     plan.kv_chunk = smallest_chunk(room, extend_guess_);
   }
   // A window's layers read prefix and new tokens in one paged pass.
-  if (!cached || layer.sliding_window != 0) return;
+  if (!cached || layer.sliding_window != 0 || layer.form == AttentionForm::kMlaExpanded) return;
   plan.prefix_rows = paged_rows;
   plan.prefix_tile_m = paged_tile;
   plan.prefix_head_blocks = layer.num_kv_heads * ceil_div(group, paged_rows);

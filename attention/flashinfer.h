@@ -13,10 +13,15 @@
 // the
 //   cached prefix with a second, paged kernel without mask, and merges both;
 // - SGLang gives it page size 1 whatever the pool's page size is.
+// - MLA (flashinfer_mla_backend.py): decode and absorbed extend are one persistent kernel (mla_plans.h); the
+// un-absorbed
+//   form is the dense prefill kernel, again and again for the chunks of a cached prefix. A cache of another
+//   width than the queries is widened as a whole before every call.
 // The plan reads the lengths on the host.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "attention/planned_backend.h"
@@ -25,7 +30,9 @@ namespace tpsim::attention {
 
 class FlashInferBackend : public PlannedBackend {
  public:
-  FlashInferBackend(const proto::HardwareProfile& profile, std::uint32_t page_size);
+  // `name`: of a backend that differs in its MLA decode kernel only (flashmla, cutlass_mla, trtllm_mla).
+  FlashInferBackend(const proto::HardwareProfile& profile, std::uint32_t page_size,
+                    const std::string& name = "flashinfer");
 
   KernelCost plan_cost() const override;
   double plan_host_seconds() const override;
@@ -37,8 +44,12 @@ class FlashInferBackend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  MlaRule mla_rule() const override {
+    return {.prefix = MlaPrefix::kFromThreshold, .one_shot = true, .ragged = true};
+  }
 
  private:
+  void plan_mla_extend(const LayerShape& layer, ExtendPlan& plan) const;
   // A request for smallest_chunk: its query tiles, each to be cut into parts of its KV tokens.
   void add_demand(std::uint32_t tiles, std::uint32_t tokens);
   // The smallest KV chunk, at least 128 tokens, for which all parts of the demands together are at most

@@ -14,6 +14,7 @@ struct DecodeItem {
   std::uint32_t kv_end = 0;
   std::uint32_t splits = 1;
   std::uint32_t split_tokens = 0;
+  std::uint32_t first_tokens = 0;  // of the first part, where it is shorter than the others; 0: it is not
 };
 
 struct DecodePlan {
@@ -22,12 +23,19 @@ struct DecodePlan {
   std::uint32_t rows = 1;              // query rows that a block's arithmetic is done for, padding included
   bool tensor_cores = true;
   bool merge = false;  // a second pass adds up the parts
+  // A persistent kernel has as many thread blocks as fit the device, each of which reads several parts one
+  // after another: KV tokens of the busiest, what a part costs besides its tokens included. 0: a block for
+  // each part.
+  std::uint64_t busiest_block = 0;
+  bool widens_kv = false;  // a kernel before this one makes a 16-bit copy of the KV it reads
   void clear() {
     items.clear();
     blocks_per_split = 0;
     rows = 1;
     tensor_cores = true;
     merge = false;
+    busiest_block = 0;
+    widens_kv = false;
   }
 };
 
@@ -55,10 +63,17 @@ struct ExtendPlan {
   std::uint32_t prefix_tile_m = 0;
   std::uint32_t prefix_head_blocks = 0;
   std::uint32_t prefix_chunk = 0;
-  void clear() {  // keeps the capacity
+  // MLA, expanded: the cached prefixes are read by one kernel for every so many tokens of each request,
+  // without causal mask, and what it finds is merged with the rest. 0: prefix and new tokens are read
+  // together.
+  std::uint32_t mla_chunk = 0;
+  bool widens_kv = false;  // a kernel before this one makes a 16-bit copy of the KV it reads
+  void clear() {           // keeps the capacity
     items.clear();
     tile_m = tile_n = rows = 128;
-    head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk = 0;
+    head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk =
+        mla_chunk = 0;
+    widens_kv = false;
   }
 };
 

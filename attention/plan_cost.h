@@ -67,13 +67,14 @@ class PlanCost {
   PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients& coefficients,
            Residency residency = Residency::kCold);
 
-  KernelCost decode(const DecodePlan& plan, const LayerShape& layer) const;
-  KernelCost extend(const ExtendPlan& plan, const LayerShape& layer) const;
+  KernelCost decode(const DecodePlan& plan, const LayerShape& stored) const;
+  KernelCost extend(const ExtendPlan& plan, const LayerShape& stored) const;
   // A copy through an index (a gather) that moves `bytes`, reads and writes together.
   KernelCost gather(double bytes, const LayerShape& layer) const;
 
  private:
   struct Load;  // of one kernel's thread blocks
+  KernelCost mla_chunks(const ExtendPlan& plan, const LayerShape& layer, double q_tokens) const;
   double flops_per_second(const LayerShape& layer) const;
   double memory_seconds(double bytes, const LayerShape& layer) const;
   double tiles_seconds(const Load& load, const LayerShape& layer, double rate) const;

@@ -4,11 +4,14 @@
 #include <array>
 #include <cstddef>
 
+#include "attention/cutlass_mla.h"
 #include "attention/fa3.h"
 #include "attention/flashinfer.h"
+#include "attention/flashmla.h"
 #include "attention/hybrid_backend.h"
 #include "attention/torch_native.h"
 #include "attention/triton_backend.h"
+#include "attention/trtllm_mla.h"
 #include "proto/base/error.h"
 #include "proto/base/nearest.h"
 
@@ -57,11 +60,11 @@ constexpr std::array<BackendRow, 17> kRows = {{
     {.name = "intel_xpu", .title = "Intel XPU", .architectures = "xpu",
      .has_mha = true, .mha_page_sizes = "any", .sliding_window = kY},
     {.name = "intel_amx", .title = "Intel AMX (CPU)", .architectures = "cpu", .has_mha = true, .mha_page_sizes = "1"},
-    {.name = "flashmla", .title = "FlashMLA", .architectures = "hopper",
+    {.name = "flashmla", .title = "FlashMLA", .architectures = "hopper", .implemented = true,
      .has_mla = true, .mla_page_sizes = "64", .mla_fp8 = kY, .mla_fp4 = kY, .mla_chunked_prefix = kY, .mla_spec = kY},
-    {.name = "cutlass_mla", .title = "Cutlass MLA", .architectures = "blackwell",
+    {.name = "cutlass_mla", .title = "Cutlass MLA", .architectures = "blackwell", .implemented = true,
      .has_mla = true, .mla_page_sizes = "128", .mla_fp8 = kY, .mla_fp4 = kY, .mla_chunked_prefix = kY, .mla_spec = kY},
-    {.name = "trtllm_mla", .title = "TRTLLM MLA", .architectures = "blackwell",
+    {.name = "trtllm_mla", .title = "TRTLLM MLA", .architectures = "blackwell", .implemented = true,
      .has_mla = true, .mla_page_sizes = "32,64", .mla_fp8 = kY, .mla_fp4 = kY, .mla_chunked_prefix = kY,
      .mla_spec = kY},
     {.name = "nsa", .title = "NSA (DeepSeek V3.2 sparse attention)", .architectures = "hopper,blackwell"},
@@ -140,6 +143,9 @@ std::unique_ptr<AttentionBackend> create_one(const std::string& name, const prot
   if (name == "fa3") return std::make_unique<Fa3Backend>(profile, page_size);
   if (name == "flashinfer") return std::make_unique<FlashInferBackend>(profile, page_size);
   if (name == "triton") return std::make_unique<TritonBackend>(profile, page_size);
+  if (name == "flashmla") return std::make_unique<FlashMlaBackend>(profile, page_size);
+  if (name == "cutlass_mla") return std::make_unique<CutlassMlaBackend>(profile, page_size);
+  if (name == "trtllm_mla") return std::make_unique<TrtllmMlaBackend>(profile, page_size);
   if (name == "torch_native") return std::make_unique<TorchNativeBackend>(profile, page_size);
   find_backend(name, "--attention-backend");
   throw_user_error(

@@ -11,7 +11,7 @@ constexpr std::uint32_t kStep = 128;  // KV tokens of one step of the loop of Py
 
 // Reading the cache through an index and writing dense copies of K and V.
 double gather_bytes(std::uint32_t tokens, const LayerShape& layer) {
-  return 2.0 * tokens * layer.num_kv_heads * (double(layer.head_dim) + layer.v_head_dim) * layer.kv_bytes;
+  return 2.0 * tokens * layer.kv_token_bytes();
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   // Block sizes by architecture and head size: extend_attention.py.
   const std::string& architecture = profile().architecture();
   if (architecture == "hopper" || architecture == "blackwell") {
-    plan.tile_m = layer.head_dim <= 256 ? 128 : 32;
+    plan.tile_m = layer.head_dim <= 256 ? 128 : architecture == "hopper" ? 32 : 16;
     plan.tile_n = 64;
   } else if (architecture == "ampere") {
     plan.tile_m = layer.head_dim <= 128 ? 128 : layer.head_dim <= 256 ? 64 : 32;

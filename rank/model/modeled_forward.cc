@@ -41,7 +41,7 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       layer.v_head_dim = model_.mla.kv_lora_rank;
     }
     layer.sliding_window = kind.sliding_window;
-    layer.kv_bytes = options.kv_element_bytes;
+    layer.kv_format = options.kv_element_bytes == 1 ? NumberFormat::kFp8E4M3 : NumberFormat::kBf16;
     kinds_.push_back(layer);
   }
   if (!options.cuda_graph_bs.empty()) {

@@ -26,6 +26,10 @@ struct AttentionRow {
   double seconds = 0;
 };
 
+inline NumberFormat kv_format(const std::string& dtype) {
+  return dtype == "fp8" ? NumberFormat::kFp8E4M3 : NumberFormat::kBf16;
+}
+
 // `every`: only each every-th matching row.
 inline std::vector<AttentionRow> attention_rows(const std::filesystem::path& folder,
                                                 const std::string& kernel_source, bool decode,
@@ -42,12 +46,56 @@ inline std::vector<AttentionRow> attention_rows(const std::filesystem::path& fol
     row.layer.head_dim = row.layer.v_head_dim = static_cast<std::uint32_t>(table.number(i, "head_dim"));
     row.layer.sliding_window = static_cast<std::uint32_t>(table.number(i, "window_size"));
     row.layer.q_bytes = table.text(i, "attn_dtype") == "fp8" ? 1 : 2;
-    row.layer.kv_bytes = table.text(i, "kv_cache_dtype") == "fp8" ? 1 : 2;
+    row.layer.kv_format = kv_format(table.text(i, "kv_cache_dtype"));
     const auto batch_size = static_cast<std::size_t>(table.number(i, "batch_size"));
     const auto length =
         static_cast<std::uint32_t>(decode ? table.number(i, "step") + 1 : table.number(i, "isl"));
     row.lengths.assign(batch_size, length);
     if (!decode) row.prefixes.assign(batch_size, 0);
+    row.seconds = table.number(i, "latency_ms") / 1e3;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// What an MLA table times.
+enum class MlaKernel : std::uint8_t {
+  kDecode,
+  kExtend,
+  kPrefill
+};  // absorbed decode, absorbed extend, expanded
+inline const char* class_suffix(MlaKernel kernel) {
+  return kernel == MlaKernel::kDecode   ? "mla_decode"
+         : kernel == MlaKernel::kExtend ? "mla_extend"
+                                        : "mla_prefill";
+}
+
+// DeepSeek's layer over `heads` heads of one rank.
+inline attention::LayerShape mla_layer(MlaKernel kernel, std::uint32_t heads) {
+  attention::LayerShape layer;
+  const bool expanded = kernel == MlaKernel::kPrefill;
+  layer.form = expanded ? attention::AttentionForm::kMlaExpanded : attention::AttentionForm::kMlaAbsorbed;
+  layer.num_q_heads = heads;
+  layer.num_kv_heads = expanded ? heads : 1;
+  layer.head_dim = expanded ? 192 : 576;
+  layer.v_head_dim = expanded ? 128 : 512;
+  return layer;
+}
+
+// The rows of generation_mla_perf, or of context_mla_perf, whose kernel is absorbed or not by backend.
+inline std::vector<AttentionRow> mla_rows(const std::filesystem::path& folder,
+                                          const std::string& kernel_source, MlaKernel kernel) {
+  const bool decode = kernel == MlaKernel::kDecode;
+  const KernelTable table(folder / (decode ? "generation_mla_perf.csv.gz" : "context_mla_perf.csv.gz"));
+  std::vector<AttentionRow> rows;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table.text(i, "kernel_source") != kernel_source) continue;
+    AttentionRow row;
+    row.layer = mla_layer(kernel, static_cast<std::uint32_t>(table.number(i, "num_heads")));
+    row.layer.kv_format = kv_format(table.text(i, "kv_cache_dtype"));
+    const auto length = static_cast<std::uint32_t>(table.number(i, "isl") + table.number(i, "step"));
+    row.lengths.assign(static_cast<std::size_t>(table.number(i, "batch_size")), length);
+    if (!decode) row.prefixes.assign(row.lengths.size(), 0);
     row.seconds = table.number(i, "latency_ms") / 1e3;
     rows.push_back(std::move(row));
   }
@@ -84,12 +132,43 @@ inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv,
     row.layer.num_q_heads = static_cast<std::uint32_t>(std::stoul(cells[2]));
     row.layer.num_kv_heads = static_cast<std::uint32_t>(std::stoul(cells[3]));
     row.layer.head_dim = row.layer.v_head_dim = static_cast<std::uint32_t>(std::stoul(cells[4]));
-    row.layer.kv_bytes = cells[6] == "fp8" ? 1 : 2;
+    row.layer.kv_format = kv_format(cells[6]);
     row.prefixes = parse_lengths(cells[7]);
     row.lengths = parse_lengths(cells[8]);
     row.residency = attention::Residency::kCold;
     row.captured = kernel == "flashinfer";
     row.seconds = std::strtod(cells[9].c_str(), nullptr) / 1e3;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// Rows of one kernel of a CSV that measure_mla.py wrote.
+inline std::vector<AttentionRow> measured_mla_rows(const std::filesystem::path& csv, const std::string& name,
+                                                   MlaKernel kernel) {
+  std::ifstream stream(csv);
+  if (!stream) throw std::runtime_error("cannot read " + csv.string());
+  std::string line;
+  std::getline(stream, line);
+  std::vector<AttentionRow> rows;
+  while (std::getline(stream, line)) {
+    // kernel,phase,heads,kv_heads,head_dim,v_head_dim,page,kv_dtype,prefix,lengths,ms
+    std::vector<std::string> cells;
+    std::stringstream cell_stream(line);
+    for (std::string cell; std::getline(cell_stream, cell, ',');) cells.push_back(cell);
+    if (cells.size() != 11 || cells[0] != name) continue;
+    const MlaKernel measured = cells[1] == "decode" ? MlaKernel::kDecode
+                               : cells[4] == "576"  ? MlaKernel::kExtend
+                                                    : MlaKernel::kPrefill;
+    if (measured != kernel) continue;
+    AttentionRow row;
+    row.layer = mla_layer(kernel, static_cast<std::uint32_t>(std::stoul(cells[2])));
+    row.layer.kv_format = kv_format(cells[7]);
+    if (cells[7] == "fp8") row.layer.q_bytes = 1;
+    row.prefixes = parse_lengths(cells[8]);
+    row.lengths = parse_lengths(cells[9]);
+    row.residency = attention::Residency::kCold;
+    row.seconds = std::strtod(cells[10].c_str(), nullptr) / 1e3;
     rows.push_back(std::move(row));
   }
   return rows;

@@ -93,7 +93,7 @@ TEST_F(ModeledForwardTest, CaptureAndShapesReachTheBackend) {
   EXPECT_EQ(calls_.decode, 1);  // once per kind of layer
   EXPECT_EQ(calls_.layer.num_q_heads, 8U);
   EXPECT_EQ(calls_.layer.num_kv_heads, 1U);
-  EXPECT_EQ(calls_.layer.kv_bytes, 1U);
+  EXPECT_EQ(calls_.layer.kv_format, NumberFormat::kFp8E4M3);
   EXPECT_NEAR(step.attention, 80 * 2e-6 + 3e-6, 1e-12);
   EXPECT_EQ(step.host_seconds, 4e-5);
 }

@@ -1,0 +1,228 @@
+// Fits the coefficients of MLA kernels (attention/plan_cost.h) to measured rows.
+//
+//   fit_mla HARDWARE_JSON BACKEND KERNEL [--table FOLDER KERNEL_SOURCE] [--own CSV]
+//
+// KERNEL: mla_decode, mla_extend (absorbed) or mla_prefill (expanded). --table: generation_mla_perf or
+// context_mla_perf of FOLDER; --own: a file of measure_mla.py. One row in five, by a hash of its shape, is
+// left out of the fit; median_error is theirs. Prints the OperatorEfficiency object as a JSON line, and what
+// it missed to stderr.
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "attention/registry.h"
+#include "tests/calibration/attention_rows.h"
+#include "tests/calibration/search.h"
+
+namespace tpsim::calibration {
+namespace {
+
+using attention::PlanCoefficients;
+using attention::PlanCost;
+using attention::Residency;
+
+struct Planned {
+  AttentionRow row;
+  double weight = 1;
+  attention::DecodePlan decode;
+  attention::ExtendPlan extend;
+  bool held_out = false;
+};
+
+// Of the shape alone, so that every dtype of a shape is on the same side.
+bool held_out(const AttentionRow& row) {
+  std::uint64_t hash = row.layer.num_q_heads;
+  for (const std::uint64_t value : {std::uint64_t{row.lengths.size()}, std::uint64_t{row.lengths.front()}}) {
+    hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
+    hash ^= hash >> 29;
+  }
+  return hash % 5 == 0;
+}
+
+class Fit {
+ public:
+  Fit(const proto::HardwareProfile& profile, attention::PlannedBackend& backend, MlaKernel kernel)
+      : profile_(profile), backend_(backend), kernel_(kernel) {}
+
+  void add(const std::vector<AttentionRow>& rows) {
+    const bool decode = kernel_ == MlaKernel::kDecode;
+    for (const AttentionRow& row : rows) {
+      with_metadata(row, decode, [&](const attention::ForwardMetadata& metadata) {
+        backend_.init_forward_metadata(metadata);
+        Planned p{row, 1.0 / double(rows.size()), {}, {}, held_out(row)};
+        if (decode) {
+          p.decode = backend_.decode_plan(row.layer);
+        } else {
+          p.extend = backend_.extend_plan(row.layer);
+        }
+        rows_.push_back(std::move(p));
+      });
+    }
+  }
+  std::size_t size() const { return rows_.size(); }
+
+  void minimise(PlanCoefficients& c) {
+    std::vector<double*> values;
+    std::vector<double> low, high;
+    const auto vary = [&](double& value, double least, double most) {
+      values.push_back(&value);
+      low.push_back(least);
+      high.push_back(most);
+    };
+    vary(c.compute, 0.02, 1);
+    vary(c.memory, 0.05, 1);
+    vary(c.fixed_seconds, 5e-7, 3e-4);
+    vary(c.block_seconds, 1e-8, 1e-4);
+    vary(c.overlap, 1e-3, 1);
+    vary(c.block_compute, 0.3, 8);
+    vary(c.merge_seconds, 1e-7, 1e-4);
+    if (kernel_ == MlaKernel::kDecode) {
+      vary(c.block_memory, 0.2, 12);
+    } else {
+      vary(c.tail, 1e-3, 1);
+    }
+    if (any([](const Planned& p) { return p.row.residency == Residency::kHot; })) vary(c.l2_memory, 1, 10);
+    if (any([](const Planned& p) { return p.decode.widens_kv || p.extend.widens_kv; }))
+      vary(c.gather, 0.05, 2);
+    if (any([](const Planned& p) { return p.row.layer.q_bytes == 1; })) vary(c.fp8_compute, 0.1, 2);
+    if (any([](const Planned& p) {
+          return p.row.layer.q_bytes == 2 && p.row.layer.kv_element_bytes() < 2 && !p.decode.widens_kv &&
+                 !p.extend.widens_kv;
+        })) {
+      vary(c.fp8_kv, 0.2, 2);
+      vary(c.fp8_convert, 0.05, 3);
+    }
+    const auto loss = [&] {
+      const PlanCost hot(profile_, c, Residency::kHot);
+      const PlanCost cold(profile_, c, Residency::kCold);
+      double sum = 0;
+      for (Planned& p : rows_) {
+        if (!p.held_out)
+          sum += p.weight * std::min(0.7, std::abs(std::log(price(p, hot, cold) / p.row.seconds)));
+      }
+      return sum;
+    };
+    for (int round = 0; round < 3; ++round) calibration::minimise(values, low, high, loss);
+  }
+
+  // Median and 90th percentile of the relative error of the rows that `which` accepts.
+  template <typename Which>
+  std::pair<double, double> errors(const PlanCoefficients& c, Which which) {
+    const PlanCost hot(profile_, c, Residency::kHot);
+    const PlanCost cold(profile_, c, Residency::kCold);
+    std::vector<double> errors;
+    for (Planned& p : rows_)
+      if (which(p)) errors.push_back(std::abs(price(p, hot, cold) / p.row.seconds - 1));
+    if (errors.empty()) return {-1, -1};
+    std::sort(errors.begin(), errors.end());
+    return {errors[errors.size() / 2], errors[errors.size() * 9 / 10]};
+  }
+
+  void dump(const PlanCoefficients& c, const std::string& path) {
+    const PlanCost hot(profile_, c, Residency::kHot);
+    const PlanCost cold(profile_, c, Residency::kCold);
+    std::ofstream out(path);
+    out << "heads,kv,batch,length,us,predicted_us\n";
+    for (Planned& p : rows_)
+      out << p.row.layer.num_q_heads << "," << p.row.layer.kv_element_bytes() << "," << p.row.lengths.size()
+          << "," << p.row.lengths.front() << "," << p.row.seconds * 1e6 << "," << price(p, hot, cold) * 1e6
+          << "\n";
+  }
+
+ private:
+  template <typename Which>
+  bool any(Which which) const {
+    return std::any_of(rows_.begin(), rows_.end(), which);
+  }
+  double price(Planned& p, const PlanCost& hot, const PlanCost& cold) {
+    const PlanCost& model = p.row.residency == Residency::kHot ? hot : cold;
+    return kernel_ == MlaKernel::kDecode ? backend_.decode_cost(model, p.decode, p.row.layer).seconds
+                                         : backend_.extend_cost(model, p.extend, p.row.layer).seconds;
+  }
+
+  const proto::HardwareProfile& profile_;
+  attention::PlannedBackend& backend_;
+  MlaKernel kernel_;
+  std::vector<Planned> rows_;
+};
+
+int run(std::vector<std::string> words) {
+  std::string table, source, own;
+  const auto option = [&](const std::string& name, std::vector<std::string*> values) {
+    const auto at = std::find(words.begin(), words.end(), name);
+    if (at == words.end() || words.end() - at <= static_cast<std::ptrdiff_t>(values.size())) return;
+    for (std::size_t i = 0; i < values.size(); ++i) *values[i] = at[static_cast<std::ptrdiff_t>(i) + 1];
+    words.erase(at, at + static_cast<std::ptrdiff_t>(values.size()) + 1);
+  };
+  option("--table", {&table, &source});
+  option("--own", {&own});
+  if (words.size() != 3 || (table.empty() && own.empty())) {
+    std::cerr << "usage: fit_mla HARDWARE_JSON BACKEND KERNEL [--table FOLDER KERNEL_SOURCE] [--own CSV]\n";
+    return 2;
+  }
+  MlaKernel kernel = MlaKernel::kDecode;
+  for (const MlaKernel k : {MlaKernel::kDecode, MlaKernel::kExtend, MlaKernel::kPrefill})
+    if (words[2] == class_suffix(k)) kernel = k;
+  std::stringstream text;
+  text << std::ifstream(words[0]).rdbuf();
+  proto::HardwareProfile profile;
+  if (!google::protobuf::util::JsonStringToMessage(text.str(), &profile).ok()) {
+    std::cerr << words[0] << " is not a hardware profile\n";
+    return 2;
+  }
+  auto backend = attention::create_attention_backend(words[1], profile, 64);
+  Fit fit(profile, dynamic_cast<attention::PlannedBackend&>(*backend), kernel);
+  std::string from;
+  if (!table.empty()) {
+    const auto rows = mla_rows(table, source, kernel);
+    fit.add(rows);
+    from = std::string(kernel == MlaKernel::kDecode ? "generation" : "context") + "_mla_perf of " +
+           std::filesystem::path(table).filename().string() + ", " + source + ", " +
+           std::to_string(rows.size()) + " rows (AIConfigurator, Apache-2.0)";
+  }
+  if (!own.empty()) {
+    const auto rows = measured_mla_rows(own, words[1], kernel);
+    fit.add(rows);
+    from += (from.empty() ? "" : "; ") + std::to_string(rows.size()) +
+            " rows of tests/calibration/measured/" + std::filesystem::path(own).filename().string();
+  }
+  if (fit.size() == 0) {
+    std::cerr << "no rows\n";
+    return 1;
+  }
+  PlanCoefficients c;
+  fit.minimise(c);
+  const auto [median, p90] = fit.errors(c, [](const Planned& p) { return p.held_out; });
+  proto::OperatorEfficiency out;
+  out.set_operator_class("attention." + words[1] + "." + words[2]);
+  attention::write_coefficients(c, out);
+  out.set_median_error(median);
+  out.set_source(from + "; the error is that of one row in five, left out of the fit");
+  std::string json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  if (!google::protobuf::util::MessageToJsonString(out, &json, options).ok()) return 1;
+  std::cout << json << "\n";
+  const auto [own_median, own_p90] = fit.errors(c, [](const Planned& p) { return !p.held_out; });
+  std::fprintf(stderr, "%s %s: %zu rows, left out: median %.1f %%, p90 %.1f %%; fitted: %.1f %%, %.1f %%\n",
+               profile.name().c_str(), out.operator_class().c_str(), fit.size(), 100 * median, 100 * p90,
+               100 * own_median, 100 * own_p90);
+  for (const double kv : {2.0, 1.0}) {
+    const auto [m, n] = fit.errors(c, [&](const Planned& p) { return p.row.layer.kv_element_bytes() == kv; });
+    if (m >= 0)
+      std::fprintf(stderr, "   kv of %g bytes: median %.1f %%, p90 %.1f %%\n", kv, 100 * m, 100 * n);
+  }
+  if (const char* path = std::getenv("FIT_DUMP")) fit.dump(c, path);
+  return 0;
+}
+
+}  // namespace
+}  // namespace tpsim::calibration
+
+int main(int argc, char** argv) { return tpsim::calibration::run({argv + 1, argv + argc}); }
