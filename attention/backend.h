@@ -84,7 +84,7 @@ class AttentionBackend {
 
   // MLA models: how the layers of the extend planned last attend. forward_extend() and extend_plan() then
   // take a shape of that form: kMlaAbsorbed, or kMlaExpanded for the other methods.
-  virtual MlaForwardMethod mla_forward_method() const { return MlaForwardMethod::kAbsorbed; }
+  virtual MlaExtend mla_extend() const { return {}; }
   // Before the first pass.
   virtual void set_mla_options(const MlaOptions&) {}
 

@@ -12,7 +12,7 @@ class HybridAttnBackend : public AttentionBackend {
  public:
   HybridAttnBackend(std::unique_ptr<AttentionBackend> prefill, std::unique_ptr<AttentionBackend> decode);
 
-  MlaForwardMethod mla_forward_method() const override { return active_->mla_forward_method(); }
+  MlaExtend mla_extend() const override { return active_->mla_extend(); }
   void set_mla_options(const MlaOptions& options) override {
     prefill_->set_mla_options(options);
     decode_->set_mla_options(options);

@@ -10,16 +10,19 @@ namespace {
 
 struct Lengths {
   std::uint64_t prefix = 0, all = 0;
+  std::uint32_t requests = 0;
 };
 
 // A mixed batch is an extend batch: a decoding request extends its cached tokens by one.
 Lengths lengths_of(const ForwardMetadata& metadata) {
   Lengths sum;
+  sum.requests = static_cast<std::uint32_t>(metadata.extend_lens.size());
   for (std::size_t i = 0; i < metadata.extend_lens.size(); ++i) {
     sum.prefix += metadata.extend_prefix_lens[i];
     sum.all += metadata.extend_prefix_lens[i] + std::uint64_t{metadata.extend_lens[i]};
   }
   if (metadata.forward_mode != proto::MIXED) return sum;
+  sum.requests += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
   for (const std::uint32_t length : metadata.decode_seq_lens) {
     sum.prefix += length - 1;
     sum.all += length;
@@ -29,25 +32,16 @@ Lengths lengths_of(const ForwardMetadata& metadata) {
 
 }  // namespace
 
-MlaForwardMethod mla_forward_method(const MlaRule& rule, const MlaOptions& options,
-                                    const ForwardMetadata& metadata) {
-  if (metadata.forward_mode == proto::DECODE || metadata.in_pieces) return MlaForwardMethod::kAbsorbed;
-  if (rule.ragged && !options.ragged) return MlaForwardMethod::kAbsorbed;
+MlaExtend mla_extend(const MlaRule& rule, const MlaOptions& options, const ForwardMetadata& metadata) {
+  if (metadata.forward_mode == proto::DECODE || metadata.in_pieces) return {};
+  if (rule.ragged && !options.ragged) return {};
   const Lengths sum = lengths_of(metadata);
-  if (sum.prefix == 0) return MlaForwardMethod::kMha;
-  if (rule.prefix == MlaPrefix::kAbsorbed) return MlaForwardMethod::kAbsorbed;
-  if (!options.chunked_prefix_cache) return MlaForwardMethod::kAbsorbed;
-  if (rule.prefix == MlaPrefix::kFromThreshold && sum.prefix < options.chunked_prefix_cache_threshold)
-    return MlaForwardMethod::kAbsorbed;
-  return rule.one_shot && sum.all <= options.max_kv_chunk_capacity ? MlaForwardMethod::kMhaOneShot
-                                                                   : MlaForwardMethod::kMhaChunkedKv;
-}
-
-std::uint32_t mla_chunk_tokens(const MlaOptions& options, const ForwardMetadata& metadata) {
-  std::size_t requests = metadata.extend_lens.size();
-  if (metadata.forward_mode == proto::MIXED) requests += metadata.decode_seq_lens.size();
-  return std::max(
-      1U, options.max_kv_chunk_capacity / static_cast<std::uint32_t>(std::max<std::size_t>(1, requests)));
+  if (sum.prefix == 0) return {MlaForwardMethod::kMha};
+  if (rule.prefix == MlaPrefix::kAbsorbed || !options.chunked_prefix_cache) return {};
+  if (rule.prefix == MlaPrefix::kFromThreshold && sum.prefix < options.chunked_prefix_cache_threshold) return {};
+  if (rule.one_shot && sum.all <= options.max_kv_chunk_capacity) return {MlaForwardMethod::kMhaOneShot};
+  // All requests have an equal share of the capacity.
+  return {MlaForwardMethod::kMhaChunkedKv, std::max(1U, options.max_kv_chunk_capacity / sum.requests)};
 }
 
 }  // namespace tpsim::attention

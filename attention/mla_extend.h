@@ -42,13 +42,15 @@ struct MlaRule {
   bool ragged = false;    // the expanded form needs FlashInfer's ragged wrapper
 };
 
-// The method of the batch. A pass in captured pieces is absorbed: the shapes of the others vary with the
-// prefix.
-MlaForwardMethod mla_forward_method(const MlaRule& rule, const MlaOptions& options,
-                                    const ForwardMetadata& metadata);
+// How the layers of one extend pass attend.
+struct MlaExtend {
+  MlaForwardMethod method = MlaForwardMethod::kAbsorbed;
+  std::uint32_t chunk_tokens = 0;  // kMhaChunkedKv: of every request's prefix, in one chunk
+  bool expanded() const { return method != MlaForwardMethod::kAbsorbed; }
+};
 
-// kMhaChunkedKv: tokens of every request's prefix in one chunk, all requests having an equal share of the
-// capacity.
-std::uint32_t mla_chunk_tokens(const MlaOptions& options, const ForwardMetadata& metadata);
+// Of the batch. A pass in captured pieces is absorbed: the shapes of the others vary with the
+// prefix.
+MlaExtend mla_extend(const MlaRule& rule, const MlaOptions& options, const ForwardMetadata& metadata);
 
 }  // namespace tpsim::attention

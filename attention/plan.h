@@ -27,6 +27,7 @@ struct DecodePlan {
   // after another: KV tokens of the busiest, what a part costs besides its tokens included. 0: a block for
   // each part.
   std::uint64_t busiest_block = 0;
+  std::uint32_t launched_splits = 0;  // parts that blocks are launched for, empty ones included, of every request; 0: its own
   bool widens_kv = false;  // a kernel before this one makes a 16-bit copy of the KV it reads
   void clear() {
     items.clear();
@@ -35,6 +36,7 @@ struct DecodePlan {
     tensor_cores = true;
     merge = false;
     busiest_block = 0;
+    launched_splits = 0;
     widens_kv = false;
   }
 };

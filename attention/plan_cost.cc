@@ -147,7 +147,8 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& stored) co
       stream, 2.0 * double(longest) * plan.rows * width / (rate / multiprocessors_ * c_.block_compute));
   const double arithmetic = cost.flops / rate;
   const double most = std::max({device, block, arithmetic});
-  const double waves = plan.busiest_block != 0 ? 1 : std::ceil(blocks / multiprocessors_);
+  const double launched = plan.launched_splits != 0 ? requests * plan.launched_splits * plan.blocks_per_split : blocks;
+  const double waves = plan.busiest_block != 0 ? 1 : std::ceil(launched / multiprocessors_);
   cost.seconds =
       c_.fixed_seconds + waves * c_.block_seconds + most + c_.overlap * (device + block + arithmetic - most);
   if (plan.merge) {

@@ -72,8 +72,7 @@ const ExtendPlan& PlannedBackend::extend_plan(const LayerShape& layer) {
   if (metadata_.forward_mode == proto::DECODE) return extend_plan_;
   if (metadata_.extend_lens.empty() && metadata_.decode_seq_lens.empty()) return extend_plan_;
   plan_extend(layer, extend_plan_);
-  if (layer.form == AttentionForm::kMlaExpanded && mla_forward_method() == MlaForwardMethod::kMhaChunkedKv)
-    extend_plan_.mla_chunk = mla_chunk_tokens(mla_options_, metadata_);
+  if (layer.form == AttentionForm::kMlaExpanded) extend_plan_.mla_chunk = mla_extend().chunk_tokens;
   return extend_plan_;
 }
 
@@ -99,8 +98,8 @@ KernelCost PlannedBackend::extend_cost(const PlanCost& model, const ExtendPlan& 
   return model.extend(plan, layer);
 }
 
-MlaForwardMethod PlannedBackend::mla_forward_method() const {
-  return attention::mla_forward_method(mla_rule(), mla_options_, metadata_);
+MlaExtend PlannedBackend::mla_extend() const {
+  return attention::mla_extend(mla_rule(), mla_options_, metadata_);
 }
 
 DecodeItem PlannedBackend::decode_item(std::uint32_t request, std::uint32_t seq_len,

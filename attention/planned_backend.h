@@ -33,7 +33,7 @@ class PlannedBackend : public AttentionBackend {
 
   // The plan for the batch that was planned last, for tests and for whoever carries it out. A mixed batch is
   // an extend batch in which decoding requests extend by one token, as in SGLang.
-  MlaForwardMethod mla_forward_method() const override;
+  MlaExtend mla_extend() const override;
   void set_mla_options(const MlaOptions& options) override { mla_options_ = options; }
   const DecodePlan& decode_plan(const LayerShape& layer) override;
   const ExtendPlan& extend_plan(const LayerShape& layer) override;

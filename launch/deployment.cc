@@ -142,6 +142,10 @@ void write_server_args(const ServerArgs& args, const rank::ServerDefaults& resol
   out["retraction_policy"] = to_string(config.retraction_policy);
   out["schedule_conservativeness"] = format_real(config.schedule_conservativeness);
   out["disable_radix_cache"] = on_off(config.disable_radix_cache);
+  if (deployment.model.is_mla()) {
+    out["disable_chunked_prefix_cache"] = on_off(args.disable_chunked_prefix_cache);
+    out["flashinfer_mla_disable_ragged"] = on_off(args.flashinfer_mla_disable_ragged);
+  }
   out["radix_eviction_policy"] = to_string(config.radix_eviction_policy);
   out["disable_overlap_schedule"] = on_off(config.disable_overlap_schedule);
   out["disable_cuda_graph"] = on_off(config.cuda_graph_bs.empty());
@@ -349,6 +353,10 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
   deployment.model = rank::load_model_config(args.model_path);
   deployment.hardware = rank::load_hardware(args.hardware.empty() ? "h200-sxm" : args.hardware);
   deployment.kv_format = kv_format(args);
+  deployment.mla.chunked_prefix_cache = !args.disable_chunked_prefix_cache;
+  deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
+  if (args.load_format == "dummy" && rank::dummy_weights_share_experts(deployment.model))
+    deployment.experts_in_use = deployment.model.moe.top_k;
   deployment.kv_bytes_per_element = kv_bytes(args);
   deployment.backends =
       pair != nullptr ? *pair : choose_backends(args, deployment.hardware, deployment.notes);
@@ -383,7 +391,9 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
 }  // namespace
 
 std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
-  return attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);
+  auto backend = attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);
+  backend->set_mla_options(mla);
+  return backend;
 }
 
 rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const {
@@ -394,7 +404,8 @@ rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const 
       model, hardware, shard, make_backend(),
       rank::ModeledForward::Options{.kv_element_bytes = kv_bytes_per_element,
                                     .cuda_graph_bs = scheduler.cuda_graph_bs,
-                                    .prefill_graphs = prefill_graphs}));
+                                    .prefill_graphs = prefill_graphs,
+                                    .experts_in_use = experts_in_use}));
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
                           std::move(models));
 }

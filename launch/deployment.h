@@ -28,6 +28,8 @@ struct Deployment {
   NumberFormat kv_format = NumberFormat::kBf16;  // numeric execution
   scheduler::SchedulerConfig scheduler;
   rank::PrefillGraphs prefill_graphs;
+  attention::MlaOptions mla;
+  std::uint32_t experts_in_use = 0;  // as ModeledForward::Options
   rank::DeploymentConfig ranks;
   // The report's names, calibration and server_args; the rest is filled in by the run.
   proto::RunReport header;

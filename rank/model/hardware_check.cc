@@ -133,7 +133,8 @@ bool is_operator_class(const std::string& name) {
   }
   return std::ranges::any_of(attention::backend_rows(), [&name](const attention::BackendRow& row) {
     const std::string begin = fmt::format("attention.{}.", row.name);
-    return name == begin + "extend" || name == begin + "decode";
+    return name == begin + "extend" || name == begin + "decode" || name == begin + "mla_extend" ||
+           name == begin + "mla_decode" || name == begin + "mla_prefill";
   });
 }
 
@@ -155,7 +156,8 @@ void check_efficiencies(const Json& entries, const std::string& where) {
     check_text(entry, "operator_class", where + ": an entry of \"efficiencies\"");
     const std::string name = entry.at("operator_class").get<std::string>();
     if (!is_operator_class(name))
-      throw_user_error("{}: operator class {} is not known; use {}, or attention.BACKEND.extend and .decode",
+      throw_user_error("{}: operator class {} is not known; use {}, or attention.BACKEND.extend, .decode, .mla_decode, .mla_extend "
+                       "and .mla_prefill",
                        where, in_quotes(name), fmt::join(operator_classes(), ", "));
     const std::string of = fmt::format("{}: operator class \"{}\"", where, name);
     if (std::find(seen.begin(), seen.end(), name) != seen.end())

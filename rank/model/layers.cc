@@ -16,11 +16,12 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
     shape.num_kv_heads = shard.kv_heads.count();
     shape.head_dim = shape.v_head_dim = model.head_dim;
     shape.sliding_window = kind.sliding_window;
-    shape.kv_bytes = kv_element_bytes;
+    shape.kv_format = kv_element_bytes == 1 ? NumberFormat::kFp8E4M3 : NumberFormat::kBf16;
     layers.kv_elements =
         std::uint64_t{shape.num_kv_heads} * (std::uint64_t{shape.head_dim} + shape.v_head_dim);
     if (!model.is_mla()) continue;
     // Absorbed: all heads share one latent and one rotated key, which every rank keeps.
+    shape.form = attention::AttentionForm::kMlaAbsorbed;
     shape.num_kv_heads = 1;
     shape.head_dim = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim;
     shape.v_head_dim = model.mla.kv_lora_rank;

@@ -53,8 +53,9 @@ OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile
 }
 
 std::span<const std::string_view> operator_classes() {
-  static constexpr std::array<std::string_view, 6> kClasses = {
-      "gemm", "moe", "all_reduce.custom", "all_reduce.nccl", "all_gather", "elementwise"};
+  static constexpr std::array<std::string_view, 8> kClasses = {
+      "gemm",       "moe",         "all_reduce.custom", "all_reduce.nccl",
+      "all_gather", "elementwise", "mla_bmm",           "mla_bmm_fp8"};
   return kClasses;
 }
 

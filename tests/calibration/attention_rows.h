@@ -24,6 +24,7 @@ struct AttentionRow {
   attention::Residency residency = attention::Residency::kHot;
   bool captured = false;  // a decode planned for a captured graph
   double seconds = 0;
+  double rest_seconds = 0;  // of other operators that the row timed with it, by their own prices
 };
 
 inline NumberFormat kv_format(const std::string& dtype) {
@@ -97,6 +98,31 @@ inline std::vector<AttentionRow> mla_rows(const std::filesystem::path& folder,
     row.lengths.assign(static_cast<std::size_t>(table.number(i, "batch_size")), length);
     if (!decode) row.prefixes.assign(row.lengths.size(), 0);
     row.seconds = table.number(i, "latency_ms") / 1e3;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// The bf16 rows of mla_context_module_perf or mla_generation_module_perf: a whole MLA module of DeepSeek V3, whose
+// other operators `rest(layer, new_tokens)` prices in seconds.
+template <typename Rest>
+std::vector<AttentionRow> mla_module_rows(const std::filesystem::path& folder, const std::string& kernel_source,
+                                          MlaKernel kernel, Rest rest) {
+  const bool decode = kernel == MlaKernel::kDecode;
+  const KernelTable table(folder / (decode ? "mla_generation_module_perf.csv.gz" : "mla_context_module_perf.csv.gz"));
+  std::vector<AttentionRow> rows;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table.text(i, "kernel_source") != kernel_source || table.text(i, "gemm_type") != "bfloat16") continue;
+    AttentionRow row;
+    row.layer = mla_layer(kernel, static_cast<std::uint32_t>(table.number(i, "num_heads")));
+    row.layer.kv_format = kernel == MlaKernel::kPrefill ? NumberFormat::kBf16
+                                                        : kv_format(table.text(i, "kv_cache_dtype"));
+    const auto length =
+        static_cast<std::uint32_t>(table.number(i, "isl") + (decode ? table.number(i, "step") : 0));
+    row.lengths.assign(static_cast<std::size_t>(table.number(i, "batch_size")), length);
+    if (!decode) row.prefixes.assign(row.lengths.size(), 0);
+    row.seconds = table.number(i, "latency_ms") / 1e3;
+    row.rest_seconds = rest(row.layer, double(row.lengths.size()) * (decode ? 1 : length));
     rows.push_back(std::move(row));
   }
   return rows;

@@ -1,9 +1,10 @@
 // Fits the coefficients of MLA kernels (attention/plan_cost.h) to measured rows.
 //
-//   fit_mla HARDWARE_JSON BACKEND KERNEL [--table FOLDER KERNEL_SOURCE] [--own CSV]
+//   fit_mla HARDWARE_JSON BACKEND KERNEL [--table FOLDER KERNEL_SOURCE] [--module FOLDER KERNEL_SOURCE] [--own CSV]
 //
 // KERNEL: mla_decode, mla_extend (absorbed) or mla_prefill (expanded). --table: generation_mla_perf or
-// context_mla_perf of FOLDER; --own: a file of measure_mla.py. One row in five, by a hash of its shape, is
+// context_mla_perf of FOLDER; --module: its mla_*_module_perf, less the prices of the projections and small kernels
+// that a row times with it, where attention is the greater part; --own: a file of measure_mla.py. One row in five, by a hash of its shape, is
 // left out of the fit; median_error is theirs. Prints the OperatorEfficiency object as a JSON line, and what
 // it missed to stderr.
 #include <google/protobuf/util/json_util.h>
@@ -17,12 +18,14 @@
 #include <sstream>
 
 #include "attention/registry.h"
+#include "rank/model/op_cost.h"
 #include "tests/calibration/attention_rows.h"
 #include "tests/calibration/search.h"
 
 namespace tpsim::calibration {
 namespace {
 
+using attention::KernelCost;
 using attention::PlanCoefficients;
 using attention::PlanCost;
 using attention::Residency;
@@ -142,8 +145,9 @@ class Fit {
   }
   double price(Planned& p, const PlanCost& hot, const PlanCost& cold) {
     const PlanCost& model = p.row.residency == Residency::kHot ? hot : cold;
-    return kernel_ == MlaKernel::kDecode ? backend_.decode_cost(model, p.decode, p.row.layer).seconds
-                                         : backend_.extend_cost(model, p.extend, p.row.layer).seconds;
+    return p.row.rest_seconds + (kernel_ == MlaKernel::kDecode
+                                     ? backend_.decode_cost(model, p.decode, p.row.layer).seconds
+                                     : backend_.extend_cost(model, p.extend, p.row.layer).seconds);
   }
 
   const proto::HardwareProfile& profile_;
@@ -152,8 +156,21 @@ class Fit {
   std::vector<Planned> rows_;
 };
 
+// The projections of DeepSeek V3 around a layer's attention, its norms, rotation and copies.
+double module_rest(const rank::OperatorCosts& costs, const attention::LayerShape& layer, double tokens) {
+  const double heads = layer.num_q_heads;
+  KernelCost rest = costs.gemm(tokens, 1536 + 576, 7168, 2);
+  rest += costs.gemm(tokens, heads * 192, 1536, 2);
+  rest += costs.gemm(tokens, heads * 256, 512, 2);
+  rest += costs.gemm(tokens, 7168, heads * 128, 2);
+  rest += costs.elementwise(tokens * (2 * 1536 + 4 * 576) * 2);
+  rest += costs.elementwise(tokens * heads * 4 * 192);
+  rest += costs.elementwise(tokens * heads * 4 * 256);
+  return rest.seconds;
+}
+
 int run(std::vector<std::string> words) {
-  std::string table, source, own;
+  std::string table, source, own, module, module_source;
   const auto option = [&](const std::string& name, std::vector<std::string*> values) {
     const auto at = std::find(words.begin(), words.end(), name);
     if (at == words.end() || words.end() - at <= static_cast<std::ptrdiff_t>(values.size())) return;
@@ -162,8 +179,10 @@ int run(std::vector<std::string> words) {
   };
   option("--table", {&table, &source});
   option("--own", {&own});
-  if (words.size() != 3 || (table.empty() && own.empty())) {
-    std::cerr << "usage: fit_mla HARDWARE_JSON BACKEND KERNEL [--table FOLDER KERNEL_SOURCE] [--own CSV]\n";
+  option("--module", {&module, &module_source});
+  if (words.size() != 3 || (table.empty() && own.empty() && module.empty())) {
+    std::cerr << "usage: fit_mla HARDWARE_JSON BACKEND KERNEL [--table FOLDER KERNEL_SOURCE] "
+                 "[--module FOLDER KERNEL_SOURCE] [--own CSV]\n";
     return 2;
   }
   MlaKernel kernel = MlaKernel::kDecode;
@@ -185,6 +204,19 @@ int run(std::vector<std::string> words) {
     from = std::string(kernel == MlaKernel::kDecode ? "generation" : "context") + "_mla_perf of " +
            std::filesystem::path(table).filename().string() + ", " + source + ", " +
            std::to_string(rows.size()) + " rows (AIConfigurator, Apache-2.0)";
+  }
+  if (!module.empty()) {
+    const rank::OperatorCosts costs(profile);
+    auto rows = mla_module_rows(module, module_source, kernel,
+                                [&](const attention::LayerShape& layer, double tokens) {
+                                  return module_rest(costs, layer, tokens);
+                                });
+    std::erase_if(rows, [](const AttentionRow& row) { return row.rest_seconds > 0.5 * row.seconds; });
+    fit.add(rows);
+    from += std::string(from.empty() ? "" : "; ") +
+            (kernel == MlaKernel::kDecode ? "mla_generation" : "mla_context") + "_module_perf of " +
+            std::filesystem::path(module).filename().string() + ", " + module_source + ", " +
+            std::to_string(rows.size()) + " rows, less their projections (AIConfigurator, Apache-2.0)";
   }
   if (!own.empty()) {
     const auto rows = measured_mla_rows(own, words[1], kernel);
