@@ -38,7 +38,8 @@ MlaExtend mla_extend(const MlaRule& rule, const MlaOptions& options, const Forwa
   const Lengths sum = lengths_of(metadata);
   if (sum.prefix == 0) return {MlaForwardMethod::kMha};
   if (rule.prefix == MlaPrefix::kAbsorbed || !options.chunked_prefix_cache) return {};
-  if (rule.prefix == MlaPrefix::kFromThreshold && sum.prefix < options.chunked_prefix_cache_threshold) return {};
+  if (rule.prefix == MlaPrefix::kFromThreshold && sum.prefix < options.chunked_prefix_cache_threshold)
+    return {};
   if (rule.one_shot && sum.all <= options.max_kv_chunk_capacity) return {MlaForwardMethod::kMhaOneShot};
   // All requests have an equal share of the capacity.
   return {MlaForwardMethod::kMhaChunkedKv, std::max(1U, options.max_kv_chunk_capacity / sum.requests)};

@@ -27,10 +27,17 @@ struct DecodePlan {
   // after another: KV tokens of the busiest, what a part costs besides its tokens included. 0: a block for
   // each part.
   std::uint64_t busiest_block = 0;
-  std::uint32_t launched_splits = 0;  // parts that blocks are launched for, empty ones included, of every request; 0: its own
+  std::uint32_t launched_splits =
+      0;  // parts that blocks are launched for, empty ones included, of every request; 0: its own
   bool widens_kv = false;  // a kernel before this one makes a 16-bit copy of the KV it reads
+  // Dual chunk attention: `items` are the chunks that the new tokens lie in; these, as many, are the chunk
+  // before (succ) and all before that (inter; empty ranges where a sequence is short). Each of the three is a
+  // kernel of its own with queries of its own, and their results are merged. Empty: none of it.
+  std::vector<DecodeItem> succ_items, inter_items;
   void clear() {
     items.clear();
+    succ_items.clear();
+    inter_items.clear();
     blocks_per_split = 0;
     rows = 1;
     tensor_cores = true;
@@ -70,11 +77,14 @@ struct ExtendPlan {
   // together.
   std::uint32_t mla_chunk = 0;
   bool widens_kv = false;  // a kernel before this one makes a 16-bit copy of the KV it reads
-  void clear() {           // keeps the capacity
+  // Dual chunk attention: tokens of a chunk. A tile lies in one chunk and reads it, the chunk before it and
+  // all before that in three kernels with queries of their own, whose results are merged. 0: none of it.
+  std::uint32_t chunk_len = 0;
+  void clear() {  // keeps the capacity
     items.clear();
     tile_m = tile_n = rows = 128;
-    head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk =
-        mla_chunk = 0;
+    head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk = 0;
+    mla_chunk = chunk_len = 0;
     widens_kv = false;
   }
 };

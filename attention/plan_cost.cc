@@ -36,6 +36,9 @@ constexpr double kL2Gone = 1.5;
 
 std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
+// Of what is read of one token.
+double kv_token_bytes_of(const LayerShape& layer) { return layer.kv_elements() * layer.kv_bytes(); }
+
 // What the kernel itself reads.
 LayerShape read_shape(const LayerShape& stored, bool widened) {
   LayerShape shape = stored;
@@ -44,7 +47,7 @@ LayerShape read_shape(const LayerShape& stored, bool widened) {
 }
 
 // The kernel widens the KV cache before it multiplies.
-bool converts(const LayerShape& layer) { return layer.q_bytes != 1 && layer.kv_element_bytes() < 2; }
+bool converts(const LayerShape& layer) { return layer.q_bytes != 1 && layer.kv_bytes() < 2; }
 
 }  // namespace
 
@@ -131,7 +134,7 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& stored) co
   if (plan.busiest_block != 0) longest = plan.busiest_block;
   const double blocks = double(parts) * plan.blocks_per_split;
   const double requests = static_cast<double>(plan.items.size());
-  const double kv_bytes = double(tokens) * layer.kv_token_bytes();
+  const double kv_bytes = double(tokens) * kv_token_bytes_of(layer);
   const double qo_bytes = requests * layer.num_q_heads * width * layer.q_bytes;
   cost.bytes = kv_bytes + qo_bytes;
   cost.flops = 2.0 * double(tokens) * plan.blocks_per_split * plan.rows * width;
@@ -140,14 +143,15 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& stored) co
   const double rate = flops_per_second(layer) * (plan.tensor_cores ? 1 : c_.vector_compute);
   const double device = memory_seconds(cost.bytes, layer);
   // One block alone: its stream of KV and its arithmetic, at one multiprocessor's share of the device.
-  const double part_bytes = double(longest) * layer.kv_token_bytes() / layer.num_kv_heads;
+  const double part_bytes = double(longest) * kv_token_bytes_of(layer) / layer.num_kv_heads;
   const double stream =
       memory_seconds(cost.bytes, layer) / cost.bytes * part_bytes * multiprocessors_ / c_.block_memory;
   const double block = std::max(
       stream, 2.0 * double(longest) * plan.rows * width / (rate / multiprocessors_ * c_.block_compute));
   const double arithmetic = cost.flops / rate;
   const double most = std::max({device, block, arithmetic});
-  const double launched = plan.launched_splits != 0 ? requests * plan.launched_splits * plan.blocks_per_split : blocks;
+  const double launched =
+      plan.launched_splits != 0 ? requests * plan.launched_splits * plan.blocks_per_split : blocks;
   const double waves = plan.busiest_block != 0 ? 1 : std::ceil(launched / multiprocessors_);
   cost.seconds =
       c_.fixed_seconds + waves * c_.block_seconds + most + c_.overlap * (device + block + arithmetic - most);
@@ -159,7 +163,7 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& stored) co
     ++cost.launches;
   }
   if (plan.widens_kv) {
-    cost += gather(double(tokens) * (stored.kv_token_bytes() + layer.kv_token_bytes()), layer);
+    cost += gather(double(tokens) * (kv_token_bytes_of(stored) + kv_token_bytes_of(layer)), layer);
     ++cost.launches;
   }
   if (layer.sliding_window != 0) cost.seconds *= c_.window;
@@ -194,7 +198,7 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& stored) co
   KernelCost cost;
   if (plan.items.empty()) return cost;
   const double width = double(layer.head_dim) + layer.v_head_dim;
-  const double kv_token_bytes = layer.kv_token_bytes();
+  const double kv_token_bytes = kv_token_bytes_of(layer);
   const double q_token_bytes = double(layer.num_q_heads) * width * layer.q_bytes;
   Load main;    // the kernel over the new tokens (and the prefix, where it is not separate)
   Load prefix;  // the kernel over the cached prefix
@@ -271,7 +275,7 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& stored) co
   if (plan.widens_kv) {
     double tokens = 0;
     for (const ExtendItem& item : plan.items) tokens += double(item.prefix) + item.q_len;
-    cost += gather(tokens * (stored.kv_token_bytes() + layer.kv_token_bytes()), layer);
+    cost += gather(tokens * (kv_token_bytes_of(stored) + kv_token_bytes_of(layer)), layer);
     ++cost.launches;
   }
   if (layer.sliding_window != 0) cost.seconds *= c_.window;
@@ -300,7 +304,7 @@ KernelCost PlanCost::mla_chunks(const ExtendPlan& plan, const LayerShape& layer,
       load.tokens += tiles * walked;
       load.tiles += tiles;
       load.longest = std::max<double>(load.longest, walked);
-      load.bytes += tokens * layer.kv_token_bytes();
+      load.bytes += tokens * kv_token_bytes_of(layer);
     }
     cost += {c_.fixed_seconds + tiles_seconds(load, layer, rate),
              2 * width * load.tokens * load.rows * load.head_blocks, load.bytes, 1};

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/gpu_generation.h"
 #include "attention/plan_cost.h"
 #include "attention/registry.h"
 #include "proto/base/error.h"
@@ -131,11 +132,12 @@ bool is_operator_class(const std::string& name) {
   for (const std::string_view known : operator_classes()) {
     if (name == known) return true;
   }
-  return std::ranges::any_of(attention::backend_rows(), [&name](const attention::BackendRow& row) {
-    const std::string begin = fmt::format("attention.{}.", row.name);
-    return name == begin + "extend" || name == begin + "decode" || name == begin + "mla_extend" ||
-           name == begin + "mla_decode" || name == begin + "mla_prefill";
-  });
+  return std::ranges::any_of(
+      attention::backend_list(), [&name](const attention::BackendDescription* backend) {
+        const std::string begin = fmt::format("attention.{}.", backend->row.name);
+        return name == begin + "extend" || name == begin + "decode" || name == begin + "mla_extend" ||
+               name == begin + "mla_decode" || name == begin + "mla_prefill";
+      });
 }
 
 void check_parameters(const Json& parameters, const std::string& operator_class, const std::string& of) {
@@ -156,8 +158,7 @@ void check_efficiencies(const Json& entries, const std::string& where) {
     check_text(entry, "operator_class", where + ": an entry of \"efficiencies\"");
     const std::string name = entry.at("operator_class").get<std::string>();
     if (!is_operator_class(name))
-      throw_user_error("{}: operator class {} is not known; use {}, or attention.BACKEND.extend, .decode, .mla_decode, .mla_extend "
-                       "and .mla_prefill",
+      throw_user_error("{}: operator class {} is not known; use {}, or attention.BACKEND.extend and .decode",
                        where, in_quotes(name), fmt::join(operator_classes(), ", "));
     const std::string of = fmt::format("{}: operator class \"{}\"", where, name);
     if (std::find(seen.begin(), seen.end(), name) != seen.end())
@@ -174,11 +175,10 @@ void check_hardware(const Json& json, const std::string& where) {
   check_types(json, *proto::HardwareProfile::descriptor(), where);
   check_text(json, "name", where);
   check_text(json, "architecture", where);
-  constexpr std::string_view kArchitectures = "turing, ampere, ada, hopper, blackwell";
   const std::string architecture = json.at("architecture").get<std::string>();
-  if (fmt::format(", {},", kArchitectures).find(fmt::format(" {},", architecture)) == std::string::npos)
+  if (!attention::parse_gpu_generation(architecture))
     throw_user_error("{}: \"architecture\" is {}; it must be one of {}", where, in_quotes(architecture),
-                     kArchitectures);
+                     attention::kAllGenerations.names());
   if (!json.contains("nvlink"))
     throw_user_error("{}: \"nvlink\" is missing; it must be true, or false for PCIe", where);
   for (const Constant& constant : kConstants) check_constant(json, constant, where);

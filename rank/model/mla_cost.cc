@@ -16,10 +16,10 @@ constexpr std::array<Tile, 4> kTiles = {{{64, 64}, {64, 128}, {128, 128}, {128, 
 
 }  // namespace
 
-KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProfile& profile, double b, double m,
-                        double n, double k, double bytes, double weight_share) {
-  const double flops = bytes < 2 && profile.dense_flops_fp8() > 0 ? profile.dense_flops_fp8()
-                                                                  : profile.dense_flops_bf16();
+KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProfile& profile, double b,
+                        double m, double n, double k, double bytes, double weight_share) {
+  const double flops =
+      bytes < 2 && profile.dense_flops_fp8() > 0 ? profile.dense_flops_fp8() : profile.dense_flops_bf16();
   KernelCost cost;
   cost.flops = 2 * b * m * n * k;
   cost.bytes = b * (m * k * bytes + k * n * bytes * weight_share + m * n * kElement);
@@ -31,7 +31,8 @@ KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProf
   double arithmetic = 0;
   for (const Tile& tile : kTiles) {
     const double tiles = b * std::ceil(m / tile.m) * std::ceil(n / tile.n);
-    const double one = 2 * tile.m * tile.n * k / (flops * c.compute / profile.multiprocessors()) + c.tile_seconds;
+    const double one =
+        2 * tile.m * tile.n * k / (flops * c.compute / profile.multiprocessors()) + c.tile_seconds;
     const double waves = std::max(1.0, tiles / profile.multiprocessors());
     if (arithmetic == 0 || waves * one < arithmetic) arithmetic = waves * one;
   }
@@ -40,8 +41,7 @@ KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProf
   return cost;
 }
 
-MlaCosts::MlaCosts(const ModelConfig& model, const Shard& shard, const proto::HardwareProfile& profile,
-                   double kv_element_bytes)
+MlaCosts::MlaCosts(const ModelConfig& model, const Shard& shard, const proto::HardwareProfile& profile)
     : profile_(profile),
       bmm_(operator_coefficients(profile, model.weight_bytes == 1 ? "mla_bmm_fp8" : "mla_bmm")),
       heads_(shard.q_heads.count()),
@@ -49,8 +49,7 @@ MlaCosts::MlaCosts(const ModelConfig& model, const Shard& shard, const proto::Ha
       nope_(model.mla.qk_nope_head_dim),
       rope_(model.mla.qk_rope_head_dim),
       v_dim_(model.mla.v_head_dim),
-      weight_bytes_(model.weight_bytes),
-      kv_element_bytes_(kv_element_bytes) {}
+      weight_bytes_(model.weight_bytes) {}
 
 attention::LayerShape MlaCosts::expanded_shape(const attention::LayerShape& absorbed) const {
   attention::LayerShape shape = absorbed;
@@ -68,14 +67,15 @@ KernelCost MlaCosts::absorbed(double rows) const {
   return cost;
 }
 
-KernelCost MlaCosts::expanded(const OperatorCosts& costs, double rows, double fetched, double chunks) const {
+KernelCost MlaCosts::expanded(const OperatorCosts& costs, double rows, double fetched, double chunks,
+                              double kv_bytes) const {
   const auto keys = [&](double tokens) {  // two parts read, one key written
     return costs.elementwise(tokens * heads_ * (2 * nope_ + rope_) * kElement + tokens * rope_ * kElement);
   };
   KernelCost cost = keys(rows);
   if (fetched == 0 || chunks == 0) return cost;
   const double each = fetched / chunks;
-  KernelCost turn = costs.elementwise(each * (latent_ + rope_) * (kv_element_bytes_ + kElement));
+  KernelCost turn = costs.elementwise(each * (latent_ + rope_) * (kv_bytes + kElement));
   turn += costs.gemm(each, heads_ * (nope_ + v_dim_), latent_, weight_bytes_);
   turn += keys(each);
   for (double i = 0; i < chunks; ++i) cost += turn;

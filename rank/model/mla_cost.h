@@ -1,12 +1,13 @@
 // What the two forms of MLA add to a pass besides its linear layers and the attention kernels.
 //
-// Absorbed: two batched products a layer, one per head each: queries into the latent's space (W_UK), outputs out of it
-// (W_UV); they take kv_b_proj's place. With 8-bit weights their inputs are quantised first. Expanded: kv_b_proj over
-// every latent, cached ones fetched before, and the keys put together from their two parts.
+// Absorbed: two batched products a layer, one per head each: queries into the latent's space (W_UK), outputs
+// out of it (W_UV); they take kv_b_proj's place. With 8-bit weights their inputs are quantised first.
+// Expanded: kv_b_proj over every latent, cached ones fetched before, and the keys put together from their two
+// parts.
 //
 // Source: forward_absorb_prepare/_core and forward_normal_prepare, _chunked_prefix_attn_mha of SGLang 0.5.12
-// (models/deepseek_common/attention_forward_methods). Coefficients: classes "mla_bmm" and "mla_bmm_fp8", fitted to
-// mla_bmm_perf by tests/calibration/fit_mla_bmm.cc.
+// (models/deepseek_common/attention_forward_methods). Coefficients: classes "mla_bmm" and "mla_bmm_fp8",
+// fitted to mla_bmm_perf by tests/calibration/fit_mla_bmm.cc.
 #pragma once
 
 #include "attention/backend.h"
@@ -17,29 +18,30 @@
 
 namespace tpsim::rank {
 
-// C[b, m, n] = A[b, m, k] B[b, k, n], `bytes` (1 or 2) an element of A and B. `weight_share`: of B's bytes that come
-// from memory (a benchmark that calls it again and again finds them in L2).
-KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProfile& profile, double b, double m,
-                        double n, double k, double bytes, double weight_share = 1);
+// C[b, m, n] = A[b, m, k] B[b, k, n], `bytes` (1 or 2) an element of A and B. `weight_share`: of B's bytes
+// that come from memory (a benchmark that calls it again and again finds them in L2).
+KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProfile& profile, double b,
+                        double m, double n, double k, double bytes, double weight_share = 1);
 
 class MlaCosts {
  public:
-  // `kv_element_bytes`: of the stored latent.
-  MlaCosts(const ModelConfig& model, const Shard& shard, const proto::HardwareProfile& profile,
-           double kv_element_bytes);
+  MlaCosts(const ModelConfig& model, const Shard& shard, const proto::HardwareProfile& profile);
 
   // The shape of the expanded form's attention, for a layer whose absorbed shape is `absorbed`.
   attention::LayerShape expanded_shape(const attention::LayerShape& absorbed) const;
   // Both products of one layer over `rows` tokens.
   KernelCost absorbed(double rows) const;
-  // One layer that expands `rows` new tokens' latents and fetches and expands `fetched` cached ones in `chunks` turns
-  // (0: none). kv_b_proj over the new tokens is not counted: it is in the pass's linear layers.
-  KernelCost expanded(const OperatorCosts& costs, double rows, double fetched, double chunks) const;
+  // `kv_bytes`: of one stored element of the latent.
+  // One layer that expands `rows` new tokens' latents and fetches and expands `fetched` cached ones in
+  // `chunks` turns (0: none). kv_b_proj over the new tokens is not counted: it is in the pass's linear
+  // layers.
+  KernelCost expanded(const OperatorCosts& costs, double rows, double fetched, double chunks,
+                      double kv_bytes) const;
 
  private:
   const proto::HardwareProfile& profile_;
   OperatorCoefficients bmm_;
-  double heads_, latent_, nope_, rope_, v_dim_, weight_bytes_, kv_element_bytes_;
+  double heads_, latent_, nope_, rope_, v_dim_, weight_bytes_;
 };
 
 }  // namespace tpsim::rank

@@ -29,9 +29,9 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       shard_(shard),
       profile_(profile),
       costs_(profile),
-      mla_costs_(model_, shard_, profile_, options.kv_element_bytes),
+      mla_costs_(model_, shard_, profile_),
       backend_(std::move(backend)),
-      attention_layers_(attention_layers(model_, shard_, options.kv_element_bytes)),
+      attention_layers_(attention_layers(model_, shard_, options.kv_format)),
       weights_(weight_list(model_, shard_)),
       kernel_launch_(profile.kernel_launch_seconds()),
       piecewise_layer_(profile.piecewise_layer_seconds()),
@@ -52,7 +52,7 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   const double m = rows;
   const double hidden = model_.hidden_size;
   const double q = double(shard_.q_heads.count()) * model_.head_dim;
-  const double kv = double(attention_layers_.front().kv_elements) / 2;
+  const double kv = double(attention_layers_.front().shape.kv_elements()) / 2;
   const std::uint32_t tp = shard_.tp_size;
   const double layers = model_.num_layers;
   const auto add = [&dense](double Dense::*part, const KernelCost& cost, double times) {
@@ -137,7 +137,7 @@ KernelCost ModeledForward::expansion(const attention::MlaExtend& extend,
   if (extend.method == attention::MlaForwardMethod::kMha) fetched = 0;
   const double chunks =
       extend.chunk_tokens == 0 ? 1 : (longest + extend.chunk_tokens - 1) / extend.chunk_tokens;
-  return mla_costs_.expanded(costs_, rows, fetched, chunks);
+  return mla_costs_.expanded(costs_, rows, fetched, chunks, attention_layers_.front().shape.kv_bytes());
 }
 
 StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
@@ -165,8 +165,9 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
     metadata.in_pieces = pieces;
     backend_->init_forward_metadata(metadata);
   }
-  const attention::MlaExtend mla =
-      model_.is_mla() && metadata.forward_mode != proto::DECODE ? backend_->mla_extend() : attention::MlaExtend{};
+  const attention::MlaExtend mla = model_.is_mla() && metadata.forward_mode != proto::DECODE
+                                       ? backend_->mla_extend()
+                                       : attention::MlaExtend{};
   const bool expanded = mla.expanded();
   const Dense& dense = this->dense(rows, sampled, model_.is_mla() && !expanded);
   step.gemm = dense.gemm;

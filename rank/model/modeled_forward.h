@@ -24,20 +24,20 @@
 
 namespace tpsim::rank {
 
-// With --load-format dummy a DeepSeek V2's router weights are so small that the softmax over the experts, taken in
-// 16 bit, is the same number for all, and the top-k of every token are the same experts (grouped_topk_gpu in SGLang's
-// layers/moe/topk.py; seen on H200 servers, shared/data/serving). Routers that score in fp32 or by sigmoid and a
-// correction bias spread their tokens.
+// With --load-format dummy a DeepSeek V2's router weights are so small that the softmax over the experts,
+// taken in 16 bit, is the same number for all, and the top-k of every token are the same experts
+// (grouped_topk_gpu in SGLang's layers/moe/topk.py; seen on H200 servers, shared/data/serving). Routers that
+// score in fp32 or by sigmoid and a correction bias spread their tokens.
 bool dummy_weights_share_experts(const ModelConfig& model);
 
 class ModeledForward : public RankModel {
  public:
   struct Options {
-    std::uint32_t kv_element_bytes = 2;
+    NumberFormat kv_format = NumberFormat::kBf16;
     std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes; empty = eager
     PrefillGraphs prefill_graphs = {};
-    // Experts that tokens are ever sent to; 0: all alike. Dummy weights send every token of a DeepSeek V2 to the same
-    // top_k (sends_all_to_the_same_experts).
+    // Experts that tokens are ever sent to; 0: all alike. Dummy weights send every token of a DeepSeek V2 to
+    // the same top_k (sends_all_to_the_same_experts).
     std::uint32_t experts_in_use = 0;
   };
   ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile, const Shard& shard,

@@ -47,7 +47,7 @@ inline std::vector<AttentionRow> attention_rows(const std::filesystem::path& fol
     row.layer.head_dim = row.layer.v_head_dim = static_cast<std::uint32_t>(table.number(i, "head_dim"));
     row.layer.sliding_window = static_cast<std::uint32_t>(table.number(i, "window_size"));
     row.layer.q_bytes = table.text(i, "attn_dtype") == "fp8" ? 1 : 2;
-    row.layer.kv_format = kv_format(table.text(i, "kv_cache_dtype"));
+    if (table.text(i, "kv_cache_dtype") == "fp8") row.layer.kv_format = NumberFormat::kFp8E4M3;
     const auto batch_size = static_cast<std::size_t>(table.number(i, "batch_size"));
     const auto length =
         static_cast<std::uint32_t>(decode ? table.number(i, "step") + 1 : table.number(i, "isl"));
@@ -103,20 +103,21 @@ inline std::vector<AttentionRow> mla_rows(const std::filesystem::path& folder,
   return rows;
 }
 
-// The bf16 rows of mla_context_module_perf or mla_generation_module_perf: a whole MLA module of DeepSeek V3, whose
-// other operators `rest(layer, new_tokens)` prices in seconds.
+// The bf16 rows of mla_context_module_perf or mla_generation_module_perf: a whole MLA module of DeepSeek V3,
+// whose other operators `rest(layer, new_tokens)` prices in seconds.
 template <typename Rest>
-std::vector<AttentionRow> mla_module_rows(const std::filesystem::path& folder, const std::string& kernel_source,
-                                          MlaKernel kernel, Rest rest) {
+std::vector<AttentionRow> mla_module_rows(const std::filesystem::path& folder,
+                                          const std::string& kernel_source, MlaKernel kernel, Rest rest) {
   const bool decode = kernel == MlaKernel::kDecode;
-  const KernelTable table(folder / (decode ? "mla_generation_module_perf.csv.gz" : "mla_context_module_perf.csv.gz"));
+  const KernelTable table(folder /
+                          (decode ? "mla_generation_module_perf.csv.gz" : "mla_context_module_perf.csv.gz"));
   std::vector<AttentionRow> rows;
   for (std::size_t i = 0; i < table.size(); ++i) {
     if (table.text(i, "kernel_source") != kernel_source || table.text(i, "gemm_type") != "bfloat16") continue;
     AttentionRow row;
     row.layer = mla_layer(kernel, static_cast<std::uint32_t>(table.number(i, "num_heads")));
-    row.layer.kv_format = kernel == MlaKernel::kPrefill ? NumberFormat::kBf16
-                                                        : kv_format(table.text(i, "kv_cache_dtype"));
+    row.layer.kv_format =
+        kernel == MlaKernel::kPrefill ? NumberFormat::kBf16 : kv_format(table.text(i, "kv_cache_dtype"));
     const auto length =
         static_cast<std::uint32_t>(table.number(i, "isl") + (decode ? table.number(i, "step") : 0));
     row.lengths.assign(static_cast<std::size_t>(table.number(i, "batch_size")), length);
@@ -158,7 +159,7 @@ inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv,
     row.layer.num_q_heads = static_cast<std::uint32_t>(std::stoul(cells[2]));
     row.layer.num_kv_heads = static_cast<std::uint32_t>(std::stoul(cells[3]));
     row.layer.head_dim = row.layer.v_head_dim = static_cast<std::uint32_t>(std::stoul(cells[4]));
-    row.layer.kv_format = kv_format(cells[6]);
+    if (cells[6] == "fp8") row.layer.kv_format = NumberFormat::kFp8E4M3;
     row.prefixes = parse_lengths(cells[7]);
     row.lengths = parse_lengths(cells[8]);
     row.residency = attention::Residency::kCold;

@@ -1,12 +1,13 @@
 // Fits the coefficients of MLA kernels (attention/plan_cost.h) to measured rows.
 //
-//   fit_mla HARDWARE_JSON BACKEND KERNEL [--table FOLDER KERNEL_SOURCE] [--module FOLDER KERNEL_SOURCE] [--own CSV]
+//   fit_mla HARDWARE_JSON BACKEND KERNEL [--table FOLDER KERNEL_SOURCE] [--module FOLDER KERNEL_SOURCE]
+//   [--own CSV]
 //
 // KERNEL: mla_decode, mla_extend (absorbed) or mla_prefill (expanded). --table: generation_mla_perf or
-// context_mla_perf of FOLDER; --module: its mla_*_module_perf, less the prices of the projections and small kernels
-// that a row times with it, where attention is the greater part; --own: a file of measure_mla.py. One row in five, by a hash of its shape, is
-// left out of the fit; median_error is theirs. Prints the OperatorEfficiency object as a JSON line, and what
-// it missed to stderr.
+// context_mla_perf of FOLDER; --module: its mla_*_module_perf, less the prices of the projections and small
+// kernels that a row times with it, where attention is the greater part; --own: a file of measure_mla.py. One
+// row in five, by a hash of its shape, is left out of the fit; median_error is theirs. Prints the
+// OperatorEfficiency object as a JSON line, and what it missed to stderr.
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
@@ -95,7 +96,7 @@ class Fit {
       vary(c.gather, 0.05, 2);
     if (any([](const Planned& p) { return p.row.layer.q_bytes == 1; })) vary(c.fp8_compute, 0.1, 2);
     if (any([](const Planned& p) {
-          return p.row.layer.q_bytes == 2 && p.row.layer.kv_element_bytes() < 2 && !p.decode.widens_kv &&
+          return p.row.layer.q_bytes == 2 && p.row.layer.kv_bytes() < 2 && !p.decode.widens_kv &&
                  !p.extend.widens_kv;
         })) {
       vary(c.fp8_kv, 0.2, 2);
@@ -133,9 +134,8 @@ class Fit {
     std::ofstream out(path);
     out << "heads,kv,batch,length,us,predicted_us\n";
     for (Planned& p : rows_)
-      out << p.row.layer.num_q_heads << "," << p.row.layer.kv_element_bytes() << "," << p.row.lengths.size()
-          << "," << p.row.lengths.front() << "," << p.row.seconds * 1e6 << "," << price(p, hot, cold) * 1e6
-          << "\n";
+      out << p.row.layer.num_q_heads << "," << p.row.layer.kv_bytes() << "," << p.row.lengths.size() << ","
+          << p.row.lengths.front() << "," << p.row.seconds * 1e6 << "," << price(p, hot, cold) * 1e6 << "\n";
   }
 
  private:
@@ -207,10 +207,9 @@ int run(std::vector<std::string> words) {
   }
   if (!module.empty()) {
     const rank::OperatorCosts costs(profile);
-    auto rows = mla_module_rows(module, module_source, kernel,
-                                [&](const attention::LayerShape& layer, double tokens) {
-                                  return module_rest(costs, layer, tokens);
-                                });
+    auto rows = mla_module_rows(
+        module, module_source, kernel,
+        [&](const attention::LayerShape& layer, double tokens) { return module_rest(costs, layer, tokens); });
     std::erase_if(rows, [](const AttentionRow& row) { return row.rest_seconds > 0.5 * row.seconds; });
     fit.add(rows);
     from += std::string(from.empty() ? "" : "; ") +
@@ -246,7 +245,7 @@ int run(std::vector<std::string> words) {
                profile.name().c_str(), out.operator_class().c_str(), fit.size(), 100 * median, 100 * p90,
                100 * own_median, 100 * own_p90);
   for (const double kv : {2.0, 1.0}) {
-    const auto [m, n] = fit.errors(c, [&](const Planned& p) { return p.row.layer.kv_element_bytes() == kv; });
+    const auto [m, n] = fit.errors(c, [&](const Planned& p) { return p.row.layer.kv_bytes() == kv; });
     if (m >= 0)
       std::fprintf(stderr, "   kv of %g bytes: median %.1f %%, p90 %.1f %%\n", kv, 100 * m, 100 * n);
   }

@@ -1,6 +1,7 @@
 // Fits MLA's batched products (rank/model/mla_cost.h) to mla_bmm_perf.
 //
-//   fit_mla_bmm KERNELS_FOLDER HARDWARE_JSON     prints the OperatorEfficiency of mla_bmm and mla_bmm_fp8, as JSON
+//   fit_mla_bmm KERNELS_FOLDER HARDWARE_JSON     prints the OperatorEfficiency of mla_bmm and mla_bmm_fp8, as
+//   JSON
 //
 // One row in five, by a hash of its shape, is left out of the fit; median_error is theirs.
 #include <google/protobuf/util/json_util.h>
@@ -27,8 +28,10 @@ struct Row {
 
 constexpr double kHotShare = 0.3;  // of the weights' time when they are in L2
 
-double price(const rank::OperatorCoefficients& c, const proto::HardwareProfile& profile, const Row& row, double bytes) {
-  return rank::batched_gemm(c, profile, row.heads, row.tokens, row.pre ? 512 : 128, row.pre ? 128 : 512, bytes, kHotShare)
+double price(const rank::OperatorCoefficients& c, const proto::HardwareProfile& profile, const Row& row,
+             double bytes) {
+  return rank::batched_gemm(c, profile, row.heads, row.tokens, row.pre ? 512 : 128, row.pre ? 128 : 512,
+                            bytes, kHotShare)
       .seconds;
 }
 
@@ -47,8 +50,8 @@ int run(int argc, char** argv) {
     std::vector<Row> rows;
     for (std::size_t i = 0; i < table.size(); ++i) {
       if ((table.text(i, "bmm_dtype") == "fp8") != fp8) continue;
-      Row row{table.number(i, "num_heads"), table.number(i, "num_tokens"), table.number(i, "latency_ms") / 1e3,
-              table.text(i, "op_name") == "mla_gen_pre", false};
+      Row row{table.number(i, "num_heads"), table.number(i, "num_tokens"),
+              table.number(i, "latency_ms") / 1e3, table.text(i, "op_name") == "mla_gen_pre", false};
       const auto hash = static_cast<std::uint64_t>(row.heads * 7919 + row.tokens) * 0x9E3779B97F4A7C15ULL;
       row.held_out = (hash >> 40) % 5 == 0;
       rows.push_back(row);
@@ -59,12 +62,13 @@ int run(int argc, char** argv) {
     const auto loss = [&] {
       double sum = 0;
       for (const Row& row : rows)
-        if (!row.held_out) sum += std::min(0.7, std::abs(std::log(price(c, profile, row, bytes) / row.seconds)));
+        if (!row.held_out)
+          sum += std::min(0.7, std::abs(std::log(price(c, profile, row, bytes) / row.seconds)));
       return sum;
     };
     for (int round = 0; round < 3; ++round)
-      minimise({&c.memory, &c.fixed_seconds, &c.compute, &c.tile_seconds, &c.overlap}, {0.02, 2e-7, 0.05, 1e-9, 1e-3},
-               {1, 5e-4, 1, 1e-4, 1}, loss);
+      minimise({&c.memory, &c.fixed_seconds, &c.compute, &c.tile_seconds, &c.overlap},
+               {0.02, 2e-7, 0.05, 1e-9, 1e-3}, {1, 5e-4, 1, 1e-4, 1}, loss);
     std::vector<double> errors;
     for (const Row& row : rows)
       if (row.held_out) errors.push_back(std::abs(price(c, profile, row, bytes) / row.seconds - 1));
@@ -73,8 +77,9 @@ int run(int argc, char** argv) {
     out.set_operator_class(fp8 ? "mla_bmm_fp8" : "mla_bmm");
     rank::write_operator(c, out);
     out.set_median_error(errors[errors.size() / 2]);
-    out.set_source("mla_bmm_perf of " + folder.filename().string() + ", " + std::to_string(rows.size()) +
-                   " rows (AIConfigurator, Apache-2.0); the error is that of one row in five, left out of the fit");
+    out.set_source(
+        "mla_bmm_perf of " + folder.filename().string() + ", " + std::to_string(rows.size()) +
+        " rows (AIConfigurator, Apache-2.0); the error is that of one row in five, left out of the fit");
     std::string json;
     google::protobuf::util::JsonPrintOptions options;
     options.preserve_proto_field_names = true;

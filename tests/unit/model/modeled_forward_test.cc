@@ -51,7 +51,7 @@ class ModeledForwardTest : public ::testing::Test {
     config_ = load_model_config(model);
     shard_ = make_shard(config_, tp, 0);
     return ModeledForward(config_, profile_, shard_, std::make_unique<FakeBackend>(&calls_),
-                          {.kv_element_bytes = 1, .cuda_graph_bs = std::move(graphs)});
+                          {.kv_format = NumberFormat::kFp8E4M3, .cuda_graph_bs = std::move(graphs)});
   }
   attention::ForwardMetadata decode(std::uint32_t requests, std::uint32_t bucket) {
     lens_.assign(requests, 1000);
