@@ -51,16 +51,6 @@ MlaCosts::MlaCosts(const ModelConfig& model, const Shard& shard, const proto::Ha
       v_dim_(model.mla.v_head_dim),
       weight_bytes_(model.weight_bytes) {}
 
-attention::LayerShape MlaCosts::expanded_shape(const attention::LayerShape& absorbed) const {
-  attention::LayerShape shape = absorbed;
-  shape.form = attention::AttentionForm::kMlaExpanded;
-  shape.num_kv_heads = shape.num_q_heads;
-  shape.head_dim = static_cast<std::uint32_t>(nope_ + rope_);
-  shape.v_head_dim = static_cast<std::uint32_t>(v_dim_);
-  shape.kv_format = NumberFormat::kBf16;  // dense, not the cache
-  return shape;
-}
-
 KernelCost MlaCosts::absorbed(double rows) const {
   KernelCost cost = batched_gemm(bmm_, profile_, heads_, rows, latent_, nope_, weight_bytes_);
   cost += batched_gemm(bmm_, profile_, heads_, rows, v_dim_, latent_, weight_bytes_);

@@ -27,8 +27,6 @@ class MlaCosts {
  public:
   MlaCosts(const ModelConfig& model, const Shard& shard, const proto::HardwareProfile& profile);
 
-  // The shape of the expanded form's attention, for a layer whose absorbed shape is `absorbed`.
-  attention::LayerShape expanded_shape(const attention::LayerShape& absorbed) const;
   // Both products of one layer over `rows` tokens.
   KernelCost absorbed(double rows) const;
   // `kv_bytes`: of one stored element of the latent.

@@ -182,7 +182,7 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   for (const AttentionLayers& kind : attention_layers_) {
     const double layers = kind.count;
     attention::KernelCost cost = metadata.forward_mode == proto::DECODE ? backend_->forward_decode(kind.shape)
-                                 : expanded ? backend_->forward_extend(mla_costs_.expanded_shape(kind.shape))
+                                 : expanded ? backend_->forward_extend(kind.expanded)
                                             : backend_->forward_extend(kind.shape);
     if (expanded) cost += expansion(mla, metadata, rows);
     step.attention += cost.seconds * layers;

@@ -8,6 +8,7 @@
 #include "kvcache/storage/kv_store.h"
 #include "rank/linear/thread_pool.h"
 #include "rank/model/model_config.h"
+#include "rank/numeric/mla_expansion.h"
 #include "rank/numeric/pass.h"
 #include "rank/numeric/rank_weights.h"
 #include "rank/numeric/token_batch.h"
@@ -28,13 +29,15 @@ class AttentionLayer {
                      kvcache::KvStore& store, const float* x);
   void project_latent(const Pass& pass, std::uint32_t layer, const Shard& shard, const MlaWeights& weights,
                       kvcache::KvStore& store, const float* x);
+  // `dense`: keys and values, where they are not the store's.
   void attend(const Pass& pass, std::uint32_t layer, const LayerWeights& weights,
-              const kvcache::KvStore& store, float* out);
+              const kvcache::KvStore& store, float* out, const attention::DenseKv* dense = nullptr);
 
   const ModelConfig& model_;
   ThreadPool& pool_;
   NumericTimes& times_;
   std::vector<attention::AttentionMath> math_;  // per thread
+  MlaExpansion expansion_;
   std::vector<float> projected_, queries_, latent_, attended_, values_;
 };
 

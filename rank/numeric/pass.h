@@ -56,6 +56,8 @@ class Pass {
   // `kind`: LayerConfig::attention.
   const LayerPlan& plan(std::uint32_t kind) const { return plans_[kind]; }
   attention::KernelKind kernel() const { return kernel_; }
+  // MLA models: how the layers of an extend attend.
+  const attention::MlaExtend& mla() const { return mla_; }
   bool decodes() const { return batch_.metadata.forward_mode == proto::DECODE; }
   std::span<const std::uint32_t> first_rows() const { return first_rows_; }
   // Row of the last new token of each request.
@@ -67,6 +69,7 @@ class Pass {
   const TokenBatch& batch_;
   std::span<const RotaryEmbedding> ropes_;
   attention::KernelKind kernel_;
+  attention::MlaExtend mla_;
   std::vector<std::uint32_t> positions_, slots_, first_rows_;
   std::vector<std::vector<float>> cos_, sin_;  // per rope
   std::vector<LayerPlan> plans_;
