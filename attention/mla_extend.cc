@@ -33,13 +33,14 @@ Lengths lengths_of(const ForwardMetadata& metadata) {
 }  // namespace
 
 MlaExtend mla_extend(const MlaRule& rule, const MlaOptions& options, const ForwardMetadata& metadata) {
-  if (metadata.forward_mode == proto::DECODE || metadata.in_pieces) return {};
-  if (rule.ragged && !options.ragged) return {};
+  const MlaExtend absorbed = {.method = MlaForwardMethod::kAbsorbed, .chunk_tokens = 0, .joins = rule.joins};
+  if (metadata.forward_mode == proto::DECODE || metadata.in_pieces) return absorbed;
+  if (rule.ragged && !options.ragged) return absorbed;
   const Lengths sum = lengths_of(metadata);
   if (sum.prefix == 0) return {MlaForwardMethod::kMha};
-  if (rule.prefix == MlaPrefix::kAbsorbed || !options.chunked_prefix_cache) return {};
+  if (rule.prefix == MlaPrefix::kAbsorbed || !options.chunked_prefix_cache) return absorbed;
   if (rule.prefix == MlaPrefix::kFromThreshold && sum.prefix < options.chunked_prefix_cache_threshold)
-    return {};
+    return absorbed;
   if (rule.one_shot && sum.all <= options.max_kv_chunk_capacity) return {MlaForwardMethod::kMhaOneShot};
   // All requests have an equal share of the capacity.
   return {MlaForwardMethod::kMhaChunkedKv, std::max(1U, options.max_kv_chunk_capacity / sum.requests)};

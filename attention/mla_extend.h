@@ -40,12 +40,17 @@ struct MlaRule {
   MlaPrefix prefix = MlaPrefix::kAbsorbed;
   bool one_shot = false;  // at once where the batch has no more than max_kv_chunk_capacity tokens
   bool ragged = false;    // the expanded form needs FlashInfer's ragged wrapper
+  // Before the absorbed kernel, rotated and other parts of queries and keys are put together by kernels of
+  // their own: the backend is not among FORWARD_ABSORB_CORE_ATTENTION_BACKENDS
+  // (models/deepseek_common/utils.py).
+  bool joins = false;
 };
 
 // How the layers of one extend pass attend.
 struct MlaExtend {
   MlaForwardMethod method = MlaForwardMethod::kAbsorbed;
   std::uint32_t chunk_tokens = 0;  // kMhaChunkedKv: of every request's prefix, in one chunk
+  bool joins = false;              // kAbsorbed, decodes too: MlaRule::joins
   bool expanded() const { return method != MlaForwardMethod::kAbsorbed; }
 };
 

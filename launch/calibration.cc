@@ -25,11 +25,10 @@ void take(const Fit& fit, proto::Calibration& row) {
 
 void add_operator(const PricedRun& run, const std::string& name, proto::RunReport& report) {
   proto::Calibration& row = add_row(report, name);
-  if (run.model.is_mla() && name.starts_with("attention.")) {
+  if (run.model.is_mla() && name.starts_with("attention."))
     row.set_source(
-        "no MLA kernel was measured: priced with the MHA kernels' efficiency on the latent's width");
-    return;
-  }
+        "this MLA kernel was not measured on this GPU: efficiencies of the backend's other kernels, or "
+        "defaults");
   for (const proto::OperatorEfficiency& entry : run.hardware.efficiencies()) {
     if (entry.operator_class() == name) take(entry, row);
   }
@@ -49,8 +48,13 @@ bool uses(const PricedRun& run, std::string_view backend) {
 }  // namespace
 
 void write_calibration(const PricedRun& run, proto::RunReport& report) {
-  std::vector<std::string> operators = {"attention." + run.backends.prefill + ".extend",
-                                        "attention." + run.backends.decode + ".decode", "gemm"};
+  const std::string prefill = "attention." + run.backends.prefill;
+  const std::string decode = "attention." + run.backends.decode;
+  std::vector<std::string> operators = {prefill + ".extend", decode + ".decode", "gemm"};
+  if (run.model.is_mla()) {
+    operators = {prefill + ".mla_prefill", prefill + ".mla_extend", decode + ".mla_decode", "gemm",
+                 run.model.weight_bytes == 1 ? "mla_bmm_fp8" : "mla_bmm"};
+  }
   if (run.model.moe.num_experts > 0) operators.emplace_back("moe");
   if (run.tp_size > 1)
     operators.insert(operators.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});

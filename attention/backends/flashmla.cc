@@ -20,6 +20,11 @@ class FlashMlaBackend : public FlashInferMlaBackend {
   }
 
  protected:
+  MlaRule mla_rule() const override {
+    MlaRule rule = kFlashInferMlaRule;
+    rule.joins = true;
+    return rule;
+  }
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
     plan_flashmla_decode(metadata().decode_seq_lens, layer.num_q_heads, multiprocessors(), plan);
   }

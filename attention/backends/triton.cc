@@ -34,6 +34,7 @@ class TritonBackend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  MlaRule mla_rule() const override { return {.joins = true}; }
 };
 
 void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {

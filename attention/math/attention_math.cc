@@ -78,7 +78,8 @@ void AttentionMath::load_dense(const AttentionCall& call, std::uint32_t request,
   const std::size_t width = std::size_t{dense.own} + v_dim;
   float* key = keys_.data();
   float* value = values_.data();
-  for (std::size_t row = dense.first_row[request] + begin; row < std::size_t{dense.first_row[request]} + end; ++row) {
+  for (std::size_t row = dense.first_row[request] + begin; row < std::size_t{dense.first_row[request]} + end;
+       ++row) {
     const float* const head = dense.heads + (row * call.shape.num_kv_heads + kv_head) * width;
     const float* const shared = dense.shared + row * dense.stride;
     key = std::copy(head, head + dense.own, key);

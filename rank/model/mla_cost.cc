@@ -57,6 +57,13 @@ KernelCost MlaCosts::absorbed(double rows) const {
   return cost;
 }
 
+KernelCost MlaCosts::joining(const OperatorCosts& costs, double rows) const {
+  const double width = 2 * (latent_ + rope_) * kElement;  // read and written
+  KernelCost cost = costs.elementwise(rows * heads_ * width);
+  cost += costs.elementwise(rows * width);
+  return cost;
+}
+
 KernelCost MlaCosts::expanded(const OperatorCosts& costs, double rows, double fetched, double chunks,
                               double kv_bytes) const {
   const auto keys = [&](double tokens) {  // two parts read, one key written

@@ -29,6 +29,8 @@ class MlaCosts {
 
   // Both products of one layer over `rows` tokens.
   KernelCost absorbed(double rows) const;
+  // One layer's copies of queries and keys whose parts are put together (MlaRule::joins).
+  KernelCost joining(const OperatorCosts& costs, double rows) const;
   // `kv_bytes`: of one stored element of the latent.
   // One layer that expands `rows` new tokens' latents and fetches and expands `fetched` cached ones in
   // `chunks` turns (0: none). kv_b_proj over the new tokens is not counted: it is in the pass's linear

@@ -47,7 +47,7 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
 }
 
 ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint32_t sampled,
-                                                  bool absorbed) const {
+                                                  Latent latent) const {
   Dense dense;
   const double m = rows;
   const double hidden = model_.hidden_size;
@@ -73,8 +73,9 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   for (const WeightSpec& weight : weights_) {
     const double weight_rows = weight.sharding == Sharding::kVocabulary ? sampled : m;
     if (weight.role != WeightRole::kLinear || weight_rows == 0) continue;
-    if (absorbed && weight.name == "kv_b_proj") {
+    if (latent != Latent::kExpanded && weight.name == "kv_b_proj") {
       add(&Dense::gemm, mla_costs_.absorbed(m), weight.layers);
+      if (latent == Latent::kAbsorbedJoined) add(&Dense::other, mla_costs_.joining(costs_, m), weight.layers);
       continue;
     }
     add(&Dense::gemm, costs_.gemm(weight_rows, double(weight.n), double(weight.k), model_.weight_bytes),
@@ -113,11 +114,12 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   return dense;
 }
 
-const ModeledForward::Dense& ModeledForward::dense(std::uint32_t rows, std::uint32_t sampled, bool absorbed) {
-  const std::uint64_t key = std::uint64_t{rows} << 32 | std::uint64_t{sampled} << 1 | (absorbed ? 1 : 0);
+const ModeledForward::Dense& ModeledForward::dense(std::uint32_t rows, std::uint32_t sampled, Latent latent) {
+  const std::uint64_t key =
+      std::uint64_t{rows} << 32 | std::uint64_t{sampled} << 2 | static_cast<std::uint64_t>(latent);
   const auto found = dense_.find(key);
   if (found != dense_.end()) return found->second;
-  return dense_.emplace(key, price_dense(rows, sampled, absorbed)).first->second;
+  return dense_.emplace(key, price_dense(rows, sampled, latent)).first->second;
 }
 
 KernelCost ModeledForward::expansion(const attention::MlaExtend& extend,
@@ -165,11 +167,12 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
     metadata.in_pieces = pieces;
     backend_->init_forward_metadata(metadata);
   }
-  const attention::MlaExtend mla = model_.is_mla() && metadata.forward_mode != proto::DECODE
-                                       ? backend_->mla_extend()
-                                       : attention::MlaExtend{};
+  const attention::MlaExtend mla = model_.is_mla() ? backend_->mla_extend() : attention::MlaExtend{};
   const bool expanded = mla.expanded();
-  const Dense& dense = this->dense(rows, sampled, model_.is_mla() && !expanded);
+  const Latent latent = !model_.is_mla() || expanded ? Latent::kExpanded
+                        : mla.joins                  ? Latent::kAbsorbedJoined
+                                                     : Latent::kAbsorbed;
+  const Dense& dense = this->dense(rows, sampled, latent);
   step.gemm = dense.gemm;
   step.collective = dense.collective;
   step.other = dense.other;

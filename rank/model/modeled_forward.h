@@ -53,9 +53,14 @@ class ModeledForward : public RankModel {
     double launches = 0;
     double issued = 0;  // kernels that the host of an eager pass issues
   };
-  // `absorbed`: of an MLA pass, whose batched products take the place of kv_b_proj.
-  const Dense& dense(std::uint32_t rows, std::uint32_t sampled, bool absorbed);
-  Dense price_dense(std::uint32_t rows, std::uint32_t sampled, bool absorbed) const;
+  // What an MLA pass makes of kv_b_proj.
+  enum class Latent : std::uint8_t {
+    kExpanded,        // multiplies with it; all other models, too
+    kAbsorbed,        // batched products take its place
+    kAbsorbedJoined,  // and MlaRule::joins
+  };
+  const Dense& dense(std::uint32_t rows, std::uint32_t sampled, Latent latent);
+  Dense price_dense(std::uint32_t rows, std::uint32_t sampled, Latent latent) const;
   // An MLA layer that expands what the extend planned last sees.
   attention::KernelCost expansion(const attention::MlaExtend& extend,
                                   const attention::ForwardMetadata& metadata, std::uint32_t rows) const;

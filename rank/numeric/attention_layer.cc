@@ -45,8 +45,8 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
   });
 }
 
-// MLA: the new latents go to their pages and stay in values_. Absorbed, queries_ [tokens, heads, kv_lora_rank +
-// qk_rope_head_dim] meet the latent itself; expanded, queries_ [tokens, heads, head_dim] meet its keys.
+// MLA: the new latents go to their pages and stay in values_. Absorbed, queries_ [tokens, heads, kv_lora_rank
+// + qk_rope_head_dim] meet the latent itself; expanded, queries_ [tokens, heads, head_dim] meet its keys.
 void AttentionLayer::project_latent(const Pass& pass, std::uint32_t layer, const Shard& shard,
                                     const MlaWeights& weights, kvcache::KvStore& store, const float* x) {
   const MlaConfig& mla = model_.mla;

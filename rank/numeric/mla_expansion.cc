@@ -5,9 +5,10 @@
 
 namespace tpsim::rank {
 
-attention::DenseKv MlaExpansion::expand(const Pass& pass, std::uint32_t layer, const MlaConfig& mla, std::uint32_t heads,
-                                        const MlaWeights& weights, const kvcache::KvStore& store,
-                                        const float* latents, ThreadPool& pool) {
+attention::DenseKv MlaExpansion::expand(const Pass& pass, std::uint32_t layer, const MlaConfig& mla,
+                                        std::uint32_t heads, const MlaWeights& weights,
+                                        const kvcache::KvStore& store, const float* latents,
+                                        ThreadPool& pool) {
   const TokenBatch& batch = pass.batch();
   const std::uint32_t width = mla.kv_lora_rank + mla.qk_rope_head_dim;
   const std::uint32_t page_size = store.config().page_size;

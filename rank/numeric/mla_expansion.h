@@ -1,8 +1,8 @@
 // MLA, un-absorbed: keys and values of every head from the latents that an extend sees.
 //
-// As SGLang's forward_mha.py has it: without a cached prefix, and for the new tokens of a chunked one, latents come from
-// this pass's projections; what is cached comes from the cache, in its format; one-shot reads all of a batch that has a
-// prefix back from the cache, the new tokens too.
+// As SGLang's forward_mha.py has it: without a cached prefix, and for the new tokens of a chunked one,
+// latents come from this pass's projections; what is cached comes from the cache, in its format; one-shot
+// reads all of a batch that has a prefix back from the cache, the new tokens too.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace tpsim::rank {
 
 class MlaExpansion {
  public:
-  // `latents`: of the pass's tokens, normed, their keys rotated: [tokens, kv_lora_rank + qk_rope_head_dim]. The answer
-  // is valid until the next call. REQUIRES: pass.mla().expanded().
+  // `latents`: of the pass's tokens, normed, their keys rotated: [tokens, kv_lora_rank + qk_rope_head_dim].
+  // The answer is valid until the next call. REQUIRES: pass.mla().expanded().
   attention::DenseKv expand(const Pass& pass, std::uint32_t layer, const MlaConfig& mla, std::uint32_t heads,
                             const MlaWeights& weights, const kvcache::KvStore& store, const float* latents,
                             ThreadPool& pool);

@@ -29,7 +29,8 @@ Pass::Pass(std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
     backend.init_forward_metadata(batch.metadata);
   }
   kernel_ = backend.kernel();
-  if (!decodes() && layers.front().shape.form == attention::AttentionForm::kMlaAbsorbed) mla_ = backend.mla_extend();
+  if (!decodes() && layers.front().shape.form == attention::AttentionForm::kMlaAbsorbed)
+    mla_ = backend.mla_extend();
   for (const AttentionLayers& kind : layers) {
     LayerPlan& plan = plans_.emplace_back();
     plan.shape = mla_.expanded() ? kind.expanded : kind.shape;

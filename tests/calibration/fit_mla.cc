@@ -1,12 +1,18 @@
 // Fits the coefficients of MLA kernels (attention/plan_cost.h) to measured rows.
 //
-//   fit_mla HARDWARE_JSON BACKEND KERNEL [--table FOLDER KERNEL_SOURCE] [--module FOLDER KERNEL_SOURCE]
-//   [--own CSV]
+//   fit_mla HARDWARE_JSON BACKEND KERNEL SOURCES…
 //
-// KERNEL: mla_decode, mla_extend (absorbed) or mla_prefill (expanded). --table: generation_mla_perf or
-// context_mla_perf of FOLDER; --module: its mla_*_module_perf, less the prices of the projections and small
-// kernels that a row times with it, where attention is the greater part; --own: a file of measure_mla.py. One
-// row in five, by a hash of its shape, is left out of the fit; median_error is theirs. Prints the
+// KERNEL: mla_decode, mla_extend (absorbed) or mla_prefill (expanded). SOURCES, one or more of
+//   --table FOLDER KERNEL_SOURCE    generation_mla_perf or context_mla_perf
+//   --module FOLDER KERNEL_SOURCE   mla_*_module_perf, less the prices of the projections and small kernels
+//   that a row
+//                                   times with it, where attention is the greater part
+//   --beside FOLDER OTHER           wideep_*_mla_perf, modules of SGLang that were measured with this backend
+//   and with
+//                                   OTHER, whose kernel is fitted: their times differ by what the kernels
+//                                   differ by
+//   --own CSV                       a file of measure_mla.py
+// One row in five, by a hash of its shape, is left out of the fit; median_error is theirs. Prints the
 // OperatorEfficiency object as a JSON line, and what it missed to stderr.
 #include <google/protobuf/util/json_util.h>
 
@@ -16,9 +22,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <sstream>
 
 #include "attention/registry.h"
+#include "rank/model/hardware.h"
 #include "rank/model/op_cost.h"
 #include "tests/calibration/attention_rows.h"
 #include "tests/calibration/search.h"
@@ -169,8 +177,57 @@ double module_rest(const rank::OperatorCosts& costs, const attention::LayerShape
   return rest.seconds;
 }
 
+// Rows of `name` in wideep_*_mla_perf for whose shape there is one of `known`, too: the rest of the module is
+// what that took beyond its kernel's price.
+std::vector<AttentionRow> beside(const std::filesystem::path& folder, const std::string& name,
+                                 const std::string& known, MlaKernel kernel, const std::string& gpu) {
+  const bool decode = kernel == MlaKernel::kDecode;
+  const KernelTable table(folder /
+                          (decode ? "wideep_generation_mla_perf.csv.gz" : "wideep_context_mla_perf.csv.gz"));
+  const proto::HardwareProfile profile = rank::load_hardware(gpu);
+  auto backend = attention::create_attention_backend(known, profile, 64);
+  auto& planned = dynamic_cast<attention::PlannedBackend&>(*backend);
+  const PlanCost cost(profile,
+                      attention::coefficients_of(profile, "attention." + known + "." + class_suffix(kernel)),
+                      Residency::kHot);
+  std::map<std::string, double> rest;
+  std::vector<AttentionRow> rows;
+  for (const std::string& source : {known, name}) {
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      if (table.text(i, "kernel_source") != source) continue;
+      AttentionRow row;
+      row.layer = mla_layer(kernel, static_cast<std::uint32_t>(table.number(i, "num_heads")));
+      const auto length =
+          static_cast<std::uint32_t>(table.number(i, "isl") + (decode ? table.number(i, "step") : 0));
+      row.lengths.assign(static_cast<std::size_t>(table.number(i, "batch_size")), length);
+      if (!decode) row.prefixes.assign(row.lengths.size(), 0);
+      row.seconds = table.number(i, "latency_ms") / 1e3;
+      const std::string shape = std::to_string(row.layer.num_q_heads) + "," +
+                                std::to_string(row.lengths.size()) + "," + std::to_string(length);
+      with_metadata(row, decode, [&](const attention::ForwardMetadata& metadata) {
+        if (source == name) {
+          const auto found = rest.find(shape);
+          if (found == rest.end()) return;
+          row.rest_seconds = found->second;
+          rows.push_back(row);
+          return;
+        }
+        planned.init_forward_metadata(metadata);
+        const KernelCost own = decode ? planned.decode_cost(cost, planned.decode_plan(row.layer), row.layer)
+                                      : planned.extend_cost(cost, planned.extend_plan(row.layer), row.layer);
+        rest[shape] = row.seconds - own.seconds;
+      });
+    }
+  }
+  // Only where the kernel is a good part of the module.
+  std::erase_if(rows, [](const AttentionRow& row) {
+    return row.rest_seconds > 0.6 * row.seconds || row.rest_seconds < 0;
+  });
+  return rows;
+}
+
 int run(std::vector<std::string> words) {
-  std::string table, source, own, module, module_source;
+  std::string table, source, own, module, module_source, wideep, known;
   const auto option = [&](const std::string& name, std::vector<std::string*> values) {
     const auto at = std::find(words.begin(), words.end(), name);
     if (at == words.end() || words.end() - at <= static_cast<std::ptrdiff_t>(values.size())) return;
@@ -180,9 +237,10 @@ int run(std::vector<std::string> words) {
   option("--table", {&table, &source});
   option("--own", {&own});
   option("--module", {&module, &module_source});
-  if (words.size() != 3 || (table.empty() && own.empty() && module.empty())) {
+  option("--beside", {&wideep, &known});
+  if (words.size() != 3 || (table.empty() && own.empty() && module.empty() && wideep.empty())) {
     std::cerr << "usage: fit_mla HARDWARE_JSON BACKEND KERNEL [--table FOLDER KERNEL_SOURCE] "
-                 "[--module FOLDER KERNEL_SOURCE] [--own CSV]\n";
+                 "[--module FOLDER KERNEL_SOURCE] [--beside FOLDER OTHER] [--own CSV]\n";
     return 2;
   }
   MlaKernel kernel = MlaKernel::kDecode;
@@ -198,6 +256,7 @@ int run(std::vector<std::string> words) {
   auto backend = attention::create_attention_backend(words[1], profile, 64);
   Fit fit(profile, dynamic_cast<attention::PlannedBackend&>(*backend), kernel);
   std::string from;
+  const bool decode = kernel == MlaKernel::kDecode;
   if (!table.empty()) {
     const auto rows = mla_rows(table, source, kernel);
     fit.add(rows);
@@ -216,6 +275,13 @@ int run(std::vector<std::string> words) {
             (kernel == MlaKernel::kDecode ? "mla_generation" : "mla_context") + "_module_perf of " +
             std::filesystem::path(module).filename().string() + ", " + module_source + ", " +
             std::to_string(rows.size()) + " rows, less their projections (AIConfigurator, Apache-2.0)";
+  }
+  if (!wideep.empty()) {
+    const auto rows = beside(wideep, words[1], known, kernel, profile.name());
+    fit.add(rows);
+    from += std::string(from.empty() ? "" : "; ") + (decode ? "wideep_generation" : "wideep_context") +
+            "_mla_perf of " + std::filesystem::path(wideep).filename().string() + ", " +
+            std::to_string(rows.size()) + " rows beside those of " + known + " (AIConfigurator, Apache-2.0)";
   }
   if (!own.empty()) {
     const auto rows = measured_mla_rows(own, words[1], kernel);

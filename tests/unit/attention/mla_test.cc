@@ -1,5 +1,5 @@
-// MLA: which form an extend takes, how decode kernels cut the latents, what they read, and their prices against the
-// measured kernels of shared/data.
+// MLA: which form an extend takes, how decode kernels cut the latents, what they read, and their prices
+// against the measured kernels of shared/data.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,8 +32,12 @@ proto::HardwareProfile gpu(const std::string& architecture = "hopper") {
   return profile;
 }
 
-LayerShape absorbed(std::uint32_t heads) { return calibration::mla_layer(calibration::MlaKernel::kDecode, heads); }
-LayerShape expanded(std::uint32_t heads) { return calibration::mla_layer(calibration::MlaKernel::kPrefill, heads); }
+LayerShape absorbed(std::uint32_t heads) {
+  return calibration::mla_layer(calibration::MlaKernel::kDecode, heads);
+}
+LayerShape expanded(std::uint32_t heads) {
+  return calibration::mla_layer(calibration::MlaKernel::kPrefill, heads);
+}
 
 std::vector<const BackendDescription*> mla_backends() {
   std::vector<const BackendDescription*> backends;
@@ -78,7 +82,8 @@ TEST(MlaExtend, EachBackendTakesItsHandlersForm) {
     EXPECT_EQ(method(row.backend, {8000, 192}, {4000, 3}), row.threshold) << row.backend;
     EXPECT_EQ(method(row.backend, {131000, 0}, {73, 0}), row.beyond_capacity) << row.backend;
     EXPECT_EQ(method(row.backend, {131000, 0}, {72, 0}), row.threshold) << row.backend;
-    EXPECT_EQ(method(row.backend, {131000, 0}, {73, 0}, {.chunked_prefix_cache = false}), row.disabled) << row.backend;
+    EXPECT_EQ(method(row.backend, {131000, 0}, {73, 0}, {.chunked_prefix_cache = false}), row.disabled)
+        << row.backend;
     EXPECT_EQ(method(row.backend, {0}, {900}, {}, /*in_pieces=*/true), kAbsorbed) << row.backend;
   }
   EXPECT_EQ(method("flashinfer", {0}, {900}, {.ragged = false}), kAbsorbed);
@@ -104,7 +109,9 @@ TEST(MlaPlans, DecodePartsCoverEveryLatentOnce) {
     for (int round = 0; round < 200; ++round) {
       std::vector<std::uint32_t> lengths(1 + random() % 200);
       for (std::uint32_t& length : lengths)
-        length = static_cast<std::uint32_t>(1 + random() % (random() % 3 == 0 ? 70 : random() % 3 == 0 ? 900 : 60000));
+        length = static_cast<std::uint32_t>(1 + random() % (random() % 3 == 0   ? 70
+                                                            : random() % 3 == 0 ? 900
+                                                                                : 60000));
       const LayerShape layer = absorbed(1U << random() % 8);
       auto made = create_attention_backend(std::string(backend->row.name), gpu(), 64);
       auto& planned = dynamic_cast<PlannedBackend&>(*made);
@@ -238,7 +245,8 @@ class MlaCalibration : public ::testing::TestWithParam<Measured> {};
 
 TEST_P(MlaCalibration, MedianErrorIsAtMostATenth) {
   using calibration::MlaKernel;
-  const std::filesystem::path kernels = std::filesystem::path(TPSIM_SHARED_DATA) / "kernels" / GetParam().folder;
+  const std::filesystem::path kernels =
+      std::filesystem::path(TPSIM_SHARED_DATA) / "kernels" / GetParam().folder;
   if (!std::filesystem::exists(kernels)) GTEST_SKIP() << kernels << " is not here";
   const proto::HardwareProfile profile = rank::load_hardware(GetParam().gpu);
   auto backend = create_attention_backend(GetParam().backend, profile, 64);
@@ -259,25 +267,28 @@ TEST_P(MlaCalibration, MedianErrorIsAtMostATenth) {
   }
   ASSERT_GT(errors.size(), 100U);
   std::sort(errors.begin(), errors.end());
-  std::cout << GetParam().gpu << " " << GetParam().backend << " " << calibration::class_suffix(GetParam().kernel)
-            << ": median error " << 100 * errors[errors.size() / 2] << " %, p90 "
-            << 100 * errors[errors.size() * 9 / 10] << " %, " << errors.size() << " rows\n";
+  std::cout << GetParam().gpu << " " << GetParam().backend << " "
+            << calibration::class_suffix(GetParam().kernel) << ": median error "
+            << 100 * errors[errors.size() / 2] << " %, p90 " << 100 * errors[errors.size() * 9 / 10] << " %, "
+            << errors.size() << " rows\n";
   EXPECT_LE(errors[errors.size() / 2], 0.1);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Measured, MlaCalibration,
-    ::testing::Values(Measured{"h200-sxm", "h200_sxm", "fa3", "flash_attention", calibration::MlaKernel::kDecode},
-                      Measured{"h200-sxm", "h200_sxm", "fa3", "flash_attention", calibration::MlaKernel::kExtend},
-                      Measured{"h100-sxm", "h100_sxm", "fa3", "flash_attention", calibration::MlaKernel::kDecode},
-                      Measured{"h100-sxm", "h100_sxm", "fa3", "flash_attention", calibration::MlaKernel::kExtend},
-                      Measured{"b200", "b200_sxm", "trtllm_mla", "trtllm_mla", calibration::MlaKernel::kDecode},
-                      Measured{"b200", "b200_sxm", "trtllm_mla", "trtllm_mla", calibration::MlaKernel::kPrefill},
-                      Measured{"l40s", "l40s", "triton", "triton", calibration::MlaKernel::kDecode},
-                      Measured{"l40s", "l40s", "triton", "triton", calibration::MlaKernel::kExtend}));
+    ::testing::Values(
+        Measured{"h200-sxm", "h200_sxm", "fa3", "flash_attention", calibration::MlaKernel::kDecode},
+        Measured{"h200-sxm", "h200_sxm", "fa3", "flash_attention", calibration::MlaKernel::kExtend},
+        Measured{"h100-sxm", "h100_sxm", "fa3", "flash_attention", calibration::MlaKernel::kDecode},
+        Measured{"h100-sxm", "h100_sxm", "fa3", "flash_attention", calibration::MlaKernel::kExtend},
+        Measured{"b200", "b200_sxm", "trtllm_mla", "trtllm_mla", calibration::MlaKernel::kDecode},
+        Measured{"b200", "b200_sxm", "trtllm_mla", "trtllm_mla", calibration::MlaKernel::kPrefill},
+        Measured{"l40s", "l40s", "triton", "triton", calibration::MlaKernel::kDecode},
+        Measured{"l40s", "l40s", "triton", "triton", calibration::MlaKernel::kExtend}));
 
-// Which kernel is the faster one, of pairs that are more than 3 % apart. Our own measurements have flashmla and triton on
-// an H200, the public table has fa3 (in the same shapes, its KV in L2 where it fits: only what does not is compared).
+// Which kernel is the faster one, of pairs that are more than 3 % apart. Our own measurements have flashmla
+// and triton on an H200, the public table has fa3 (in the same shapes, its KV in L2 where it fits: only what
+// does not is compared).
 TEST(MlaRanking, FlashMlaFa3AndTritonOnAnH200) {
   using calibration::MlaKernel;
   const proto::HardwareProfile profile = rank::load_hardware("h200-sxm");

@@ -1,6 +1,6 @@
-// MLA computed in both forms: every backend's plan over random ragged batches against attention written down in fp64,
-// and whole models against Transformers' numbers (through the dense reference, which agrees with them), for every form
-// an extend can take, in every format of the cache and at native page sizes.
+// MLA computed in both forms: every backend's plan over random ragged batches against attention written down
+// in fp64, and whole models against Transformers' numbers (through the dense reference, which agrees with
+// them), for every form an extend can take, in every format of the cache and at native page sizes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,11 +40,12 @@ std::vector<std::string> mla_backends() {
 // A batch of sequences of latents, one layer's weights, and the true attention of every new token and head.
 class Batch {
  public:
-  Batch(std::mt19937_64& random, std::uint32_t heads, std::uint32_t page_size, std::vector<std::uint32_t> prefixes,
-        std::vector<std::uint32_t> q_lens)
+  Batch(std::mt19937_64& random, std::uint32_t heads, std::uint32_t page_size,
+        std::vector<std::uint32_t> prefixes, std::vector<std::uint32_t> q_lens)
       : heads_(heads), page_size_(page_size), prefixes_(std::move(prefixes)), q_lens_(std::move(q_lens)) {
     std::uint32_t pages = 0;
-    for (std::size_t i = 0; i < q_lens_.size(); ++i) pages += (prefixes_[i] + q_lens_[i] + page_size - 1) / page_size;
+    for (std::size_t i = 0; i < q_lens_.size(); ++i)
+      pages += (prefixes_[i] + q_lens_[i] + page_size - 1) / page_size;
     std::vector<std::uint32_t> order(pages);
     std::iota(order.begin(), order.end(), 0U);
     std::shuffle(order.begin(), order.end(), random);
@@ -147,8 +148,8 @@ class Batch {
     return latents_.data() + (std::size_t{first_kv_row_[request]} + token) * (kLatent + kRope);
   }
   // Row `row` of head `head` of `weights`, which has `each` rows a head, times the latent.
-  static double product(const std::vector<float>& weights, std::uint32_t each, std::uint32_t head, std::uint32_t row,
-                        const float* latent) {
+  static double product(const std::vector<float>& weights, std::uint32_t each, std::uint32_t head,
+                        std::uint32_t row, const float* latent) {
     const float* const w = weights.data() + (std::size_t{head} * each + row) * kLatent;
     double sum = 0;
     for (std::uint32_t d = 0; d < kLatent; ++d) sum += double(w[d]) * latent[d];
@@ -163,7 +164,8 @@ class Batch {
       const float* const c = latents_.data() + row * (kLatent + kRope);
       for (std::uint32_t h = 0; h < heads_; ++h) {
         for (std::uint32_t i = 0; i < kNope; ++i) *out++ = static_cast<float>(product(up_k_, kNope, h, i, c));
-        for (std::uint32_t i = 0; i < kValue; ++i) *out++ = static_cast<float>(product(up_v_, kValue, h, i, c));
+        for (std::uint32_t i = 0; i < kValue; ++i)
+          *out++ = static_cast<float>(product(up_v_, kValue, h, i, c));
       }
     }
   }
@@ -176,7 +178,8 @@ class Batch {
       float* const to = out.data() + row * (kLatent + kRope);
       for (std::uint32_t d = 0; d < kLatent; ++d) {
         double sum = 0;
-        for (std::uint32_t i = 0; i < kNope; ++i) sum += double(q[i]) * up_k_[(head * kNope + i) * kLatent + d];
+        for (std::uint32_t i = 0; i < kNope; ++i)
+          sum += double(q[i]) * up_k_[(head * kNope + i) * kLatent + d];
         to[d] = static_cast<float>(sum);
       }
       std::copy(q + kNope, q + kNope + kRope, to + kLatent);
@@ -187,8 +190,8 @@ class Batch {
     std::vector<float> out(rows * heads_ * kValue);
     for (std::size_t row = 0; row < rows * heads_; ++row) {
       for (std::uint32_t i = 0; i < kValue; ++i)
-        out[row * kValue + i] = static_cast<float>(
-            product(up_v_, kValue, static_cast<std::uint32_t>(row % heads_), i, latents.data() + row * kLatent));
+        out[row * kValue + i] = static_cast<float>(product(
+            up_v_, kValue, static_cast<std::uint32_t>(row % heads_), i, latents.data() + row * kLatent));
     }
     return out;
   }
@@ -196,7 +199,8 @@ class Batch {
     for (std::size_t i = 0; i < q_lens_.size(); ++i) {
       for (std::uint32_t t = 0; t < q_lens_[i]; ++t) {
         for (std::uint32_t h = 0; h < heads_; ++h) {
-          const float* const q = queries_.data() + ((std::size_t{first_row_[i]} + t) * heads_ + h) * (kNope + kRope);
+          const float* const q =
+              queries_.data() + ((std::size_t{first_row_[i]} + t) * heads_ + h) * (kNope + kRope);
           std::vector<double> scores;
           for (std::uint32_t j = 0; j <= prefixes_[i] + t; ++j) {
             const float* const c = latent(i, j);
@@ -210,7 +214,8 @@ class Batch {
           for (double& score : scores) sum += score = std::exp(score - largest);
           for (std::uint32_t d = 0; d < kValue; ++d) {
             double value = 0;
-            for (std::uint32_t j = 0; j < scores.size(); ++j) value += scores[j] * product(up_v_, kValue, h, d, latent(i, j));
+            for (std::uint32_t j = 0; j < scores.size(); ++j)
+              value += scores[j] * product(up_v_, kValue, h, d, latent(i, j));
             truth_.push_back(value / sum);
           }
         }
@@ -235,7 +240,8 @@ TEST(MlaForms, DecodeIsTheTruthByEveryBackend) {
     for (std::uint64_t i = 1 + random() % 5; i > 0; --i)
       prefixes.push_back(static_cast<std::uint32_t>(random() % (random() % 2 == 0 ? 3 : 700)));
     const std::uint32_t page_size = std::vector<std::uint32_t>{1, 32, 64, 128}[random() % 4];
-    Batch batch(random, 1U << random() % 4, page_size, prefixes, std::vector<std::uint32_t>(prefixes.size(), 1));
+    Batch batch(random, 1U << random() % 4, page_size, prefixes,
+                std::vector<std::uint32_t>(prefixes.size(), 1));
     for (const std::string& backend : mla_backends())
       EXPECT_LE(batch.error(backend, true, AttentionForm::kMlaAbsorbed, {}), 1e-5) << backend;
   }
@@ -257,8 +263,10 @@ TEST(MlaForms, ExtendIsTheTruthInBothFormsAndAtEveryChunkBorder) {
       EXPECT_LE(batch.error(backend, false, AttentionForm::kMlaAbsorbed, {}), 1e-5) << backend;
       // One shot, and chunks that end within a prefix, with one, and behind all.
       for (const std::uint32_t chunk : {100000U, 1U + longest / 7, std::max(1U, longest), longest + 1, 64U}) {
-        const MlaOptions options = {.chunked_prefix_cache_threshold = 0, .max_kv_chunk_capacity = chunk * requests};
-        EXPECT_LE(batch.error(backend, false, AttentionForm::kMlaExpanded, options), 1e-5) << backend << " " << chunk;
+        const MlaOptions options = {.chunked_prefix_cache_threshold = 0,
+                                    .max_kv_chunk_capacity = chunk * requests};
+        EXPECT_LE(batch.error(backend, false, AttentionForm::kMlaExpanded, options), 1e-5)
+            << backend << " " << chunk;
       }
     }
   }
@@ -281,8 +289,8 @@ class Model {
     auto made = attention::create_attention_backend(backend, testing::gpu(), page_size);
     made->set_mla_options(mla);
     backend_ = made.get();
-    forward_ = std::make_unique<NumericForward>(model_, load_ranks(model_, weights_, options, collectives_), options,
-                                                std::move(made), collectives_, pool_);
+    forward_ = std::make_unique<NumericForward>(model_, load_ranks(model_, weights_, options, collectives_),
+                                                options, std::move(made), collectives_, pool_);
     for (std::uint32_t page = options.num_pages; page > 0; --page) table_.push_back(page - 1);
   }
 
@@ -339,9 +347,10 @@ struct Form {
   MlaForwardMethod method;  // of an extend behind a prefix, by fa3's rule
 };
 std::vector<Form> forms() {
-  return {{{.chunked_prefix_cache = false}, MlaForwardMethod::kAbsorbed},
-          {{.chunked_prefix_cache_threshold = 1}, MlaForwardMethod::kMhaOneShot},
-          {{.chunked_prefix_cache_threshold = 1, .max_kv_chunk_capacity = 7}, MlaForwardMethod::kMhaChunkedKv}};
+  return {
+      {{.chunked_prefix_cache = false}, MlaForwardMethod::kAbsorbed},
+      {{.chunked_prefix_cache_threshold = 1}, MlaForwardMethod::kMhaOneShot},
+      {{.chunked_prefix_cache_threshold = 1, .max_kv_chunk_capacity = 7}, MlaForwardMethod::kMhaChunkedKv}};
 }
 
 TEST(MlaForms, WholeModelsAgreeWithTransformersInEveryForm) {
@@ -357,15 +366,16 @@ TEST(MlaForms, WholeModelsAgreeWithTransformersInEveryForm) {
           const std::vector<float> logits = model.extend(std::span(tokens).subspan(at, count), at);
           EXPECT_EQ(model.method(), at == 0 ? MlaForwardMethod::kMha : form.method) << name;
           at += count;
-          EXPECT_LE(difference(logits, wanted.data() + std::size_t{at - 1} * logits.size()), 1e-4) << name << " " << at;
+          EXPECT_LE(difference(logits, wanted.data() + std::size_t{at - 1} * logits.size()), 1e-4)
+              << name << " " << at;
         }
       }
     }
   }
 }
 
-// Absorbed and one-shot read the same rounded latents and agree; a chunked prefix attends to its new tokens as they came
-// out of the projections, and so lies nearer to the truth.
+// Absorbed and one-shot read the same rounded latents and agree; a chunked prefix attends to its new tokens
+// as they came out of the projections, and so lies nearer to the truth.
 TEST(MlaForms, FormatsOfTheCacheRoundWhatEachFormReadsFromIt) {
   for (const NumberFormat format : {NumberFormat::kFp8E4M3, NumberFormat::kFp8E5M2, NumberFormat::kFp4E2M1}) {
     for (const std::uint32_t page_size : {32U, 64U, 128U}) {
