@@ -1,8 +1,14 @@
 #include "launch/calibration.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "rank/model/layers.h"
+#include "rank/model/matrix_kernel.h"
+#include "rank/model/mla_cost.h"
+#include "rank/model/shard.h"
 
 namespace tpsim::launch {
 namespace {
@@ -41,6 +47,25 @@ void add_constant(const PricedRun& run, const std::string& name, proto::RunRepor
   }
 }
 
+// The classes of this deployment's matrix products, each once.
+std::vector<std::string_view> matrix_classes(const PricedRun& run) {
+  std::vector<std::string_view> names;
+  for (const rank::WeightSpec& weight :
+       rank::weight_list(run.model, rank::make_shard(run.model, run.tp_size, 0))) {
+    if (weight.role != rank::WeightRole::kLinear && weight.role != rank::WeightRole::kExperts) continue;
+    const rank::MatrixClass id =
+        weight.role == rank::WeightRole::kLinear
+            ? rank::linear_kernel(weight.format, run.hardware)
+            : rank::expert_kernel(weight.format, run.hardware, weight.experts,
+                                  static_cast<std::uint32_t>(weight.n / 2),
+                                  rank::chooses_trtllm(run.model.architecture, weight.format, run.hardware));
+    if (weight.name == "experts.down_proj") continue;  // in one call with the other projection
+    const std::string_view name = rank::matrix_class(id).name;
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
 bool uses(const PricedRun& run, std::string_view backend) {
   return run.backends.prefill == backend || run.backends.decode == backend;
 }
@@ -50,12 +75,16 @@ bool uses(const PricedRun& run, std::string_view backend) {
 void write_calibration(const PricedRun& run, proto::RunReport& report) {
   const std::string prefill = "attention." + run.backends.prefill;
   const std::string decode = "attention." + run.backends.decode;
-  std::vector<std::string> operators = {prefill + ".extend", decode + ".decode", "gemm"};
+  std::vector<std::string> operators = {prefill + ".extend", decode + ".decode"};
   if (run.model.is_mla()) {
-    operators = {prefill + ".mla_prefill", prefill + ".mla_extend", decode + ".mla_decode", "gemm",
-                 run.model.weight_bytes == 1 ? "mla_bmm_fp8" : "mla_bmm"};
+    operators = {
+        prefill + ".mla_prefill", prefill + ".mla_extend", decode + ".mla_decode",
+        std::string(rank::MlaCosts::product_class(
+            rank::weight_named(rank::weight_list(run.model, rank::make_shard(run.model, run.tp_size, 0)),
+                               "kv_b_proj")
+                .format))};
   }
-  if (run.model.moe.num_experts > 0) operators.emplace_back("moe");
+  for (const std::string_view name : matrix_classes(run)) operators.emplace_back(name);
   if (run.tp_size > 1)
     operators.insert(operators.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});
   operators.emplace_back("elementwise");

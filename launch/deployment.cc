@@ -83,7 +83,10 @@ void check_backends(const ServerArgs& args, bool compare, const Deployment& depl
 // Numeric ranks compute in fp32, and "auto" rounds nothing on the way to the KV cache: a checkpoint in 16 bit
 // then gives what Transformers gives in fp32. --dtype bfloat16 or --kv-cache-dtype make it a narrower one. A
 // modeled cache is 16 bit unless --kv-cache-dtype says otherwise.
-NumberFormat kv_format(const ServerArgs& args) {
+NumberFormat kv_format(const ServerArgs& args, const rank::ModelConfig& model) {
+  // configure_kv_cache_dtype of model_runner.py.
+  if (args.kv_cache_dtype == "auto" && !args.numeric() && model.quantization.kv_cache_fp8)
+    return NumberFormat::kFp8E4M3;
   const std::string dtype = !args.numeric() ? "bfloat16" : args.dtype == "auto" ? "float32" : args.dtype;
   const std::string& name = args.kv_cache_dtype == "auto" ? dtype : args.kv_cache_dtype;
   for (const auto format : {NumberFormat::kFp32, NumberFormat::kFp16, NumberFormat::kFp8E4M3,
@@ -126,9 +129,8 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["prefill_attention_backend"] = deployment.backends.prefill;
   out["decode_attention_backend"] = deployment.backends.decode;
   out["page_size"] = std::to_string(config.page_size);
-  out["kv_cache_dtype"] = args.numeric()                  ? std::string(to_string(deployment.kv_format))
-                          : args.kv_cache_dtype == "auto" ? "bfloat16"
-                                                          : args.kv_cache_dtype;
+  out["kv_cache_dtype"] = to_string(deployment.kv_format);
+  if (deployment.model.quantization.quantized()) out["quantization"] = deployment.model.quantization.method;
   out["mem_fraction_static"] = format_real(mem_fraction_static);
   out["max_total_tokens"] = std::to_string(config.max_total_num_tokens);
   out["max_running_requests"] = std::to_string(config.max_running_requests);
@@ -364,11 +366,26 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.check_invariants = args.check_invariants;
 }
 
+// The format of the weights, where the GPU can multiply it.
+void resolve_weights(const ServerArgs& args, Deployment& deployment) {
+  rank::QuantizationConfig& quantization = deployment.model.quantization;
+  quantization = rank::resolve_quantization(quantization, args.quantization);
+  if (args.numeric()) {
+    if (quantization.online)
+      throw_user_error(
+          "--quantization {}: --executor numeric computes with a checkpoint's own weights; leave it out",
+          args.quantization);
+    return;
+  }
+  rank::check_capability(quantization, deployment.hardware);
+}
+
 Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
   deployment.hardware = rank::load_hardware(args.hardware.empty() ? "h200-sxm" : args.hardware);
-  deployment.kv_format = kv_format(args);
+  resolve_weights(args, deployment);
+  deployment.kv_format = kv_format(args, deployment.model);
   deployment.mla.chunked_prefix_cache = !args.disable_chunked_prefix_cache;
   deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
   if (args.load_format == "dummy" && rank::dummy_weights_share_experts(deployment.model))

@@ -62,6 +62,7 @@ constexpr std::string_view kSweepableFlags[] = {
     "--tp-size",
     "--page-size",
     "--kv-cache-dtype",
+    "--quantization",
     "--mem-fraction-static",
     "--max-total-tokens",
     "--max-running-requests",
@@ -252,6 +253,11 @@ void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
                     if (args.kv_cache_dtype == "fp16") args.kv_cache_dtype = "float16";
                     if (args.kv_cache_dtype == "fp32") args.kv_cache_dtype = "float32";
                   });
+  flags.add_value(
+      "--quantization", "METHOD",
+      "fp8 or w8a8_fp8 quantise 16-bit weights while they are loaded; of a quantised checkpoint only "
+      "its own method is accepted (default: what its config.json declares)",
+      [&args](std::string_view, const std::string& value) { args.quantization = value; });
 }
 
 FlagSet::ReadValue priority_value(std::function<void(std::int32_t)> take) {

@@ -45,6 +45,7 @@ struct ServerArgs {
   std::vector<BackendPair> attention_backends;  // compare
   std::optional<std::uint32_t> page_size;
   std::string kv_cache_dtype = "auto";
+  std::string quantization;  // "": the checkpoint's
 
   // Memory and batches.
   std::optional<double> mem_fraction_static;

@@ -106,8 +106,8 @@ constexpr Group kGroups[] = {
      "encoder-bootstrap-port= encoder-register-urls* enable-adaptive-dispatch-to-encoder "
      "enable-encoder-swa-bounded-replay enable-precise-embedding-interpolation mm-*"},
     {Verdict::kRefused,
-     "quantised weights are not simulated yet; leave it out for bfloat16 weights",
-     "quantization=none quantization-param-path= torchao-config= modelopt-quant= "
+     "only the weights' own format (--quantization) is simulated",
+     "quantization-param-path= torchao-config= modelopt-quant= "
      "modelopt-checkpoint-restore-path= modelopt-checkpoint-save-path= modelopt-export-path= "
      "quantize-and-serve rl-quant-profile= fp8-gemm-backend=auto fp4-gemm-backend=auto"},
     {Verdict::kRefused,

@@ -3,6 +3,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "rank/model/loading_memory.h"
+#include "rank/model/quantised_weights.h"
+
 namespace tpsim::rank {
 
 std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Shard& shard,
@@ -227,7 +230,7 @@ class List {
 }  // namespace
 
 std::vector<WeightSpec> weight_list(const ModelConfig& model, const Shard& shard) {
-  return List(model, shard).make();
+  return with_formats(model, List(model, shard).make());
 }
 
 const WeightSpec& weight_named(const std::vector<WeightSpec>& weights, std::string_view name) {
@@ -247,11 +250,12 @@ std::uint64_t num_parameters(const ModelConfig& model, const Shard& shard) {
 
 std::uint64_t weight_bytes(const ModelConfig& model, const Shard& shard) {
   std::uint64_t bytes = 0;
-  for (const WeightSpec& weight : weight_list(model, shard)) {
+  const std::vector<WeightSpec> weights = weight_list(model, shard);
+  for (const WeightSpec& weight : weights) {
     if (!weight.tied)
       bytes += (weight.format.bytes(weight.n, weight.k) + weight.bias * model.weight_bytes) * weight.copies();
   }
-  return bytes;
+  return model.quantization.online ? bytes + loading_leftover_bytes(weights) : bytes;
 }
 
 }  // namespace tpsim::rank

@@ -72,7 +72,8 @@ std::vector<WeightSpec> weight_list(const ModelConfig& model, const Shard& shard
 const WeightSpec& weight_named(const std::vector<WeightSpec>& weights, std::string_view name);
 
 std::uint64_t num_parameters(const ModelConfig& model, const Shard& shard);
-// All parameters of this rank, embedding and norms included.
+// All parameters of this rank, embedding and norms included, and what quantising them while loading leaves
+// behind.
 std::uint64_t weight_bytes(const ModelConfig& model, const Shard& shard);
 
 }  // namespace tpsim::rank

@@ -41,19 +41,21 @@ KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProf
   return cost;
 }
 
-MlaCosts::MlaCosts(const ModelConfig& model, const Shard& shard, const proto::HardwareProfile& profile)
+MlaCosts::MlaCosts(const ModelConfig& model, const Shard& shard, const proto::HardwareProfile& profile,
+                   const WeightFormat& kv_b)
     : profile_(profile),
-      bmm_(operator_coefficients(profile, model.weight_bytes == 1 ? "mla_bmm_fp8" : "mla_bmm")),
+      bmm_(operator_coefficients(profile, std::string(product_class(kv_b)))),
       heads_(shard.q_heads.count()),
       latent_(model.mla.kv_lora_rank),
       nope_(model.mla.qk_nope_head_dim),
       rope_(model.mla.qk_rope_head_dim),
       v_dim_(model.mla.v_head_dim),
-      weight_bytes_(model.weight_bytes) {}
+      product_bytes_(kv_b.kind == WeightFormat::Kind::kFp8 ? 1 : 2),
+      kv_b_(kv_b) {}
 
 KernelCost MlaCosts::absorbed(double rows) const {
-  KernelCost cost = batched_gemm(bmm_, profile_, heads_, rows, latent_, nope_, weight_bytes_);
-  cost += batched_gemm(bmm_, profile_, heads_, rows, v_dim_, latent_, weight_bytes_);
+  KernelCost cost = batched_gemm(bmm_, profile_, heads_, rows, latent_, nope_, product_bytes_);
+  cost += batched_gemm(bmm_, profile_, heads_, rows, v_dim_, latent_, product_bytes_);
   return cost;
 }
 
@@ -73,7 +75,8 @@ KernelCost MlaCosts::expanded(const OperatorCosts& costs, double rows, double fe
   if (fetched == 0 || chunks == 0) return cost;
   const double each = fetched / chunks;
   KernelCost turn = costs.elementwise(each * (latent_ + rope_) * (kv_bytes + kElement));
-  turn += costs.gemm(each, heads_ * (nope_ + v_dim_), latent_, weight_bytes_);
+  turn += costs.gemm(each, static_cast<std::uint64_t>(heads_ * (nope_ + v_dim_)),
+                     static_cast<std::uint64_t>(latent_), kv_b_);
   turn += keys(each);
   for (double i = 0; i < chunks; ++i) cost += turn;
   return cost;

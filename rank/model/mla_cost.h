@@ -10,22 +10,34 @@
 // fitted to mla_bmm_perf by tests/calibration/fit_mla_bmm.cc.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "attention/backend.h"
 #include "proto/hardware.pb.h"
 #include "rank/model/model_config.h"
 #include "rank/model/op_cost.h"
 #include "rank/model/shard.h"
+#include "rank/model/weight_format.h"
 
 namespace tpsim::rank {
 
-// C[b, m, n] = A[b, m, k] B[b, k, n], `bytes` (1 or 2) an element of A and B. `weight_share`: of B's bytes
-// that come from memory (a benchmark that calls it again and again finds them in L2).
+// C[b, m, n] = A[b, m, k] B[b, k, n], `bytes` (1 or 2) an element of A and B; c: of product_class().
+// `weight_share`: of B's bytes that come from memory (a benchmark that calls it again and again finds them in
+// L2).
 KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProfile& profile, double b,
                         double m, double n, double k, double bytes, double weight_share = 1);
 
 class MlaCosts {
  public:
-  MlaCosts(const ModelConfig& model, const Shard& shard, const proto::HardwareProfile& profile);
+  // `kv_b`: how kv_b_proj is stored. What is not 16 or 8 bit is multiplied in 16 bit (w_kc and w_vc in
+  // deepseek_weight_loader.py are made once).
+  MlaCosts(const ModelConfig& model, const Shard& shard, const proto::HardwareProfile& profile,
+           const WeightFormat& kv_b);
+  // Of OperatorEfficiency.operator_class.
+  static std::string_view product_class(const WeightFormat& kv_b) {
+    return kv_b.kind == WeightFormat::Kind::kFp8 ? "mla_bmm_fp8" : "mla_bmm";
+  }
 
   // Both products of one layer over `rows` tokens.
   KernelCost absorbed(double rows) const;
@@ -41,7 +53,8 @@ class MlaCosts {
  private:
   const proto::HardwareProfile& profile_;
   OperatorCoefficients bmm_;
-  double heads_, latent_, nope_, rope_, v_dim_, weight_bytes_;
+  double heads_, latent_, nope_, rope_, v_dim_, product_bytes_;
+  WeightFormat kv_b_;
 };
 
 }  // namespace tpsim::rank

@@ -179,6 +179,7 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
   family->read(config, model);
   finish(config, model);
   read_eos(config, model);
+  model.quantization = read_quantization(json, where);
   model.name = config.text("_name_or_path", where);
   return model;
 }
@@ -207,6 +208,12 @@ ModelConfig load_model_config(const std::string& model_path) {
                      model_path, guess.empty() ? "." : fmt::format(", did you mean {}?", guess), names);
   }
   ModelConfig model = parse_model_config(read_config(file), file.string());
+  // ModelOpt's checkpoints may say how they are quantised in a file of their own.
+  const fs::path modelopt = file.parent_path() / "hf_quant_config.json";
+  if (!model.quantization.quantized() && fs::is_regular_file(modelopt, error)) {
+    const Json json = Json::parse(read_config(modelopt), nullptr, /*allow_exceptions=*/false);
+    model.quantization = read_hf_quant_config(json, modelopt.string());
+  }
   // Chat models end their turns by tokens that only the generation config names.
   const fs::path generation = file.parent_path() / "generation_config.json";
   if (fs::is_regular_file(generation, error)) {

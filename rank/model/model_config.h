@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "rank/model/quantization_config.h"
+
 namespace tpsim::rank {
 
 // How experts are chosen for a token.
@@ -104,7 +106,8 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
-  std::uint32_t weight_bytes = 2;  // per parameter; float32 checkpoints are served in 16 bit, as by SGLang
+  QuantizationConfig quantization;  // the checkpoint's; with --quantization what the server makes of it
+  std::uint32_t weight_bytes = 2;   // per parameter; float32 checkpoints are served in 16 bit, as by SGLang
   std::vector<AttentionKind> attention;  // counted from `layers`; full attention first
   std::vector<LayerConfig> layers;       // num_layers entries
   std::vector<RopeConfig> ropes;         // one, or two where window layers have their own (Gemma 3)

@@ -29,7 +29,6 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       shard_(shard),
       profile_(profile),
       costs_(profile),
-      mla_costs_(model_, shard_, profile_),
       backend_(std::move(backend)),
       attention_layers_(attention_layers(model_, shard_, options.kv_format)),
       weights_(weight_list(model_, shard_)),
@@ -38,7 +37,9 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       graph_replay_(profile.graph_replay_seconds()),
       graph_gap_(profile.graph_kernel_gap_seconds()),
       prefill_graphs_(std::move(options.prefill_graphs)) {
-  experts_in_use_ = options.experts_in_use > 0 ? options.experts_in_use : model_.moe.num_experts;
+  experts_in_use_ = options.experts_in_use;
+  if (model_.is_mla())
+    mla_costs_.emplace(model_, shard_, profile_, weight_named(weights_, "kv_b_proj").format);
   if (!options.cuda_graph_bs.empty()) {
     backend_->init_cuda_graph_state(options.cuda_graph_bs.back());
     for (const std::uint32_t bs : options.cuda_graph_bs)
@@ -74,18 +75,24 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
     const double weight_rows = weight.sharding == Sharding::kVocabulary ? sampled : m;
     if (weight.role != WeightRole::kLinear || weight_rows == 0) continue;
     if (latent != Latent::kExpanded && weight.name == "kv_b_proj") {
-      add(&Dense::gemm, mla_costs_.absorbed(m), weight.layers);
-      if (latent == Latent::kAbsorbedJoined) add(&Dense::other, mla_costs_.joining(costs_, m), weight.layers);
+      add(&Dense::gemm, mla_costs_->absorbed(m), weight.layers);
+      if (latent == Latent::kAbsorbedJoined)
+        add(&Dense::other, mla_costs_->joining(costs_, m), weight.layers);
       continue;
     }
-    add(&Dense::gemm, costs_.gemm(weight_rows, double(weight.n), double(weight.k), model_.weight_bytes),
-        weight.layers);
+    add(&Dense::gemm, costs_.gemm(weight_rows, weight.n, weight.k, weight.format), weight.layers);
   }
-  if (model_.moe.num_layers > 0) {
-    add(&Dense::gemm,
-        costs_.moe(m, hidden, double(model_.moe.intermediate_size) / tp, experts_in_use_, model_.moe.top_k,
-                   model_.weight_bytes),
-        model_.moe.num_layers);
+  for (const WeightSpec& weight : weights_) {
+    if (weight.role != WeightRole::kExperts || weight.name != "experts.gate_up_proj") continue;
+    RoutedExperts experts{.tokens = m,
+                          .hidden = weight.k,
+                          .width = weight.n / 2,
+                          .experts = weight.experts,
+                          .top_k = model_.moe.top_k,
+                          .ep_size = shard_.ep_size};
+    const MatrixClass kernel = costs_.experts(model_.architecture, experts, weight.format);
+    if (experts_in_use_ > 0) experts.experts = std::min(experts.experts, experts_in_use_);
+    add(&Dense::gemm, costs_.moe(kernel, experts, weight.format), weight.layers);
   }
   if (const std::uint32_t dense_layers = model_.num_layers - model_.moe.num_layers; dense_layers > 0) {
     other(m * 3.0 * model_.intermediate_size / tp, dense_layers);  // silu and mul
@@ -139,7 +146,7 @@ KernelCost ModeledForward::expansion(const attention::MlaExtend& extend,
   if (extend.method == attention::MlaForwardMethod::kMha) fetched = 0;
   const double chunks =
       extend.chunk_tokens == 0 ? 1 : (longest + extend.chunk_tokens - 1) / extend.chunk_tokens;
-  return mla_costs_.expanded(costs_, rows, fetched, chunks, attention_layers_.front().shape.kv_bytes());
+  return mla_costs_->expanded(costs_, rows, fetched, chunks, attention_layers_.front().shape.kv_bytes());
 }
 
 StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {

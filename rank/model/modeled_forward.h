@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -73,7 +74,7 @@ class ModeledForward : public RankModel {
   Shard shard_;
   proto::HardwareProfile profile_;
   OperatorCosts costs_;
-  MlaCosts mla_costs_;
+  std::optional<MlaCosts> mla_costs_;  // MLA models
   std::unique_ptr<attention::AttentionBackend> backend_;
   const std::vector<AttentionLayers> attention_layers_;
   const std::vector<WeightSpec> weights_;

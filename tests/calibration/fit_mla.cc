@@ -166,11 +166,11 @@ class Fit {
 
 // The projections of DeepSeek V3 around a layer's attention, its norms, rotation and copies.
 double module_rest(const rank::OperatorCosts& costs, const attention::LayerShape& layer, double tokens) {
-  const double heads = layer.num_q_heads;
-  KernelCost rest = costs.gemm(tokens, 1536 + 576, 7168, 2);
-  rest += costs.gemm(tokens, heads * 192, 1536, 2);
-  rest += costs.gemm(tokens, heads * 256, 512, 2);
-  rest += costs.gemm(tokens, 7168, heads * 128, 2);
+  const std::uint32_t heads = layer.num_q_heads;
+  KernelCost rest = costs.gemm(tokens, 1536 + 576, 7168);
+  rest += costs.gemm(tokens, std::uint64_t{heads} * 192, 1536);
+  rest += costs.gemm(tokens, std::uint64_t{heads} * 256, 512);
+  rest += costs.gemm(tokens, 7168, std::uint64_t{heads} * 128);
   rest += costs.elementwise(tokens * (2 * 1536 + 4 * 576) * 2);
   rest += costs.elementwise(tokens * heads * 4 * 192);
   rest += costs.elementwise(tokens * heads * 4 * 256);

@@ -19,6 +19,8 @@ import safetensors.torch
 import torch
 import transformers
 
+import quantised
+
 VOCABULARY = 131  # odd on purpose: no --tp divides it
 PROMPT_LENGTHS = (1, 9, 45)
 NEW_TOKENS = 64
@@ -41,7 +43,7 @@ def rope(kind, **more):
 
 
 # NAME: (architecture, config, how it is stored).
-# Stored: the weights' dtype; "classic": config.json and expert tensors as Transformers 4 wrote them; "shards":
+# Stored: "quantise": weights are replaced by what their quantisation stands for (quantised.py); the weights' dtype; "classic": config.json and expert tensors as Transformers 4 wrote them; "shards":
 # several files with an index.
 MODELS = {
     "llama": ("Llama", {**rope("default")}, {"dtype": torch.float32, "shards": True}),
@@ -82,6 +84,16 @@ MODELS = {
     "gpt-oss": ("GptOss", {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 16,
                            "sliding_window": 12, "layer_types": ["sliding_attention", "full_attention"],
                            "rope_parameters": {**YARN, "rope_theta": 150000.0, "truncate": False}}, {}),
+    "deepseek-v3-fp8": ("DeepseekV3", {**MLA, "q_lora_rank": 24, "n_group": 4, "topk_group": 2,
+                                       "routed_scaling_factor": 2.5, "norm_topk_prob": True, "num_experts_per_tok": 3,
+                                       "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}},
+                        {"quantise": "fp8-block"}),
+    "gpt-oss-mxfp4": ("GptOss", {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 32,
+                                 "hidden_size": 64, "sliding_window": 12,
+                                 "layer_types": ["sliding_attention", "full_attention"],
+                                 "rope_parameters": {**YARN, "rope_theta": 150000.0, "truncate": False}},
+                      {"quantise": "mxfp4"}),
+    "llama-nvfp4": ("Llama", {**rope("default")}, {"quantise": "nvfp4"}),
 }
 
 
@@ -114,6 +126,8 @@ def make_model(name):
             if "inv_freq" in key or "embed_scale" in key:
                 continue
             tensor.copy_(fill(key, tensor).to(stored.get("dtype", torch.bfloat16)))
+    if "quantise" in stored:
+        model.quantised = quantised.quantise_model(model, stored["quantise"])
     return model
 
 
@@ -175,7 +189,7 @@ def save(model, name, folder):
     dtype = stored.get("dtype", torch.bfloat16)
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    if stored.get("classic") or stored.get("fused"):
+    if stored.get("classic") or stored.get("fused") or "quantise" in stored:
         config = json.loads(model.config.to_json_string(use_diff=False))
         config = {key: value for key, value in config.items() if not key.startswith("_")}
         config.update(architectures=[type(model).__name__], dtype=str(dtype).removeprefix("torch."))
@@ -188,6 +202,8 @@ def save(model, name, folder):
         if stored.get("classic"):
             config = classic_config(config)
             tensors = one_tensor_per_expert(tensors, kind == "Mixtral")
+        if "quantise" in stored:
+            tensors, config["quantization_config"] = model.quantised
         tensors = {key: value.contiguous() for key, value in tensors.items()}
         safetensors.torch.save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         with open(os.path.join(folder, "config.json"), "w") as file:

@@ -219,8 +219,6 @@ TEST(ServerArgs, RefusesInOneSentence) {
        "--speculative-algorithm: speculative decoding is not simulated yet; leave it out"},
       {{"--mm-attention-backend", "fa3"},
        "--mm-attention-backend: multimodal models are not simulated yet; leave it out"},
-      {{"--quantization", "fp8"},
-       "--quantization: quantised weights are not simulated yet; leave it out for bfloat16 weights"},
       {{"--pp-size", "2"}, "--pp-size: only tensor parallelism (--tp) is simulated"},
   };
   for (const Refusal& test : kRefusals) EXPECT_EQ(refusal(with(test.words)), test.sentence);

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "rank/weights/checkpoint.h"
+#include "rank/weights/dequantised_source.h"
 
 namespace tpsim::rank {
 namespace {
@@ -31,7 +31,7 @@ class GoldenModels : public ::testing::TestWithParam<std::string> {};
 TEST_P(GoldenModels, LogitsAndGreedyTokensAreTransformers) {
   const std::string folder = std::string(TPSIM_MODELS) + "/" + GetParam();
   const ModelConfig model = load_model_config(folder);
-  const Checkpoint weights(folder);
+  const DequantisedSource weights{Checkpoint(folder)};
   const DenseReference dense(model, weights);
   std::ifstream file(folder + "/reference.json");
   const nlohmann::json reference = nlohmann::json::parse(file);

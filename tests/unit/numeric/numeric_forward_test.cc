@@ -12,7 +12,7 @@
 #include "attention/registry.h"
 #include "proto/base/error.h"
 #include "rank/numeric/dense_reference.h"
-#include "rank/weights/checkpoint.h"
+#include "rank/weights/dequantised_source.h"
 #include "rank/weights/dummy_weights.h"
 #include "tests/unit/numeric/gpu.h"
 
@@ -94,7 +94,7 @@ double difference(const std::vector<float>& mine, const std::vector<double>& all
 TEST(NumericForward, ChunksAndDecodesOfEveryModelAgreeWithTheDenseReference) {
   for (const char* name : {"llama", "gemma2", "deepseek-v3", "gpt-oss", "qwen3-moe"}) {
     const ModelConfig model = load_model_config(folder_of(name));
-    const Checkpoint weights(folder_of(name));
+    const DequantisedSource weights{Checkpoint(folder_of(name))};
     const std::vector<std::uint32_t> tokens = some_tokens(40, model.vocab_size);
     const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
     for (const std::uint32_t tp : {1U, 4U, 8U}) {
@@ -114,7 +114,7 @@ TEST(NumericForward, ChunksAndDecodesOfEveryModelAgreeWithTheDenseReference) {
 TEST(NumericForward, WholeExpertsGiveTheSameAsPartsOfAll) {
   for (const char* name : {"mixtral", "deepseek-v2", "gpt-oss", "qwen3-moe"}) {
     const ModelConfig model = load_model_config(folder_of(name));
-    const Checkpoint weights(folder_of(name));
+    const DequantisedSource weights{Checkpoint(folder_of(name))};
     const std::vector<std::uint32_t> tokens = some_tokens(24, model.vocab_size);
     const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
     for (const std::uint32_t tp : {2U, 8U}) {
@@ -130,7 +130,7 @@ TEST(NumericForward, WholeExpertsGiveTheSameAsPartsOfAll) {
 TEST(NumericForward, WindowLayersLetGoOfWhatSlidOut) {
   for (const char* name : {"mistral", "gemma3", "gpt-oss"}) {
     const ModelConfig model = load_model_config(folder_of(name));  // windows of 12 tokens
-    const Checkpoint weights(folder_of(name));
+    const DequantisedSource weights{Checkpoint(folder_of(name))};
     const std::vector<std::uint32_t> tokens = some_tokens(60, model.vocab_size);
     const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
     for (const std::uint32_t page_size : {1U, 4U}) {
