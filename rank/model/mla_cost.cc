@@ -17,12 +17,12 @@ constexpr std::array<Tile, 4> kTiles = {{{64, 64}, {64, 128}, {128, 128}, {128, 
 }  // namespace
 
 KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProfile& profile, double b,
-                        double m, double n, double k, double bytes, double weight_share) {
+                        double m, double n, double k, double bytes, double memory_share) {
   const double flops =
       bytes < 2 && profile.dense_flops_fp8() > 0 ? profile.dense_flops_fp8() : profile.dense_flops_bf16();
   KernelCost cost;
   cost.flops = 2 * b * m * n * k;
-  cost.bytes = b * (m * k * bytes + k * n * bytes * weight_share + m * n * kElement);
+  cost.bytes = b * (m * k * bytes + k * n * bytes + m * n * kElement);
   cost.launches = 1;
   if (bytes < 2) {  // the input is quantised by a kernel of its own
     cost.bytes += b * m * k * (kElement + bytes);
@@ -36,7 +36,7 @@ KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProf
     const double waves = std::max(1.0, tiles / profile.multiprocessors());
     if (arithmetic == 0 || waves * one < arithmetic) arithmetic = waves * one;
   }
-  const double memory = cost.bytes / (profile.memory_bandwidth() * c.memory);
+  const double memory = memory_share * cost.bytes / (profile.memory_bandwidth() * c.memory);
   cost.seconds = c.fixed_seconds + std::max(arithmetic, memory) + c.overlap * std::min(arithmetic, memory);
   return cost;
 }

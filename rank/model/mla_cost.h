@@ -23,10 +23,10 @@
 namespace tpsim::rank {
 
 // C[b, m, n] = A[b, m, k] B[b, k, n], `bytes` (1 or 2) an element of A and B; c: of product_class().
-// `weight_share`: of B's bytes that come from memory (a benchmark that calls it again and again finds them in
+// `memory_share`: how much of the bytes' time counts (a benchmark that calls it again and again finds some in
 // L2).
 KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProfile& profile, double b,
-                        double m, double n, double k, double bytes, double weight_share = 1);
+                        double m, double n, double k, double bytes, double memory_share = 1);
 
 class MlaCosts {
  public:

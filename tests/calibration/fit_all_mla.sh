@@ -39,6 +39,8 @@ one() { # GPU BACKEND KERNEL …
   one h200-sxm fa3 mla_decode --table "$kernels/h200_sxm" flash_attention
   one h200-sxm fa3 mla_extend --table "$kernels/h200_sxm" flash_attention
   one h200-sxm fa3 mla_prefill --module "$kernels/h200_sxm" FLASH_ATTN
+  one h200-sxm flashinfer mla_decode --beside "$kernels/h200_sxm" fa3
+  one h200-sxm flashinfer mla_prefill --beside "$kernels/h200_sxm" fa3
   one h200-sxm flashmla mla_decode --own "$own"
   one h200-sxm triton mla_decode --own "$own"
   one h200-sxm triton mla_extend --own "$own"
@@ -48,6 +50,8 @@ one() { # GPU BACKEND KERNEL …
   one h100-sxm fa3 mla_decode --table "$kernels/h100_sxm" flash_attention
   one h100-sxm fa3 mla_extend --table "$kernels/h100_sxm" flash_attention
   one h100-sxm fa3 mla_prefill --module "$kernels/h100_sxm" FLASH_ATTN
+  one h100-sxm flashinfer mla_decode --beside "$kernels/h100_sxm" fa3
+  one h100-sxm flashinfer mla_prefill --beside "$kernels/h100_sxm" fa3
 } | enter h100-sxm h200-sxm attention.flashmla.mla_decode attention.triton.mla_decode \
       attention.triton.mla_extend attention.triton.mla_prefill
 {
@@ -55,6 +59,16 @@ one() { # GPU BACKEND KERNEL …
   one b200 trtllm_mla mla_prefill --table "$kernels/b200_sxm" trtllm_mla
   one b200 flashinfer mla_prefill --module "$kernels/b200_sxm" FLASH_ATTN
 } | enter b200
+{
+  one gb200 trtllm_mla mla_decode --table "$kernels/gb200" trtllm_mla
+  one gb200 trtllm_mla mla_prefill --table "$kernels/gb200" trtllm_mla
+  one gb200 flashinfer mla_prefill --module "$kernels/gb200" FLASH_ATTN
+} | enter gb200
+{
+  one rtx-pro-6000 triton mla_decode --table "$kernels/rtx_pro_6000_server" triton
+  one rtx-pro-6000 triton mla_extend --table "$kernels/rtx_pro_6000_server" triton
+  one rtx-pro-6000 flashinfer mla_prefill --module "$kernels/rtx_pro_6000_server" FLASH_ATTN
+} | enter rtx-pro-6000
 {
   one l40s triton mla_decode --table "$kernels/l40s" triton
   one l40s triton mla_extend --table "$kernels/l40s" triton
@@ -65,5 +79,7 @@ while read -r gpu folder; do
 done <<< "h200-sxm h200_sxm
 h100-sxm h100_sxm
 b200 b200_sxm
+gb200 gb200
+rtx-pro-6000 rtx_pro_6000_server
 l40s l40s
 a100-sxm a100_sxm"
