@@ -22,7 +22,8 @@ struct DecodePlan {
   std::uint32_t blocks_per_split = 0;  // thread blocks: KV heads x blocks of query heads
   std::uint32_t rows = 1;              // query rows that a block's arithmetic is done for, padding included
   bool tensor_cores = true;
-  bool merge = false;  // a second pass adds up the parts
+  bool merge = false;            // a second pass adds up the parts
+  bool merge_in_kernel = false;  // … by the last thread block of a request, without a launch of its own
   // A persistent kernel has as many thread blocks as fit the device, each of which reads several parts one
   // after another: KV tokens of the busiest, what a part costs besides its tokens included. 0: a block for
   // each part.
@@ -41,7 +42,7 @@ struct DecodePlan {
     blocks_per_split = 0;
     rows = 1;
     tensor_cores = true;
-    merge = false;
+    merge = merge_in_kernel = false;
     busiest_block = 0;
     launched_splits = 0;
     widens_kv = false;
@@ -51,10 +52,14 @@ struct DecodePlan {
 // The extend of one request: query tokens [0, q_len) behind `prefix` cached tokens, in tiles of the plan's
 // tile_m tokens. The tile from token r on reads KV [max(0, prefix + r + 1 - window), prefix + min(r + tile_m,
 // q_len)), in steps of tile_n.
+// Chunked attention (Llama 4) makes one item of each chunk that has new tokens, counted from the chunk's
+// begin: kv_begin, behind first_row new tokens of the request.
 struct ExtendItem {
   std::uint32_t request = 0;
   std::uint32_t prefix = 0;
   std::uint32_t q_len = 0;
+  std::uint32_t first_row = 0;
+  std::uint32_t kv_begin = 0;
 };
 
 struct ExtendPlan {
@@ -76,11 +81,13 @@ struct ExtendPlan {
   // without causal mask, and what it finds is merged with the rest. 0: prefix and new tokens are read
   // together.
   std::uint32_t mla_chunk = 0;
-  bool widens_kv = false;  // a kernel before this one makes a 16-bit copy of the KV it reads
+  bool widens_kv = false;     // a kernel before this one makes a 16-bit copy of the KV it reads
+  bool walks_window = false;  // a window's tiles are masked one by one: the loop walks the whole range
   // Dual chunk attention: tokens of a chunk. A tile lies in one chunk and reads it, the chunk before it and
   // all before that in three kernels with queries of their own, whose results are merged. 0: none of it.
   std::uint32_t chunk_len = 0;
   void clear() {  // keeps the capacity
+    walks_window = false;
     items.clear();
     tile_m = tile_n = rows = 128;
     head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk = 0;

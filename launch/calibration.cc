@@ -1,5 +1,7 @@
 #include "launch/calibration.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -31,7 +33,7 @@ void take(const Fit& fit, proto::Calibration& row) {
 
 void add_operator(const PricedRun& run, const std::string& name, proto::RunReport& report) {
   proto::Calibration& row = add_row(report, name);
-  if (run.model.is_mla() && name.starts_with("attention."))
+  if (run.model.is_mla() && !run.model.is_sparse() && name.starts_with("attention."))
     row.set_source(
         "this MLA kernel was not measured on this GPU: efficiencies of the backend's other kernels, or "
         "defaults");
@@ -76,7 +78,14 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
   const std::string prefill = "attention." + run.backends.prefill;
   const std::string decode = "attention." + run.backends.decode;
   std::vector<std::string> operators = {prefill + ".extend", decode + ".decode"};
-  if (run.model.is_mla()) {
+  if (run.model.is_sparse()) {
+    const auto nsa = [](std::string_view kernel, const char* phase) {
+      return fmt::format("attention.nsa.{}.{}", kernel, phase);
+    };
+    operators = {nsa(to_string(run.sparse.prefill), "extend"), nsa("dense", "extend"),
+                 nsa("indexer", "extend"), nsa(to_string(run.sparse.decode), "decode"),
+                 nsa("indexer", "decode")};
+  } else if (run.model.is_mla()) {
     operators = {
         prefill + ".mla_prefill", prefill + ".mla_extend", decode + ".mla_decode",
         std::string(rank::MlaCosts::product_class(
@@ -89,6 +98,10 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
     operators.insert(operators.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});
   operators.emplace_back("elementwise");
   for (const std::string& name : operators) add_operator(run, name, report);
+  if (run.model.is_hybrid_linear()) {
+    for (const char* name : {"gated_delta.extend", "gated_delta.decode"})
+      add_row(report, name).set_source("not measured: bytes and arithmetic of SGLang's Triton kernels");
+  }
   add_row(report, "sampling").set_source("not measured: two elementwise passes over the logits");
   if (!uses(run, "torch_native") || run.backends.prefill != run.backends.decode)
     add_row(report, "attention.metadata").set_source("not measured: 2 us for each kernel that plans a pass");
@@ -104,6 +117,10 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
                                        "attention.torch_native.decode.shape_seconds"});
   }
   for (const std::string& name : constants) add_constant(run, name, report);
+  if (run.kv_format == NumberFormat::kFp4E2M1)
+    add_row(report, "attention.kv_cache.fp4_e2m1")
+        .set_source(
+            "not measured: the bytes of an fp4 cache, at the rate at which the kernels read a wider one");
   add_row(report, "context_bytes")
       .set_source("not measured: 1.5 GiB of each GPU for CUDA and its libraries, which the KV pool lacks");
 }

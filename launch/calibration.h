@@ -2,7 +2,9 @@
 // them, with the table that it was fitted on, or `uncalibrated`.
 #pragma once
 
+#include "attention/sparse_kernels.h"
 #include "launch/server_args.h"
+#include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
 #include "rank/model/model_config.h"
@@ -14,7 +16,9 @@ struct PricedRun {
   const rank::ModelConfig& model;
   const proto::HardwareProfile& hardware;
   const BackendPair& backends;
+  attention::SparseKernels sparse = {};  // models with sparse attention only
   std::uint32_t tp_size = 1;
+  NumberFormat kv_format = NumberFormat::kBf16;
   bool decode_graphs = false;   // some decode replays a captured graph
   bool prefill_pieces = false;  // some prefill runs in captured pieces
 };

@@ -195,21 +195,22 @@ constexpr Group kGroups[] = {
      "enable-unified-memory kv-canary=none kv-canary-sweep-interval=0 "
      "kv-canary-real-data=none prefill-kv-cache-dequant-dtype=auto"},
     {Verdict::kRefused,
-     "sparse attention is not simulated yet; leave it out",
-     "nsa-prefill-backend= nsa-decode-backend= dsa-prefill-backend= dsa-decode-backend= "
-     "dsa-paged-mqa-logits-backend=auto dsa-topk-backend= dsa-triton-union=0 enable-dsa-fused-indexer "
+     "sparse attention is simulated with SGLang's default indexer; leave it out",
+     "dsa-paged-mqa-logits-backend=auto dsa-topk-backend=sgl-kernel dsa-triton-union=0 enable-dsa-fused-indexer "
      "no-enable-dsa-fused-indexer dsv4-prefill-backend=auto dsv4-attn-backend=auto "
      "enable-deepseek-v4-fp4-indexer qsa-indexer-dtype=auto enable-hisparse hisparse-config= "
      "hierarchical-sparse-attention-extra-config= enable-double-sparsity nsa-* dsa-* ds-*"},
     {Verdict::kRefused,
      "state-space and diffusion models are not simulated; leave it out",
-     "mamba-backend= max-mamba-cache-size= mamba-ssm-dtype= mamba-max-states-per-path= "
-     "enable-mamba-cache-stochastic-rounding mamba-cache-philox-rounds= mamba-full-memory-ratio= "
-     "mamba-radix-cache-strategy= mamba-scheduler-strategy= mamba-track-interval= "
-     "enable-int8-mamba-checkpoint int8-mamba-ckpt-size= linear-attn-backend= "
-     "linear-attn-decode-backend= linear-attn-prefill-backend= linear-attn-verify-backend= "
+     "mamba-backend= enable-mamba-cache-stochastic-rounding mamba-cache-philox-rounds= "
+     "linear-attn-verify-backend= "
      "enable-linear-replayssm linear-replayssm-cache-len= enable-linear-replayssm-spec "
-     "enable-scattered-sconv dllm-algorithm= dllm-algorithm-config= dllm-fdfo no-dllm-fdfo mamba-*"},
+     "enable-scattered-sconv dllm-algorithm= dllm-algorithm-config= dllm-fdfo no-dllm-fdfo"},
+    {Verdict::kRefused,
+     "states of gated delta-net layers are not kept for prefixes, the radix cache is off for their models; "
+     "leave it out",
+     "mamba-radix-cache-strategy=no_buffer mamba-scheduler-strategy=no_buffer mamba-track-interval= "
+     "mamba-max-states-per-path= enable-int8-mamba-checkpoint int8-mamba-ckpt-size="},
     {Verdict::kRefused,
      "offloading of weights is not simulated; leave it out",
      "cpu-offload-gb=0 offload-group-size=-1 offload-num-in-group= offload-prefetch-step= "
@@ -226,7 +227,7 @@ constexpr Group kGroups[] = {
      "no-enable-tf32-matmul enable-fused-qk-norm-rope no-enable-fused-qk-norm-rope "
      "moe-runner-backend=auto moe-a2a-backend=none flashinfer-mxfp4-moe-precision=default "
      "flashinfer-a2a-dispatch-type= enable-w4a4-mxfp4-megamoe "
-     "disable-flashinfer-cutlass-moe-fp4-allgather disable-shared-experts-fusion "
+     "disable-flashinfer-cutlass-moe-fp4-allgather "
      "enforce-shared-experts-fusion enable-fused-moe-sum-all-reduce enable-deterministic-inference "
      "rl-on-policy-target= monokernel-backend enable-amd-monokernel enable-nvidia-megakernel "
      "triton-attention-* flashinfer-* moe-*"},

@@ -24,6 +24,7 @@ class CutlassMlaBackend : public FlashInferMlaBackend {
 extern const BackendDescription cutlass_mla = {
     .row = {.name = "cutlass_mla",
             .title = "Cutlass MLA",
+            .mla_place = 3,
             .generations = {GpuGeneration::kBlackwell},
             .has_mla = true,
             .mla_page_sizes = {128},

@@ -30,7 +30,9 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       profile_(profile),
       costs_(profile),
       backend_(std::move(backend)),
-      attention_layers_(attention_layers(model_, shard_, options.kv_format)),
+      attention_layers_(attention_layers(model_, shard_, options.kv_format, options.sparse_token_bytes)),
+      linear_layers_(linear_layers(model_, shard_)),
+      gated_delta_(profile),
       weights_(weight_list(model_, shard_)),
       kernel_launch_(profile.kernel_launch_seconds()),
       piecewise_layer_(profile.piecewise_layer_seconds()),
@@ -84,14 +86,16 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   }
   for (const WeightSpec& weight : weights_) {
     if (weight.role != WeightRole::kExperts || weight.name != "experts.gate_up_proj") continue;
+    // Fused shared experts run among the routed ones, each token's on top of its choice.
     RoutedExperts experts{.tokens = m,
                           .hidden = weight.k,
                           .width = weight.n / 2,
-                          .experts = weight.experts,
-                          .top_k = model_.moe.top_k,
+                          .experts = weight.experts + shard_.num_fused_shared_experts,
+                          .top_k = model_.moe.top_k + shard_.num_fused_shared_experts,
                           .ep_size = shard_.ep_size};
     const MatrixClass kernel = costs_.experts(model_.architecture, experts, weight.format);
-    if (experts_in_use_ > 0) experts.experts = std::min(experts.experts, experts_in_use_);
+    if (experts_in_use_ > 0)
+      experts.experts = std::min(experts.experts, experts_in_use_ + shard_.num_fused_shared_experts);
     add(&Dense::gemm, costs_.moe(kernel, experts, weight.format), weight.layers);
   }
   if (const std::uint32_t dense_layers = model_.num_layers - model_.moe.num_layers; dense_layers > 0) {
@@ -99,9 +103,19 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   }
   other(m * 4 * hidden, 2 * layers);  // add and rmsnorm, twice a layer
   if (model_.post_norms) other(m * 2 * hidden, 2 * layers);
-  other(m * 2 * (q + kv), layers);                      // rope
-  if (model_.qk_norm) other(m * 2 * (q + kv), layers);  // q and k norm
-  other(m * 4 * kv, layers);                            // new keys and values into the pool
+  const double attended = layers - linear_layers_.count;  // layers with keys and values
+  const auto rotated =
+      double(std::count_if(model_.layers.begin(), model_.layers.end(), [](const LayerConfig& layer) {
+        return !layer.linear && layer.rope != LayerConfig::kNoRope;
+      }));
+  // Dual chunk attention rotates every query in five ways (DualChunkRotaryEmbedding).
+  other(m * (2 * (q + kv) + (model_.dual_chunk.enabled() ? 4 * q : 0)), rotated);  // rope
+  if (model_.qk_l2_norm) other(m * 2 * (q + kv), rotated);
+  if (model_.temperature_tuning.floor_scale > 0) other(m * 2 * q, attended - rotated);
+  if (model_.qk_norm) other(m * 2 * (q + kv), attended);    // q and k norm
+  other(m * 4 * kv, attended);                              // new keys and values into the pool
+  if (model_.attn_output_gate) other(m * 3 * q, attended);  // outputs times sigmoid of the gates
+  if (model_.moe.shared_gate) other(m * 4 * hidden, model_.moe.num_layers);  // gate of the shared expert
   all_reduce(m * hidden * kElement, 2 * layers);
   other(m * 2 * hidden, 1);  // embedding
   all_reduce(m * hidden * kElement, 1);
@@ -116,8 +130,8 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   }
   dense.issued = dense.launches;
   if (model_.is_mla()) dense.issued += kMlaIssued * layers;
-  dense.issued +=
-      (kMoeIssued + (model_.moe.num_shared_experts > 0 ? kSharedIssued : 0)) * model_.moe.num_layers;
+  const bool shared_apart = model_.moe.num_shared_experts > shard_.num_fused_shared_experts;
+  dense.issued += (kMoeIssued + (shared_apart ? kSharedIssued : 0)) * model_.moe.num_layers;
   return dense;
 }
 
@@ -200,6 +214,13 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
     step.memory_bytes += cost.bytes * layers;
     attention_launches += cost.launches * layers;
   }
+  if (linear_layers_.count > 0) {
+    const attention::KernelCost cost = linear_attention(metadata, rows);
+    step.attention += cost.seconds;
+    step.flops += cost.flops;
+    step.memory_bytes += cost.bytes;
+    attention_launches += cost.launches;
+  }
   if (captured) {
     step.launch = graph_replay_ + (dense.launches + plan.launches + attention_launches) * graph_gap_;
   } else {
@@ -209,6 +230,22 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   step.attention += plan.seconds;
   step.host_seconds = backend_->plan_host_seconds();
   return step;
+}
+
+attention::KernelCost ModeledForward::linear_attention(const attention::ForwardMetadata& metadata,
+                                                       std::uint32_t rows) {
+  attention::KernelCost cost;
+  if (metadata.forward_mode == proto::DECODE) {
+    cost = gated_delta_.decode(linear_layers_, rows);
+  } else {
+    linear_lens_.assign(metadata.extend_lens.begin(), metadata.extend_lens.end());
+    if (metadata.forward_mode == proto::MIXED)
+      linear_lens_.resize(linear_lens_.size() + metadata.decode_seq_lens.size(), 1);
+    cost = gated_delta_.extend(linear_layers_, linear_lens_);
+  }
+  const double layers = linear_layers_.count;
+  return {cost.seconds * layers, cost.flops * layers, cost.bytes * layers,
+          cost.launches * linear_layers_.count};
 }
 
 double ModeledForward::uncaptured_seconds(const StepCost& step, const Dense& dense,

@@ -16,6 +16,7 @@
 #include "attention/backend.h"
 #include "proto/hardware.pb.h"
 #include "rank/model/layers.h"
+#include "rank/model/linear_attention_cost.h"
 #include "rank/model/mla_cost.h"
 #include "rank/model/model_config.h"
 #include "rank/model/op_cost.h"
@@ -35,6 +36,7 @@ class ModeledForward : public RankModel {
  public:
   struct Options {
     NumberFormat kv_format = NumberFormat::kBf16;
+    std::uint32_t sparse_token_bytes = 0;      // attention_layers()
     std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes; empty = eager
     PrefillGraphs prefill_graphs = {};
     // Experts that tokens are ever sent to; 0: all alike. Dummy weights send every token of a DeepSeek V2 to
@@ -54,6 +56,8 @@ class ModeledForward : public RankModel {
     double launches = 0;
     double issued = 0;  // kernels that the host of an eager pass issues
   };
+  // The gated delta-net layers, projections not included.
+  attention::KernelCost linear_attention(const attention::ForwardMetadata& metadata, std::uint32_t rows);
   // What an MLA pass makes of kv_b_proj.
   enum class Latent : std::uint8_t {
     kExpanded,        // multiplies with it; all other models, too
@@ -77,10 +81,13 @@ class ModeledForward : public RankModel {
   std::optional<MlaCosts> mla_costs_;  // MLA models
   std::unique_ptr<attention::AttentionBackend> backend_;
   const std::vector<AttentionLayers> attention_layers_;
+  const LinearLayers linear_layers_;
+  const GatedDeltaCosts gated_delta_;
   const std::vector<WeightSpec> weights_;
   double kernel_launch_, piecewise_layer_, graph_replay_, graph_gap_;
   PrefillGraphs prefill_graphs_;
   std::uint32_t experts_in_use_ = 0;
+  std::vector<std::uint32_t> linear_lens_;
   std::unordered_map<std::uint64_t, Dense> dense_;
 };
 

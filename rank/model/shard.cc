@@ -37,6 +37,11 @@ Shard make_shard(const ModelConfig& model, std::uint32_t tp_size, std::uint32_t 
     throw_user_error("--tp {} does not divide the {} {} of {}; use a divisor of it", tp_size, what, width,
                      model.name);
   };
+  if (const std::uint32_t linear = model.linear.num_key_heads; linear % tp_size != 0) {
+    throw_user_error(
+        "--tp {} does not divide the {} key heads of the gated delta-net layers of {}; use a divisor of it",
+        tp_size, linear, model.name);
+  }
   if (model.moe.num_layers < model.num_layers) check_width("MLP width", model.intermediate_size);
   if (model.moe.num_layers > 0) {
     if (ep_size == 1) check_width("expert width", model.moe.intermediate_size);
@@ -51,6 +56,7 @@ Shard make_shard(const ModelConfig& model, std::uint32_t tp_size, std::uint32_t 
   }
   Shard shard;
   shard.ep_size = ep_size;
+  if (ep_size == 1) shard.num_fused_shared_experts = model.moe.num_fused_shared_experts;
   shard.tp_size = tp_size;
   shard.tp_rank = tp_rank;
   const std::uint32_t q = heads / tp_size;

@@ -20,7 +20,8 @@ struct Shard {
   std::uint32_t tp_rank = 0;
   HeadRange q_heads;
   HeadRange kv_heads;
-  std::uint32_t vocab = 0;    // entries of the (padded) vocabulary
+  std::uint32_t vocab = 0;                     // entries of the (padded) vocabulary
+  std::uint32_t num_fused_shared_experts = 0;  // that run among the routed experts
   std::uint32_t ep_size = 1;  // 1: a part of every expert; tp_size: whole experts, a part of their number
 };
 

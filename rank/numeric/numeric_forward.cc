@@ -13,6 +13,8 @@
 #include "rank/model/rope.h"
 #include "rank/model/shard.h"
 #include "rank/numeric/attention_layer.h"
+#include "rank/numeric/gated_delta_states.h"
+#include "rank/numeric/linear_attention_layer.h"
 #include "rank/numeric/mlp_layer.h"
 #include "rank/numeric/pass.h"
 #include "rank/numeric/rank_weights.h"
@@ -25,34 +27,59 @@ kvcache::KvStoreConfig store_config(const ModelConfig& model, const AttentionLay
                                     const NumericOptions& options) {
   kvcache::KvStoreConfig config;
   config.format = options.kv_format;
-  config.num_layers = model.num_layers;
+  config.num_layers = model.num_layers - model.linear.num_layers;
   config.num_pages = options.num_pages;
   config.page_size = options.page_size;
   config.tag_pages = options.tag_pages;
   if (options.free_windows) {
-    for (const LayerConfig& layer : model.layers) config.windowed.push_back(layer.sliding_window > 0);
+    for (const LayerConfig& layer : model.layers) {
+      if (!layer.linear) config.windowed.push_back(layer.sliding_window > 0);
+    }
   }
   config.num_kv_heads = attention.shape.num_kv_heads;
   config.k_dim = attention.shape.head_dim;
   config.v_dim = attention.shape.v_head_dim;
-  config.value_in_key = attention.shape.form == attention::AttentionForm::kMlaAbsorbed;
+  config.value_in_key = attention.shape.form != attention::AttentionForm::kMha;
+  return config;
+}
+
+// Index keys: one head of a key without a value, in the layers that have an indexer.
+kvcache::KvStoreConfig index_store_config(const ModelConfig& model, const NumericOptions& options) {
+  kvcache::KvStoreConfig config;
+  config.format = options.kv_format;
+  config.num_layers = model.indexer.num_layers;
+  config.num_pages = options.num_pages;
+  config.page_size = options.page_size;
+  config.tag_pages = options.tag_pages;
+  config.num_kv_heads = 1;
+  config.k_dim = model.indexer.head_dim;
   return config;
 }
 
 // One rank: its weights and its keys and values.
 struct Rank {
-  Rank(std::shared_ptr<const RankWeights> loaded, const kvcache::KvStoreConfig& config)
-      : owner(std::move(loaded)), weights(*owner), store(config) {}
+  Rank(std::shared_ptr<const RankWeights> loaded, const kvcache::KvStoreConfig& config,
+       const LinearLayers& linear, const kvcache::KvStoreConfig& index)
+      : owner(std::move(loaded)),
+        weights(*owner),
+        store(config),
+        index_keys(index),
+        linear_layers(linear),
+        states(linear) {}
   std::shared_ptr<const RankWeights> owner;
   const RankWeights& weights;
   kvcache::KvStore store;
+  kvcache::KvStore index_keys;
+  const LinearLayers linear_layers;
+  GatedDeltaStates states;
 };
 
 // Bytes of the KV cache of all ranks.
 std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, std::uint32_t tp_size) {
   const auto layers = attention_layers(model, make_shard(model, tp_size, 0, options.ep_size));
-  return kvcache::KvStore::bytes_per_token(store_config(model, layers.front(), options)) * options.num_pages *
-         options.page_size * tp_size;
+  return (kvcache::KvStore::bytes_per_token(store_config(model, layers.front(), options)) +
+          kvcache::KvStore::bytes_per_token(index_store_config(model, options))) *
+         options.num_pages * options.page_size * tp_size;
 }
 
 }  // namespace
@@ -85,16 +112,18 @@ class NumericForward::Implementation {
         collectives_(collectives),
         pool_(pool),
         attention_(model_, pool, times_),
+        linear_attention_(model_, pool, times_),
         mlp_(model_, pool, times_) {
     check_host_memory(kv_bytes(model_, options_, collectives_.tp_size()),
                       fmt::format("the KV cache of {} ranks (--max-total-tokens)", collectives_.tp_size()));
-    const std::uint32_t rope_dim = model_.is_mla() ? model_.mla.qk_rope_head_dim : model_.head_dim;
     for (const RopeConfig& rope : model_.ropes)
-      ropes_.emplace_back(rope, rope_dim, model_.max_position_embeddings);
+      ropes_.emplace_back(rope, model_.rope_dim(rope), model_.max_position_embeddings);
     for (std::shared_ptr<const RankWeights>& loaded : weights) {
-      layers_ = attention_layers(model_, loaded->shard);
+      layers_ = attention_layers(model_, loaded->shard, options_.kv_format);
       const kvcache::KvStoreConfig store = store_config(model_, layers_.front(), options_);
-      ranks_.push_back(std::make_unique<Rank>(std::move(loaded), store));
+      const LinearLayers linear = linear_layers(model_, loaded->shard);
+      ranks_.push_back(
+          std::make_unique<Rank>(std::move(loaded), store, linear, index_store_config(model_, options_)));
     }
     parts_.resize(ranks_.size());
   }
@@ -127,6 +156,7 @@ class NumericForward::Implementation {
   ThreadPool& pool_;
   NumericTimes times_;
   AttentionLayer attention_;
+  LinearAttentionLayer linear_attention_;
   MlpLayer mlp_;
   std::vector<RotaryEmbedding> ropes_;
   std::vector<AttentionLayers> layers_;  // alike on all ranks
@@ -241,7 +271,10 @@ void NumericForward::Implementation::hand_out_pages(const TokenBatch& batch) {
   for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {
     const std::uint32_t end = batch.prefix_lens[i] + batch.q_lens[i];
     for (std::uint32_t at = (batch.prefix_lens[i] + page_size - 1) / page_size; at * page_size < end; ++at) {
-      for (const auto& rank : ranks_) rank->store.hand_out(batch.page_tables[i][at]);
+      for (const auto& rank : ranks_) {
+        rank->store.hand_out(batch.page_tables[i][at]);
+        rank->index_keys.hand_out(batch.page_tables[i][at]);
+      }
     }
   }
 }
@@ -263,18 +296,27 @@ void NumericForward::Implementation::release_what_slid_out(const TokenBatch& bat
 
 std::span<const float> NumericForward::Implementation::forward(const TokenBatch& batch) {
   hand_out_pages(batch);
-  const Pass pass(ropes_, batch, layers_, options_.page_size, *backend_);
+  const Pass pass(model_.dual_chunk, ropes_, batch, layers_, options_.page_size, *backend_);
   tokens_ = pass.tokens();
   embed(batch);
+  std::uint32_t linear_index = 0;  // among the gated delta-nets
   for (std::uint32_t i = 0; i < model_.num_layers; ++i) {
     const LayerWeights& shared = ranks_.front()->weights.layers[i];  // norms are the same on every rank
     normed_.resize(hidden_.size());
     norm(shared.input_norm, hidden_.data(), tokens_, normed_.data());
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       Rank& rank = *ranks_[r];
-      attention_.forward(pass, i, rank.weights.shard, rank.weights.layers[i], rank.store, normed_.data(),
-                         part(r, hidden_.size()).data());
+      float* const out = part(r, hidden_.size()).data();
+      const LayerConfig& layer = model_.layers[i];
+      if (layer.linear) {
+        linear_attention_.forward(pass, linear_index, rank.linear_layers, rank.weights.layers[i].linear,
+                                  rank.states, normed_.data(), out);
+      } else {
+        attention_.forward(pass, i, rank.weights.shard, rank.weights.layers[i], rank.store, &rank.index_keys,
+                           normed_.data(), out);
+      }
     }
+    if (model_.layers[i].linear) ++linear_index;
     static const std::vector<float> kNone;
     reduce_into_hidden(shared.o_bias, model_.post_norms ? shared.post_attention_norm : kNone);
     norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(),

@@ -140,6 +140,7 @@ scheduler::StepOutcome NumericRanks::compute(const proto::ForwardBatch& batch) {
   pass.q_lens = q_lens_;
   pass.prefix_lens = prefix_lens_;
   pass.page_tables = views_;
+  pass.rows = rows_;
 
   const NumericTimes before = forward_->times();
   const std::span<const float> logits = forward_->forward(pass);

@@ -62,7 +62,7 @@ TEST_P(GoldenModels, LogitsAndGreedyTokensAreTransformers) {
 
 std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
+  for (const char separator : {'-', '.'}) std::replace(name.begin(), name.end(), separator, '_');
   return name;
 }
 
@@ -75,7 +75,9 @@ TEST(GoldenModels, ThereIsOneOfEachArchitecture) {
   for (const char* wanted :
        {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM", "Gemma2ForCausalLM",
         "Gemma3ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM", "DeepseekV2ForCausalLM",
-        "DeepseekV3ForCausalLM", "GptOssForCausalLM"}) {
+        "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM", "GptOssForCausalLM",
+        "Llama4ForCausalLM", "Glm4MoeForCausalLM", "Phi3ForCausalLM", "Qwen3NextForCausalLM",
+        "Qwen3_5MoeForCausalLM"}) {
     EXPECT_NE(std::find(seen.begin(), seen.end(), wanted), seen.end()) << wanted;
   }
 }
