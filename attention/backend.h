@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "attention/layer_shape.h"
+#include "attention/mla_extend.h"
 #include "attention/plan.h"
 #include "attention/sparse_kernels.h"
 #include "attention/sparse_plan.h"
@@ -83,6 +84,12 @@ class AttentionBackend {
   virtual void init_forward_metadata_replay_cuda_graph(const ForwardMetadata& metadata) = 0;
   // Once per eager pass. The spans must stay valid until the pass's last forward_* call.
   virtual void init_forward_metadata(const ForwardMetadata& metadata) = 0;
+
+  // MLA models: how the layers of the extend planned last attend. forward_extend() and extend_plan() then
+  // take a shape of that form: kMlaAbsorbed, or kMlaExpanded for the other methods.
+  virtual MlaExtend mla_extend() const { return {}; }
+  // Before the first pass.
+  virtual void set_mla_options(const MlaOptions&) {}
 
   // Per layer: the extend part, and the decode part, of the batch that was planned last.
   virtual KernelCost forward_extend(const LayerShape& layer) = 0;

@@ -40,6 +40,8 @@ struct LayerShape {
     constexpr std::uint64_t kMany = 16 * 64;  // whole blocks
     return static_cast<double>(stored_bytes(kv_format, kMany)) / kMany;
   }
+  // A kernel that reads the latent in the width of its queries has it widened before.
+  bool widens_latent() const { return form == AttentionForm::kMlaAbsorbed && kv_bytes() < q_bytes; }
   // Elements that the cache holds for one token of this layer: keys and values, or the latent.
   std::uint32_t kv_elements() const {
     const bool latent = form == AttentionForm::kMlaAbsorbed || form == AttentionForm::kSparse;

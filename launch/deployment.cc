@@ -117,6 +117,10 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["retraction_policy"] = to_string(config.retraction_policy);
   out["schedule_conservativeness"] = format_real(config.schedule_conservativeness);
   out["disable_radix_cache"] = on_off(config.disable_radix_cache);
+  if (deployment.model.is_mla()) {
+    out["disable_chunked_prefix_cache"] = on_off(args.disable_chunked_prefix_cache);
+    out["flashinfer_mla_disable_ragged"] = on_off(args.flashinfer_mla_disable_ragged);
+  }
   out["radix_eviction_policy"] = to_string(config.radix_eviction_policy);
   out["disable_overlap_schedule"] = on_off(config.disable_overlap_schedule);
   out["disable_cuda_graph"] = on_off(config.cuda_graph_bs.empty());
@@ -426,6 +430,10 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   deployment.notes = std::move(attention.notes);
   deployment.warnings = std::move(attention.warnings);
   resolve_sparse_attention(args, deployment);
+  deployment.mla.chunked_prefix_cache = !args.disable_chunked_prefix_cache;
+  deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
+  if (args.load_format == "dummy" && rank::dummy_weights_share_experts(deployment.model))
+    deployment.experts_in_use = deployment.model.moe.top_k;
   resolve_scheduler(args, deployment);
   resolve_model_rules(deployment);
   const double mem_fraction_static = resolve_batches(args, deployment);
@@ -461,6 +469,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
 
 std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
   auto backend = attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);
+  backend->set_mla_options(mla);
   backend->set_sparse_options(sparse);
   return backend;
 }
@@ -474,7 +483,8 @@ rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const 
       rank::ModeledForward::Options{.kv_format = kv_format,
                                     .sparse_token_bytes = sparse_token_bytes,
                                     .cuda_graph_bs = scheduler.cuda_graph_bs,
-                                    .prefill_graphs = prefill_graphs}));
+                                    .prefill_graphs = prefill_graphs,
+                                    .experts_in_use = experts_in_use}));
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
                           std::move(models));
 }

@@ -124,6 +124,32 @@ TEST_F(MeasuredSteps, EagerPrefillIsBoundByTheHostUntilTheDeviceIsSlower) {
   EXPECT_EQ(prefill(*eager, 8193), prefill(*pieces, 8193));  // beyond the largest captured size
 }
 
+// deepseek-v2-lite with dummy weights, whose router sends every token to the same experts: absorbed decode.
+TEST(MeasuredMlaSteps, DecodeWithGraphs) {
+  struct Case {
+    const char* backend;
+    std::uint32_t requests, kv;
+    double ms;
+  };
+  const proto::HardwareProfile profile = load_hardware("h200-sxm");
+  const ModelConfig model = load_model_config("deepseek-v2-lite");
+  ASSERT_TRUE(dummy_weights_share_experts(model));
+  for (const Case& c :
+       {Case{"fa3", 1, 1088, 3.525}, Case{"fa3", 8, 1090, 3.722}, Case{"fa3", 16, 1152, 3.857},
+        Case{"fa3", 32, 4224, 5.119}, Case{"fa3", 128, 640, 5.609}, Case{"flashmla", 1, 1088, 3.71},
+        Case{"flashmla", 16, 1152, 4.084}}) {
+    ModeledForward forward(model, profile, make_shard(model, 1, 0),
+                           attention::create_attention_backend(c.backend, profile, 64),
+                           {.cuda_graph_bs = capture_batch_sizes(256), .experts_in_use = model.moe.top_k});
+    const std::vector<std::uint32_t> lens(c.requests, c.kv);
+    attention::ForwardMetadata metadata;
+    metadata.forward_mode = proto::DECODE;
+    metadata.decode_seq_lens = lens;
+    metadata.capture_bucket = c.requests;
+    EXPECT_NEAR(1e3 * total(forward.forward(metadata)) / c.ms, 1, 0.12) << c.backend << " " << c.requests;
+  }
+}
+
 TEST(PrefillGraphs, BucketsAreSglangs) {
   PrefillGraphs graphs{.tokens = capture_prefill_tokens(8192)};
   EXPECT_EQ(graphs.tokens.size(), 58U);
