@@ -9,8 +9,8 @@
 #include "attention/hybrid_backend.h"
 #include "attention/torch_native.h"
 #include "attention/triton_backend.h"
-#include "proto/error.h"
-#include "proto/nearest.h"
+#include "proto/base/error.h"
+#include "proto/base/nearest.h"
 
 namespace tpsim::attention {
 namespace {

@@ -13,7 +13,7 @@
 #include "launch/flag_set.h"
 #include "launch/server_args.h"
 #include "launch/standard_output.h"
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "rank/model/hardware.h"
 #include "rank/model/model_config.h"
 

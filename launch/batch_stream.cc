@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "proto/versions.h"
 
 namespace tpsim::launch {

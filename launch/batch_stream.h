@@ -9,8 +9,8 @@
 #include <string>
 
 #include "launch/deployment.h"
+#include "proto/base/output_file.h"
 #include "proto/forward.pb.h"
-#include "proto/output_file.h"
 #include "scheduler/executor.h"
 
 namespace tpsim::launch {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::launch {
 

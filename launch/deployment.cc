@@ -11,8 +11,8 @@
 #include "kvcache/page_allocator.h"
 #include "launch/calibration.h"
 #include "launch/service_level_args.h"
-#include "launch/text.h"
-#include "proto/error.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
 #include "proto/versions.h"
 #include "rank/model/hardware.h"
 #include "rank/model/memory.h"
@@ -77,14 +77,14 @@ std::uint32_t kv_bytes(const ServerArgs& args) { return args.kv_cache_dtype.rfin
 
 // Numeric ranks compute in fp32, and "auto" rounds nothing on the way to the KV cache: a checkpoint in 16 bit
 // then gives what Transformers gives in fp32. --dtype bfloat16 or --kv-cache-dtype make it a narrower one.
-kvcache::KvFormat kv_format(const ServerArgs& args) {
+NumberFormat kv_format(const ServerArgs& args) {
   const std::string dtype = args.dtype == "auto" ? "float32" : args.dtype;
   const std::string& name = args.kv_cache_dtype == "auto" ? dtype : args.kv_cache_dtype;
-  for (const auto format : {kvcache::KvFormat::kFp32, kvcache::KvFormat::kFp16, kvcache::KvFormat::kFp8E4M3,
-                            kvcache::KvFormat::kFp8E5M2, kvcache::KvFormat::kFp4E2M1}) {
-    if (kvcache::to_string(format) == name) return format;
+  for (const auto format : {NumberFormat::kFp32, NumberFormat::kFp16, NumberFormat::kFp8E4M3,
+                            NumberFormat::kFp8E5M2, NumberFormat::kFp4E2M1}) {
+    if (to_string(format) == name) return format;
   }
-  return kvcache::KvFormat::kBf16;
+  return NumberFormat::kBf16;
 }
 
 // SGLang captures the listed sizes that the request table has room for, and the table's size itself where
@@ -253,7 +253,7 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
   constexpr std::uint64_t kBytes = std::uint64_t{4} << 30;
   rank::KvCapacity capacity;
   const std::uint64_t elements = rank::kv_bytes_per_token(deployment.model, shard, 1);
-  capacity.kv_bytes_per_token = kvcache::stored_bytes(deployment.kv_format, elements);
+  capacity.kv_bytes_per_token = stored_bytes(deployment.kv_format, elements);
   const std::uint64_t page = deployment.scheduler.page_size;
   const std::uint64_t fit = kBytes / (capacity.kv_bytes_per_token * args.tp_size);
   capacity.tokens = args.max_total_tokens.value_or(std::min(kTokens, std::max(fit, page))) / page * page;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "attention/backend.h"
-#include "kvcache/storage/kv_format.h"
 #include "launch/server_args.h"
+#include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
 #include "rank/model/model_config.h"
@@ -25,7 +25,7 @@ struct Deployment {
   rank::ModelConfig model;
   proto::HardwareProfile hardware;
   std::uint32_t kv_bytes_per_element = 2;
-  kvcache::KvFormat kv_format = kvcache::KvFormat::kBf16;  // numeric execution
+  NumberFormat kv_format = NumberFormat::kBf16;  // numeric execution
   scheduler::SchedulerConfig scheduler;
   rank::PrefillGraphs prefill_graphs;
   rank::DeploymentConfig ranks;

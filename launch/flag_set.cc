@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "launch/sglang_flags.h"
-#include "proto/error.h"
-#include "proto/nearest.h"
+#include "proto/base/error.h"
+#include "proto/base/nearest.h"
 
 namespace tpsim::launch {
 

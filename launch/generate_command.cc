@@ -20,9 +20,9 @@
 #include "launch/server_args.h"
 #include "launch/stage.h"
 #include "launch/standard_output.h"
-#include "launch/text.h"
-#include "proto/error.h"
-#include "proto/output_file.h"
+#include "proto/base/error.h"
+#include "proto/base/output_file.h"
+#include "proto/base/text.h"
 #include "rank/parallel/rank_lost.h"
 #include "scheduler/engine.h"
 

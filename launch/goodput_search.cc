@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "launch/service_level_args.h"
-#include "launch/text.h"
 #include "launch/workload_args.h"
+#include "proto/base/text.h"
 #include "rank/parallel/modeled_executor.h"
 #include "scheduler/engine.h"
 #include "scheduler/load.h"

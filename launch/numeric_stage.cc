@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "rank/numeric/numeric_forward.h"
 #include "rank/parallel/mpi_collectives.h"
 #include "rank/weights/checkpoint.h"

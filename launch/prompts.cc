@@ -6,8 +6,8 @@
 #include <limits>
 #include <utility>
 
-#include "launch/text.h"
-#include "proto/error.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_input.h"
 

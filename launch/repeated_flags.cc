@@ -3,7 +3,7 @@
 #include <map>
 #include <string_view>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::launch {
 namespace {

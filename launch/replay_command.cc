@@ -22,9 +22,9 @@
 #include "launch/server_args.h"
 #include "launch/stage.h"
 #include "launch/standard_output.h"
-#include "proto/error.h"
-#include "proto/output_file.h"
-#include "proto/stop_flag.h"
+#include "proto/base/error.h"
+#include "proto/base/output_file.h"
+#include "proto/base/stop_flag.h"
 #include "rank/parallel/rank_lost.h"
 
 namespace tpsim::launch {

@@ -13,7 +13,7 @@
 #include "launch/report/report_dir.h"
 #include "launch/report/step_profile.h"
 #include "launch/server_args.h"
-#include "proto/output_file.h"
+#include "proto/base/output_file.h"
 #include "proto/report.pb.h"
 #include "scheduler/records.h"
 

@@ -13,7 +13,7 @@
 #include <map>
 #include <utility>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::launch {
 namespace {

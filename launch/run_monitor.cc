@@ -1,6 +1,6 @@
 #include "launch/run_monitor.h"
 
-#include "proto/stop_flag.h"
+#include "proto/base/stop_flag.h"
 
 namespace tpsim::launch {
 

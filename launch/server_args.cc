@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "launch/service_level_args.h"
-#include "launch/text.h"
-#include "proto/error.h"
-#include "proto/nearest.h"
+#include "proto/base/error.h"
+#include "proto/base/nearest.h"
+#include "proto/base/text.h"
 
 namespace tpsim::launch {
 

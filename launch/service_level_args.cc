@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "launch/text.h"
-#include "proto/error.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
 
 namespace tpsim::launch {
 namespace {

@@ -20,8 +20,8 @@
 #include "launch/run_monitor.h"
 #include "launch/stage.h"
 #include "launch/workload_args.h"
-#include "proto/error.h"
-#include "proto/stop_flag.h"
+#include "proto/base/error.h"
+#include "proto/base/stop_flag.h"
 #include "rank/parallel/rank_lost.h"
 #include "scheduler/engine.h"
 

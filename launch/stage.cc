@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "launch/commands.h"
-#include "proto/stop_flag.h"
+#include "proto/base/stop_flag.h"
 #include "rank/parallel/modeled_executor.h"
 #include "rank/parallel/mpi_executor.h"
 #include "rank/parallel/mpi_worker.h"

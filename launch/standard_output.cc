@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::launch {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "launch/report/comparison.h"
-#include "launch/text.h"
-#include "proto/error.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
 
 namespace tpsim::launch {
 namespace {

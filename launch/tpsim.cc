@@ -13,11 +13,11 @@
 #include "launch/commands.h"
 #include "launch/repeated_flags.h"
 #include "launch/standard_output.h"
-#include "launch/text.h"
 #include "launch/trace/trace_commands.h"
-#include "proto/error.h"
-#include "proto/nearest.h"
-#include "proto/stop_flag.h"
+#include "proto/base/error.h"
+#include "proto/base/nearest.h"
+#include "proto/base/stop_flag.h"
+#include "proto/base/text.h"
 #include "rank/parallel/mpi_session.h"
 #include "rank/parallel/rank_lost.h"
 
@@ -62,7 +62,7 @@ std::string sentence_of(const CLI::ParseError& error, const CLI::App& root) {
   const std::vector<std::string_view> commands = subcommands_of(*app);
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !commands.empty())
     return fmt::format("{}: a command is required: {}, see `{} --help`", app->get_name(),
-                       tpsim::launch::join_or(commands), path);
+                       tpsim::join_or(commands), path);
   std::string text = error.what();
   for (char& c : text) {
     if (c == '\n') c = ' ';
@@ -75,7 +75,7 @@ std::string sentence_of(const CLI::ParseError& error, const CLI::App& root) {
 void check_command(const CLI::App& root, int argc, char** argv) {
   const std::vector<std::string_view> names = subcommands_of(root);
   if (argc < 2)
-    tpsim::throw_user_error("a command is required: {}, see `tpsim --help`", tpsim::launch::join_or(names));
+    tpsim::throw_user_error("a command is required: {}, see `tpsim --help`", tpsim::join_or(names));
   const std::string_view word = argv[1];
   if (word.empty() || word.front() != '-') {
     for (std::string_view name : names) {
@@ -83,7 +83,7 @@ void check_command(const CLI::App& root, int argc, char** argv) {
     }
     const std::string_view guess = tpsim::nearest(word, names);
     tpsim::throw_user_error("{}: is no command, {}", word,
-                            guess.empty() ? fmt::format("use {}", tpsim::launch::join_or(names))
+                            guess.empty() ? fmt::format("use {}", tpsim::join_or(names))
                                           : fmt::format("did you mean {}?", guess));
   }
 }

@@ -15,10 +15,10 @@
 #include "launch/progress.h"
 #include "launch/server_args.h"
 #include "launch/standard_output.h"
-#include "launch/text.h"
 #include "launch/verify.h"
-#include "proto/error.h"
-#include "proto/stop_flag.h"
+#include "proto/base/error.h"
+#include "proto/base/stop_flag.h"
+#include "proto/base/text.h"
 #include "rank/model/shard.h"
 
 namespace tpsim::launch {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "scheduler/workload/benchmark_datasets.h"
 #include "scheduler/workload/synthetic.h"
 #include "scheduler/workload/trace_reader.h"

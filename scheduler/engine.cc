@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "proto/stop_flag.h"
+#include "proto/base/stop_flag.h"
 #include "scheduler/data_parallel_group.h"
 #include "scheduler/load.h"
 #include "scheduler/metrics.h"

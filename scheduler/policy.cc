@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::scheduler {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::scheduler {
 namespace {

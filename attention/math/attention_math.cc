@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "attention/math/lanes.h"
 #include "attention/math/small_product.h"
+#include "proto/base/lanes.h"
 
 namespace tpsim::attention {
 namespace {

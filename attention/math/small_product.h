@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "attention/math/lanes.h"
+#include "proto/base/lanes.h"
 
 namespace tpsim::attention {
 

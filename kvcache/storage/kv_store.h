@@ -19,7 +19,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "kvcache/storage/kv_format.h"
+#include "proto/base/number_format.h"
 
 namespace tpsim::kvcache {
 
@@ -29,7 +29,7 @@ struct UnwrittenRead : std::logic_error {
 };
 
 struct KvStoreConfig {
-  KvFormat format = KvFormat::kBf16;
+  NumberFormat format = NumberFormat::kBf16;
   std::uint32_t num_layers = 0;
   std::uint32_t num_pages = 0;     // page numbers are below this
   std::uint32_t page_size = 1;     // tokens

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "launch/report/report_dir.h"
-#include "proto/output_file.h"
+#include "proto/base/output_file.h"
 #include "scheduler/records.h"
 #include "scheduler/service_levels.h"
 

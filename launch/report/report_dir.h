@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/output_file.h"
+#include "proto/base/output_file.h"
 
 namespace tpsim::launch {
 

@@ -16,7 +16,7 @@
 
 #include "launch/standard_output.h"
 #include "launch/trace/inspect_report.h"
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "scheduler/workload/conversations.h"
 #include "scheduler/workload/statistics.h"
 #include "scheduler/workload/trace_reader.h"

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "kvcache/storage/kv_format.h"
+#include "proto/base/number_format.h"
 
 namespace tpsim::rank {
 namespace {
@@ -194,7 +194,7 @@ PackedMatrix::PackedMatrix(WeightType type, std::uint32_t n, std::uint32_t k,
       for (std::uint32_t j = 0; j < count; ++j) {
         const float value = rows[std::size_t{j} * k + i];
         if (type == WeightType::kBf16) {
-          bf16_[at + j] = kvcache::to_bf16(value);
+          bf16_[at + j] = to_bf16(value);
         } else {
           fp32_[at + j] = value;
         }
@@ -207,7 +207,7 @@ void PackedMatrix::row(std::uint32_t output, float* out) const {
   const std::size_t at = std::size_t{output / kPanel} * k_ * kPanel + output % kPanel;
   for (std::uint32_t i = 0; i < k_; ++i) {
     out[i] = type_ == WeightType::kFp32 ? fp32_[at + std::size_t{i} * kPanel]
-                                        : kvcache::from_bf16(bf16_[at + std::size_t{i} * kPanel]);
+                                        : from_bf16(bf16_[at + std::size_t{i} * kPanel]);
   }
 }
 

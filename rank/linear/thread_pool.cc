@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "proto/stop_flag.h"
+#include "proto/base/stop_flag.h"
 
 namespace tpsim::rank {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "attention/math/lanes.h"
+#include "proto/base/lanes.h"
 
 namespace tpsim::rank {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::rank {
 

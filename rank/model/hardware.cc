@@ -13,8 +13,8 @@
 #include <string_view>
 #include <utility>
 
-#include "proto/error.h"
-#include "proto/nearest.h"
+#include "proto/base/error.h"
+#include "proto/base/nearest.h"
 #include "proto/versions.h"
 #include "rank/catalogue/catalogue.h"
 #include "rank/model/hardware_check.h"

@@ -8,9 +8,9 @@
 
 #include "attention/plan_cost.h"
 #include "attention/registry.h"
-#include "proto/error.h"
+#include "proto/base/error.h"
+#include "proto/base/nearest.h"
 #include "proto/hardware.pb.h"
-#include "proto/nearest.h"
 #include "rank/model/op_cost.h"
 
 namespace tpsim::rank {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::rank {
 namespace {

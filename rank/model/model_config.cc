@@ -9,8 +9,8 @@
 #include <limits>
 #include <utility>
 
-#include "proto/error.h"
-#include "proto/nearest.h"
+#include "proto/base/error.h"
+#include "proto/base/nearest.h"
 #include "rank/catalogue/catalogue.h"
 #include "rank/model/architecture.h"
 #include "rank/model/config_reader.h"

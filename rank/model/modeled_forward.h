@@ -17,8 +17,8 @@
 #include "rank/model/model_config.h"
 #include "rank/model/op_cost.h"
 #include "rank/model/prefill_graphs.h"
+#include "rank/model/rank_model.h"
 #include "rank/model/shard.h"
-#include "rank/parallel/rank_model.h"
 
 namespace tpsim::rank {
 

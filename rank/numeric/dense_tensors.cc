@@ -9,7 +9,7 @@
 #include <numeric>
 #include <utility>
 
-#include "proto/stop_flag.h"
+#include "proto/base/stop_flag.h"
 
 namespace tpsim::rank {
 namespace {

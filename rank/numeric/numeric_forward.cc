@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "rank/linear/vector_ops.h"
 #include "rank/model/rope.h"
 #include "rank/model/shard.h"

@@ -21,7 +21,7 @@ namespace tpsim::rank {
 
 struct NumericOptions {
   WeightType weight_type = WeightType::kFp32;  // how weights are kept in memory
-  kvcache::KvFormat kv_format = kvcache::KvFormat::kFp32;
+  NumberFormat kv_format = NumberFormat::kFp32;
   std::uint32_t page_size = 1;
   std::uint32_t num_pages = 0;
   std::uint32_t ep_size = 1;  // 1: every rank has a part of every expert; tp_size: whole experts

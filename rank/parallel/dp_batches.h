@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "proto/forward.pb.h"
 
 namespace tpsim::rank {

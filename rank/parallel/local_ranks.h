@@ -14,7 +14,7 @@
 
 #include "proto/forward.pb.h"
 #include "proto/report.pb.h"
-#include "rank/parallel/rank_model.h"
+#include "rank/model/rank_model.h"
 #include "rank/parallel/rank_state.h"
 
 namespace tpsim::rank {

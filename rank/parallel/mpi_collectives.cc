@@ -7,7 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "proto/stop_flag.h"
+#include "proto/base/stop_flag.h"
 #include "rank/parallel/idle_backoff.h"
 #include "rank/parallel/rank_lost.h"
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::rank {
 

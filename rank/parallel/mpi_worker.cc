@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "proto/report.pb.h"
 #include "rank/parallel/batch_wire.h"
 #include "rank/parallel/idle_backoff.h"

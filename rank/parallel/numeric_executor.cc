@@ -1,6 +1,6 @@
 #include "rank/parallel/numeric_executor.h"
 
-#include "proto/stop_flag.h"
+#include "proto/base/stop_flag.h"
 #include "rank/parallel/rank_lost.h"
 
 namespace tpsim::rank {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "rank/numeric/sampler.h"
 #include "rank/parallel/dp_batches.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "proto/versions.h"
 
 namespace tpsim::rank {

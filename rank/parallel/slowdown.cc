@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::rank {
 

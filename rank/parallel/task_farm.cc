@@ -13,8 +13,8 @@
 #include <thread>
 #include <utility>
 
-#include "proto/error.h"
-#include "proto/stop_flag.h"
+#include "proto/base/error.h"
+#include "proto/base/stop_flag.h"
 #include "rank/linear/thread_pool.h"
 #include "rank/parallel/idle_backoff.h"
 

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#include "proto/error.h"
-#include "proto/stop_flag.h"
+#include "proto/base/error.h"
+#include "proto/base/stop_flag.h"
 #include "proto/versions.h"
 #include "rank/parallel/idle_backoff.h"
 #include "rank/parallel/rank_lost.h"

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "proto/error.h"
-#include "proto/stop_flag.h"
+#include "proto/base/error.h"
+#include "proto/base/stop_flag.h"
 #include "rank/weights/in_quotes.h"
 #include "rank/weights/mapped_file.h"
 #include "rank/weights/weight_map.h"

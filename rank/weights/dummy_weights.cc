@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include "proto/stop_flag.h"
+#include "proto/base/stop_flag.h"
 
 namespace tpsim::rank {
 namespace {

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::rank {
 namespace {

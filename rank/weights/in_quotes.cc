@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::rank {
 

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::rank {
 namespace {

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "rank/weights/in_quotes.h"
 
 namespace tpsim::rank {

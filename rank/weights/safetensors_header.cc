@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "rank/weights/in_quotes.h"
 #include "rank/weights/json_events.h"
 

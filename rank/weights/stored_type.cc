@@ -5,7 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "kvcache/storage/kv_format.h"
+#include "proto/base/number_format.h"
 
 namespace tpsim::rank {
 namespace {
@@ -53,9 +53,9 @@ bool is_readable(StoredType type) {
 void to_fp32(StoredType type, const char* from, std::size_t count, float* out) {
   switch (type) {
     case StoredType::kBF16:
-      return halves_to_fp32(from, count, out, [](std::uint16_t bits) { return kvcache::from_bf16(bits); });
+      return halves_to_fp32(from, count, out, [](std::uint16_t bits) { return from_bf16(bits); });
     case StoredType::kF16:
-      return halves_to_fp32(from, count, out, [](std::uint16_t bits) { return kvcache::from_fp16(bits); });
+      return halves_to_fp32(from, count, out, [](std::uint16_t bits) { return from_fp16(bits); });
     case StoredType::kF32:
       if (count > 0) std::memcpy(out, from, count * sizeof(float));
       return;

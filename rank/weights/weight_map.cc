@@ -4,7 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "rank/weights/in_quotes.h"
 #include "rank/weights/json_events.h"
 

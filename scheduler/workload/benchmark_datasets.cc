@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "scheduler/workload/benchmark_random.h"
 #include "scheduler/workload/sampler.h"
 #include "scheduler/workload/trace_reader.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::scheduler {
 namespace {

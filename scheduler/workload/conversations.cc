@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "proto/error.h"
-#include "proto/stop_flag.h"
+#include "proto/base/error.h"
+#include "proto/base/stop_flag.h"
 #include "scheduler/workload/sampler.h"
 #include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/workload_builder.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "proto/stop_flag.h"
+#include "proto/base/stop_flag.h"
 #include "scheduler/workload/prefix_index.h"
 
 namespace tpsim::scheduler {

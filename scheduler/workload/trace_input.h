@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "scheduler/workload/byte_source.h"
 
 namespace tpsim::scheduler {

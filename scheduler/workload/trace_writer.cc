@@ -8,9 +8,9 @@
 #include <span>
 #include <string_view>
 
-#include "proto/error.h"
-#include "proto/output_file.h"
-#include "proto/stop_flag.h"
+#include "proto/base/error.h"
+#include "proto/base/output_file.h"
+#include "proto/base/stop_flag.h"
 
 namespace tpsim::scheduler {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "proto/stop_flag.h"
+#include "proto/base/stop_flag.h"
 
 namespace tpsim::scheduler {
 namespace {

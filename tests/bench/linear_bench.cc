@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "attention/math/lanes.h"
+#include "proto/base/lanes.h"
 #include "rank/linear/packed_matrix.h"
 #include "rank/linear/thread_pool.h"
 

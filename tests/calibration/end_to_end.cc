@@ -18,7 +18,7 @@
 
 #include "attention/registry.h"
 #include "kvcache/page_allocator.h"
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "rank/model/hardware.h"
 #include "rank/model/memory.h"
 #include "rank/model/modeled_forward.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "attention/registry.h"
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "rank/model/hardware.h"
 #include "rank/model/memory.h"
 #include "rank/model/model_config.h"

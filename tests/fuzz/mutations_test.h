@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/unit/workload/test_files.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "launch/prompts.h"
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "scheduler/workload/byte_source.h"
 #include "tests/fuzz/fuzz_targets.h"
 

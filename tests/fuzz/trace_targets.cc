@@ -2,7 +2,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/trace_writer.h"
 #include "tests/fuzz/fuzz_targets.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "rank/weights/safetensors_header.h"
 #include "rank/weights/weight_map.h"
 #include "tests/fuzz/fuzz_targets.h"

@@ -11,8 +11,8 @@
 #include <optional>
 #include <stdexcept>
 
-#include "proto/error.h"
-#include "proto/stop_flag.h"
+#include "proto/base/error.h"
+#include "proto/base/stop_flag.h"
 #include "rank/parallel/modeled_executor.h"
 #include "rank/parallel/mpi_executor.h"
 #include "rank/parallel/mpi_session.h"

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::attention {
 namespace {

@@ -9,7 +9,7 @@
 #include "launch/flag_set.h"
 #include "launch/repeated_flags.h"
 #include "launch/server_args.h"
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::launch {
 

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::rank {
 

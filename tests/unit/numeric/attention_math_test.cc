@@ -40,7 +40,7 @@ class Batch {
     std::iota(order.begin(), order.end(), 0U);
     std::shuffle(order.begin(), order.end(), random);
     kvcache::KvStoreConfig config;
-    config.format = kvcache::KvFormat::kFp32;
+    config.format = NumberFormat::kFp32;
     config.num_layers = 2;
     config.num_pages = pages + 3;
     config.page_size = of.page_size;

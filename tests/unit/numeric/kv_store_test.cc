@@ -18,7 +18,7 @@ std::vector<float> random_vector(std::mt19937_64& random, std::size_t size) {
   return values;
 }
 
-std::vector<float> through(KvFormat format, const float* values, std::uint32_t count) {
+std::vector<float> through(NumberFormat format, const float* values, std::uint32_t count) {
   std::vector<std::uint8_t> bytes(stored_bytes(format, count));
   std::vector<float> back(count);
   encode(format, values, count, bytes.data());
@@ -29,8 +29,8 @@ std::vector<float> through(KvFormat format, const float* values, std::uint32_t c
 // Random tokens to random slots of random layers, against a map of what each holds.
 TEST(KvStore, GivesBackWhatWasStoredInEveryFormatAndPageSize) {
   std::mt19937_64 random(1);
-  for (const KvFormat format : {KvFormat::kFp32, KvFormat::kBf16, KvFormat::kFp16, KvFormat::kFp8E4M3,
-                                KvFormat::kFp8E5M2, KvFormat::kFp4E2M1}) {
+  for (const NumberFormat format : {NumberFormat::kFp32, NumberFormat::kBf16, NumberFormat::kFp16,
+                                    NumberFormat::kFp8E4M3, NumberFormat::kFp8E5M2, NumberFormat::kFp4E2M1}) {
     for (const std::uint32_t page_size : {1U, 16U, 64U}) {
       for (const bool latent : {false, true}) {
         KvStoreConfig config;
@@ -73,7 +73,7 @@ TEST(KvStore, GivesBackWhatWasStoredInEveryFormatAndPageSize) {
 
 TEST(KvStore, ReadsSeveralTokensOfAPageAtOnce) {
   KvStoreConfig config;
-  config.format = KvFormat::kFp32;
+  config.format = NumberFormat::kFp32;
   config.num_layers = 1;
   config.num_pages = 2;
   config.page_size = 8;
@@ -114,7 +114,7 @@ TEST(KvStore, TagsTellWhatWasNotWrittenSinceThePageWasHandedOut) {
 
 TEST(KvStore, WindowLayersReuseThePlacesThatWereReleased) {
   KvStoreConfig config;
-  config.format = KvFormat::kFp32;
+  config.format = NumberFormat::kFp32;
   config.num_layers = 3;
   config.num_pages = 100;
   config.page_size = 2;

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "kvcache/storage/kv_format.h"
+#include "proto/base/number_format.h"
 #include "rank/linear/packed_matrix.h"
 #include "rank/linear/thread_pool.h"
 #include "rank/linear/vector_ops.h"
@@ -41,7 +41,7 @@ TEST(PackedMatrix, AgreesWithSumsInDoublePrecision) {
     const WeightType type = round % 2 == 0 ? WeightType::kFp32 : WeightType::kBf16;
     std::vector<float> w = random_vector(random, std::size_t{n} * k);
     if (type == WeightType::kBf16) {
-      for (float& value : w) value = kvcache::from_bf16(kvcache::to_bf16(value));
+      for (float& value : w) value = from_bf16(to_bf16(value));
     }
     const std::uint32_t x_stride = k + static_cast<std::uint32_t>(random() % 5);
     const std::uint32_t y_stride = n + static_cast<std::uint32_t>(random() % 5);

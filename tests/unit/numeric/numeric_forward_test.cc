@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "attention/registry.h"
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "rank/numeric/dense_reference.h"
 #include "rank/weights/checkpoint.h"
 #include "rank/weights/dummy_weights.h"

@@ -1,4 +1,4 @@
-#include "proto/output_file.h"
+#include "proto/base/output_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <iterator>
 #include <string>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim {
 namespace {

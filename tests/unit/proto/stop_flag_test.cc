@@ -1,4 +1,4 @@
-#include "proto/stop_flag.h"
+#include "proto/base/stop_flag.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "proto/output_file.h"
+#include "proto/base/output_file.h"
 
 namespace tpsim {
 namespace {

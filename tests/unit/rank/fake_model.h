@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "rank/parallel/rank_model.h"
+#include "rank/model/rank_model.h"
 
 namespace tpsim::rank {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "proto/versions.h"
 #include "tests/unit/rank/random_stream.h"
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::rank {
 namespace {

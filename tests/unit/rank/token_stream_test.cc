@@ -8,7 +8,7 @@
 #include <random>
 
 #include "kvcache/page_allocator.h"
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "rank/parallel/numeric_ranks.h"
 #include "scheduler/engine.h"
 

@@ -12,7 +12,7 @@
 #include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
 #include "launch/report/report_dir.h"
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "tests/unit/report/sample_report.h"
 
 namespace tpsim::launch {

@@ -25,10 +25,10 @@ Workload random_workload(std::mt19937_64& random, int count) {
     time += static_cast<double>(random() % 60) * 1e-3;
     request.arrival_time = time;
     if (i > 0 && random() % 3 == 0) request.prompt = workload.requests[random() % i].prompt;
-    const auto length = static_cast<std::uint32_t>(1 + random() % 120);
+    const auto length = static_cast<std::uint32_t>(1 + random() % 80);
     request.prompt.append({fresh, length});
     fresh += length + 1;
-    request.max_new_tokens = static_cast<std::uint32_t>(1 + random() % 40);
+    request.max_new_tokens = static_cast<std::uint32_t>(1 + random() % 80);
     workload.requests.push_back(std::move(request));
   }
   return workload;
@@ -38,7 +38,7 @@ SchedulerConfig random_config(std::mt19937_64& random) {
   SchedulerConfig config;
   config.sglang_release = static_cast<SglangRelease>(random() % 3);
   config.page_size = random() % 2 == 0 ? 1 : 16;
-  config.max_total_num_tokens = 16 * (60 + random() % 200);
+  config.max_total_num_tokens = 16 * (16 + random() % 60);
   config.max_running_requests = static_cast<std::uint32_t>(2 + random() % 12);
   config.max_prefill_tokens = 400;
   config.chunked_prefill_size = random() % 2 == 0 ? 0 : 64;

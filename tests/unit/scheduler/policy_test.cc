@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::scheduler {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim::testing {
 

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "scheduler/workload/benchmark_random.h"
 #include "scheduler/workload/synthetic.h"
 #include "scheduler/workload/trace_reader.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "scheduler/workload/trace_reader.h"
 #include "tests/unit/workload/test_files.h"
 

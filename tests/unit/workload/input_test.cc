@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "scheduler/workload/trace_input.h"
 #include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/trace_writer.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/trace_writer.h"
 #include "tests/unit/workload/test_files.h"

@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 #include "scheduler/workload/conversations.h"
 #include "scheduler/workload/sampler.h"
 #include "scheduler/workload/statistics.h"

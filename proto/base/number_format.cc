@@ -1,4 +1,4 @@
-#include "kvcache/storage/kv_format.h"
+#include "proto/base/number_format.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-namespace tpsim::kvcache {
+namespace tpsim {
 namespace {
 
 // A small float of `exponent_bits` and `mantissa_bits` behind a sign bit, bias 2^(exponent_bits - 1) - 1.
@@ -99,35 +99,35 @@ void encode_each(const float* values, std::uint32_t count, std::uint8_t* bytes, 
 
 }  // namespace
 
-std::string_view to_string(KvFormat format) {
+std::string_view to_string(NumberFormat format) {
   switch (format) {
-    case KvFormat::kFp32:
+    case NumberFormat::kFp32:
       return "float32";
-    case KvFormat::kBf16:
+    case NumberFormat::kBf16:
       return "bfloat16";
-    case KvFormat::kFp16:
+    case NumberFormat::kFp16:
       return "float16";
-    case KvFormat::kFp8E4M3:
+    case NumberFormat::kFp8E4M3:
       return "fp8_e4m3";
-    case KvFormat::kFp8E5M2:
+    case NumberFormat::kFp8E5M2:
       return "fp8_e5m2";
-    case KvFormat::kFp4E2M1:
+    case NumberFormat::kFp4E2M1:
       return "fp4_e2m1";
   }
   return "?";
 }
 
-std::uint64_t stored_bytes(KvFormat format, std::uint64_t elements) {
+std::uint64_t stored_bytes(NumberFormat format, std::uint64_t elements) {
   switch (format) {
-    case KvFormat::kFp32:
+    case NumberFormat::kFp32:
       return elements * 4;
-    case KvFormat::kBf16:
-    case KvFormat::kFp16:
+    case NumberFormat::kBf16:
+    case NumberFormat::kFp16:
       return elements * 2;
-    case KvFormat::kFp8E4M3:
-    case KvFormat::kFp8E5M2:
+    case NumberFormat::kFp8E4M3:
+    case NumberFormat::kFp8E5M2:
       return elements;
-    case KvFormat::kFp4E2M1:
+    case NumberFormat::kFp4E2M1:
       return (elements + 1) / 2 + (elements + kFp4Block - 1) / kFp4Block;
   }
   return 0;
@@ -170,60 +170,60 @@ float from_e5m2(std::uint8_t bits) {
                             : std::numeric_limits<float>::infinity();
 }
 
-void encode(KvFormat format, const float* values, std::uint32_t count, std::uint8_t* bytes) {
+void encode(NumberFormat format, const float* values, std::uint32_t count, std::uint8_t* bytes) {
   switch (format) {
-    case KvFormat::kFp32:
+    case NumberFormat::kFp32:
       std::memcpy(bytes, values, std::size_t{count} * 4);
       break;
-    case KvFormat::kBf16:
+    case NumberFormat::kBf16:
       encode_each<std::uint16_t>(values, count, bytes, to_bf16);
       break;
-    case KvFormat::kFp16:
+    case NumberFormat::kFp16:
       encode_each<std::uint16_t>(values, count, bytes, to_fp16);
       break;
-    case KvFormat::kFp8E4M3:
+    case NumberFormat::kFp8E4M3:
       encode_each<std::uint8_t>(values, count, bytes, to_e4m3);
       break;
-    case KvFormat::kFp8E5M2:
+    case NumberFormat::kFp8E5M2:
       encode_each<std::uint8_t>(values, count, bytes, to_e5m2);
       break;
-    case KvFormat::kFp4E2M1:
+    case NumberFormat::kFp4E2M1:
       encode_fp4(values, count, bytes);
       break;
   }
 }
 
-void decode(KvFormat format, const std::uint8_t* bytes, std::uint32_t count, float* values) {
+void decode(NumberFormat format, const std::uint8_t* bytes, std::uint32_t count, float* values) {
   static const std::array<float, 256> kE4M3 = table_of(from_e4m3);
   static const std::array<float, 256> kE5M2 = table_of(from_e5m2);
   switch (format) {
-    case KvFormat::kFp32:
+    case NumberFormat::kFp32:
       std::memcpy(values, bytes, std::size_t{count} * 4);
       break;
-    case KvFormat::kBf16:
+    case NumberFormat::kBf16:
       for (std::uint32_t i = 0; i < count; ++i) {
         std::uint16_t bits = 0;
         std::memcpy(&bits, bytes + 2 * std::size_t{i}, 2);
         values[i] = from_bf16(bits);
       }
       break;
-    case KvFormat::kFp16:
+    case NumberFormat::kFp16:
       for (std::uint32_t i = 0; i < count; ++i) {
         std::uint16_t bits = 0;
         std::memcpy(&bits, bytes + 2 * std::size_t{i}, 2);
         values[i] = from_fp16(bits);
       }
       break;
-    case KvFormat::kFp8E4M3:
+    case NumberFormat::kFp8E4M3:
       for (std::uint32_t i = 0; i < count; ++i) values[i] = kE4M3[bytes[i]];
       break;
-    case KvFormat::kFp8E5M2:
+    case NumberFormat::kFp8E5M2:
       for (std::uint32_t i = 0; i < count; ++i) values[i] = kE5M2[bytes[i]];
       break;
-    case KvFormat::kFp4E2M1:
+    case NumberFormat::kFp4E2M1:
       decode_fp4(bytes, count, values);
       break;
   }
 }
 
-}  // namespace tpsim::kvcache
+}  // namespace tpsim

@@ -1,4 +1,4 @@
-#include "proto/stop_flag.h"
+#include "proto/base/stop_flag.h"
 
 #include <signal.h>
 #include <sys/time.h>
@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "proto/output_file.h"
+#include "proto/base/output_file.h"
 
 namespace tpsim {
 namespace {

@@ -1,13 +1,13 @@
-#include "launch/text.h"
+#include "proto/base/text.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "proto/error.h"
-#include "proto/nearest.h"
+#include "proto/base/error.h"
+#include "proto/base/nearest.h"
 
-namespace tpsim::launch {
+namespace tpsim {
 namespace {
 
 constexpr std::string_view kNames[] = {"page-size", "tp-size", "trace", "trace-format"};
@@ -53,4 +53,4 @@ TEST(FormatReal, IsTheShortestThatReadsBack) {
 }
 
 }  // namespace
-}  // namespace tpsim::launch
+}  // namespace tpsim

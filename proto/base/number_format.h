@@ -9,17 +9,17 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tpsim::kvcache {
+namespace tpsim {
 
-enum class KvFormat : std::uint8_t { kFp32, kBf16, kFp16, kFp8E4M3, kFp8E5M2, kFp4E2M1 };
+enum class NumberFormat : std::uint8_t { kFp32, kBf16, kFp16, kFp8E4M3, kFp8E5M2, kFp4E2M1 };
 
 inline constexpr std::uint32_t kFp4Block = 16;  // elements that share a scale
 
 // "float32", "bfloat16", "float16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1": SGLang's --kv-cache-dtype.
-std::string_view to_string(KvFormat format);
+std::string_view to_string(NumberFormat format);
 
 // Bytes that `elements` consecutive elements take, block scales included (a last short block has one, too).
-std::uint64_t stored_bytes(KvFormat format, std::uint64_t elements);
+std::uint64_t stored_bytes(NumberFormat format, std::uint64_t elements);
 
 // One element; round to nearest, ties to even. Not-a-number stays so where the format has it.
 std::uint16_t to_bf16(float value);
@@ -42,7 +42,7 @@ float from_e5m2(std::uint8_t bits);
 
 // `count` elements to and from stored_bytes(format, count) bytes at `bytes`: fp4 codes two in a byte (the
 // first in the low half), then the blocks' scales.
-void encode(KvFormat format, const float* values, std::uint32_t count, std::uint8_t* bytes);
-void decode(KvFormat format, const std::uint8_t* bytes, std::uint32_t count, float* values);
+void encode(NumberFormat format, const float* values, std::uint32_t count, std::uint8_t* bytes);
+void decode(NumberFormat format, const std::uint8_t* bytes, std::uint32_t count, float* values);
 
-}  // namespace tpsim::kvcache
+}  // namespace tpsim

@@ -1,4 +1,4 @@
-#include "proto/nearest.h"
+#include "proto/base/nearest.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "proto/output_file.h"
+#include "proto/base/output_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 #include <system_error>
 #include <utility>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim {
 namespace {

@@ -1,13 +1,13 @@
-#include "launch/text.h"
+#include "proto/base/text.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <system_error>
 
-#include "proto/error.h"
+#include "proto/base/error.h"
 
-namespace tpsim::launch {
+namespace tpsim {
 
 namespace {
 
@@ -72,4 +72,4 @@ std::string format_real(double value) {
   return error == std::errc() ? std::string(buffer, end) : std::string("?");
 }
 
-}  // namespace tpsim::launch
+}  // namespace tpsim

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tpsim::launch {
+namespace tpsim {
 
 // "1, 16, 32, 64 or 128".
 std::string join_or(std::span<const std::string_view> words);
@@ -25,4 +25,4 @@ double parse_real(std::string_view flag, const std::string& text, double min, bo
 // The shortest decimal text that reads back as `value`.
 std::string format_real(double value);
 
-}  // namespace tpsim::launch
+}  // namespace tpsim

@@ -1,4 +1,4 @@
-#include "proto/error.h"
+#include "proto/base/error.h"
 
 namespace tpsim {
 

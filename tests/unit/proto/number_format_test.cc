@@ -1,5 +1,5 @@
 // Every KV format against a slow exact definition: the nearest of all representable values.
-#include "kvcache/storage/kv_format.h"
+#include "proto/base/number_format.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <random>
 #include <vector>
 
-namespace tpsim::kvcache {
+namespace tpsim {
 namespace {
 
 struct Code {
@@ -95,7 +95,7 @@ void check_small(int exponent_bits, int mantissa_bits, const std::vector<Code>& 
   }
 }
 
-TEST(KvFormat, E4M3IsTheNearestValue) {
+TEST(NumberFormat, E4M3IsTheNearestValue) {
   check_small(4, 3, magnitudes(4, 3, /*special_exponent=*/false, /*not_a_number=*/0x7F), to_e4m3,
               [](std::uint32_t bits) { return from_e4m3(static_cast<std::uint8_t>(bits)); });
   EXPECT_EQ(from_e4m3(to_e4m3(1e9F)), 448);
@@ -103,14 +103,14 @@ TEST(KvFormat, E4M3IsTheNearestValue) {
   EXPECT_TRUE(std::isnan(from_e4m3(to_e4m3(std::nanf("")))));
 }
 
-TEST(KvFormat, E5M2IsTheNearestValue) {
+TEST(NumberFormat, E5M2IsTheNearestValue) {
   check_small(5, 2, magnitudes(5, 2, /*special_exponent=*/true), to_e5m2,
               [](std::uint32_t bits) { return from_e5m2(static_cast<std::uint8_t>(bits)); });
   EXPECT_EQ(from_e5m2(to_e5m2(1e9F)), 57344);
   EXPECT_TRUE(std::isnan(from_e5m2(to_e5m2(std::nanf("")))));
 }
 
-TEST(KvFormat, Fp16IsTheNearestValue) {
+TEST(NumberFormat, Fp16IsTheNearestValue) {
   const std::vector<Code> codes = magnitudes(5, 10, /*special_exponent=*/true);
   for (const Code& code : codes) {
     ASSERT_EQ(from_fp16(static_cast<std::uint16_t>(code.bits)), code.value);
@@ -123,7 +123,7 @@ TEST(KvFormat, Fp16IsTheNearestValue) {
   EXPECT_TRUE(std::isnan(from_fp16(to_fp16(std::nanf("")))));
 }
 
-TEST(KvFormat, Bf16IsTheNearestValue) {
+TEST(NumberFormat, Bf16IsTheNearestValue) {
   const std::vector<Code> codes = magnitudes(8, 7, /*special_exponent=*/true);
   for (const float value : interesting_values(codes)) {
     if (std::fabs(value) > codes.back().value) continue;
@@ -133,7 +133,7 @@ TEST(KvFormat, Bf16IsTheNearestValue) {
 }
 
 // Blocks of 16 share a power of two, the smallest with which the largest magnitude is at most 6.
-TEST(KvFormat, Fp4IsTheNearestValueUnderItsBlocksScale) {
+TEST(NumberFormat, Fp4IsTheNearestValueUnderItsBlocksScale) {
   const std::vector<Code> codes = magnitudes(2, 1, /*special_exponent=*/false);
   ASSERT_EQ(codes.back().value, 6);
   std::mt19937_64 random(4);
@@ -143,11 +143,11 @@ TEST(KvFormat, Fp4IsTheNearestValueUnderItsBlocksScale) {
     const float size = std::ldexp(1.0F, static_cast<int>(random() % 40) - 20);
     std::vector<float> values(count);
     for (float& value : values) value = random() % 8 == 0 ? 0 : normal(random) * size;
-    std::vector<std::uint8_t> bytes(stored_bytes(KvFormat::kFp4E2M1, count));
+    std::vector<std::uint8_t> bytes(stored_bytes(NumberFormat::kFp4E2M1, count));
     ASSERT_EQ(bytes.size(), (count + 1) / 2 + (count + 15) / 16);
-    encode(KvFormat::kFp4E2M1, values.data(), count, bytes.data());
+    encode(NumberFormat::kFp4E2M1, values.data(), count, bytes.data());
     std::vector<float> back(count);
-    decode(KvFormat::kFp4E2M1, bytes.data(), count, back.data());
+    decode(NumberFormat::kFp4E2M1, bytes.data(), count, back.data());
     for (std::uint32_t begin = 0; begin < count; begin += kFp4Block) {
       const std::uint32_t end = std::min(begin + kFp4Block, count);
       double largest = 0;
@@ -167,9 +167,9 @@ TEST(KvFormat, Fp4IsTheNearestValueUnderItsBlocksScale) {
 }
 
 // What a round trip may lose, relative to the value, in the normal range of each format.
-TEST(KvFormat, RoundTripsStayWithinHalfAStep) {
+TEST(NumberFormat, RoundTripsStayWithinHalfAStep) {
   struct Bound {
-    KvFormat format;
+    NumberFormat format;
     double relative;
   };
   std::mt19937_64 random(5);
@@ -179,9 +179,9 @@ TEST(KvFormat, RoundTripsStayWithinHalfAStep) {
     do value = normal(random);
     while (std::fabs(value) < 0.02);
   }
-  for (const Bound& bound :
-       {Bound{KvFormat::kFp32, 0}, Bound{KvFormat::kBf16, 1.0 / 256}, Bound{KvFormat::kFp16, 1.0 / 2048},
-        Bound{KvFormat::kFp8E4M3, 1.0 / 16}, Bound{KvFormat::kFp8E5M2, 1.0 / 8}}) {
+  for (const Bound& bound : {Bound{NumberFormat::kFp32, 0}, Bound{NumberFormat::kBf16, 1.0 / 256},
+                             Bound{NumberFormat::kFp16, 1.0 / 2048}, Bound{NumberFormat::kFp8E4M3, 1.0 / 16},
+                             Bound{NumberFormat::kFp8E5M2, 1.0 / 8}}) {
     const auto count = static_cast<std::uint32_t>(values.size());
     std::vector<std::uint8_t> bytes(stored_bytes(bound.format, count));
     std::vector<float> back(count);
@@ -196,4 +196,4 @@ TEST(KvFormat, RoundTripsStayWithinHalfAStep) {
 }
 
 }  // namespace
-}  // namespace tpsim::kvcache
+}  // namespace tpsim
