@@ -15,6 +15,7 @@
 #include "proto/base/text.h"
 #include "proto/versions.h"
 #include "rank/model/hardware.h"
+#include "rank/model/layers.h"
 #include "rank/model/memory.h"
 #include "rank/model/modeled_forward.h"
 #include "rank/parallel/batch_wire.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "proto/base/error.h"
+#include "rank/model/layers.h"
 
 namespace tpsim::rank {
 namespace {

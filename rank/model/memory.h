@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proto/hardware.pb.h"
+#include "rank/model/model_config.h"
 #include "rank/model/shard.h"
 
 namespace tpsim::rank {

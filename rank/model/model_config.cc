@@ -1,19 +1,18 @@
 #include "rank/model/model_config.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <limits>
 #include <utility>
 
 #include "proto/base/error.h"
 #include "proto/base/nearest.h"
 #include "rank/catalogue/catalogue.h"
-#include "rank/model/architecture.h"
-#include "rank/model/config_reader.h"
+#include "rank/model/config_parts.h"
+#include "rank/model/families.h"
 
 namespace tpsim::rank {
 namespace {
@@ -21,14 +20,12 @@ namespace {
 constexpr std::uintmax_t kMaxConfigBytes = 1 << 20;
 constexpr std::uint32_t kMaxLayers = 1000;
 
-constexpr std::array<const char*, 11> kSupported = {
-    "LlamaForCausalLM",    "MistralForCausalLM",    "Qwen2ForCausalLM",     "Qwen3ForCausalLM",
-    "Qwen3MoeForCausalLM", "MixtralForCausalLM",    "Gemma2ForCausalLM",    "Gemma3ForCausalLM",
-    "GptOssForCausalLM",   "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"};
-
 std::string supported() {
   std::string names;
-  for (const char* name : kSupported) names += (names.empty() ? "" : ", ") + std::string(name);
+  for (const ModelFamily* family : model_families()) {
+    for (const std::string_view name : family->architectures)
+      names += (names.empty() ? "" : ", ") + std::string(name);
+  }
   return names;
 }
 
@@ -104,6 +101,65 @@ std::string read_config(const std::filesystem::path& file) {
   return text;
 }
 
+// What every family has.
+void read_common(const ConfigReader& config, ModelConfig& model) {
+  model.hidden_size = config.number("hidden_size", 1, 1U << 20);
+  model.num_layers = config.number("num_hidden_layers", 1, kMaxLayers);
+  model.num_attention_heads = config.number("num_attention_heads", 1, 1U << 14);
+  model.num_key_value_heads = config.number_or("num_key_value_heads", model.num_attention_heads);
+  model.vocab_size = config.number("vocab_size", 1, 1U << 26);
+  model.max_position_embeddings = config.number("max_position_embeddings", 1, 1U << 28);
+  model.context_length = context_length_of(config);
+  if (!config.has("head_dim") && model.hidden_size % model.num_attention_heads != 0) {
+    throw_user_error(
+        "{}: num_attention_heads {} does not divide hidden_size {}, and key \"head_dim\" is missing",
+        config.where(), model.num_attention_heads, model.hidden_size);
+  }
+  model.head_dim = config.number_or("head_dim", model.hidden_size / model.num_attention_heads);
+  model.intermediate_size = config.number("intermediate_size", 1, 1U << 24);
+  model.weight_bytes = weight_bytes_of(config);
+  model.dtype = config.text("dtype", config.text("torch_dtype", "bfloat16"));
+  if (model.num_attention_heads % model.num_key_value_heads != 0) {
+    throw_user_error("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", config.where(),
+                     model.num_attention_heads, model.num_key_value_heads);
+  }
+  if (model.head_dim == 0 || model.head_dim > 1024) {
+    throw_user_error("{}: key \"head_dim\" is {}; it must be a whole number from 1 to 1024", config.where(),
+                     model.head_dim);
+  }
+  model.attention_scale = 1 / std::sqrt(static_cast<double>(model.head_dim));
+  model.tie_word_embeddings = config.flag("tie_word_embeddings", false);
+  model.rms_norm_eps = config.real("rms_norm_eps", 1e-6, 0, 1);
+}
+
+// What follows from the layers, and what no single reader can check.
+void finish(const ConfigReader& config, ModelConfig& model) {
+  if (model.head_dim % 2 != 0)
+    throw_user_error("{}: key \"head_dim\" is {}; it must be even", config.where(), model.head_dim);
+  // Kinds of attention layers: full attention first.
+  model.attention.clear();
+  for (const LayerConfig& layer : model.layers) {
+    const auto same = [&](const AttentionKind& kind) { return kind.sliding_window == layer.sliding_window; };
+    if (std::none_of(model.attention.begin(), model.attention.end(), same))
+      model.attention.push_back({0, layer.sliding_window});
+  }
+  std::sort(
+      model.attention.begin(), model.attention.end(),
+      [](const AttentionKind& a, const AttentionKind& b) { return a.sliding_window < b.sliding_window; });
+  for (LayerConfig& layer : model.layers) {
+    while (model.attention[layer.attention].sliding_window != layer.sliding_window) ++layer.attention;
+    ++model.attention[layer.attention].num_layers;
+  }
+  MoeConfig& moe = model.moe;
+  moe.num_layers = 0;
+  for (const LayerConfig& layer : model.layers) moe.num_layers += layer.moe ? 1 : 0;
+  if (moe.num_layers == 0) moe = {};
+  if (moe.top_k > moe.num_experts) {
+    throw_user_error("{}: num_experts_per_tok {} is more than the {} experts", config.where(), moe.top_k,
+                     moe.num_experts);
+  }
+}
+
 }  // namespace
 
 ModelConfig parse_model_config(const std::string& text, const std::string& where) {
@@ -114,35 +170,15 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
   const ConfigReader config(json, where);
   ModelConfig model;
   model.architecture = architecture_of(config);
-  if (std::find(kSupported.begin(), kSupported.end(), model.architecture) == kSupported.end()) {
+  const ModelFamily* const family = find_family(model.architecture);
+  if (family == nullptr) {
     throw_user_error("{}: architecture {} is not supported; supported are {}", where, model.architecture,
                      supported());
   }
-  model.hidden_size = config.number("hidden_size", 1, 1U << 20);
-  model.num_layers = config.number("num_hidden_layers", 1, kMaxLayers);
-  model.num_attention_heads = config.number("num_attention_heads", 1, 1U << 14);
-  model.num_key_value_heads = config.number_or("num_key_value_heads", model.num_attention_heads);
-  model.vocab_size = config.number("vocab_size", 1, 1U << 26);
-  model.max_position_embeddings = config.number("max_position_embeddings", 1, 1U << 28);
-  model.context_length = context_length_of(config);
-  if (!config.has("head_dim") && model.hidden_size % model.num_attention_heads != 0) {
-    throw_user_error(
-        "{}: num_attention_heads {} does not divide hidden_size {}, and key \"head_dim\" is missing", where,
-        model.num_attention_heads, model.hidden_size);
-  }
-  model.head_dim = config.number_or("head_dim", model.hidden_size / model.num_attention_heads);
-  model.intermediate_size = config.number("intermediate_size", 1, 1U << 24);
-  model.weight_bytes = weight_bytes_of(config);
-  model.dtype = config.text("dtype", config.text("torch_dtype", "bfloat16"));
-  if (model.num_attention_heads % model.num_key_value_heads != 0) {
-    throw_user_error("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where,
-                     model.num_attention_heads, model.num_key_value_heads);
-  }
-  if (model.head_dim == 0 || model.head_dim > 1024) {
-    throw_user_error("{}: key \"head_dim\" is {}; it must be a whole number from 1 to 1024", where,
-                     model.head_dim);
-  }
-  read_architecture(config, model);
+  read_common(config, model);
+  family->read(config, model);
+  finish(config, model);
+  read_eos(config, model);
   model.name = config.text("_name_or_path", where);
   return model;
 }

@@ -1,5 +1,5 @@
-// The architecture of a model: the numbers of its config.json that decide shapes, and the linear layers that
-// follow from them. One description serves pricing (their cost), memory (their bytes) and execution.
+// The architecture of a model: the numbers of its config.json that decide shapes. What follows from them on a
+// rank, its attention layers and its weights, is rank/model/layers.h.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,14 @@ struct MlaConfig {
   std::uint32_t v_head_dim = 0;
 };
 
+// The lightning indexer of DeepSeek sparse attention (V3.2, GLM-5): a query attends to the top_k tokens that
+// it scores highest.
+struct IndexerConfig {
+  std::uint32_t num_heads = 0;  // index_n_heads; 0: every token is attended to
+  std::uint32_t head_dim = 0;   // index_head_dim, of the one key that all heads share, too
+  std::uint32_t top_k = 0;      // index_topk, tokens
+};
+
 enum class RopeType : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
 
 // Rotary position embedding, as rope_scaling (Transformers 4) or rope_parameters (5) say it.
@@ -74,6 +82,7 @@ struct AttentionKind {
 struct LayerConfig {
   std::uint32_t sliding_window = 0;  // tokens, the token itself included; 0 = full attention
   std::uint32_t rope = 0;            // index into ModelConfig::ropes
+  std::uint32_t attention = 0;       // index into ModelConfig::attention
   bool moe = false;
 };
 
@@ -101,6 +110,7 @@ struct ModelConfig {
   std::vector<RopeConfig> ropes;         // one, or two where window layers have their own (Gemma 3)
   MoeConfig moe;
   MlaConfig mla;
+  IndexerConfig indexer;
 
   // What numeric execution needs besides shapes.
   double rms_norm_eps = 1e-6;
@@ -115,18 +125,7 @@ struct ModelConfig {
   std::vector<std::uint32_t> eos_token_ids;
 
   bool is_mla() const { return mla.kv_lora_rank > 0; }
-};
-
-// How a linear layer's weight is cut over the ranks.
-enum class Sharding : std::uint8_t { kColumn, kRow, kVocabulary, kReplicated };
-
-// One kind of linear layer y[m, n] = x[m, k] W. Sizes of the whole layer, before sharding.
-struct LinearLayer {
-  std::string name;
-  std::uint64_t k = 0;
-  std::uint64_t n = 0;
-  Sharding sharding = Sharding::kReplicated;
-  std::uint32_t count = 1;  // layers of this kind
+  bool is_sparse() const { return indexer.num_heads > 0; }
 };
 
 // `model_path`: a folder with a config.json, or such a file, or a catalogue name or its Hugging Face id (in

@@ -1,7 +1,6 @@
 #include "rank/model/modeled_forward.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <utility>
 
 namespace tpsim::rank {
@@ -25,25 +24,13 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       shard_(shard),
       costs_(profile),
       backend_(std::move(backend)),
+      attention_layers_(attention_layers(model_, shard_, options.kv_element_bytes)),
+      weights_(weight_list(model_, shard_)),
       kernel_launch_(profile.kernel_launch_seconds()),
       piecewise_layer_(profile.piecewise_layer_seconds()),
       graph_replay_(profile.graph_replay_seconds()),
       graph_gap_(profile.graph_kernel_gap_seconds()),
       prefill_graphs_(std::move(options.prefill_graphs)) {
-  for (const AttentionKind& kind : model_.attention) {
-    attention::LayerShape layer;
-    layer.num_q_heads = shard_.q_heads.count();
-    layer.num_kv_heads = shard_.kv_heads.count();
-    layer.head_dim = layer.v_head_dim = model_.head_dim;
-    if (model_.is_mla()) {  // absorbed: all heads share the latent
-      layer.num_kv_heads = 1;
-      layer.head_dim = model_.mla.kv_lora_rank + model_.mla.qk_rope_head_dim;
-      layer.v_head_dim = model_.mla.kv_lora_rank;
-    }
-    layer.sliding_window = kind.sliding_window;
-    layer.kv_bytes = options.kv_element_bytes;
-    kinds_.push_back(layer);
-  }
   if (!options.cuda_graph_bs.empty()) {
     backend_->init_cuda_graph_state(options.cuda_graph_bs.back());
     for (const std::uint32_t bs : options.cuda_graph_bs)
@@ -56,8 +43,7 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   const double m = rows;
   const double hidden = model_.hidden_size;
   const double q = double(shard_.q_heads.count()) * model_.head_dim;
-  const double kv = model_.is_mla() ? (model_.mla.kv_lora_rank + model_.mla.qk_rope_head_dim) / 2.0
-                                    : double(shard_.kv_heads.count()) * model_.head_dim;
+  const double kv = double(attention_layers_.front().kv_elements) / 2;
   const std::uint32_t tp = shard_.tp_size;
   const double layers = model_.num_layers;
   const auto add = [&dense](double Dense::*part, const KernelCost& cost, double times) {
@@ -75,11 +61,11 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
     dense.communicated += costs_.all_reduce_sent(bytes, tp) * times;
   };
 
-  for (const LinearLayer& layer : linear_layers(model_, shard_)) {
-    const double layer_rows = layer.sharding == Sharding::kVocabulary ? sampled : m;
-    if (layer_rows == 0) continue;
-    add(&Dense::gemm, costs_.gemm(layer_rows, double(layer.n), double(layer.k), model_.weight_bytes),
-        layer.count);
+  for (const WeightSpec& weight : weights_) {
+    const double weight_rows = weight.sharding == Sharding::kVocabulary ? sampled : m;
+    if (weight.role != WeightRole::kLinear || weight_rows == 0) continue;
+    add(&Dense::gemm, costs_.gemm(weight_rows, double(weight.n), double(weight.k), model_.weight_bytes),
+        weight.layers);
   }
   if (model_.moe.num_layers > 0) {
     add(&Dense::gemm,
@@ -154,11 +140,11 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
 
   const attention::KernelCost plan = backend_->plan_cost();
   double attention_launches = 0;
-  for (std::size_t i = 0; i < kinds_.size(); ++i) {
-    const double layers = model_.attention[i].num_layers;
+  for (const AttentionLayers& kind : attention_layers_) {
+    const double layers = kind.count;
     const attention::KernelCost cost = metadata.forward_mode == proto::DECODE
-                                           ? backend_->forward_decode(kinds_[i])
-                                           : backend_->forward_extend(kinds_[i]);
+                                           ? backend_->forward_decode(kind.shape)
+                                           : backend_->forward_extend(kind.shape);
     step.attention += cost.seconds * layers;
     step.flops += cost.flops * layers;
     step.memory_bytes += cost.bytes * layers;

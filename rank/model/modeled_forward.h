@@ -14,6 +14,7 @@
 
 #include "attention/backend.h"
 #include "proto/hardware.pb.h"
+#include "rank/model/layers.h"
 #include "rank/model/model_config.h"
 #include "rank/model/op_cost.h"
 #include "rank/model/prefill_graphs.h"
@@ -53,7 +54,8 @@ class ModeledForward : public RankModel {
   Shard shard_;
   OperatorCosts costs_;
   std::unique_ptr<attention::AttentionBackend> backend_;
-  std::vector<attention::LayerShape> kinds_;  // one per model_.attention entry
+  const std::vector<AttentionLayers> attention_layers_;
+  const std::vector<WeightSpec> weights_;
   double kernel_launch_, piecewise_layer_, graph_replay_, graph_gap_;
   PrefillGraphs prefill_graphs_;
   std::unordered_map<std::uint64_t, Dense> dense_;

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <string>
 
-#include "rank/model/architecture.h"
+#include "rank/model/config_parts.h"
 
 namespace tpsim::rank {
 namespace {
@@ -56,33 +56,29 @@ RopeConfig read_one(const ConfigReader& config, const Json& object, double theta
   return out;
 }
 
-double default_theta(const ModelConfig& model) {
-  if (model.architecture == "GptOssForCausalLM") return 150000;
-  if (model.architecture == "Gemma3ForCausalLM" || model.architecture == "MixtralForCausalLM") return 1e6;
-  return 10000;
-}
-
 }  // namespace
 
-void read_rope(const ConfigReader& config, ModelConfig& model) {
-  const double theta = config.real("rope_theta", default_theta(model), 1, 1e12);
+void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefaults& defaults) {
+  const double theta = config.real("rope_theta", defaults.theta, 1, 1e12);
   const char* key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   const Json empty = Json::object();
   const Json& all = config.has(key) ? config.json()[key] : empty;
   model.ropes.clear();
   const bool nested = all.is_object() && all.contains("full_attention");
-  const bool local = model.architecture == "Gemma3ForCausalLM";
   model.ropes.push_back(read_one(config, nested ? all["full_attention"] : all, theta));
   if (nested && all.contains("sliding_attention")) {
     model.ropes.push_back(read_one(config, all["sliding_attention"], theta));
-  } else if (local) {  // window layers turn at their own base, unscaled
+  } else if (defaults.local_theta) {
     RopeConfig of_windows;
-    of_windows.theta = config.real("rope_local_base_freq", 10000, 1, 1e12);
+    of_windows.theta = config.real("rope_local_base_freq", *defaults.local_theta, 1, 1e12);
     model.ropes.push_back(of_windows);
   }
   for (LayerConfig& layer : model.layers)
     layer.rope = model.ropes.size() > 1 && layer.sliding_window > 0 ? 1 : 0;
-  if (!model.is_mla()) return;
+}
+
+void read_mla_rope(const ConfigReader& config, ModelConfig& model) {
+  read_rope(config, model);
   RopeConfig& rope = model.ropes.front();
   rope.interleaved = config.flag("rope_interleave", true);
   // DeepSeek lengthens the context in the attention's scale, too.

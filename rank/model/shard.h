@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "rank/model/model_config.h"
 
@@ -28,14 +27,5 @@ struct Shard {
 // Throws UserError naming --tp or --ep-size where it does not divide what must be split.
 Shard make_shard(const ModelConfig& model, std::uint32_t tp_size, std::uint32_t tp_rank,
                  std::uint32_t ep_size = 1);
-
-// The linear layers of this rank: k and n after sharding. Experts are not among them.
-std::vector<LinearLayer> linear_layers(const ModelConfig& model, const Shard& shard);
-
-// Parameters of this rank, in bytes, embedding and norms included.
-std::uint64_t weight_bytes(const ModelConfig& model, const Shard& shard);
-// KV cache of one token on this rank, in bytes, all layers. kv_element_bytes: 2 = bf16, 1 = fp8.
-std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard,
-                                 std::uint32_t kv_element_bytes);
 
 }  // namespace tpsim::rank

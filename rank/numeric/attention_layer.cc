@@ -98,7 +98,7 @@ void AttentionLayer::project_latent(const Pass& pass, std::uint32_t layer, const
 // The plan's tasks over the threads: one KV head of a request or tile each.
 void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWeights& weights,
                             const kvcache::KvStore& store, float* out) {
-  const LayerPlan& plan = pass.plan(model_.layers[layer].sliding_window);
+  const LayerPlan& plan = pass.plan(model_.layers[layer].attention);
   attention::AttentionCall call;
   call.kernel = pass.kernel();
   call.store = &store;

@@ -238,8 +238,7 @@ std::vector<std::pair<std::size_t, double>> DenseLayer::chosen(const std::string
 Rows DenseLayer::experts(const Rows& x) const {
   const MoeConfig& moe = model_.moe;
   const std::uint64_t hidden = model_.hidden_size;
-  const bool mixtral =
-      model_.architecture == "MixtralForCausalLM" && source_.has(prefix_ + "block_sparse_moe.gate.weight");
+  const bool mixtral = source_.has(prefix_ + "block_sparse_moe.gate.weight");
   const std::string block = mixtral ? "block_sparse_moe." : "mlp.";
   const std::string router = router_of(block);
   const Rows scores =

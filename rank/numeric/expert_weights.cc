@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <vector>
 
 namespace tpsim::rank {
@@ -12,13 +13,19 @@ struct Part {
   std::uint64_t first = 0, count = 0;
 };
 
-MlpWeights load_gated(const WeightReader& reader, const std::string& gate, const std::string& up,
-                      const std::string& down, std::uint64_t hidden, std::uint64_t width, Part part) {
+// One expert under names of its own: those of gate, up and down.
+MlpWeights load_expert(const WeightReader& reader, const std::string& at,
+                       const std::array<const char*, 3>& names, const WeightSpec& gate_up,
+                       const WeightSpec& down) {
+  WeightSpec in = gate_up;
+  WeightSpec out = down;
+  in.slices[0].tensor = names[0];
+  in.slices[1].tensor = names[1];
+  out.slices[0].tensor = names[2];
   MlpWeights mlp;
-  mlp.width = static_cast<std::uint32_t>(part.count);
-  mlp.gate_up = reader.matrix({{gate + ".weight", width, hidden, part.first, part.count, 0, hidden},
-                               {up + ".weight", width, hidden, part.first, part.count, 0, hidden}});
-  mlp.down = reader.matrix({{down + ".weight", hidden, width, 0, hidden, part.first, part.count}});
+  mlp.width = static_cast<std::uint32_t>(down.k);
+  mlp.gate_up = reader.matrix(at, in);
+  mlp.down = reader.matrix(at, out);
   return mlp;
 }
 
@@ -78,46 +85,42 @@ MlpWeights load_gpt_oss(const WeightReader& reader, const std::string& at, std::
 
 }  // namespace
 
-MlpWeights load_mlp(const WeightReader& reader, const std::string& at, std::uint64_t hidden,
-                    std::uint64_t width, std::uint32_t part, std::uint32_t parts, bool bias) {
-  const Part mine{width / parts * part, width / parts};
-  MlpWeights mlp =
-      load_gated(reader, at + "gate_proj", at + "up_proj", at + "down_proj", hidden, width, mine);
-  if (!bias) return mlp;
-  for (const char* name : {"gate_proj.bias", "up_proj.bias"}) {
-    const std::vector<float> values = reader.range(at + name, {width}, mine.first, mine.count);
-    mlp.gate_up_bias.insert(mlp.gate_up_bias.end(), values.begin(), values.end());
-  }
-  // Once, by the first rank: the parts are added up.
-  if (part == 0) mlp.down_bias = reader.vector(at + "down_proj.bias", hidden);
+MlpWeights load_mlp(const WeightReader& reader, const std::string& at, const WeightSpec& gate_up,
+                    const WeightSpec& down, bool adds_down_bias) {
+  MlpWeights mlp;
+  mlp.width = static_cast<std::uint32_t>(down.k);
+  mlp.gate_up = reader.matrix(at, gate_up);
+  mlp.down = reader.matrix(at, down);
+  mlp.gate_up_bias = reader.bias(at, gate_up);
+  if (adds_down_bias) mlp.down_bias = reader.bias(at, down);
   return mlp;
 }
 
-MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const WeightReader& reader,
-                    const std::string& at) {
+MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vector<WeightSpec>& weights,
+                    const WeightReader& reader, const std::string& at) {
   const MoeConfig& config = model.moe;
   const std::uint64_t hidden = model.hidden_size;
   const std::uint64_t width = config.intermediate_size;
   const TensorSource& source = reader.source();
   const bool gpt_oss = model.activation == Activation::kGptOssSwiGlu;
   // Mixtral's block is called so by Transformers 4, "mlp" by 5.
-  const bool mixtral =
-      model.architecture == "MixtralForCausalLM" && source.has(at + "block_sparse_moe.gate.weight");
+  const bool mixtral = source.has(at + "block_sparse_moe.gate.weight");
   const std::string block = at + (mixtral ? "block_sparse_moe." : "mlp.");
-  const std::string router = block + (gpt_oss ? "router" : "gate");
+  const std::string router = gpt_oss ? "router" : "gate";
 
   MoeWeights moe;
-  moe.router =
-      reader.matrix({{router + ".weight", config.num_experts, hidden, 0, config.num_experts, 0, hidden}},
-                    WeightType::kFp32);
-  if (config.router_bias) moe.router_bias = reader.vector(router + ".bias", config.num_experts);
+  TensorSlice gate = weight_named(weights, "gate").slices.front();
+  gate.tensor = router;
+  moe.router = reader.matrix(block, {gate}, WeightType::kFp32);
+  if (config.router_bias) moe.router_bias = reader.vector(block + router + ".bias", config.num_experts);
   if (config.scoring == ExpertScoring::kSigmoid)
-    moe.correction_bias = reader.vector(router + ".e_score_correction_bias", config.num_experts);
+    moe.correction_bias = reader.vector(block + router + ".e_score_correction_bias", config.num_experts);
 
+  const WeightSpec& gate_up = weight_named(weights, "experts.gate_up_proj");
+  const WeightSpec& down = weight_named(weights, "experts.down_proj");
+  const Part part{down.slices.front().column, down.k};
+  const std::uint32_t count = gate_up.experts;
   const bool whole = shard.ep_size > 1;
-  const std::uint32_t count = whole ? config.num_experts / shard.ep_size : config.num_experts;
-  const Part part =
-      whole ? Part{0, width} : Part{width / shard.tp_size * shard.tp_rank, width / shard.tp_size};
   moe.first_expert = whole ? count * shard.tp_rank : 0;
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t expert = moe.first_expert + i;
@@ -126,18 +129,17 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const WeightRe
       moe.experts.push_back(load_gpt_oss(reader, block + "experts.", config.num_experts, expert, hidden,
                                          width, part, whole || shard.tp_rank == 0));
     } else if (mixtral && source.has(one + "w1.weight")) {
-      moe.experts.push_back(load_gated(reader, one + "w1", one + "w3", one + "w2", hidden, width, part));
+      moe.experts.push_back(load_expert(reader, one, {"w1", "w3", "w2"}, gate_up, down));
     } else if (source.has(one + "gate_proj.weight") || !source.has(block + "experts.gate_up_proj")) {
-      moe.experts.push_back(
-          load_gated(reader, one + "gate_proj", one + "up_proj", one + "down_proj", hidden, width, part));
+      moe.experts.push_back(load_expert(reader, one, {"gate_proj", "up_proj", "down_proj"}, gate_up, down));
     } else {
       moe.experts.push_back(
           load_fused(reader, block + "experts.", config.num_experts, expert, hidden, width, part));
     }
   }
   if (config.num_shared_experts > 0)
-    moe.shared = load_mlp(reader, block + "shared_experts.", hidden, width * config.num_shared_experts,
-                          shard.tp_rank, shard.tp_size, /*bias=*/false);
+    moe.shared = load_mlp(reader, at, weight_named(weights, "shared_experts.gate_up_proj"),
+                          weight_named(weights, "shared_experts.down_proj"), shard.tp_rank == 0);
   return moe;
 }
 

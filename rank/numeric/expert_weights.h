@@ -2,9 +2,10 @@
 // experts fused in one, as Transformers 5 and gpt-oss keep them.
 #pragma once
 
-#include <cstdint>
 #include <string>
+#include <vector>
 
+#include "rank/model/layers.h"
 #include "rank/model/model_config.h"
 #include "rank/model/shard.h"
 #include "rank/numeric/rank_weights.h"
@@ -12,12 +13,13 @@
 
 namespace tpsim::rank {
 
-// Part `part` of `parts` of the MLP under `at` ("…mlp."), `width` wide in all.
-MlpWeights load_mlp(const WeightReader& reader, const std::string& at, std::uint64_t hidden,
-                    std::uint64_t width, std::uint32_t part, std::uint32_t parts, bool bias);
+// The gated MLP of layer `at` ("…layers.3.") with these weights. The bias of the sum over the ranks is added
+// by one of them.
+MlpWeights load_mlp(const WeightReader& reader, const std::string& at, const WeightSpec& gate_up,
+                    const WeightSpec& down, bool adds_down_bias);
 
-// The experts of layer `at` ("…layers.3.").
-MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const WeightReader& reader,
-                    const std::string& at);
+// The router, experts and shared experts of layer `at`. `weights`: weight_list() of the rank.
+MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vector<WeightSpec>& weights,
+                    const WeightReader& reader, const std::string& at);
 
 }  // namespace tpsim::rank

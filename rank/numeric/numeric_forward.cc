@@ -9,6 +9,7 @@
 
 #include "proto/base/error.h"
 #include "rank/linear/vector_ops.h"
+#include "rank/model/layers.h"
 #include "rank/model/rope.h"
 #include "rank/model/shard.h"
 #include "rank/numeric/attention_layer.h"
@@ -20,7 +21,7 @@
 namespace tpsim::rank {
 namespace {
 
-kvcache::KvStoreConfig store_config(const ModelConfig& model, const Shard& shard,
+kvcache::KvStoreConfig store_config(const ModelConfig& model, const AttentionLayers& attention,
                                     const NumericOptions& options) {
   kvcache::KvStoreConfig config;
   config.format = options.kv_format;
@@ -31,25 +32,11 @@ kvcache::KvStoreConfig store_config(const ModelConfig& model, const Shard& shard
   if (options.free_windows) {
     for (const LayerConfig& layer : model.layers) config.windowed.push_back(layer.sliding_window > 0);
   }
-  if (model.is_mla()) {
-    config.num_kv_heads = 1;
-    config.k_dim = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim;
-    config.v_dim = model.mla.kv_lora_rank;
-    config.value_in_key = true;
-  } else {
-    config.num_kv_heads = shard.kv_heads.count();
-    config.k_dim = config.v_dim = model.head_dim;
-  }
+  config.num_kv_heads = attention.shape.num_kv_heads;
+  config.k_dim = attention.shape.head_dim;
+  config.v_dim = attention.shape.v_head_dim;
+  config.value_in_key = attention.value_in_key;
   return config;
-}
-
-attention::LayerShape layer_shape(const Shard& shard, const kvcache::KvStoreConfig& store) {
-  attention::LayerShape shape;
-  shape.num_q_heads = shard.q_heads.count();
-  shape.num_kv_heads = store.num_kv_heads;
-  shape.head_dim = store.k_dim;
-  shape.v_head_dim = store.v_dim;
-  return shape;
 }
 
 // One rank: its weights and its keys and values.
@@ -63,9 +50,9 @@ struct Rank {
 
 // Bytes of the KV cache of all ranks.
 std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, std::uint32_t tp_size) {
-  return kvcache::KvStore::bytes_per_token(
-             store_config(model, make_shard(model, tp_size, 0, options.ep_size), options)) *
-         options.num_pages * options.page_size * tp_size;
+  const auto layers = attention_layers(model, make_shard(model, tp_size, 0, options.ep_size));
+  return kvcache::KvStore::bytes_per_token(store_config(model, layers.front(), options)) * options.num_pages *
+         options.page_size * tp_size;
 }
 
 }  // namespace
@@ -73,8 +60,7 @@ std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, 
 LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, const NumericOptions& options,
                        const Collectives& collectives) {
   const std::uint32_t tp = collectives.tp_size();
-  const std::uint64_t parameters =
-      weight_bytes(model, make_shard(model, tp, 0, options.ep_size)) / model.weight_bytes;
+  const std::uint64_t parameters = num_parameters(model, make_shard(model, tp, 0, options.ep_size));
   const std::uint64_t bytes = parameters * (options.weight_type == WeightType::kBf16 ? 2 : 4) * tp;
   check_host_memory(
       bytes + kv_bytes(model, options, tp),
@@ -106,8 +92,8 @@ class NumericForward::Implementation {
     for (const RopeConfig& rope : model_.ropes)
       ropes_.emplace_back(rope, rope_dim, model_.max_position_embeddings);
     for (std::shared_ptr<const RankWeights>& loaded : weights) {
-      const kvcache::KvStoreConfig store = store_config(model_, loaded->shard, options_);
-      shape_ = layer_shape(loaded->shard, store);
+      layers_ = attention_layers(model_, loaded->shard);
+      const kvcache::KvStoreConfig store = store_config(model_, layers_.front(), options_);
       ranks_.push_back(std::make_unique<Rank>(std::move(loaded), store));
     }
     parts_.resize(ranks_.size());
@@ -143,7 +129,7 @@ class NumericForward::Implementation {
   AttentionLayer attention_;
   MlpLayer mlp_;
   std::vector<RotaryEmbedding> ropes_;
-  attention::LayerShape shape_;
+  std::vector<AttentionLayers> layers_;  // alike on all ranks
   std::vector<std::unique_ptr<Rank>> ranks_;
 
   std::uint32_t tokens_ = 0;
@@ -277,7 +263,7 @@ void NumericForward::Implementation::release_what_slid_out(const TokenBatch& bat
 
 std::span<const float> NumericForward::Implementation::forward(const TokenBatch& batch) {
   hand_out_pages(batch);
-  const Pass pass(model_, ropes_, batch, shape_, options_.page_size, *backend_);
+  const Pass pass(ropes_, batch, layers_, options_.page_size, *backend_);
   tokens_ = pass.tokens();
   embed(batch);
   for (std::uint32_t i = 0; i < model_.num_layers; ++i) {

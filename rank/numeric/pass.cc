@@ -1,12 +1,10 @@
 #include "rank/numeric/pass.h"
 
-#include <algorithm>
-#include <stdexcept>
-
 namespace tpsim::rank {
 
-Pass::Pass(const ModelConfig& model, std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
-           const attention::LayerShape& shape, std::uint32_t page_size, attention::AttentionBackend& backend)
+Pass::Pass(std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
+           std::span<const AttentionLayers> layers, std::uint32_t page_size,
+           attention::AttentionBackend& backend)
     : batch_(batch), ropes_(ropes) {
   std::vector<std::uint32_t> lengths;  // of each token's sequence, after the pass
   for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {
@@ -31,14 +29,9 @@ Pass::Pass(const ModelConfig& model, std::span<const RotaryEmbedding> ropes, con
     backend.init_forward_metadata(batch.metadata);
   }
   kernel_ = backend.kernel();
-  for (const LayerConfig& layer : model.layers) {
-    const auto same = [&](const LayerPlan& plan) {
-      return plan.shape.sliding_window == layer.sliding_window;
-    };
-    if (std::any_of(plans_.begin(), plans_.end(), same)) continue;
+  for (const AttentionLayers& kind : layers) {
     LayerPlan& plan = plans_.emplace_back();
-    plan.shape = shape;
-    plan.shape.sliding_window = layer.sliding_window;
+    plan.shape = kind.shape;
     if (decodes()) {
       plan.decode = backend.decode_plan(plan.shape);
     } else {
@@ -54,13 +47,6 @@ const float* Pass::cos(std::uint32_t rope, std::uint32_t token) const {
 
 const float* Pass::sin(std::uint32_t rope, std::uint32_t token) const {
   return sin_[rope].data() + std::size_t{token} * (ropes_[rope].dim() / 2);
-}
-
-const LayerPlan& Pass::plan(std::uint32_t sliding_window) const {
-  for (const LayerPlan& plan : plans_) {
-    if (plan.shape.sliding_window == sliding_window) return plan;
-  }
-  throw std::logic_error("Pass: no plan for this window");
 }
 
 }  // namespace tpsim::rank

@@ -10,7 +10,7 @@
 #include "attention/backend.h"
 #include "attention/math/attention_math.h"
 #include "rank/linear/thread_pool.h"
-#include "rank/model/model_config.h"
+#include "rank/model/layers.h"
 #include "rank/model/rope.h"
 #include "rank/numeric/token_batch.h"
 
@@ -30,7 +30,7 @@ class Stopwatch {
   Clock::time_point start_;
 };
 
-// The plan for the layers of one window size.
+// The plan for the layers that attend alike.
 struct LayerPlan {
   attention::LayerShape shape;
   attention::DecodePlan decode;
@@ -41,8 +41,9 @@ struct LayerPlan {
 class Pass {
  public:
   // Works out positions, slots, cosines and plans. The arguments outlive the pass.
-  Pass(const ModelConfig& model, std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
-       const attention::LayerShape& shape, std::uint32_t page_size, attention::AttentionBackend& backend);
+  Pass(std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
+       std::span<const AttentionLayers> layers, std::uint32_t page_size,
+       attention::AttentionBackend& backend);
 
   std::uint32_t tokens() const { return static_cast<std::uint32_t>(positions_.size()); }
   std::uint32_t requests() const { return static_cast<std::uint32_t>(batch_.q_lens.size()); }
@@ -52,7 +53,8 @@ class Pass {
   const float* cos(std::uint32_t rope, std::uint32_t token) const;
   const float* sin(std::uint32_t rope, std::uint32_t token) const;
   const RotaryEmbedding& rope(std::uint32_t rope) const { return ropes_[rope]; }
-  const LayerPlan& plan(std::uint32_t sliding_window) const;
+  // `kind`: LayerConfig::attention.
+  const LayerPlan& plan(std::uint32_t kind) const { return plans_[kind]; }
   attention::KernelKind kernel() const { return kernel_; }
   bool decodes() const { return batch_.metadata.forward_mode == proto::DECODE; }
   std::span<const std::uint32_t> first_rows() const { return first_rows_; }

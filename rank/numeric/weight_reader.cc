@@ -4,26 +4,39 @@
 
 namespace tpsim::rank {
 
-PackedMatrix WeightReader::matrix(const std::vector<Slice>& slices, WeightType type) const {
+PackedMatrix WeightReader::matrix(const std::string& at, const std::vector<TensorSlice>& slices,
+                                  WeightType type) const {
   std::uint64_t outputs = 0;
-  for (const Slice& slice : slices) {
-    source_.require(slice.name, {slice.rows, slice.columns});
+  std::vector<std::string> names;
+  for (const TensorSlice& slice : slices) {
+    source_.require(names.emplace_back(at + slice.tensor + ".weight"), {slice.rows, slice.columns});
     outputs += slice.count;
   }
-  std::size_t at = 0;  // outputs come in order
+  std::size_t current = 0;  // outputs come in order
   std::uint64_t begin = 0;
   const auto width = static_cast<std::uint32_t>(slices.front().width);
   return PackedMatrix(type, static_cast<std::uint32_t>(outputs), width,
                       [&](std::uint32_t output, float* out) {
-                        while (output >= begin + slices[at].count) begin += slices[at++].count;
-                        const Slice& slice = slices[at];
+                        while (output >= begin + slices[current].count) begin += slices[current++].count;
+                        const TensorSlice& slice = slices[current];
                         const std::uint64_t row = slice.first + (output - begin);
                         if (row >= slice.rows) {
                           std::fill(out, out + width, 0.0F);
                         } else {
-                          source_.read(slice.name, row * slice.columns + slice.column, width, out);
+                          source_.read(names[current], row * slice.columns + slice.column, width, out);
                         }
                       });
+}
+
+std::vector<float> WeightReader::bias(const std::string& at, const WeightSpec& weight) const {
+  std::vector<float> out;
+  if (weight.bias == 0) return out;
+  for (const TensorSlice& slice : weight.slices) {
+    const std::vector<float> part =
+        range(at + slice.tensor + ".bias", {slice.rows}, slice.first, slice.count);
+    out.insert(out.end(), part.begin(), part.end());
+  }
+  return out;
 }
 
 std::vector<float> WeightReader::vector(const std::string& name, std::uint64_t size) const {

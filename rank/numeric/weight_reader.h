@@ -6,17 +6,10 @@
 #include <vector>
 
 #include "rank/linear/packed_matrix.h"
+#include "rank/model/layers.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {
-
-// Rows [first, first + count) of a two-dimensional tensor, and of each the columns [column, column + width).
-struct Slice {
-  std::string name;
-  std::uint64_t rows = 0, columns = 0;  // of the whole tensor
-  std::uint64_t first = 0, count = 0;
-  std::uint64_t column = 0, width = 0;
-};
 
 class WeightReader {
  public:
@@ -25,9 +18,14 @@ class WeightReader {
   const TensorSource& source() const { return source_; }
   WeightType type() const { return type_; }
 
-  // The slices stacked, one above the other. Rows beyond a tensor's are zero.
-  PackedMatrix matrix(const std::vector<Slice>& slices) const { return matrix(slices, type_); }
-  PackedMatrix matrix(const std::vector<Slice>& slices, WeightType type) const;
+  // The slices of a weight, one above the other, out of the tensors `at` + slice + ".weight". Rows beyond a
+  // tensor's are zero.
+  PackedMatrix matrix(const std::string& at, const WeightSpec& weight) const {
+    return matrix(at, weight.slices, type_);
+  }
+  PackedMatrix matrix(const std::string& at, const std::vector<TensorSlice>& slices, WeightType type) const;
+  // The rows of `at` + slice + ".bias" that go with it; empty where the weight has none.
+  std::vector<float> bias(const std::string& at, const WeightSpec& weight) const;
   std::vector<float> vector(const std::string& name, std::uint64_t size) const;
   // Elements [first, first + count) of a tensor of this shape.
   std::vector<float> range(const std::string& name, const std::vector<std::uint64_t>& shape,

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "rank/model/layers.h"
 #include "tests/unit/model/errors.h"
 
 namespace tpsim::rank {
@@ -93,9 +94,9 @@ TEST(Shard, LinearLayersCoverDenseAndSparseLayers) {
   ModelConfig model = load_model_config("qwen3-30b-a3b");
   model.moe.num_layers = 40;
   std::uint32_t gate = 0, dense = 0;
-  for (const LinearLayer& layer : linear_layers(model, make_shard(model, 2, 0))) {
-    if (layer.name == "gate") gate = layer.count;
-    if (layer.name == "down_proj") dense = layer.count;
+  for (const WeightSpec& weight : weight_list(model, make_shard(model, 2, 0))) {
+    if (weight.name == "gate") gate = weight.layers;
+    if (weight.name == "down_proj") dense = weight.layers;
   }
   EXPECT_EQ(gate, 40U);
   EXPECT_EQ(dense, 8U);

@@ -1,0 +1,33 @@
+// gpt-oss: experts with biases in every layer, attention sinks, a window in every other layer.
+#include <array>
+
+#include "rank/model/config_parts.h"
+#include "rank/model/families.h"
+
+namespace tpsim::rank {
+namespace {
+
+void read(const ConfigReader& config, ModelConfig& model) {
+  model.qkv_bias = model.o_bias = config.flag("attention_bias", true);
+  model.rms_norm_eps = config.real("rms_norm_eps", 1e-5, 0, 1);
+  model.attention_sinks = true;
+  model.activation = Activation::kGptOssSwiGlu;
+  read_layers(config, model, [](std::uint32_t layer) { return layer % 2 == 0; });
+  read_rope(config, model, {.theta = 150000});
+  MoeConfig& moe = model.moe;
+  moe.num_experts = config.number("num_local_experts", 1, kMostExperts);
+  moe.top_k = config.number("num_experts_per_tok", 1, kMostExperts);
+  moe.intermediate_size = model.intermediate_size;
+  moe.scoring = ExpertScoring::kTopKThenSoftmax;
+  moe.router_bias = moe.expert_bias = true;
+  for (LayerConfig& layer : model.layers) layer.moe = true;
+}
+
+constexpr std::array<std::string_view, 1> kArchitectures = {"GptOssForCausalLM"};
+
+}  // namespace
+
+extern const ModelFamily kGptOssFamily;
+const ModelFamily kGptOssFamily = {kArchitectures, read};
+
+}  // namespace tpsim::rank

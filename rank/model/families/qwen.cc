@@ -1,0 +1,60 @@
+// Qwen 2 and 3, Qwen3-MoE.
+#include <array>
+#include <vector>
+
+#include "rank/model/config_parts.h"
+#include "rank/model/families.h"
+
+namespace tpsim::rank {
+namespace {
+
+// Each decoder_sparse_step-th layer has experts, but for mlp_only_layers.
+void mark_expert_layers(const ConfigReader& config, ModelConfig& model) {
+  const std::uint32_t step = config.number_or("decoder_sparse_step", 1);
+  std::vector<bool> dense(model.num_layers, false);
+  if (config.has("mlp_only_layers")) {
+    const Json& layers = config.json()["mlp_only_layers"];
+    if (!layers.is_array())
+      throw_user_error("{}: key \"mlp_only_layers\" must be a list of layers", config.where());
+    for (const Json& layer : layers) {
+      if (!layer.is_number_integer() || layer.get<double>() < 0 || layer.get<double>() >= model.num_layers) {
+        throw_user_error("{}: key \"mlp_only_layers\" must hold whole numbers from 0 to {}", config.where(),
+                         model.num_layers - 1);
+      }
+      dense[layer.get<std::size_t>()] = true;
+    }
+  }
+  for (std::uint32_t i = 0; i < model.num_layers; ++i) model.layers[i].moe = !dense[i] && (i + 1) % step == 0;
+}
+
+void read(const ConfigReader& config, ModelConfig& model) {
+  const bool qwen2 = model.architecture == "Qwen2ForCausalLM";
+  const bool bias = config.flag("attention_bias", false);
+  model.qkv_bias = qwen2 || bias;
+  model.o_bias = !qwen2 && bias;
+  model.qk_norm = !qwen2;
+  model.activation = read_activation(config, "hidden_act", "silu");
+  const bool windows = config.flag("use_sliding_window", false);
+  const std::uint32_t from = windows ? config.number_or("max_window_layers", model.num_layers, 0) : 0;
+  read_layers(config, model, [&](std::uint32_t layer) { return windows && layer >= from; });
+  read_rope(config, model);
+  if (model.architecture != "Qwen3MoeForCausalLM") return;
+  MoeConfig& moe = model.moe;
+  // Transformers 5 writes num_local_experts.
+  moe.num_experts =
+      config.number(config.has("num_experts") ? "num_experts" : "num_local_experts", 1, kMostExperts);
+  moe.top_k = config.number("num_experts_per_tok", 1, kMostExperts);
+  moe.intermediate_size = config.number("moe_intermediate_size", 1, kWidestExpert);
+  moe.normalize_weights = config.flag("norm_topk_prob", false);
+  mark_expert_layers(config, model);
+}
+
+constexpr std::array<std::string_view, 3> kArchitectures = {"Qwen2ForCausalLM", "Qwen3ForCausalLM",
+                                                            "Qwen3MoeForCausalLM"};
+
+}  // namespace
+
+extern const ModelFamily kQwenFamily;
+const ModelFamily kQwenFamily = {kArchitectures, read};
+
+}  // namespace tpsim::rank

@@ -1,0 +1,79 @@
+// What a model is made of on one rank: its kinds of attention layers, and the one list of its weights. Price,
+// memory and numeric execution all read these, so that what is computed is what is counted and priced.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attention/backend.h"
+#include "rank/model/model_config.h"
+#include "rank/model/shard.h"
+#include "rank/model/weight_format.h"
+
+namespace tpsim::rank {
+
+// Layers that attend alike.
+struct AttentionLayers {
+  attention::LayerShape shape;
+  std::uint32_t count = 0;
+  // Stored elements of one token and layer: keys and values of all heads, or MLA's latent and rotated key.
+  std::uint64_t kv_elements = 0;
+  bool value_in_key = false;  // MLA: the value is the first v_head_dim elements of the key
+};
+// One for each of model.attention, in its order. kv_element_bytes: 2 = bf16, 1 = fp8.
+std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Shard& shard,
+                                              std::uint32_t kv_element_bytes = 2);
+
+// KV cache of one token on this rank, in bytes, all layers.
+std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard,
+                                 std::uint32_t kv_element_bytes);
+
+// How a weight is cut over the ranks.
+enum class Sharding : std::uint8_t { kColumn, kRow, kVocabulary, kReplicated };
+
+enum class WeightRole : std::uint8_t {
+  kLinear,     // y[m, n] = x[m, k] W
+  kExperts,    // the same once for each routed expert of the rank, in one call for both projections
+  kEmbedding,  // rows are looked up
+  kVector,     // norms and the like: n elements
+};
+
+// Rows [first, first + count) of a checkpoint's tensor [rows, columns], and of each the columns
+// [column, column + width).
+struct TensorSlice {
+  std::string tensor;  // as the layer calls it, without ".weight": "self_attn.q_proj"
+  std::uint64_t rows = 0, columns = 0;
+  std::uint64_t first = 0, count = 0;
+  std::uint64_t column = 0, width = 0;
+};
+
+// One kind of weight, as SGLang keeps it on a rank: slices of the checkpoint's tensors, one above the other.
+struct WeightSpec {
+  std::string name;  // SGLang's: "qkv_proj", "shared_experts.down_proj" …
+  WeightRole role = WeightRole::kLinear;
+  Sharding sharding = Sharding::kReplicated;
+  std::uint64_t k = 0, n = 0;  // of this rank
+  std::uint64_t bias = 0;      // elements of this rank
+  std::uint32_t layers = 1;    // that have it
+  std::uint32_t experts = 1;   // of this rank, in each of the layers
+  bool tied = false;           // is another weight, too, and takes no memory of its own
+  bool quantised = false;      // --quantization applies
+  WeightFormat format;
+  std::vector<TensorSlice> slices;  // empty: a tensor of just this shape, or several (vectors)
+
+  std::uint64_t copies() const { return std::uint64_t{layers} * experts; }
+};
+
+// All of this rank's, linear layers in the order in which a pass first meets them, experts and what is not
+// multiplied behind them.
+std::vector<WeightSpec> weight_list(const ModelConfig& model, const Shard& shard);
+// The entry of that name; throws std::out_of_range where there is none.
+const WeightSpec& weight_named(const std::vector<WeightSpec>& weights, std::string_view name);
+
+std::uint64_t num_parameters(const ModelConfig& model, const Shard& shard);
+// All parameters of this rank, embedding and norms included.
+std::uint64_t weight_bytes(const ModelConfig& model, const Shard& shard);
+
+}  // namespace tpsim::rank
