@@ -18,8 +18,7 @@ DataParallelGroup::DataParallelGroup(const SchedulerConfig& config, const Schedu
     : config_(config.data_parallel), cuda_graph_bs_(config.cuda_graph_bs) {
   if (config_.size == 0) throw std::invalid_argument("DataParallelGroup: no rank");
   ranks_.resize(config_.size);
-  for (Rank& rank : ranks_)
-    rank.scheduler = std::make_unique<Scheduler>(config, on_finished, on_inter_token);
+  for (Rank& rank : ranks_) rank.scheduler = std::make_unique<Scheduler>(config, on_finished, on_inter_token);
   for (LockstepBatch& batch : batches_) batch.of_rank.resize(ranks_.size());
 }
 
@@ -146,7 +145,8 @@ void DataParallelGroup::write_forward_batch(const LockstepBatch& batch, std::uin
       scheduler.write_forward_batch(*batch.of_rank[i], of_rank);
     } else {
       scheduler.write_idle_batch(
-          config_.gathers_mlp || batch.capture_bucket == 0 ? batch.capture_bucket : captured_size(0), of_rank);
+          config_.gathers_mlp || batch.capture_bucket == 0 ? batch.capture_bucket : captured_size(0),
+          of_rank);
     }
     of_rank.set_sequence_number(sequence_number);
   }
@@ -202,7 +202,8 @@ void DataParallelGroup::visit_unfinished(const std::function<void(const Req&)>& 
     return;
   }
   std::vector<const Req*> all;
-  for (const Rank& rank : ranks_) rank.scheduler->visit_unfinished([&](const Req& req) { all.push_back(&req); });
+  for (const Rank& rank : ranks_)
+    rank.scheduler->visit_unfinished([&](const Req& req) { all.push_back(&req); });
   std::sort(all.begin(), all.end(), [](const Req* a, const Req* b) { return a->id < b->id; });
   for (const Req* req : all) visit(*req);
 }

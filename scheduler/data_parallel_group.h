@@ -1,5 +1,5 @@
-// The schedulers of a deployment with attention data parallelism, in lockstep: SGLang's DataParallelController
-// and, of each data-parallel rank's Scheduler, what --enable-dp-attention adds.
+// The schedulers of a deployment with attention data parallelism, in lockstep: SGLang's
+// DataParallelController and, of each data-parallel rank's Scheduler, what --enable-dp-attention adds.
 //
 // A request is dispatched to one rank, whose scheduler, KV pool and radix cache serve it alone. All ranks run
 // every pass together, because the experts see the tokens of all of them: a rank without a batch of its own

@@ -30,7 +30,8 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       piecewise_layer_(profile.piecewise_layer_seconds()),
       graph_replay_(profile.graph_replay_seconds()),
       graph_gap_(profile.graph_kernel_gap_seconds()),
-      prefill_graphs_(std::move(options.prefill_graphs)) {
+      prefill_graphs_(std::move(options.prefill_graphs)),
+      expert_load_(std::move(options.expert_load)) {
   if (!options.cuda_graph_bs.empty()) {
     backend_->init_cuda_graph_state(options.cuda_graph_bs.back());
     for (const std::uint32_t bs : options.cuda_graph_bs)
@@ -38,13 +39,14 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
   }
 }
 
-ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint32_t sampled) const {
+ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows) const {
   Dense dense;
-  const double m = rows;
+  const ParallelLayout& layout = shard_.layout;
+  const Communication communication(model_, shard_, costs_);
+  const double m = rows.attention;
   const double hidden = model_.hidden_size;
   const double q = double(shard_.q_heads.count()) * model_.head_dim;
   const double kv = double(attention_layers_.front().kv_elements) / 2;
-  const std::uint32_t tp = shard_.tp_size;
   const double layers = model_.num_layers;
   const auto add = [&dense](double Dense::*part, const KernelCost& cost, double times) {
     dense.*part += cost.seconds * times;
@@ -55,82 +57,99 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   const auto other = [&](double elements, double times) {
     add(&Dense::other, costs_.elementwise(elements * kElement), times);
   };
-  const auto all_reduce = [&](double bytes, double times) {
-    if (tp == 1) return;
-    add(&Dense::collective, costs_.all_reduce(bytes, tp), times);
-    dense.communicated += costs_.all_reduce_sent(bytes, tp) * times;
+  const auto exchange = [&](const std::vector<Communication::Exchange>& exchanges) {
+    for (const Communication::Exchange& one : exchanges) {
+      add(&Dense::collective, one.cost, one.times);
+      dense.communicated += one.sent * one.times;
+    }
   };
+  const bool fused = layout.shared_experts_fusion;
 
   for (const WeightSpec& weight : weights_) {
-    const double weight_rows = weight.sharding == Sharding::kVocabulary ? sampled : m;
+    const double weight_rows = communication.rows_of(weight.part, rows);
     if (weight.role != WeightRole::kLinear || weight_rows == 0) continue;
+    if (fused && weight.part == ModelPart::kSharedExperts) continue;
     add(&Dense::gemm, costs_.gemm(weight_rows, double(weight.n), double(weight.k), model_.weight_bytes),
         weight.layers);
   }
-  if (model_.moe.num_layers > 0) {
-    add(&Dense::gemm,
-        costs_.moe(m, hidden, double(model_.moe.intermediate_size) / tp, model_.moe.num_experts,
-                   model_.moe.top_k, model_.weight_bytes),
-        model_.moe.num_layers);
+  if (model_.moe.num_layers > 0 && rows.routed > 0) {
+    const double layers_of_load = double(model_.moe.num_layers) / double(expert_load_.num_layers());
+    for (std::size_t i = 0; i < expert_load_.num_layers(); ++i) {
+      ExpertRows of_rank = expert_load_.busiest(i, rows.routed, model_.moe, layout.ep_size);
+      if (layout.a2a()) of_rank.elsewhere = 0;  // only what arrives is computed
+      if (fused) {
+        of_rank.rows += double(rows.routed) * model_.moe.num_shared_experts;
+        of_rank.hit += model_.moe.num_shared_experts;
+      }
+      add(&Dense::gemm,
+          costs_.moe(of_rank, hidden, double(model_.moe.intermediate_size) / layout.moe_tp_size(),
+                     model_.weight_bytes),
+          layers_of_load);
+    }
   }
   if (const std::uint32_t dense_layers = model_.num_layers - model_.moe.num_layers; dense_layers > 0) {
-    other(m * 3.0 * model_.intermediate_size / tp, dense_layers);  // silu and mul
+    const double dense_rows = communication.rows_of(ModelPart::kDenseMlp, rows);
+    other(dense_rows * 3.0 * model_.intermediate_size / shard_.dense_mlp.size, dense_layers);  // silu and mul
   }
-  other(m * 4 * hidden, 2 * layers);  // add and rmsnorm, twice a layer
+  // Add and rmsnorm, twice a layer; with several ranks to a data-parallel rank the second one runs on the
+  // gathered sum.
+  const bool norm_behind_gather = layout.dp_size > 1 && layout.attn_tp_size() > 1;
+  if (norm_behind_gather) {
+    other(m * 4 * hidden, layers);
+    other(double(rows.gathered) * 4 * hidden, layers);
+  } else {
+    other(m * 4 * hidden, 2 * layers);
+  }
+  if (const double copied = communication.copied_elements(rows); copied > 0) other(copied, layers);
   if (model_.post_norms) other(m * 2 * hidden, 2 * layers);
   other(m * 2 * (q + kv), layers);                      // rope
   if (model_.qk_norm) other(m * 2 * (q + kv), layers);  // q and k norm
   other(m * 4 * kv, layers);                            // new keys and values into the pool
-  all_reduce(m * hidden * kElement, 2 * layers);
+  exchange(communication.layers(rows));
   other(m * 2 * hidden, 1);  // embedding
-  all_reduce(m * hidden * kElement, 1);
+  exchange(communication.embedding(rows));
   other(m * 4 * hidden, 1);  // final norm
-  if (sampled > 0) {
-    if (tp > 1) {
-      const double part = double(sampled) * shard_.vocab * kElement;
-      add(&Dense::collective, costs_.all_gather(part, tp), 1);
-      dense.communicated += part * (tp - 1);
-    }
-    add(&Dense::other, costs_.elementwise(double(sampled) * model_.vocab_size * kLogit), 2);  // sampling
-  }
+  if (rows.head > 0) exchange(communication.head(rows));
+  if (rows.sampled > 0)
+    add(&Dense::other, costs_.elementwise(double(rows.sampled) * model_.vocab_size * kLogit), 2);  // sampling
   dense.issued = dense.launches;
   if (model_.is_mla()) dense.issued += kMlaIssued * layers;
-  dense.issued +=
-      (kMoeIssued + (model_.moe.num_shared_experts > 0 ? kSharedIssued : 0)) * model_.moe.num_layers;
+  dense.issued += (kMoeIssued + (model_.moe.num_shared_experts > 0 && !fused ? kSharedIssued : 0)) *
+                  model_.moe.num_layers;
   return dense;
 }
 
-const ModeledForward::Dense& ModeledForward::dense(std::uint32_t rows, std::uint32_t sampled) {
-  const std::uint64_t key = std::uint64_t{rows} << 32 | sampled;
-  const auto found = dense_.find(key);
+const ModeledForward::Dense& ModeledForward::dense(const PassRows& rows) {
+  const auto found = dense_.find(rows);
   if (found != dense_.end()) return found->second;
-  return dense_.emplace(key, price_dense(rows, sampled)).first->second;
+  return dense_.emplace(rows, price_dense(rows)).first->second;
+}
+
+std::size_t ModeledForward::HashRows::operator()(const PassRows& rows) const {
+  std::uint64_t hash = std::uint64_t{rows.attention} << 32 | rows.sampled;
+  hash = hash * 0x9e3779b97f4a7c15U + (std::uint64_t{rows.gathered} << 32 | rows.routed);
+  return hash * 0x9e3779b97f4a7c15U + rows.head;
 }
 
 StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
   StepCost step;
-  if (metadata.forward_mode == proto::IDLE) return step;
+  const bool idle = metadata.forward_mode == proto::IDLE;
+  if (idle && metadata.global_num_tokens.empty()) return step;
   const bool captured = metadata.capture_bucket > 0;
-  bool pieces = false;
-  std::uint32_t rows = 0;
-  for (const std::uint32_t length : metadata.extend_lens) rows += length;
-  auto sampled = static_cast<std::uint32_t>(metadata.extend_lens.size());
-  if (captured) {
+  std::uint32_t tokens = 0;
+  for (const std::uint32_t length : metadata.extend_lens) tokens += length;
+  tokens += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
+  const auto sampled =
+      static_cast<std::uint32_t>(metadata.extend_lens.size() + metadata.decode_seq_lens.size());
+  std::uint32_t bucket = metadata.capture_bucket;
+  if (captured && !idle) {
     backend_->init_forward_metadata_replay_cuda_graph(metadata);
-    rows = sampled = metadata.capture_bucket;
-  } else {
-    backend_->init_forward_metadata(metadata);
-    if (metadata.forward_mode != proto::EXTEND) {
-      rows += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
-      sampled += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
-    }
-    if (metadata.forward_mode != proto::DECODE) {
-      const std::uint32_t bucket = prefill_graphs_.bucket(rows);
-      pieces = bucket > 0;
-      if (pieces) rows = bucket;
-    }
+  } else if (!captured) {
+    if (!idle) backend_->init_forward_metadata(metadata);
+    bucket = prefill_bucket(metadata, tokens);
   }
-  const Dense& dense = this->dense(rows, sampled);
+  const bool pieces = !captured && bucket > 0;
+  const Dense& dense = this->dense(pass_rows(metadata, shard_, tokens, sampled, bucket));
   step.gemm = dense.gemm;
   step.collective = dense.collective;
   step.other = dense.other;
@@ -138,9 +157,10 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
   step.memory_bytes = dense.bytes;
   step.communicated_bytes = dense.communicated;
 
-  const attention::KernelCost plan = backend_->plan_cost();
+  const attention::KernelCost plan = idle ? attention::KernelCost{} : backend_->plan_cost();
   double attention_launches = 0;
   for (const AttentionLayers& kind : attention_layers_) {
+    if (idle) break;  // attention without tokens launches nothing
     const double layers = kind.count;
     const attention::KernelCost cost = metadata.forward_mode == proto::DECODE
                                            ? backend_->forward_decode(kind.shape)
@@ -157,8 +177,19 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
                   (step.attention + plan.seconds + step.gemm + step.collective + step.other);
   }
   step.attention += plan.seconds;
-  step.host_seconds = backend_->plan_host_seconds();
+  if (!idle) step.host_seconds = backend_->plan_host_seconds();
   return step;
+}
+
+// The captured size that a pass with an extend part is padded to; 0: it runs eagerly. Data-parallel ranks
+// replay together or not at all, and not beside an idle one (SGLang 0.5.23's prefill_cuda_graph_runner.py;
+// releases before it have no such graphs with data-parallel attention).
+std::uint32_t ModeledForward::prefill_bucket(const attention::ForwardMetadata& metadata,
+                                             std::uint32_t tokens) const {
+  const auto global = metadata.global_num_tokens;
+  if (global.empty()) return metadata.forward_mode != proto::DECODE ? prefill_graphs_.bucket(tokens) : 0;
+  if (!metadata.is_extend_in_batch || *std::min_element(global.begin(), global.end()) == 0) return 0;
+  return prefill_graphs_.bucket(*std::max_element(global.begin(), global.end()));
 }
 
 double ModeledForward::uncaptured_seconds(const StepCost& step, const Dense& dense,

@@ -14,6 +14,8 @@
 
 #include "attention/backend.h"
 #include "proto/hardware.pb.h"
+#include "rank/model/communication.h"
+#include "rank/model/expert_load.h"
 #include "rank/model/layers.h"
 #include "rank/model/model_config.h"
 #include "rank/model/op_cost.h"
@@ -29,6 +31,7 @@ class ModeledForward : public RankModel {
     std::uint32_t kv_element_bytes = 2;
     std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes; empty = eager
     PrefillGraphs prefill_graphs = {};
+    ExpertLoad expert_load = {};
   };
   ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile, const Shard& shard,
                  std::unique_ptr<attention::AttentionBackend> backend, Options options);
@@ -36,15 +39,19 @@ class ModeledForward : public RankModel {
   StepCost forward(const attention::ForwardMetadata& metadata) override;
 
  private:
-  // Everything but attention: depends on the number of token rows and of sampled rows only.
+  // Everything but attention: depends on the numbers of rows only.
   struct Dense {
     double gemm = 0, collective = 0, other = 0;
     double flops = 0, bytes = 0, communicated = 0;
     double launches = 0;
     double issued = 0;  // kernels that the host of an eager pass issues
   };
-  const Dense& dense(std::uint32_t rows, std::uint32_t sampled);
-  Dense price_dense(std::uint32_t rows, std::uint32_t sampled) const;
+  struct HashRows {
+    std::size_t operator()(const PassRows& rows) const;
+  };
+  const Dense& dense(const PassRows& rows);
+  Dense price_dense(const PassRows& rows) const;
+  std::uint32_t prefill_bucket(const attention::ForwardMetadata& metadata, std::uint32_t tokens) const;
   // Seconds of an eager pass, or of one whose pieces are captured, of which `attention` and
   // `attention_launches` are the attention layers'.
   double uncaptured_seconds(const StepCost& step, const Dense& dense, const attention::KernelCost& plan,
@@ -58,7 +65,8 @@ class ModeledForward : public RankModel {
   const std::vector<WeightSpec> weights_;
   double kernel_launch_, piecewise_layer_, graph_replay_, graph_gap_;
   PrefillGraphs prefill_graphs_;
-  std::unordered_map<std::uint64_t, Dense> dense_;
+  ExpertLoad expert_load_;
+  std::unordered_map<PassRows, Dense, HashRows> dense_;
 };
 
 }  // namespace tpsim::rank

@@ -14,6 +14,7 @@
 
 #include "attention/backend.h"
 #include "proto/hardware.pb.h"
+#include "rank/model/expert_load.h"
 
 namespace tpsim::rank {
 
@@ -45,12 +46,23 @@ class OperatorCosts {
   // `intermediate` is this rank's share of the expert's width.
   KernelCost moe(double tokens, double hidden, double intermediate, double experts, double top_k,
                  double bytes) const;
+  // The same for these rows of one rank.
+  KernelCost moe(const ExpertRows& rows, double hidden, double intermediate, double bytes) const;
   // SGLang's custom all-reduce where uses_custom_all_reduce(), NCCL's ring else.
   KernelCost all_reduce(double bytes, std::uint32_t gpus) const;
   // SGLang's conditions: 2, 4, 6 or 8 GPUs, messages up to 8 MiB, and NVLink between all of them unless they
   // are two. (custom_all_reduce.py, 0.5)
   bool uses_custom_all_reduce(double bytes, std::uint32_t gpus) const;
   KernelCost all_gather(double bytes_per_gpu, std::uint32_t gpus) const;
+  // `bytes`: of the whole message, of which each GPU keeps its part of the sum.
+  KernelCost reduce_scatter(double bytes, std::uint32_t gpus) const;
+  // From one GPU to another: NCCL's all-to-all, which is made of such sends.
+  KernelCost send(double bytes) const;
+  // One direction of DeepEP's all-to-all, `bytes` leaving each GPU, by its kernels for throughput or for low
+  // latency. DeepEP's own figures (docs/legacy.md: H800 with 200 GB/s of NVLink, 8 ranks, 7,168 wide, 8
+  // experts a token: 153 GB/s; low latency 98 and 127 GB/s) give the fractions of the link; launches and
+  // latency are not measured here.
+  KernelCost expert_exchange(double bytes, bool low_latency) const;
   // Bytes that one GPU of the group sends in all_reduce(): the whole message to each peer in the custom
   // kernel's one-shot form (two GPUs, or below 512 KiB on up to 4 and 256 KiB on up to 8), else a
   // reduce-scatter and an all-gather.
@@ -71,7 +83,8 @@ class OperatorCosts {
  private:
   double tiles_seconds(const OperatorCoefficients& c, double n, double k, double tiles_m, double bytes,
                        double tile_m, double tile_n) const;
-  OperatorCoefficients gemm_, moe_, custom_, nccl_, gather_, elementwise_;
+  OperatorCoefficients gemm_, moe_, custom_, nccl_, gather_, scatter_, all_to_all_, deepep_, low_latency_,
+      elementwise_;
   double flops_;
   double bandwidth_;
   double link_;

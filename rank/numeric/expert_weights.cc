@@ -120,14 +120,13 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vec
   const WeightSpec& down = weight_named(weights, "experts.down_proj");
   const Part part{down.slices.front().column, down.k};
   const std::uint32_t count = gate_up.experts;
-  const bool whole = shard.ep_size > 1;
-  moe.first_expert = whole ? count * shard.tp_rank : 0;
+  moe.first_expert = count * shard.experts.rank;
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t expert = moe.first_expert + i;
     const std::string one = fmt::format("{}experts.{}.", block, expert);
     if (gpt_oss) {
       moe.experts.push_back(load_gpt_oss(reader, block + "experts.", config.num_experts, expert, hidden,
-                                         width, part, whole || shard.tp_rank == 0));
+                                         width, part, shard.expert_width.rank == 0));
     } else if (mixtral && source.has(one + "w1.weight")) {
       moe.experts.push_back(load_expert(reader, one, {"w1", "w3", "w2"}, gate_up, down));
     } else if (source.has(one + "gate_proj.weight") || !source.has(block + "experts.gate_up_proj")) {
@@ -139,7 +138,7 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vec
   }
   if (config.num_shared_experts > 0)
     moe.shared = load_mlp(reader, at, weight_named(weights, "shared_experts.gate_up_proj"),
-                          weight_named(weights, "shared_experts.down_proj"), shard.tp_rank == 0);
+                          weight_named(weights, "shared_experts.down_proj"), shard.shared_experts.rank == 0);
   return moe;
 }
 

@@ -65,9 +65,8 @@ LocalRanks::LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank,
   for (std::uint32_t i = 0; i < num_ranks; ++i) {
     const std::size_t cost = identical_shards() ? dp_rank(first_rank + i) : i;
     const double slowdown = slowdown_[first_rank + i];
-    const auto found = std::find_if(classes_.begin(), classes_.end(), [&](const Class& c) {
-      return c.cost == cost && c.slowdown == slowdown;
-    });
+    const auto found = std::find_if(classes_.begin(), classes_.end(),
+                                    [&](const Class& c) { return c.cost == cost && c.slowdown == slowdown; });
     class_of_.push_back(static_cast<std::size_t>(found - classes_.begin()));
     if (found == classes_.end()) classes_.push_back(Class{cost, slowdown, {}, {}, {}});
   }

@@ -97,7 +97,8 @@ class LocalRanks {
   // Of the pass applied last, per data-parallel rank.
   std::vector<attention::ForwardMetadata> metadata_;
   std::vector<std::uint32_t> global_num_tokens_, global_num_tokens_for_logprob_;
-  // Of the pass priced last: per data-parallel rank where shards are identical, else per rank of this process.
+  // Of the pass priced last: per data-parallel rank where shards are identical, else per rank of this
+  // process.
   std::vector<StepCost> costs_;
   proto::ForwardMode mode_ = proto::IDLE;  // of that pass
   std::vector<Class> classes_;

@@ -19,8 +19,8 @@ double now() {
 RankStateConfig state_of(const NumericRanksConfig& config, std::uint32_t dp_rank) {
   const DeploymentConfig& deployment = config.deployment;
   RankStateConfig state = deployment.state;
-  state.rank = deployment.dp_size == 1 ? config.first_rank
-                                       : deployment.tp_size / deployment.dp_size * dp_rank;
+  state.rank =
+      deployment.dp_size == 1 ? config.first_rank : deployment.tp_size / deployment.dp_size * dp_rank;
   return state;
 }
 
@@ -29,7 +29,8 @@ RankStateConfig state_of(const NumericRanksConfig& config, std::uint32_t dp_rank
 NumericRanks::NumericRanks(NumericRanksConfig config, std::unique_ptr<TokenForward> forward,
                            const Collectives* collectives)
     : config_(std::move(config)), forward_(std::move(forward)), collectives_(collectives) {
-  for (std::uint32_t dp = 0; dp < config_.deployment.dp_size; ++dp) dp_ranks_.emplace_back(state_of(config_, dp));
+  for (std::uint32_t dp = 0; dp < config_.deployment.dp_size; ++dp)
+    dp_ranks_.emplace_back(state_of(config_, dp));
   passes_.resize(dp_ranks_.size());
   requests_.resize(dp_ranks_.size());
 }
@@ -132,7 +133,8 @@ void NumericRanks::apply(std::uint32_t dp_rank, const proto::ForwardBatch& batch
   if (pass.metadata.forward_mode != proto::IDLE && !batch.end_of_run()) {
     read_input(batch);
     for (int i = 0; i < batch.extend_lens_size(); ++i)
-      add_request(of.state, batch.extend_req_pool_indices(i), batch.extend_prefix_lens(i), batch.extend_lens(i));
+      add_request(of.state, batch.extend_req_pool_indices(i), batch.extend_prefix_lens(i),
+                  batch.extend_lens(i));
     if (pass.metadata.forward_mode != proto::EXTEND) {
       for (std::size_t i = 0; i < of.state.decode_set().size(); ++i) {
         const std::uint32_t row = of.state.decode_set()[i];

@@ -78,8 +78,8 @@ class NumericRanks : public WorkerRanks {
   std::vector<std::span<const std::uint32_t>> views_;
   std::vector<std::uint32_t> rows_, prefix_lens_, q_lens_, token_ids_, sampled_;
   std::vector<float> extend_logits_;
-  std::vector<TokenBatch> passes_;             // per data-parallel rank
-  std::vector<std::uint32_t> requests_;        // of each
+  std::vector<TokenBatch> passes_;       // per data-parallel rank
+  std::vector<std::uint32_t> requests_;  // of each
 };
 
 }  // namespace tpsim::rank
