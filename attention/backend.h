@@ -11,21 +11,11 @@
 #include <span>
 #include <string_view>
 
+#include "attention/layer_shape.h"
 #include "attention/plan.h"
 #include "proto/forward.pb.h"
 
 namespace tpsim::attention {
-
-// One kind of attention layer on one rank.
-struct LayerShape {
-  std::uint32_t num_q_heads = 0;   // of this rank
-  std::uint32_t num_kv_heads = 0;  // of this rank (replicated heads included)
-  std::uint32_t head_dim = 0;      // of q and k
-  std::uint32_t v_head_dim = 0;
-  std::uint32_t sliding_window = 0;  // tokens; 0 = full attention
-  std::uint32_t q_bytes = 2;         // per element of q and of the output
-  std::uint32_t kv_bytes = 2;        // per element of the KV cache
-};
 
 // The batch of one forward pass, as every rank knows it (heads are sharded, requests are not).
 struct ForwardMetadata {

@@ -22,8 +22,14 @@ struct DecodePlan {
   std::uint32_t rows = 1;              // query rows that a block's arithmetic is done for, padding included
   bool tensor_cores = true;
   bool merge = false;  // a second pass adds up the parts
+  // Dual chunk attention: `items` are the chunks that the new tokens lie in; these, as many, are the chunk
+  // before (succ) and all before that (inter; empty ranges where a sequence is short). Each of the three is a
+  // kernel of its own with queries of its own, and their results are merged. Empty: none of it.
+  std::vector<DecodeItem> succ_items, inter_items;
   void clear() {
     items.clear();
+    succ_items.clear();
+    inter_items.clear();
     blocks_per_split = 0;
     rows = 1;
     tensor_cores = true;
@@ -55,10 +61,14 @@ struct ExtendPlan {
   std::uint32_t prefix_tile_m = 0;
   std::uint32_t prefix_head_blocks = 0;
   std::uint32_t prefix_chunk = 0;
+  // Dual chunk attention: tokens of a chunk. A tile lies in one chunk and reads it, the chunk before it and
+  // all before that in three kernels with queries of their own, whose results are merged. 0: none of it.
+  std::uint32_t chunk_len = 0;
   void clear() {  // keeps the capacity
     items.clear();
     tile_m = tile_n = rows = 128;
     head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk = 0;
+    chunk_len = 0;
   }
 };
 

@@ -78,7 +78,7 @@ PlanCost::PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients
 
 double PlanCost::flops_per_second(const LayerShape& layer) const {
   double rate = c_.compute * (layer.q_bytes == 1 ? fp8_flops_ * c_.fp8_compute : bf16_flops_);
-  if (layer.q_bytes != 1 && layer.kv_bytes == 1) rate *= c_.fp8_convert;
+  if (layer.q_bytes != 1 && layer.fp8_kv()) rate *= c_.fp8_convert;
   if (layer.head_dim <= 64) {
     rate *= c_.head_dim_64;
   } else if (layer.head_dim > 256) {
@@ -92,7 +92,7 @@ double PlanCost::flops_per_second(const LayerShape& layer) const {
 }
 
 double PlanCost::memory_seconds(double bytes, const LayerShape& layer) const {
-  const double rate = bandwidth_ * c_.memory * (layer.kv_bytes == 1 && layer.q_bytes != 1 ? c_.fp8_kv : 1);
+  const double rate = bandwidth_ * c_.memory * (layer.fp8_kv() && layer.q_bytes != 1 ? c_.fp8_kv : 1);
   if (hot_bytes_ <= 0) return bytes / rate;
   const double missed = std::clamp((bytes / hot_bytes_ - kL2Kept) / (kL2Gone - kL2Kept), 0.0, 1.0);
   return bytes * (missed + (1 - missed) / c_.l2_memory) / rate;
@@ -119,7 +119,7 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& layer) con
   }
   const double blocks = double(parts) * plan.blocks_per_split;
   const double requests = static_cast<double>(plan.items.size());
-  const double kv_bytes = double(tokens) * layer.num_kv_heads * width * layer.kv_bytes;
+  const double kv_bytes = double(tokens) * layer.num_kv_heads * width * layer.kv_bytes();
   const double qo_bytes = requests * layer.num_q_heads * width * layer.q_bytes;
   cost.bytes = kv_bytes + qo_bytes;
   cost.flops = 2.0 * double(tokens) * plan.blocks_per_split * plan.rows * width;
@@ -128,7 +128,7 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& layer) con
   const double rate = flops_per_second(layer) * (plan.tensor_cores ? 1 : c_.vector_compute);
   const double device = memory_seconds(cost.bytes, layer);
   // One block alone: its stream of KV and its arithmetic, at one multiprocessor's share of the device.
-  const double part_bytes = double(longest) * width * layer.kv_bytes;
+  const double part_bytes = double(longest) * width * layer.kv_bytes();
   const double stream =
       memory_seconds(cost.bytes, layer) / cost.bytes * part_bytes * multiprocessors_ / c_.block_memory;
   const double block =
@@ -176,7 +176,7 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& layer) con
   KernelCost cost;
   if (plan.items.empty()) return cost;
   const double width = double(layer.head_dim) + layer.v_head_dim;
-  const double kv_token_bytes = double(layer.num_kv_heads) * width * layer.kv_bytes;
+  const double kv_token_bytes = double(layer.num_kv_heads) * width * layer.kv_bytes();
   const double q_token_bytes = double(layer.num_q_heads) * width * layer.q_bytes;
   Load main;    // the kernel over the new tokens (and the prefix, where it is not separate)
   Load prefix;  // the kernel over the cached prefix

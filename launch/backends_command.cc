@@ -21,11 +21,12 @@ namespace tpsim::launch {
 
 namespace {
 
+using attention::BackendDescription;
 using attention::BackendRow;
 using Cells = std::vector<std::string>;
 
-bool runs_on(const BackendRow& row, const std::string& architecture) {
-  return fmt::format(",{},", row.architectures).find(fmt::format(",{},", architecture)) != std::string::npos;
+attention::GpuGeneration generation_of(const proto::HardwareProfile& hardware) {
+  return attention::parse_gpu_generation(hardware.architecture()).value();
 }
 
 std::string yes_no(bool yes) { return yes ? "yes" : "-"; }
@@ -43,16 +44,17 @@ void print_table(const std::vector<Cells>& rows) {
   }
 }
 
-Cells cells_of(const BackendRow& row) {
+Cells cells_of(const BackendDescription& backend) {
+  const BackendRow& row = backend.row;
   return {std::string(row.name),
-          row.implemented ? "yes" : "not yet",
-          std::string(row.architectures.empty() ? "-" : row.architectures),
+          backend.implemented() ? "yes" : "not yet",
+          row.generations.empty() ? "-" : row.generations.names(),
           row.prefill_only ? "prefill" : "both",
           yes_no(row.supports_cuda_graph),
-          std::string(row.has_mha ? row.mha_page_sizes : "-"),
+          row.has_mha ? row.mha_page_sizes.text() : "-",
           yes_no(row.has_mha && row.mha_fp8 != attention::Support::kNo),
           yes_no(row.has_mha && row.sliding_window != attention::Support::kNo),
-          std::string(row.has_mla ? row.mla_page_sizes : "-"),
+          row.has_mla ? row.mla_page_sizes.text() : "-",
           yes_no(row.has_mla && row.mla_fp8 != attention::Support::kNo)};
 }
 
@@ -60,9 +62,9 @@ void print_matrix(const std::optional<proto::HardwareProfile>& hardware) {
   std::vector<Cells> rows = {{"backend", "in tpsim", "GPUs", "for", "CUDA graph", "MHA pages", "MHA fp8",
                               "window", "MLA pages", "MLA fp8"}};
   if (hardware) rows.front().push_back("on " + hardware->name());
-  for (const BackendRow& row : attention::backend_rows()) {
-    Cells cells = cells_of(row);
-    if (hardware) cells.push_back(yes_no(runs_on(row, hardware->architecture())));
+  for (const BackendDescription* backend : attention::backend_list()) {
+    Cells cells = cells_of(*backend);
+    if (hardware) cells.push_back(yes_no(backend->row.generations.contains(generation_of(*hardware))));
     rows.push_back(std::move(cells));
   }
   print_table(rows);
@@ -75,7 +77,8 @@ void print_matrix(const std::optional<proto::HardwareProfile>& hardware) {
 }
 
 void print_choice(const proto::HardwareProfile& hardware, const std::optional<rank::ModelConfig>& model) {
-  const attention::AutomaticChoice choice = attention::choose_backend(hardware.architecture(), false);
+  const attention::AutomaticChoice choice =
+      attention::choose_backend({.generation = generation_of(hardware)});
   print(fmt::format("{}{}: {} ({})\n", hardware.name(), model ? ", " + model->name : std::string(),
                     choice.backend, choice.reason));
 }

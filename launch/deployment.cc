@@ -27,12 +27,18 @@ namespace tpsim::launch {
 
 namespace {
 
+attention::GpuGeneration generation_of(const proto::HardwareProfile& hardware) {
+  // Checked where the profile was read.
+  return attention::parse_gpu_generation(hardware.architecture()).value();
+}
+
 // --prefill-attention-backend and --decode-attention-backend over --attention-backend over the automatic one.
 BackendPair choose_backends(const ServerArgs& args, const proto::HardwareProfile& hardware,
                             std::vector<std::string>& notes) {
   std::string base = args.attention_backend.value_or("");
   if (base.empty() && !(args.prefill_attention_backend && args.decode_attention_backend)) {
-    const attention::AutomaticChoice choice = attention::choose_backend(hardware.architecture(), false);
+    const attention::AutomaticChoice choice =
+        attention::choose_backend({.generation = generation_of(hardware)});
     base = choice.backend;
     notes.push_back(fmt::format("--attention-backend: {} is chosen ({})", choice.backend, choice.reason));
   }
@@ -43,9 +49,9 @@ BackendPair choose_backends(const ServerArgs& args, const proto::HardwareProfile
 void check_backends(const ServerArgs& args, bool compare, const Deployment& deployment) {
   attention::CombinationRequest request;
   request.gpu = deployment.hardware.name();
-  request.architecture = deployment.hardware.architecture();
+  request.generation = generation_of(deployment.hardware);
   request.page_size = deployment.scheduler.page_size;
-  request.kv_bytes = deployment.kv_bytes_per_element;
+  request.kv_format = deployment.kv_format;
   for (const rank::AttentionKind& kind : deployment.model.attention)
     request.sliding_window = request.sliding_window || kind.sliding_window > 0;
   const BackendPair& pair = deployment.backends;
@@ -74,12 +80,11 @@ void check_backends(const ServerArgs& args, bool compare, const Deployment& depl
   attention::check_combination(request);
 }
 
-std::uint32_t kv_bytes(const ServerArgs& args) { return args.kv_cache_dtype.rfind("fp8", 0) == 0 ? 1 : 2; }
-
 // Numeric ranks compute in fp32, and "auto" rounds nothing on the way to the KV cache: a checkpoint in 16 bit
-// then gives what Transformers gives in fp32. --dtype bfloat16 or --kv-cache-dtype make it a narrower one.
+// then gives what Transformers gives in fp32. --dtype bfloat16 or --kv-cache-dtype make it a narrower one. A
+// modeled cache is 16 bit unless --kv-cache-dtype says otherwise.
 NumberFormat kv_format(const ServerArgs& args) {
-  const std::string dtype = args.dtype == "auto" ? "float32" : args.dtype;
+  const std::string dtype = !args.numeric() ? "bfloat16" : args.dtype == "auto" ? "float32" : args.dtype;
   const std::string& name = args.kv_cache_dtype == "auto" ? dtype : args.kv_cache_dtype;
   for (const auto format : {NumberFormat::kFp32, NumberFormat::kFp16, NumberFormat::kFp8E4M3,
                             NumberFormat::kFp8E5M2, NumberFormat::kFp4E2M1}) {
@@ -194,9 +199,9 @@ void write_server_args(const ServerArgs& args, const rank::ServerDefaults& resol
 // backend that cannot be captured.
 void resolve_prefill_graphs(const ServerArgs& args, Deployment& deployment) {
   const scheduler::ReleaseRules rules = scheduler::rules_of(deployment.scheduler.sglang_release);
-  const bool can_capture =
-      !rules.torch_native_prefill_is_eager ||
-      attention::find_backend(deployment.backends.prefill, "--prefill-attention-backend").supports_cuda_graph;
+  const bool can_capture = !rules.torch_native_prefill_is_eager ||
+                           attention::find_backend(deployment.backends.prefill, "--prefill-attention-backend")
+                               .row.supports_cuda_graph;
   const bool disabled = args.disable_prefill_cuda_graph ||
                         (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too);
   deployment.prefill_graphs.limit_padding = rules.prefill_graphs_limit_padding;
@@ -230,8 +235,8 @@ rank::ServerDefaults resolve_batches(const ServerArgs& args, Deployment& deploym
   if (config.chunked_prefill_size % config.page_size != 0)
     throw_user_error("--chunked-prefill-size {}: must be a multiple of --page-size {}",
                      config.chunked_prefill_size, config.page_size);
-  const bool can_capture =
-      attention::find_backend(deployment.backends.decode, "--decode-attention-backend").supports_cuda_graph;
+  const bool can_capture = attention::find_backend(deployment.backends.decode, "--decode-attention-backend")
+                               .row.supports_cuda_graph;
   const bool disabled = args.disable_cuda_graph || args.disable_decode_cuda_graph;
   if (disabled || !can_capture) {
     if (!disabled)
@@ -253,8 +258,7 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
   constexpr std::uint64_t kTokens = 65536;
   constexpr std::uint64_t kBytes = std::uint64_t{4} << 30;
   rank::KvCapacity capacity;
-  const std::uint64_t elements = rank::kv_bytes_per_token(deployment.model, shard, 1);
-  capacity.kv_bytes_per_token = stored_bytes(deployment.kv_format, elements);
+  capacity.kv_bytes_per_token = rank::kv_bytes_per_token(deployment.model, shard, deployment.kv_format);
   const std::uint64_t page = deployment.scheduler.page_size;
   const std::uint64_t fit = kBytes / (capacity.kv_bytes_per_token * args.tp_size);
   capacity.tokens = args.max_total_tokens.value_or(std::min(kTokens, std::max(fit, page))) / page * page;
@@ -269,7 +273,7 @@ void resolve_memory(const ServerArgs& args, const rank::ServerDefaults& resolved
       args.numeric()
           ? numeric_capacity(args, shard, deployment)
           : rank::kv_capacity(deployment.hardware, deployment.model, shard, resolved.mem_fraction_static,
-                              deployment.kv_bytes_per_element, config.page_size);
+                              deployment.kv_format, config.page_size);
   config.max_total_num_tokens = capacity.tokens;
   if (args.max_total_tokens) {
     const std::uint64_t asked = *args.max_total_tokens / config.page_size * config.page_size;
@@ -349,7 +353,6 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
   deployment.model = rank::load_model_config(args.model_path);
   deployment.hardware = rank::load_hardware(args.hardware.empty() ? "h200-sxm" : args.hardware);
   deployment.kv_format = kv_format(args);
-  deployment.kv_bytes_per_element = kv_bytes(args);
   deployment.backends =
       pair != nullptr ? *pair : choose_backends(args, deployment.hardware, deployment.notes);
   resolve_scheduler(args, deployment);
@@ -392,7 +395,7 @@ rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const 
   std::vector<std::unique_ptr<rank::RankModel>> models;
   models.push_back(std::make_unique<rank::ModeledForward>(
       model, hardware, shard, make_backend(),
-      rank::ModeledForward::Options{.kv_element_bytes = kv_bytes_per_element,
+      rank::ModeledForward::Options{.kv_format = kv_format,
                                     .cuda_graph_bs = scheduler.cuda_graph_bs,
                                     .prefill_graphs = prefill_graphs}));
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),

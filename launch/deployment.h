@@ -24,8 +24,7 @@ struct Deployment {
   BackendPair backends;
   rank::ModelConfig model;
   proto::HardwareProfile hardware;
-  std::uint32_t kv_bytes_per_element = 2;
-  NumberFormat kv_format = NumberFormat::kBf16;  // numeric execution
+  NumberFormat kv_format = NumberFormat::kBf16;
   scheduler::SchedulerConfig scheduler;
   rank::PrefillGraphs prefill_graphs;
   rank::DeploymentConfig ranks;

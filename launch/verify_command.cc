@@ -70,8 +70,8 @@ void declare_flags(FlagSet& flags, VerifyArgs& args) {
 
 std::vector<std::string> all_backends() {
   std::vector<std::string> names;
-  for (const attention::BackendRow& row : attention::backend_rows()) {
-    if (row.implemented) names.emplace_back(row.name);
+  for (const attention::BackendDescription* backend : attention::backend_list()) {
+    if (backend->implemented()) names.emplace_back(backend->row.name);
   }
   return names;
 }

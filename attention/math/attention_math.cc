@@ -12,9 +12,6 @@ namespace {
 using lanes::Vector;
 
 constexpr float kNone = -std::numeric_limits<float>::infinity();
-// KV tokens of one step of a decode kernel's loop.
-constexpr std::uint32_t kDecodeStep = 128;
-
 std::uint32_t group_of(const AttentionCall& call) { return call.shape.num_q_heads / call.shape.num_kv_heads; }
 
 }  // namespace
@@ -22,8 +19,12 @@ std::uint32_t group_of(const AttentionCall& call) { return call.shape.num_q_head
 void extend_tiles(const ExtendPlan& plan, std::vector<ExtendTile>& tiles) {
   for (std::uint32_t i = 0; i < plan.items.size(); ++i) {
     const std::uint32_t q_len = plan.items[i].q_len;
-    for (std::uint32_t row = 0; row < q_len; row += plan.tile_m)
-      tiles.push_back({i, row, std::min(plan.tile_m, q_len - row)});
+    for (std::uint32_t row = 0; row < q_len; row += tiles.back().rows) {
+      std::uint32_t rows = std::min(plan.tile_m, q_len - row);
+      if (plan.chunk_len != 0)
+        rows = std::min(rows, plan.chunk_len - (plan.items[i].prefix + row) % plan.chunk_len);
+      tiles.push_back({i, row, rows});
+    }
   }
 }
 
@@ -34,14 +35,14 @@ void AttentionMath::Part::clear(std::uint32_t rows, std::uint32_t v_dim) {
 }
 
 // Row r is token r / group, head r % group of the group.
-void AttentionMath::read_queries(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head) {
+void AttentionMath::read_queries(const AttentionCall& call, const float* q, const Rows& rows,
+                                 std::uint32_t kv_head) {
   const std::uint32_t dim = call.shape.head_dim;
   queries_.resize(std::size_t{rows.tokens} * rows.group * dim);
   float* to = queries_.data();
   for (std::uint32_t t = 0; t < rows.tokens; ++t) {
     const std::size_t row = std::size_t{call.first_row[rows.request]} + rows.first_token + t;
-    const float* const from =
-        call.q + (row * call.shape.num_q_heads + std::size_t{kv_head} * rows.group) * dim;
+    const float* const from = q + (row * call.shape.num_q_heads + std::size_t{kv_head} * rows.group) * dim;
     for (std::uint32_t i = 0; i < rows.group * dim; ++i) *to++ = from[i] * call.scale;
   }
 }
@@ -219,8 +220,12 @@ void AttentionMath::decode(const DecodePlan& plan, const AttentionCall& call, st
   rows.tokens = 1;
   rows.group = group_of(call);
   rows.position = of.kv_end - 1;
-  read_queries(call, rows, kv_head);
   total_.clear(rows.group, call.shape.v_head_dim);
+  if (!plan.succ_items.empty()) {
+    decode_chunks(plan, call, rows, item, kv_head);
+    return;
+  }
+  read_queries(call, call.q, rows, kv_head);
   if (call.kernel == KernelKind::kGathered) {
     attend_in_parts(call, rows, kv_head, of.kv_begin, of.kv_end, of.kv_end - of.kv_begin, 0);
   } else {
@@ -243,8 +248,12 @@ void AttentionMath::extend(const ExtendPlan& plan, const AttentionCall& call, co
   rows.mask_width = end_of_sequence;
   const std::uint32_t behind = rows.mask == nullptr ? call.shape.sliding_window : 0;
   if (behind > 0 && rows.position + 1 > behind) rows.first_visible = rows.position + 1 - behind;
-  read_queries(call, rows, kv_head);
   total_.clear(rows.tokens * rows.group, call.shape.v_head_dim);
+  if (plan.chunk_len != 0) {
+    extend_chunks(plan, call, rows, kv_head);
+    return;
+  }
+  read_queries(call, call.q, rows, kv_head);
   // A mask may show what causality hides.
   const std::uint32_t window = rows.mask != nullptr ? 0 : call.shape.sliding_window;
   const TileRange range = tile_range(plan, item, tile.row, window);

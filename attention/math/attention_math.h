@@ -32,7 +32,11 @@ struct AttentionCall {
   // Row of q (and out) where each request's query tokens begin.
   std::span<const std::uint32_t> first_row;
   const float* q = nullptr;  // [rows, num_q_heads, head_dim]
-  float* out = nullptr;      // [rows, num_q_heads, v_head_dim]
+  // Dual chunk attention: the same queries, rotated as the chunk before theirs meets them, and as all before
+  // that does; `q` then meets their own chunk.
+  const float* q_succ = nullptr;
+  const float* q_inter = nullptr;
+  float* out = nullptr;  // [rows, num_q_heads, v_head_dim]
   // Custom mask of extend items, or empty: entry i is null (causal) or [q_len, prefix + q_len] of 0 and 1,
   // which replaces the causal mask (and the window) of request i.
   std::span<const std::uint8_t* const> masks;
@@ -78,7 +82,8 @@ class AttentionMath {
     void clear(std::uint32_t rows, std::uint32_t v_dim);
   };
 
-  void read_queries(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head);
+  // queries_ from `q` [rows, num_q_heads, head_dim].
+  void read_queries(const AttentionCall& call, const float* q, const Rows& rows, std::uint32_t kv_head);
   void load(const AttentionCall& call, std::uint32_t request, std::uint32_t kv_head, std::uint32_t begin,
             std::uint32_t end);
   void turn_keys(std::uint32_t dim, std::uint32_t count);
@@ -86,11 +91,20 @@ class AttentionMath {
   void accumulate(const AttentionCall& call, const Rows& rows, std::uint32_t count, Part& part);
   void attend(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head, std::uint32_t begin,
               std::uint32_t end, std::uint32_t step, Part& part);
+  // KV tokens of one step of a decode kernel's loop.
+  static constexpr std::uint32_t kDecodeStep = 128;
+
   // `part` into total_.
   void merge(const AttentionCall& call, const Rows& rows, const Part& part);
   void finish(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head);
   void attend_in_parts(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head,
                        std::uint32_t begin, std::uint32_t end, std::uint32_t step, std::uint32_t part_tokens);
+
+  // Dual chunk attention (dual_chunk.cc).
+  void decode_chunks(const DecodePlan& plan, const AttentionCall& call, const Rows& rows, std::uint32_t item,
+                     std::uint32_t kv_head);
+  void extend_chunks(const ExtendPlan& plan, const AttentionCall& call, const Rows& rows,
+                     std::uint32_t kv_head);
 
   std::vector<float> queries_;  // [rows, head_dim], scaled
   std::vector<float> keys_;     // [tokens, head_dim]

@@ -8,7 +8,7 @@
 
 namespace tpsim::rank::catalogue {
 
-// kind: "models", "hardware" or "attention" (fitted coefficients by GPU).
+// kind: "models", "hardware" or "attention" (fitted coefficients of a backend by GPU).
 std::optional<std::string_view> find(std::string_view kind, std::string_view name);
 // Names of a kind, sorted.
 std::vector<std::string> names(std::string_view kind);

@@ -60,13 +60,16 @@ std::string_view profile_of(const std::string& name) {
   return {};
 }
 
-// Coefficients of the attention backends come in files of their own.
+// Coefficients of the attention backends come in files of their own, one a backend: entries by GPU.
 void merge_attention(proto::HardwareProfile& profile) {
-  const auto text = catalogue::find("attention", profile.name());
-  if (!text) return;
-  for (const nlohmann::json& entry : nlohmann::json::parse(*text)) {
-    const auto status = google::protobuf::util::JsonStringToMessage(entry.dump(), profile.add_efficiencies());
-    if (!status.ok()) throw std::logic_error("catalogue: attention/" + profile.name() + ".json");
+  for (const std::string& backend : catalogue::names("attention")) {
+    const nlohmann::json gpus = nlohmann::json::parse(*catalogue::find("attention", backend));
+    if (!gpus.contains(profile.name())) continue;
+    for (const nlohmann::json& entry : gpus.at(profile.name())) {
+      const auto status =
+          google::protobuf::util::JsonStringToMessage(entry.dump(), profile.add_efficiencies());
+      if (!status.ok()) throw std::logic_error("catalogue: attention/" + backend + ".json");
+    }
   }
 }
 

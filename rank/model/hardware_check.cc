@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/gpu_generation.h"
 #include "attention/plan_cost.h"
 #include "attention/registry.h"
 #include "proto/base/error.h"
@@ -131,10 +132,11 @@ bool is_operator_class(const std::string& name) {
   for (const std::string_view known : operator_classes()) {
     if (name == known) return true;
   }
-  return std::ranges::any_of(attention::backend_rows(), [&name](const attention::BackendRow& row) {
-    const std::string begin = fmt::format("attention.{}.", row.name);
-    return name == begin + "extend" || name == begin + "decode";
-  });
+  return std::ranges::any_of(attention::backend_list(),
+                             [&name](const attention::BackendDescription* backend) {
+                               const std::string begin = fmt::format("attention.{}.", backend->row.name);
+                               return name == begin + "extend" || name == begin + "decode";
+                             });
 }
 
 void check_parameters(const Json& parameters, const std::string& operator_class, const std::string& of) {
@@ -172,11 +174,10 @@ void check_hardware(const Json& json, const std::string& where) {
   check_types(json, *proto::HardwareProfile::descriptor(), where);
   check_text(json, "name", where);
   check_text(json, "architecture", where);
-  constexpr std::string_view kArchitectures = "turing, ampere, ada, hopper, blackwell";
   const std::string architecture = json.at("architecture").get<std::string>();
-  if (fmt::format(", {},", kArchitectures).find(fmt::format(" {},", architecture)) == std::string::npos)
+  if (!attention::parse_gpu_generation(architecture))
     throw_user_error("{}: \"architecture\" is {}; it must be one of {}", where, in_quotes(architecture),
-                     kArchitectures);
+                     attention::kAllGenerations.names());
   if (!json.contains("nvlink"))
     throw_user_error("{}: \"nvlink\" is missing; it must be true, or false for PCIe", where);
   for (const Constant& constant : kConstants) check_constant(json, constant, where);

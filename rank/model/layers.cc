@@ -6,7 +6,7 @@
 namespace tpsim::rank {
 
 std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Shard& shard,
-                                              std::uint32_t kv_element_bytes) {
+                                              NumberFormat kv_format) {
   std::vector<AttentionLayers> out;
   for (const AttentionKind& kind : model.attention) {
     AttentionLayers& layers = out.emplace_back();
@@ -16,25 +16,21 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
     shape.num_kv_heads = shard.kv_heads.count();
     shape.head_dim = shape.v_head_dim = model.head_dim;
     shape.sliding_window = kind.sliding_window;
-    shape.kv_bytes = kv_element_bytes;
-    layers.kv_elements =
-        std::uint64_t{shape.num_kv_heads} * (std::uint64_t{shape.head_dim} + shape.v_head_dim);
+    shape.kv_format = kv_format;
     if (!model.is_mla()) continue;
     // Absorbed: all heads share one latent and one rotated key, which every rank keeps.
+    shape.form = attention::AttentionForm::kMlaAbsorbed;
     shape.num_kv_heads = 1;
     shape.head_dim = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim;
     shape.v_head_dim = model.mla.kv_lora_rank;
-    layers.kv_elements = shape.head_dim;
-    layers.value_in_key = true;
   }
   return out;
 }
 
-std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard,
-                                 std::uint32_t kv_element_bytes) {
+std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format) {
   std::uint64_t bytes = 0;
-  for (const AttentionLayers& layers : attention_layers(model, shard, kv_element_bytes))
-    bytes += layers.kv_elements * layers.count * kv_element_bytes;
+  for (const AttentionLayers& layers : attention_layers(model, shard, kv_format))
+    bytes += stored_bytes(kv_format, layers.shape.kv_elements()) * layers.count;
   return bytes;
 }
 

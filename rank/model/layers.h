@@ -7,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "attention/backend.h"
+#include "attention/layer_shape.h"
+#include "proto/base/number_format.h"
 #include "rank/model/model_config.h"
 #include "rank/model/shard.h"
 #include "rank/model/weight_format.h"
@@ -18,17 +19,13 @@ namespace tpsim::rank {
 struct AttentionLayers {
   attention::LayerShape shape;
   std::uint32_t count = 0;
-  // Stored elements of one token and layer: keys and values of all heads, or MLA's latent and rotated key.
-  std::uint64_t kv_elements = 0;
-  bool value_in_key = false;  // MLA: the value is the first v_head_dim elements of the key
 };
-// One for each of model.attention, in its order. kv_element_bytes: 2 = bf16, 1 = fp8.
+// One for each of model.attention, in its order.
 std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Shard& shard,
-                                              std::uint32_t kv_element_bytes = 2);
+                                              NumberFormat kv_format = NumberFormat::kBf16);
 
 // KV cache of one token on this rank, in bytes, all layers.
-std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard,
-                                 std::uint32_t kv_element_bytes);
+std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format);
 
 // How a weight is cut over the ranks.
 enum class Sharding : std::uint8_t { kColumn, kRow, kVocabulary, kReplicated };

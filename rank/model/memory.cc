@@ -58,10 +58,10 @@ std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs) {
 }
 
 KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig& model, const Shard& shard,
-                       double mem_fraction_static, std::uint32_t kv_element_bytes, std::uint32_t page_size) {
+                       double mem_fraction_static, NumberFormat kv_format, std::uint32_t page_size) {
   KvCapacity capacity;
   capacity.weight_bytes = weight_bytes(model, shard);
-  capacity.kv_bytes_per_token = kv_bytes_per_token(model, shard, kv_element_bytes);
+  capacity.kv_bytes_per_token = kv_bytes_per_token(model, shard, kv_format);
   const double total = profile.memory_bytes() - kContextBytes;
   const double rest = total * mem_fraction_static - static_cast<double>(capacity.weight_bytes);
   const double tokens = rest / static_cast<double>(capacity.kv_bytes_per_token);

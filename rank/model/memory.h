@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"
 #include "rank/model/model_config.h"
 #include "rank/model/shard.h"
@@ -33,7 +34,7 @@ struct KvCapacity {
 };
 // Throws UserError where the model does not fit, with the sizes and what would help.
 KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig& model, const Shard& shard,
-                       double mem_fraction_static, std::uint32_t kv_element_bytes, std::uint32_t page_size);
+                       double mem_fraction_static, NumberFormat kv_format, std::uint32_t page_size);
 
 std::uint32_t default_max_running_requests(std::uint64_t pool_tokens, std::uint32_t context_length);
 

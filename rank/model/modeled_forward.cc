@@ -24,7 +24,7 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       shard_(shard),
       costs_(profile),
       backend_(std::move(backend)),
-      attention_layers_(attention_layers(model_, shard_, options.kv_element_bytes)),
+      attention_layers_(attention_layers(model_, shard_, options.kv_format)),
       weights_(weight_list(model_, shard_)),
       kernel_launch_(profile.kernel_launch_seconds()),
       piecewise_layer_(profile.piecewise_layer_seconds()),
@@ -46,7 +46,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows) const {
   const double m = rows.attention;
   const double hidden = model_.hidden_size;
   const double q = double(shard_.q_heads.count()) * model_.head_dim;
-  const double kv = double(attention_layers_.front().kv_elements) / 2;
+  const double kv = double(attention_layers_.front().shape.kv_elements()) / 2;
   const double layers = model_.num_layers;
   const auto add = [&dense](double Dense::*part, const KernelCost& cost, double times) {
     dense.*part += cost.seconds * times;

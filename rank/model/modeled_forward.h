@@ -28,7 +28,7 @@ namespace tpsim::rank {
 class ModeledForward : public RankModel {
  public:
   struct Options {
-    std::uint32_t kv_element_bytes = 2;
+    NumberFormat kv_format = NumberFormat::kBf16;
     std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes; empty = eager
     PrefillGraphs prefill_graphs = {};
     ExpertLoad expert_load = {};

@@ -37,7 +37,7 @@ kvcache::KvStoreConfig store_config(const ModelConfig& model, const AttentionLay
   config.num_kv_heads = attention.shape.num_kv_heads;
   config.k_dim = attention.shape.head_dim;
   config.v_dim = attention.shape.v_head_dim;
-  config.value_in_key = attention.value_in_key;
+  config.value_in_key = attention.shape.form == attention::AttentionForm::kMlaAbsorbed;
   return config;
 }
 

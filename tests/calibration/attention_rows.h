@@ -42,7 +42,7 @@ inline std::vector<AttentionRow> attention_rows(const std::filesystem::path& fol
     row.layer.head_dim = row.layer.v_head_dim = static_cast<std::uint32_t>(table.number(i, "head_dim"));
     row.layer.sliding_window = static_cast<std::uint32_t>(table.number(i, "window_size"));
     row.layer.q_bytes = table.text(i, "attn_dtype") == "fp8" ? 1 : 2;
-    row.layer.kv_bytes = table.text(i, "kv_cache_dtype") == "fp8" ? 1 : 2;
+    if (table.text(i, "kv_cache_dtype") == "fp8") row.layer.kv_format = NumberFormat::kFp8E4M3;
     const auto batch_size = static_cast<std::size_t>(table.number(i, "batch_size"));
     const auto length =
         static_cast<std::uint32_t>(decode ? table.number(i, "step") + 1 : table.number(i, "isl"));
@@ -84,7 +84,7 @@ inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv,
     row.layer.num_q_heads = static_cast<std::uint32_t>(std::stoul(cells[2]));
     row.layer.num_kv_heads = static_cast<std::uint32_t>(std::stoul(cells[3]));
     row.layer.head_dim = row.layer.v_head_dim = static_cast<std::uint32_t>(std::stoul(cells[4]));
-    row.layer.kv_bytes = cells[6] == "fp8" ? 1 : 2;
+    if (cells[6] == "fp8") row.layer.kv_format = NumberFormat::kFp8E4M3;
     row.prefixes = parse_lengths(cells[7]);
     row.lengths = parse_lengths(cells[8]);
     row.residency = attention::Residency::kCold;

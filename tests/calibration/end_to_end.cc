@@ -100,7 +100,7 @@ Prediction predict(const Row& row, const rank::ModelConfig& model, const proto::
   const rank::Shard shard = rank::make_shard(model, tp, 0);
   const rank::ServerDefaults defaults = rank::default_server_args(profile, tp);
   const rank::KvCapacity capacity =
-      rank::kv_capacity(profile, model, shard, defaults.mem_fraction_static, 2, 1);
+      rank::kv_capacity(profile, model, shard, defaults.mem_fraction_static, NumberFormat::kBf16, 1);
 
   scheduler::SchedulerConfig config;
   config.max_total_num_tokens = capacity.tokens;
@@ -117,11 +117,14 @@ Prediction predict(const Row& row, const rank::ModelConfig& model, const proto::
   ranks.slowdown.assign(tp, 1.0);
   ranks.ranks.resize(tp);
   std::vector<std::unique_ptr<rank::RankModel>> models;
-  const std::string backend = attention::choose_backend(profile.architecture(), false).backend;
+  const std::string backend =
+      attention::choose_backend(
+          {.generation = attention::parse_gpu_generation(profile.architecture()).value()})
+          .backend;
   models.push_back(std::make_unique<rank::ModeledForward>(
       model, profile, shard, attention::create_attention_backend(backend, profile, 1),
       rank::ModeledForward::Options{
-          .kv_element_bytes = 2,
+          .kv_format = NumberFormat::kBf16,
           .cuda_graph_bs = config.cuda_graph_bs,
           .prefill_graphs = {.tokens = rank::capture_prefill_tokens(config.chunked_prefill_size)}}));
   rank::ModeledExecutor executor(rank::LocalRanks(ranks, 0, tp, std::move(models)));

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fits every attention coefficient that there are measurements for, and writes rank/catalogue/attention/GPU.json.
+# Fits every attention coefficient that there are measurements for, and writes rank/catalogue/attention/BACKEND.json.
 # What was not measured on a GPU gets the efficiencies of the H200 with median_error 0, and its source says so.
 # usage: fit_all_attention.sh FIT_ATTENTION KERNELS_FOLDER
 set -euo pipefail
@@ -7,11 +7,13 @@ fit=$1 kernels=$2
 here=$(cd "$(dirname "$0")" && pwd)
 catalogue=$here/../../rank/catalogue
 own=$here/measured/h200-sxm_attention.csv
-h200=$catalogue/attention/h200-sxm.json
-finish() { # GPU BACKENDS-TO-CARRY…: JSON lines in, catalogue file out
-  python3 -c 'import json,sys
-path,h200,gpu,*carried=sys.argv[1:]
+h200=$(mktemp)  # what the H200's fits start from: a flat list
+trap 'rm -f "$h200"' EXIT
+finish() { # GPU BACKENDS-TO-CARRY…: JSON lines in; replaces this GPU's entries of each backend's file
+  python3 -c 'import json,os,sys
+folder,h200,gpu,*carried=sys.argv[1:]
 rows=[json.loads(line) for line in sys.stdin]
+if gpu == "h200-sxm": json.dump(rows,open(h200,"w"))
 for backend in carried:
     for r in json.load(open(h200)):
         if r["operator_class"].startswith("attention."+backend+"."):
@@ -20,8 +22,11 @@ def short(v): return float(f"{v:.4g}") if isinstance(v,float) else v
 for r in rows:
     r["parameters"]={k:short(v) for k,v in sorted(r["parameters"].items())}
     for k in list(r): r[k]=short(r[k])
-text=json.dumps(rows,indent=2,sort_keys=True)
-open(path,"w").write(text+"\n")' "$catalogue/attention/$1.json" "$h200" "$@"
+for backend in sorted({r["operator_class"].split(".")[1] for r in rows}):
+    path=folder+"/"+backend+".json"
+    gpus=json.load(open(path)) if os.path.exists(path) else {}
+    gpus[gpu]=[r for r in rows if r["operator_class"].split(".")[1]==backend]
+    open(path,"w").write(json.dumps(gpus,indent=2,sort_keys=True)+"\n")' "$catalogue/attention" "$h200" "$@"
 }
 one() { # GPU BACKEND …
   local gpu=$1 backend=$2

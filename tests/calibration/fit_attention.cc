@@ -87,7 +87,7 @@ class Fit {
     head(c.head_dim_256, 192, 256);
     head(c.head_dim_512, 256, 1024);
     if (any([](const Planned& p) { return p.row.layer.q_bytes == 1; })) vary(c.fp8_compute, 0.1, 2);
-    if (any([](const Planned& p) { return p.row.layer.q_bytes == 2 && p.row.layer.kv_bytes == 1; })) {
+    if (any([](const Planned& p) { return p.row.layer.q_bytes == 2 && p.row.layer.fp8_kv(); })) {
       vary(c.fp8_kv, 0.2, 2);
       vary(c.fp8_convert, 0.05, 2);
     }
@@ -143,7 +143,7 @@ class Fit {
       for (const auto n : p.row.prefixes) prefix += n;
       out << backend_.name() << "," << decode_ << "," << (p.row.residency == Residency::kHot) << ","
           << p.row.layer.num_q_heads << "," << p.row.layer.num_kv_heads << "," << p.row.layer.head_dim << ","
-          << p.row.layer.sliding_window << "," << p.row.layer.q_bytes << "," << p.row.layer.kv_bytes << ","
+          << p.row.layer.sliding_window << "," << p.row.layer.q_bytes << "," << p.row.layer.kv_bytes() << ","
           << p.row.lengths.size() << "," << tokens << "," << prefix << ","
           << *std::max_element(p.row.lengths.begin(), p.row.lengths.end()) << "," << p.row.seconds * 1e6
           << "," << price(p, hot, cold) * 1e6 << "\n";
@@ -225,7 +225,7 @@ int run(const Arguments& args) {
         for (const std::uint32_t kv : {2U, 1U}) {
           const auto is = [&](const Planned& p) {
             return (p.row.residency == Residency::kHot) == hot && p.row.layer.q_bytes == q &&
-                   p.row.layer.kv_bytes == kv;
+                   p.row.layer.kv_bytes() == kv;
           };
           const auto [m, n] = fit.errors(c, is);
           if (m > 0)

@@ -47,14 +47,15 @@ void check_model(const rank::ModelConfig& model) {
 void check_prices(const rank::ModelConfig& model, const proto::HardwareProfile& hardware, std::uint32_t tp) {
   const rank::Shard shard = rank::make_shard(model, tp, 0);
   const rank::ServerDefaults defaults = rank::default_server_args(hardware, tp);
-  check(rank::kv_capacity(hardware, model, shard, defaults.mem_fraction_static, 2, 1).tokens > 0, "a pool");
+  check(rank::kv_capacity(hardware, model, shard, defaults.mem_fraction_static, NumberFormat::kBf16, 1).tokens > 0, "a pool");
   constexpr std::array<std::uint32_t, 2> kPrefixes = {0, 5000};
   constexpr std::array<std::uint32_t, 2> kExtends = {300, 1};
   constexpr std::array<std::uint32_t, 3> kDecodes = {1, 70, 9000};
-  for (const attention::BackendRow& row : attention::backend_rows()) {
-    if (!row.implemented) continue;
-    rank::ModeledForward rank(model, hardware, shard,
-                              attention::create_attention_backend(std::string(row.name), hardware, 1), {});
+  for (const attention::BackendDescription* backend : attention::backend_list()) {
+    if (!backend->implemented()) continue;
+    rank::ModeledForward rank(
+        model, hardware, shard,
+        attention::create_attention_backend(std::string(backend->row.name), hardware, 1), {});
     for (const proto::ForwardMode mode : {proto::EXTEND, proto::DECODE, proto::MIXED}) {
       attention::ForwardMetadata metadata;
       metadata.forward_mode = mode;

@@ -7,10 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "attention/fa3.h"
-#include "attention/flashinfer.h"
 #include "attention/planned_backend.h"
 #include "attention/registry.h"
+#include "attention/split_heuristics.h"
 
 namespace tpsim::attention {
 namespace {
@@ -217,18 +216,18 @@ TEST_P(Plans, CostGrowsWithTheBatchAndItsLengths) {
 INSTANTIATE_TEST_SUITE_P(Backends, Plans, ::testing::Values("fa3", "flashinfer", "triton", "torch_native"));
 
 TEST(Fa3, SplitsOnlyWhereBlocksDoNotFillTheDevice) {
-  EXPECT_EQ(Fa3Backend::num_splits(120, 132, 100), 1u);
-  EXPECT_EQ(Fa3Backend::num_splits(1, 132, 4), 1u);
-  EXPECT_GT(Fa3Backend::num_splits(1, 132, 1000), 60u);
-  EXPECT_LE(Fa3Backend::num_splits(1, 132, 1000), 128u);
-  EXPECT_EQ(Fa3Backend::num_splits(66, 132, 100), 2u);
+  EXPECT_EQ(flash_num_splits(120, 132, 100), 1u);
+  EXPECT_EQ(flash_num_splits(1, 132, 4), 1u);
+  EXPECT_GT(flash_num_splits(1, 132, 1000), 60u);
+  EXPECT_LE(flash_num_splits(1, 132, 1000), 128u);
+  EXPECT_EQ(flash_num_splits(66, 132, 100), 2u);
 }
 
 TEST(FlashInfer, TheQueryTileFollowsThePackedLength) {
-  EXPECT_EQ(FlashInferBackend::cta_tile_q(1000, 128), 128u);
-  EXPECT_EQ(FlashInferBackend::cta_tile_q(1000, 256), 64u);
-  EXPECT_EQ(FlashInferBackend::cta_tile_q(40, 128), 64u);
-  EXPECT_EQ(FlashInferBackend::cta_tile_q(8, 128), 16u);
+  EXPECT_EQ(flashinfer_tile_q(1000, 128), 128u);
+  EXPECT_EQ(flashinfer_tile_q(1000, 256), 64u);
+  EXPECT_EQ(flashinfer_tile_q(40, 128), 64u);
+  EXPECT_EQ(flashinfer_tile_q(8, 128), 16u);
 }
 
 TEST(FlashInfer, TheChunkIsTheSmallestThatFitsTheDevice) {

@@ -23,13 +23,13 @@ CombinationRequest on_hopper(const std::string& prefill, const std::string& deco
   CombinationRequest request;
   request.pair = {prefill, decode};
   request.gpu = "h200-sxm";
-  request.architecture = "hopper";
+  request.generation = GpuGeneration::kHopper;
   return request;
 }
 
 TEST(Registry, HoldsEveryDocumentedName) {
   std::set<std::string> names;
-  for (const BackendRow& row : backend_rows()) names.emplace(row.name);
+  for (const BackendDescription* backend : backend_list()) names.emplace(backend->row.name);
   const std::set<std::string> documented = {
       "triton", "torch_native", "flex_attention", "nsa",        "cutlass_mla", "fa3",
       "fa4",    "flashinfer",   "flashmla",       "trtllm_mla", "trtllm_mha",  "dual_chunk_flash_attn",
@@ -53,20 +53,21 @@ TEST(Registry, RefusesWhatCannotBe) {
   EXPECT_NE(sentence(on_hopper("trtllm_mha", "trtllm_mha")).find("not implemented"), std::string::npos);
   CombinationRequest ampere = on_hopper("fa3", "fa3");
   ampere.gpu = "a100-sxm";
-  ampere.architecture = "ampere";
+  ampere.generation = GpuGeneration::kAmpere;
   EXPECT_NE(sentence(ampere).find("hopper"), std::string::npos);
   EXPECT_NE(sentence(ampere).find("use flashinfer"), std::string::npos);
   CombinationRequest fp8 = on_hopper("triton", "triton");
-  fp8.kv_bytes = 1;
+  fp8.kv_format = NumberFormat::kFp8E4M3;
   EXPECT_NE(sentence(fp8).find("--kv-cache-dtype"), std::string::npos);
 }
 
 TEST(Registry, ChoosesAsDocumented) {
-  EXPECT_EQ(choose_backend("hopper", false).backend, "fa3");
-  EXPECT_EQ(choose_backend("hopper", true).backend, "fa3");
-  EXPECT_EQ(choose_backend("ampere", false).backend, "flashinfer");
-  EXPECT_EQ(choose_backend("ampere", true).backend, "triton");
-  EXPECT_NE(choose_backend("blackwell", false).reason.find("trtllm_mha"), std::string::npos);
+  EXPECT_EQ(choose_backend({.generation = GpuGeneration::kHopper, .mla = false}).backend, "fa3");
+  EXPECT_EQ(choose_backend({.generation = GpuGeneration::kHopper, .mla = true}).backend, "fa3");
+  EXPECT_EQ(choose_backend({.generation = GpuGeneration::kAmpere, .mla = false}).backend, "flashinfer");
+  EXPECT_EQ(choose_backend({.generation = GpuGeneration::kAmpere, .mla = true}).backend, "triton");
+  EXPECT_NE(choose_backend({.generation = GpuGeneration::kBlackwell, .mla = false}).reason.find("trtllm_mha"),
+            std::string::npos);
 }
 
 TEST(Registry, ParsesPairs) {

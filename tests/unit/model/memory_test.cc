@@ -55,13 +55,13 @@ TEST(Memory, PoolIsWhatTheFractionLeaves) {
   const proto::HardwareProfile profile = load_hardware("h200-sxm");
   const ModelConfig model = load_model_config("llama-3.1-70b");
   const Shard shard = make_shard(model, 8, 0);
-  const KvCapacity capacity = kv_capacity(profile, model, shard, 0.9, 2, 1);
+  const KvCapacity capacity = kv_capacity(profile, model, shard, 0.9, NumberFormat::kBf16, 1);
   const double used =
       static_cast<double>(capacity.tokens * capacity.kv_bytes_per_token + capacity.weight_bytes);
   EXPECT_LE(used, profile.memory_bytes() * 0.9);
   EXPECT_GE(used, profile.memory_bytes() * 0.9 - 2.0 * (1 << 30));
   // fp8 holds twice as much; pages are whole.
-  const KvCapacity fp8 = kv_capacity(profile, model, shard, 0.9, 1, 64);
+  const KvCapacity fp8 = kv_capacity(profile, model, shard, 0.9, NumberFormat::kFp8E4M3, 64);
   EXPECT_EQ(fp8.tokens % 64, 0U);
   EXPECT_NEAR(static_cast<double>(fp8.tokens), 2.0 * static_cast<double>(capacity.tokens), 65.0);
 }
@@ -69,7 +69,7 @@ TEST(Memory, PoolIsWhatTheFractionLeaves) {
 TEST(Memory, WhatDoesNotFitIsRefusedWithNumbers) {
   const ModelConfig model = load_model_config("llama-3.1-70b");
   const auto sentence =
-      refusal([&] { kv_capacity(load_hardware("l40s"), model, make_shard(model, 2, 0), 0.85, 2, 1); });
+      refusal([&] { kv_capacity(load_hardware("l40s"), model, make_shard(model, 2, 0), 0.85, NumberFormat::kBf16, 1); });
   EXPECT_THAT(sentence, AllOf(HasSubstr("llama-3.1-70b"), HasSubstr("GiB"), HasSubstr("larger --tp")));
 }
 

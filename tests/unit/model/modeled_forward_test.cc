@@ -51,7 +51,7 @@ class ModeledForwardTest : public ::testing::Test {
     config_ = load_model_config(model);
     shard_ = make_shard(config_, tp, 0);
     return ModeledForward(config_, profile_, shard_, std::make_unique<FakeBackend>(&calls_),
-                          {.kv_element_bytes = 1, .cuda_graph_bs = std::move(graphs)});
+                          {.kv_format = NumberFormat::kFp8E4M3, .cuda_graph_bs = std::move(graphs)});
   }
   attention::ForwardMetadata decode(std::uint32_t requests, std::uint32_t bucket) {
     lens_.assign(requests, 1000);
@@ -93,7 +93,7 @@ TEST_F(ModeledForwardTest, CaptureAndShapesReachTheBackend) {
   EXPECT_EQ(calls_.decode, 1);  // once per kind of layer
   EXPECT_EQ(calls_.layer.num_q_heads, 8U);
   EXPECT_EQ(calls_.layer.num_kv_heads, 1U);
-  EXPECT_EQ(calls_.layer.kv_bytes, 1U);
+  EXPECT_EQ(calls_.layer.kv_format, NumberFormat::kFp8E4M3);
   EXPECT_NEAR(step.attention, 80 * 2e-6 + 3e-6, 1e-12);
   EXPECT_EQ(step.host_seconds, 4e-5);
 }

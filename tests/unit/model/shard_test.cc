@@ -34,8 +34,8 @@ TEST(Shard, KvHeadsAreReplicatedBeyondTheirNumber) {
   EXPECT_EQ(make_shard(model, 8, 1).kv_heads.first, 0U);
   EXPECT_EQ(make_shard(model, 8, 7).kv_heads.first, 3U);
   EXPECT_EQ(make_shard(model, 8, 7).kv_heads.count(), 1U);
-  EXPECT_EQ(kv_bytes_per_token(model, make_shard(model, 8, 0), 2),
-            kv_bytes_per_token(model, make_shard(model, 4, 0), 2));
+  EXPECT_EQ(kv_bytes_per_token(model, make_shard(model, 8, 0), NumberFormat::kBf16),
+            kv_bytes_per_token(model, make_shard(model, 4, 0), NumberFormat::kBf16));
 }
 
 TEST(Shard, RefusalsSayWhatWouldDo) {
@@ -77,8 +77,8 @@ TEST(Shard, RanksTogetherHoldTheModelOnce) {
   for (std::uint32_t r = 0; r < 8; ++r) sum += weight_bytes(model, make_shard(model, 8, r));
   EXPECT_GT(sum, whole);  // norms are on every rank, the vocabulary is padded
   EXPECT_LT(static_cast<double>(sum), static_cast<double>(whole) * 1.001);
-  EXPECT_EQ(kv_bytes_per_token(model, make_shard(model, 8, 0), 2), 2U * 1 * 128 * 80 * 2);
-  EXPECT_EQ(kv_bytes_per_token(model, make_shard(model, 1, 0), 1), 2U * 8 * 128 * 80);
+  EXPECT_EQ(kv_bytes_per_token(model, make_shard(model, 8, 0), NumberFormat::kBf16), 2U * 1 * 128 * 80 * 2);
+  EXPECT_EQ(kv_bytes_per_token(model, make_shard(model, 1, 0), NumberFormat::kFp8E4M3), 2U * 8 * 128 * 80);
 }
 
 TEST(Shard, VocabularyIsPadded) {

@@ -1,9 +1,21 @@
-#include "attention/triton_backend.h"
-
+// SGLang's Triton kernels: two-stage flash decoding with a few KV splits, and an extend kernel that walks the
+// cached prefix and then the new tokens.
+//
+// Facts from SGLang's triton_backend.py (get_num_kv_splits, --triton-attention-num-kv-splits 8) and
+// triton_ops/decode_attention.py, extend_attention.py: decode blocks take up to 16 query heads of one KV
+// head; the number of splits grows with the length of the sequence and falls with the size of the batch.
+// The extend grid has as many query tiles for every request as the longest one needs (SGLang 0.5.14): a tile
+// past the end of its request still walks all of the request's KV, which makes mixed and very ragged batches
+// slow. Seen on an H200: 2048 new tokens together with 100 decoding requests of 3,000 tokens took 74 ms a
+// layer.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
-namespace tpsim::attention {
+#include "attention/backend_description.h"
+#include "attention/planned_backend.h"
+
+namespace tpsim::attention::backends {
 namespace {
 
 constexpr std::uint32_t kMaxKvSplits = 8;
@@ -12,10 +24,17 @@ constexpr std::uint32_t kMinBlockKv = 32;
 
 std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
-}  // namespace
+class TritonBackend : public PlannedBackend {
+ public:
+  TritonBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
+      : PlannedBackend("triton", profile, page_size) {}
 
-TritonBackend::TritonBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-    : PlannedBackend("triton", profile, page_size) {}
+  KernelCost plan_cost() const override;
+
+ protected:
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
+  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+};
 
 void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto& lengths = metadata().decode_seq_lens;
@@ -79,4 +98,36 @@ void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
 // get_num_kv_splits and the kernel that builds the token indices.
 KernelCost TritonBackend::plan_cost() const { return {2 * 2e-6, 0, 0, 2}; }
 
-}  // namespace tpsim::attention
+std::string_view chosen_for(const Selection& selection) {
+  constexpr GpuGenerations kBeforeHopper = {GpuGeneration::kTuring, GpuGeneration::kAmpere,
+                                            GpuGeneration::kAda};
+  if (selection.mla && kBeforeHopper.contains(selection.generation))
+    return "MLA model on a GPU before Hopper: triton is SGLang's default";
+  if (selection.generation == GpuGeneration::kTuring)
+    return "Turing: flashinfer needs Ampere or later, and triton is SGLang's other default";
+  return "";
+}
+
+}  // namespace
+
+extern const BackendDescription triton = {
+    .row = {.name = "triton",
+            .title = "Triton",
+            .generations = {GpuGeneration::kTuring, GpuGeneration::kAmpere, GpuGeneration::kAda,
+                            GpuGeneration::kHopper, GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120,
+                            GpuGeneration::kRocm},
+            .has_mha = true,
+            .mha_page_sizes = {1},
+            .mha_fp4 = Support::kYes,
+            .mha_spec = Support::kYes,
+            .mha_spec_topk = Support::kYes,
+            .sliding_window = Support::kYes,
+            .multimodal = Support::kYes,
+            .has_mla = true,
+            .mla_spec = Support::kYes,
+            .mla_spec_topk = Support::kPageSizeOneOnly},
+    .create = create_backend<TritonBackend>,
+    .chosen_for = chosen_for,
+};
+
+}  // namespace tpsim::attention::backends

@@ -1,43 +1,44 @@
-#include "attention/fa3.h"
-
+// FlashAttention 3 (Hopper): paged variable-length kernel, the default of SGLang on Hopper.
+//
+// Facts from the public sources of flash-attention (hopper/heuristics.h, tile_size.h,
+// flash_prepare_scheduler.cu) and of SGLang's flashattention_backend.py: query tiles of 128 rows (192 for
+// head size 64), KV steps by head size; decode packs the query heads of one KV head into a tile; the number
+// of KV splits comes from how far the blocks of the longest sequence fill the multiprocessors, and is then
+// lowered per request by a small kernel that runs before the attention.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
-namespace tpsim::attention {
+#include "attention/backend_description.h"
+#include "attention/planned_backend.h"
+#include "attention/split_heuristics.h"
+
+namespace tpsim::attention::backends {
 namespace {
-
-constexpr std::uint32_t kMaxSplits = 128;
 
 std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
-}  // namespace
+std::uint32_t tile_m(std::uint32_t head_dim) { return head_dim <= 64 ? 192 : 128; }
 
-Fa3Backend::Fa3Backend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-    : PlannedBackend("fa3", profile, page_size) {}
-
-std::uint32_t Fa3Backend::tile_m(std::uint32_t head_dim) { return head_dim <= 64 ? 192 : 128; }
-
-std::uint32_t Fa3Backend::tile_n(std::uint32_t head_dim) {
+std::uint32_t tile_n(std::uint32_t head_dim) {
   if (head_dim <= 128) return 128;
   return head_dim <= 192 ? 96 : 80;
 }
 
-std::uint32_t Fa3Backend::num_splits(std::uint32_t blocks, std::uint32_t multiprocessors,
-                                     std::uint32_t kv_steps) {
-  // Nearly full without splitting, or too short to split.
-  if (blocks >= 0.8 * multiprocessors || kv_steps <= 4) return 1;
-  const std::uint32_t most = std::min({kMaxSplits, multiprocessors, kv_steps});
-  double best = 0;
-  const auto fill = [&](std::uint32_t splits) {
-    const double waves = double(blocks) * splits / multiprocessors;
-    return waves / std::ceil(waves);
-  };
-  for (std::uint32_t splits = 1; splits <= most; ++splits) best = std::max(best, fill(splits));
-  for (std::uint32_t splits = 1; splits <= most; ++splits) {
-    if (fill(splits) >= 0.85 * best) return splits;
-  }
-  return 1;
-}
+class Fa3Backend : public PlannedBackend {
+ public:
+  Fa3Backend(const proto::HardwareProfile& profile, std::uint32_t page_size)
+      : PlannedBackend("fa3", profile, page_size) {}
+
+  KernelCost plan_cost() const override;
+
+ protected:
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
+  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+
+ private:
+  std::uint32_t steps_per_block(std::uint64_t steps) const;
+};
 
 // flash_prepare_scheduler: as many KV steps in a block as fill the device once, with a tenth to spare.
 std::uint32_t Fa3Backend::steps_per_block(std::uint64_t steps) const {
@@ -62,7 +63,8 @@ void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
     steps += ceil_div(tokens, step);
   }
   // An upper bound first, as if the longest sequence were alone: the others may be short.
-  const std::uint32_t most = num_splits(plan.blocks_per_split, multiprocessors(), ceil_div(longest, step));
+  const std::uint32_t most =
+      flash_num_splits(plan.blocks_per_split, multiprocessors(), ceil_div(longest, step));
   if (most == 1) return;
   const std::uint32_t per_block = steps_per_block(steps * plan.blocks_per_split);
   for (DecodeItem& item : plan.items) {
@@ -92,7 +94,7 @@ void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
     steps += std::uint64_t{ceil_div(item.q_len, plan.tile_m)} * ceil_div(reach, plan.tile_n);
   }
   const std::uint32_t longest_steps = ceil_div(longest, plan.tile_n);
-  const std::uint32_t most = num_splits(plan.head_blocks, multiprocessors(), longest_steps);
+  const std::uint32_t most = flash_num_splits(plan.head_blocks, multiprocessors(), longest_steps);
   const std::uint32_t per_block =
       std::max(steps_per_block(steps * plan.head_blocks), ceil_div(longest_steps, most));
   if (per_block < longest_steps) plan.kv_chunk = per_block * plan.tile_n;
@@ -101,4 +103,30 @@ void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
 // Page table, cumulative lengths, and the kernel that decides the splits: three small kernels a pass.
 KernelCost Fa3Backend::plan_cost() const { return {3 * 2e-6, 0, 0, 3}; }
 
-}  // namespace tpsim::attention
+std::string_view chosen_for(const Selection& selection) {
+  return selection.generation == GpuGeneration::kHopper
+             ? "Hopper with CUDA 12.3 or later: fa3 is SGLang's default for MHA and MLA models"
+             : "";
+}
+
+}  // namespace
+
+extern const BackendDescription fa3 = {
+    .row = {.name = "fa3",
+            .title = "FlashAttention 3",
+            .generations = {GpuGeneration::kHopper},
+            .has_mha = true,
+            .mha_fp8 = Support::kYes,
+            .mha_spec = Support::kYes,
+            .mha_spec_topk = Support::kYes,
+            .sliding_window = Support::kYes,
+            .multimodal = Support::kYes,
+            .has_mla = true,
+            .mla_chunked_prefix = Support::kYes,
+            .mla_spec = Support::kYes,
+            .mla_spec_topk = Support::kPageSizeOneOnly},
+    .create = create_backend<Fa3Backend>,
+    .chosen_for = chosen_for,
+};
+
+}  // namespace tpsim::attention::backends

@@ -1,9 +1,29 @@
-#include "attention/flashinfer.h"
-
+// FlashInfer: batch prefill and decode over a ragged page table, planned on the host before each pass.
+//
+// Facts from the public sources of flashinfer 0.6 (attention/scheduler.cuh, utils.cuh, decode.cuh) and of
+// SGLang's flashinfer_backend.py:
+// - query rows of the heads of one KV head are packed; the query tile is 128, 64 or 16 rows by the average
+//   packed length;
+// - decode uses the tensor-core kernel (the prefill kernel with one query token) where four or more query
+//   heads share a KV head or the KV cache is fp8, else a kernel on the vector units;
+// - a binary search finds the smallest KV chunk whose blocks still fit the device at once; parts are merged
+// by
+//   a kernel of their own. A decode planned for a captured graph always takes the splitting kernel;
+// - prefill attends to the new tokens from the dense k and v (on Hopper with FlashInfer's FA3 template), to
+// the
+//   cached prefix with a second, paged kernel without mask, and merges both;
+// - SGLang gives it page size 1 whatever the pool's page size is.
+// The plan reads the lengths on the host.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <vector>
 
-namespace tpsim::attention {
+#include "attention/backend_description.h"
+#include "attention/planned_backend.h"
+#include "attention/split_heuristics.h"
+
+namespace tpsim::attention::backends {
 namespace {
 
 constexpr std::uint32_t kBlocksPerMultiprocessor = 2;  // that the plan of the tensor-core kernels counts on
@@ -11,10 +31,46 @@ constexpr std::uint32_t kMinChunk = 128;               // KV tokens
 
 std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
-}  // namespace
+// Thread blocks of the vector decode kernel that fit one multiprocessor, by shared memory.
+std::uint32_t decode_blocks_per_multiprocessor(const LayerShape& layer, double shared_memory_bytes) {
+  // decode.cuh: rows of 16-byte loads, 128 threads or more, two stages of K and V in shared memory.
+  const auto kv_bytes = static_cast<std::uint32_t>(layer.kv_bytes());
+  const std::uint32_t group = std::max(1U, layer.num_q_heads / layer.num_kv_heads);
+  const std::uint32_t vector = std::max(16 / kv_bytes, layer.head_dim / 32);
+  const std::uint32_t threads_x = std::max(1U, layer.head_dim / vector);
+  const std::uint32_t threads_z = std::max(128U, threads_x * group) / (threads_x * group);
+  const std::uint32_t tile = group == 1 ? (layer.fp8_kv() ? 2 : 4) : 1;
+  const double bytes = 2.0 * 2 * tile * group * threads_z * layer.head_dim * kv_bytes;
+  constexpr double kByRegisters = 8;
+  return static_cast<std::uint32_t>(std::clamp(std::floor(shared_memory_bytes / bytes), 1.0, kByRegisters));
+}
 
-FlashInferBackend::FlashInferBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-    : PlannedBackend("flashinfer", profile, page_size) {}
+class FlashInferBackend : public PlannedBackend {
+ public:
+  FlashInferBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
+      : PlannedBackend("flashinfer", profile, page_size) {}
+
+  KernelCost plan_cost() const override;
+  double plan_host_seconds() const override;
+
+ protected:
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
+  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+
+ private:
+  // A request for smallest_chunk: its query tiles, each to be cut into parts of its KV tokens.
+  void add_demand(std::uint32_t tiles, std::uint32_t tokens);
+  // The smallest KV chunk, at least 128 tokens, for which all parts of the demands together are at most
+  // `room`; the longest request's KV length if none is. Empties the demands. `guess`: where to look first; it
+  // is set to the answer, since the next pass's answer is near, and changes nothing but the time.
+  std::uint32_t smallest_chunk(std::uint64_t room, std::uint32_t& guess);
+
+  std::uint32_t decode_guess_ = 0;
+  std::uint32_t extend_guess_ = 0;
+  std::uint32_t prefix_guess_ = 0;
+  std::vector<double> demand_tiles_;  // scratch
+  std::vector<double> demand_tokens_;
+};
 
 void FlashInferBackend::add_demand(std::uint32_t tiles, std::uint32_t tokens) {
   demand_tiles_.push_back(tiles);
@@ -77,30 +133,13 @@ std::uint32_t FlashInferBackend::smallest_chunk(std::uint64_t room, std::uint32_
   return low;
 }
 
-std::uint32_t FlashInferBackend::cta_tile_q(double average_packed_len, std::uint32_t head_dim) {
-  if (average_packed_len > 64 && head_dim < 256) return 128;
-  return average_packed_len > 16 ? 64 : 16;
-}
-
-std::uint32_t FlashInferBackend::decode_blocks_per_multiprocessor(const LayerShape& layer,
-                                                                  double shared_memory_bytes) {
-  // decode.cuh: rows of 16-byte loads, 128 threads or more, two stages of K and V in shared memory.
-  const std::uint32_t group = std::max(1U, layer.num_q_heads / layer.num_kv_heads);
-  const std::uint32_t vector = std::max(16 / layer.kv_bytes, layer.head_dim / 32);
-  const std::uint32_t threads_x = std::max(1U, layer.head_dim / vector);
-  const std::uint32_t threads_z = std::max(128U, threads_x * group) / (threads_x * group);
-  const std::uint32_t tile = group == 1 ? (layer.kv_bytes == 1 ? 2 : 4) : 1;
-  const double bytes = 2.0 * 2 * tile * group * threads_z * layer.head_dim * layer.kv_bytes;
-  constexpr double kByRegisters = 8;
-  return static_cast<std::uint32_t>(std::clamp(std::floor(shared_memory_bytes / bytes), 1.0, kByRegisters));
-}
-
 void FlashInferBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto& lengths = metadata().decode_seq_lens;
   const std::uint32_t group = std::max(1U, layer.num_q_heads / layer.num_kv_heads);
-  plan.tensor_cores = group >= 4 || layer.kv_bytes == 1;
-  const std::uint32_t row_blocks = plan.tensor_cores ? ceil_div(group, cta_tile_q(group, layer.head_dim)) : 1;
-  plan.rows = plan.tensor_cores ? cta_tile_q(group, layer.head_dim) : group;
+  plan.tensor_cores = group >= 4 || layer.fp8_kv();
+  const std::uint32_t row_blocks =
+      plan.tensor_cores ? ceil_div(group, flashinfer_tile_q(group, layer.head_dim)) : 1;
+  plan.rows = plan.tensor_cores ? flashinfer_tile_q(group, layer.head_dim) : group;
   plan.blocks_per_split = layer.num_kv_heads * row_blocks;
   for (std::uint32_t i = 0; i < lengths.size(); ++i) plan.items.push_back(decode_item(i, lengths[i], layer));
   const std::uint32_t resident =
@@ -134,7 +173,7 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
     cached = cached || item.prefix != 0;
   }
   const double packed = double(tokens) * group / double(plan.items.size());
-  const std::uint32_t paged_rows = cta_tile_q(packed, layer.head_dim);
+  const std::uint32_t paged_rows = flashinfer_tile_q(packed, layer.head_dim);
   const std::uint32_t paged_tile = std::max(1U, paged_rows / group);
   const bool fa3_template = profile().architecture() == "hopper";
   const std::uint64_t room = std::uint64_t{kBlocksPerMultiprocessor} * multiprocessors() / layer.num_kv_heads;
@@ -177,4 +216,33 @@ double FlashInferBackend::plan_host_seconds() const {
   return metadata().forward_mode == proto::DECODE ? 180e-6 + 3.0e-6 * requests : 420e-6 + 8.6e-6 * requests;
 }
 
-}  // namespace tpsim::attention
+std::string_view chosen_for(const Selection& selection) {
+  constexpr GpuGenerations kOlder = {GpuGeneration::kAmpere, GpuGeneration::kAda};
+  if (selection.mla) return "";
+  if (kOlder.contains(selection.generation))
+    return "MHA model on a GPU before Hopper: flashinfer is SGLang's default";
+  return "";
+}
+
+}  // namespace
+
+extern const BackendDescription flashinfer = {
+    .row = {.name = "flashinfer",
+            .title = "FlashInfer",
+            .generations = {GpuGeneration::kAmpere, GpuGeneration::kAda, GpuGeneration::kHopper,
+                            GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
+            .has_mha = true,
+            .mha_fp8 = Support::kYes,
+            .mha_spec = Support::kYes,
+            .mha_spec_topk = Support::kYes,
+            .sliding_window = Support::kYes,
+            .has_mla = true,
+            .mla_page_sizes = {1},
+            .mla_fp4 = Support::kYes,
+            .mla_chunked_prefix = Support::kYes,
+            .mla_spec = Support::kYes},
+    .create = create_backend<FlashInferBackend>,
+    .chosen_for = chosen_for,
+};
+
+}  // namespace tpsim::attention::backends

@@ -1,0 +1,43 @@
+// One kind of attention layer on one rank: what its kernels compute with and what is stored for a token. The
+// model says it (rank/model), plans and prices and numeric execution read it.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/base/number_format.h"
+
+namespace tpsim::attention {
+
+enum class AttentionForm : std::uint8_t {
+  kMha,          // keys and values of num_kv_heads heads (MHA, GQA, MQA)
+  kMlaAbsorbed,  // all query heads meet the one stored latent, whose first v_head_dim elements are the value
+  kMlaExpanded,  // the latent projected to a key and a value for every head (prefill)
+  kSparse,       // absorbed, over the top_k tokens that an indexer chose
+};
+
+struct LayerShape {
+  AttentionForm form = AttentionForm::kMha;
+  std::uint32_t num_q_heads = 0;   // of this rank
+  std::uint32_t num_kv_heads = 0;  // of this rank (replicated heads included); absorbed: 1
+  std::uint32_t head_dim = 0;      // of q and k
+  std::uint32_t v_head_dim = 0;
+  std::uint32_t sliding_window = 0;   // tokens; 0 = full attention
+  std::uint32_t attention_chunk = 0;  // tokens that attend among themselves only (Llama 4); 0 = all
+  std::uint32_t top_k = 0;            // kSparse: tokens that are attended to
+  std::uint32_t q_bytes = 2;          // per element of q and of the output
+  NumberFormat kv_format = NumberFormat::kBf16;
+
+  bool fp8_kv() const { return kv_format == NumberFormat::kFp8E4M3 || kv_format == NumberFormat::kFp8E5M2; }
+  // Bytes of one element of the cache, block scales included.
+  double kv_bytes() const {
+    constexpr std::uint64_t kMany = 16 * 64;  // whole blocks
+    return static_cast<double>(stored_bytes(kv_format, kMany)) / kMany;
+  }
+  // Elements that the cache holds for one token of this layer: keys and values, or the latent.
+  std::uint32_t kv_elements() const {
+    const bool latent = form == AttentionForm::kMlaAbsorbed || form == AttentionForm::kSparse;
+    return latent ? head_dim : num_kv_heads * (head_dim + v_head_dim);
+  }
+};
+
+}  // namespace tpsim::attention
