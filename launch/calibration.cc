@@ -52,10 +52,24 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
   std::vector<std::string> operators = {"attention." + run.backends.prefill + ".extend",
                                         "attention." + run.backends.decode + ".decode", "gemm"};
   if (run.model.moe.num_experts > 0) operators.emplace_back("moe");
-  if (run.tp_size > 1)
+  const rank::ParallelLayout& layout = run.layout;
+  if (layout.tp_size > 1)
     operators.insert(operators.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});
+  if (layout.dp_size > 1 || layout.a2a() || layout.moe_dense_tp1) operators.emplace_back("reduce_scatter");
   operators.emplace_back("elementwise");
   for (const std::string& name : operators) add_operator(run, name, report);
+  if (layout.ep_size > 1 && !layout.a2a()) {
+    proto::Calibration& row = add_row(report, "moe.expert_parallel");
+    row.set_source(
+        "moe_ep_size 2 to 32 of h200_sxm and h100_sxm (AIConfigurator, Apache-2.0): what visits to "
+        "other ranks' experts cost");
+    row.set_median_error(0.15);
+    row.set_status("calibrated");
+  }
+  if (layout.a2a()) {
+    for (const char* const kernels : {"deepep.normal", "deepep.low_latency"})
+      add_row(report, kernels).set_source("not measured: bandwidths that DeepEP states for the H800");
+  }
   add_row(report, "sampling").set_source("not measured: two elementwise passes over the logits");
   if (!uses(run, "torch_native") || run.backends.prefill != run.backends.decode)
     add_row(report, "attention.metadata").set_source("not measured: 2 us for each kernel that plans a pass");

@@ -6,6 +6,7 @@
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
 #include "rank/model/model_config.h"
+#include "rank/model/parallel_layout.h"
 
 namespace tpsim::launch {
 
@@ -14,7 +15,7 @@ struct PricedRun {
   const rank::ModelConfig& model;
   const proto::HardwareProfile& hardware;
   const BackendPair& backends;
-  std::uint32_t tp_size = 1;
+  const rank::ParallelLayout& layout;
   bool decode_graphs = false;   // some decode replays a captured graph
   bool prefill_pieces = false;  // some prefill runs in captured pieces
 };

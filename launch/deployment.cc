@@ -10,6 +10,7 @@
 #include "attention/registry.h"
 #include "kvcache/page_allocator.h"
 #include "launch/calibration.h"
+#include "launch/parallel_args.h"
 #include "launch/service_level_args.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
@@ -202,7 +203,8 @@ void resolve_prefill_graphs(const ServerArgs& args, Deployment& deployment) {
   const bool can_capture = !rules.torch_native_prefill_is_eager ||
                            attention::find_backend(deployment.backends.prefill, "--prefill-attention-backend")
                                .row.supports_cuda_graph;
-  const bool disabled = args.disable_prefill_cuda_graph ||
+  const bool plain = deployment.layout.dp_size == 1 && !deployment.layout.a2a();
+  const bool disabled = args.disable_prefill_cuda_graph || (!plain && !rules.dp_attention_prefill_graphs) ||
                         (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too);
   deployment.prefill_graphs.limit_padding = rules.prefill_graphs_limit_padding;
   if (disabled || !can_capture) return;
@@ -228,7 +230,8 @@ rank::ServerDefaults resolve_batches(const ServerArgs& args, Deployment& deploym
     chunk = chunks ? static_cast<std::uint32_t>(*args.chunked_prefill_size) : args.max_prefill_tokens;
   std::optional<std::uint32_t> max_bs = args.cuda_graph_max_bs;
   if (!args.cuda_graph_bs.empty()) max_bs = args.cuda_graph_bs.back();
-  rank::ServerDefaults resolved = rank::default_server_args(deployment.hardware, args.tp_size, chunk, max_bs);
+  rank::ServerDefaults resolved =
+      rank::default_server_args(deployment.hardware, args.tp_size, chunk, max_bs, deployment.layout.dp_size);
   if (args.mem_fraction_static) resolved.mem_fraction_static = *args.mem_fraction_static;
 
   config.chunked_prefill_size = chunks ? resolved.chunked_prefill_size : 0;
@@ -247,6 +250,7 @@ rank::ServerDefaults resolve_batches(const ServerArgs& args, Deployment& deploym
     config.cuda_graph_bs = args.cuda_graph_bs.empty() ? rank::capture_batch_sizes(resolved.cuda_graph_max_bs)
                                                       : args.cuda_graph_bs;
   }
+  apply_data_parallelism(args, deployment.layout, config);
   resolve_prefill_graphs(args, deployment);
   return resolved;
 }
@@ -268,7 +272,7 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
 // The KV pool and how many requests share it.
 void resolve_memory(const ServerArgs& args, const rank::ServerDefaults& resolved, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
-  const rank::Shard shard = rank::make_shard(deployment.model, args.tp_size, 0, args.ep_size);
+  const rank::Shard shard = rank::make_shard(deployment.model, deployment.layout, 0);
   const rank::KvCapacity capacity =
       args.numeric()
           ? numeric_capacity(args, shard, deployment)
@@ -296,13 +300,21 @@ void resolve_memory(const ServerArgs& args, const rank::ServerDefaults& resolved
   constexpr std::uint32_t kMaxRows = 65535;
   config.max_running_requests = args.max_running_requests.value_or(
       rank::default_max_running_requests(config.max_total_num_tokens, config.context_length));
+  if (args.max_running_requests && deployment.layout.dp_size > 1) {
+    config.max_running_requests /= deployment.layout.dp_size;
+    if (config.max_running_requests == 0)
+      throw_user_error("--max-running-requests {}: leaves none to some of --dp-size {} data-parallel ranks",
+                       *args.max_running_requests, deployment.layout.dp_size);
+  }
   if (config.max_running_requests > kMaxRows)
     throw_user_error("--max-running-requests {}: at most {} are simulated", config.max_running_requests,
                      kMaxRows);
   config.cuda_graph_bs = captured_sizes(std::move(config.cuda_graph_bs), config.max_running_requests);
+  align_captured_sizes(deployment.layout, config);
 
   rank::DeploymentConfig& ranks = deployment.ranks;
   ranks.tp_size = args.tp_size;
+  ranks.dp_size = deployment.layout.dp_size;
   ranks.slowdown = rank::parse_rank_slowdowns(args.rank_slowdown, args.tp_size);
   ranks.state.page_size = config.page_size;
   // Page numbers: the allocator's address space is larger than the pool.
@@ -312,7 +324,7 @@ void resolve_memory(const ServerArgs& args, const rank::ServerDefaults& resolved
   ranks.state.max_requests = kMaxRows;
   ranks.state.check = args.check_invariants;
   for (std::uint32_t r = 0; r < args.tp_size; ++r) {
-    const rank::Shard of_rank = rank::make_shard(deployment.model, args.tp_size, r, args.ep_size);
+    const rank::Shard of_rank = rank::make_shard(deployment.model, deployment.layout, r);
     proto::RankReport report;
     report.set_rank(r);
     report.add_q_heads(of_rank.q_heads.first);
@@ -355,6 +367,8 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
   deployment.kv_format = kv_format(args);
   deployment.backends =
       pair != nullptr ? *pair : choose_backends(args, deployment.hardware, deployment.notes);
+  deployment.layout = resolve_layout(args, deployment.model, deployment.hardware, deployment.notes);
+  deployment.expert_load = resolve_expert_load(args, deployment.model, deployment.layout);
   resolve_scheduler(args, deployment);
   check_backends(args, compare, deployment);
   const rank::ServerDefaults resolved = resolve_batches(args, deployment);
@@ -374,12 +388,13 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
     write_calibration({.model = deployment.model,
                        .hardware = deployment.hardware,
                        .backends = deployment.backends,
-                       .tp_size = args.tp_size,
+                       .layout = deployment.layout,
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
                        .prefill_pieces = !deployment.prefill_graphs.tokens.empty()},
                       header);
   }
   write_server_args(args, resolved, deployment);
+  write_parallel_args(args, deployment.layout, deployment.expert_load, deployment.model, header);
   return deployment;
 }
 
@@ -391,13 +406,14 @@ std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
 
 rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const {
   // All shards have the same shapes (make_shard refuses others), so one model prices them all.
-  const rank::Shard shard = rank::make_shard(model, ranks.tp_size, group.first_rank(group.process));
+  const rank::Shard shard = rank::make_shard(model, layout, group.first_rank(group.process));
   std::vector<std::unique_ptr<rank::RankModel>> models;
   models.push_back(std::make_unique<rank::ModeledForward>(
       model, hardware, shard, make_backend(),
       rank::ModeledForward::Options{.kv_format = kv_format,
                                     .cuda_graph_bs = scheduler.cuda_graph_bs,
-                                    .prefill_graphs = prefill_graphs}));
+                                    .prefill_graphs = prefill_graphs,
+                                    .expert_load = expert_load}));
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
                           std::move(models));
 }

@@ -12,7 +12,9 @@
 #include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
+#include "rank/model/expert_load.h"
 #include "rank/model/model_config.h"
+#include "rank/model/parallel_layout.h"
 #include "rank/model/prefill_graphs.h"
 #include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_session.h"
@@ -25,7 +27,9 @@ struct Deployment {
   rank::ModelConfig model;
   proto::HardwareProfile hardware;
   NumberFormat kv_format = NumberFormat::kBf16;
-  scheduler::SchedulerConfig scheduler;
+  rank::ParallelLayout layout;
+  rank::ExpertLoad expert_load;
+  scheduler::SchedulerConfig scheduler;  // of one data-parallel rank
   rank::PrefillGraphs prefill_graphs;
   rank::DeploymentConfig ranks;
   // The report's names, calibration and server_args; the rest is filled in by the run.

@@ -56,7 +56,7 @@ std::unique_ptr<rank::NumericRanks> NumericStage::make_ranks(const Deployment& d
   options.kv_format = deployment.kv_format;
   options.page_size = deployment.scheduler.page_size;
   options.num_pages = deployment.ranks.state.num_pages;
-  options.ep_size = args_.ep_size;
+  options.layout = deployment.layout;
   options.free_windows = deployment.scheduler.disable_radix_cache;
 #ifdef NDEBUG
   options.tag_pages = args_.check_invariants;

@@ -78,6 +78,9 @@ constexpr ReleaseRule kReleaseRules[] = {
     {&ReleaseRules::prefill_graphs_limit_padding, k0_5_23, "prefill-graphs-limit-padding",
      "a prefill whose captured size is more than twice its tokens runs without graphs",
      "model_executor/runner/prefill_cuda_graph_runner.py:1419"},
+    {&ReleaseRules::dp_attention_prefill_graphs, k0_5_23, "dp-attention-prefill-graphs",
+     "prefill is captured with data-parallel attention or an all-to-all, too; all ranks replay or none",
+     "managers/scheduler_components/dp_attn.py:372"},
 };
 
 }  // namespace

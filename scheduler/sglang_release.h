@@ -44,6 +44,7 @@ struct ReleaseRules {
   bool torch_native_prefill_is_eager = false;
   bool mla_prefill_graphs_to_8192 = false;
   bool prefill_graphs_limit_padding = false;
+  bool dp_attention_prefill_graphs = false;
 };
 
 struct ReleaseRule {

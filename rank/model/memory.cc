@@ -30,7 +30,7 @@ constexpr MemoryClass kClasses[] = {
 
 ServerDefaults default_server_args(const proto::HardwareProfile& profile, std::uint32_t tp_size,
                                    std::optional<std::uint32_t> chunked_prefill_size,
-                                   std::optional<std::uint32_t> cuda_graph_max_bs) {
+                                   std::optional<std::uint32_t> cuda_graph_max_bs, std::uint32_t dp_size) {
   const double mib = profile.memory_bytes() / kMiB;
   const MemoryClass* found = kClasses;
   while (mib >= found->below_mib) ++found;
@@ -43,6 +43,10 @@ ServerDefaults default_server_args(const proto::HardwareProfile& profile, std::u
   reserved += std::max(defaults.chunked_prefill_size, 2048U) * 1.5;
   reserved += defaults.cuda_graph_max_bs * 2.0;
   reserved += tp_size / 8.0 * 1024;
+  if (dp_size > 1) {  // more padding, and larger buffers
+    const double rows = double(defaults.cuda_graph_max_bs) * dp_size;
+    reserved += rows * (defaults.cuda_graph_max_bs > 300 ? 4.5 : 3);
+  }
   if (mib > 60 * 1024) reserved = std::max(reserved, 10.0 * 1024);
   defaults.mem_fraction_static = std::round((mib - reserved) / mib * 1000) / 1000;
   return defaults;

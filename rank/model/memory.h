@@ -20,10 +20,11 @@ struct ServerDefaults {
   std::uint32_t chunked_prefill_size = 0;  // tokens
   std::uint32_t cuda_graph_max_bs = 0;
 };
-// chunked_prefill_size and cuda_graph_max_bs, where the user gave them, enter the memory fraction.
+// dp_size: of attention. chunked_prefill_size (before data-parallel ranks share it) and cuda_graph_max_bs, where the user gave them, enter the memory fraction.
 ServerDefaults default_server_args(const proto::HardwareProfile& profile, std::uint32_t tp_size,
                                    std::optional<std::uint32_t> chunked_prefill_size = std::nullopt,
-                                   std::optional<std::uint32_t> cuda_graph_max_bs = std::nullopt);
+                                   std::optional<std::uint32_t> cuda_graph_max_bs = std::nullopt,
+                                   std::uint32_t dp_size = 1);
 // Batch sizes that are captured, ascending, up to `max_bs`.
 std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs);
 

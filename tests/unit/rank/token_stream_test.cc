@@ -172,7 +172,8 @@ Outputs serve(const scheduler::SchedulerConfig& config, const scheduler::Workloa
   ranks.deployment.state.check = true;
   ranks.vocab_size = kVocab;
   ranks.return_logits = true;
-  NumericRanks numeric(ranks, std::make_unique<HashModel>(config.data_parallel.size, pages, config.page_size), nullptr);
+  NumericRanks numeric(ranks, std::make_unique<HashModel>(config.data_parallel.size, pages, config.page_size),
+                       nullptr);
   FixedTimeExecutor executor(numeric);
   Outputs outputs;
   scheduler::run_workload(config, {}, workload, executor, outputs);
@@ -190,7 +191,8 @@ TEST(TokenStream, OutputsDependOnThePromptAlone) {
     // Data-parallel attention: whoever a request is dispatched to, and whoever idles meanwhile.
     if (seed % 3 == 2) {
       config.data_parallel.size = static_cast<std::uint32_t>(2 + random() % 4);
-      config.max_total_num_tokens += 128;  // or a chunk that holds pages makes a pool too small for the others
+      config.max_total_num_tokens +=
+          128;  // or a chunk that holds pages makes a pool too small for the others
     }
     config.data_parallel.load_balance = static_cast<scheduler::LoadBalanceMethod>(random() % 3);
     config.data_parallel.gathers_mlp = random() % 2 == 0;
