@@ -111,9 +111,11 @@ constexpr Group kGroups[] = {
      "modelopt-checkpoint-restore-path= modelopt-checkpoint-save-path= modelopt-export-path= "
      "quantize-and-serve rl-quant-profile= fp8-gemm-backend=auto fp4-gemm-backend=auto"},
     {Verdict::kRefused,
-     "of parallelism, --tp, --ep-size, --dp-size and what belongs to them are simulated; leave it out",
+     "pipeline stages are not simulated; share the model by --tp, --ep-size and --dp-size",
      "pp-size=1 pipeline-parallel-size=1 pp-max-micro-batch-size= pp-async-batch-depth=0 "
-     "enable-dynamic-chunking "
+     "enable-dynamic-chunking pp-*"},
+    {Verdict::kRefused,
+     "of parallelism, --tp, --ep-size, --dp-size and what belongs to them are simulated; leave it out",
      "enable-dp-attention-local-control-broadcast "
      "dcp-size=1 decode-context-parallel-size=1 dcp-comm-backend= "
      "dcp-replicate-q-proj no-dcp-replicate-q-proj attn-cp-size=1 attention-context-parallel-size=1 "
@@ -131,7 +133,7 @@ constexpr Group kGroups[] = {
      "expert-distribution-recorder-buffer-size= enable-expert-distribution-metrics "
      "elastic-ep-backend=none elastic-ep-rejoin enable-elastic-expert-backup mooncake-ib-device= "
      "enable-waterfill elastic-ep-join-mode= elastic-ep-join-rank-offset=0 elastic-ep-initial-size= "
-     "max-ep-size= elastic-ep-scale-timeout= prefill-round-robin-balance pp-* dp-* deepep-* eplb-*"},
+     "max-ep-size= elastic-ep-scale-timeout= prefill-round-robin-balance dp-* deepep-* eplb-*"},
     {Verdict::kRefused,
      "one deployment is simulated on one node; leave it out",
      "nnodes=1 node-rank=0"},
