@@ -353,6 +353,47 @@ class LaunchLines(CommandLine):
         self.assert_refused(["backends", "--port", "1"], "--port: is about SGLang's server process")
 
 
+class Layouts(CommandLine):
+    """Experts and data-parallel attention: any number of processes writes the same report."""
+
+    MODEL = ("run", "--model-path", "qwen3-30b-a3b", "--hardware", "h200-sxm", "--tp", "8", "--quiet",
+             "--check-invariants")
+
+    def report(self, *extra, processes=None):
+        folder = os.path.join(self.folder, f"report-{processes}")
+        done = self.tpsim(*self.MODEL, "--trace", self.trace(), "--report-dir", folder, *extra, processes=processes)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(folder, "report.json")) as file:
+            return file.read()
+
+    def test_data_parallel_attention(self):
+        words = ("--dp-size", "4", "--enable-dp-attention", "--ep-size", "8", "--expert-distribution", "zipf:0.7")
+        alone = self.report(*words)
+        for processes in (1, 2, 4, 8):
+            self.assertEqual(self.report(*words, processes=processes), alone)
+        report = json.loads(alone)
+        ranks = report["data_parallel_ranks"]
+        self.assertEqual([r["dp_rank"] for r in ranks], [0, 1, 2, 3])
+        self.assertEqual(sum(r["requests"] for r in ranks), report["completed"] + report["failed"])
+        self.assertEqual({r["steps"] + r["idle_steps"] for r in ranks}, {report["steps"]})
+        self.assertEqual(report["server_args"]["enable_dp_attention"], "true")
+        self.assertGreater(float(report["server_args"]["expert_imbalance"]), 1)
+        self.assertIn("moe.expert_parallel", [row["operator_class"] for row in report["calibration"]])
+
+    def test_plain_deployments_say_nothing_of_it(self):
+        report = json.loads(self.report())
+        self.assertNotIn("data_parallel_ranks", report)
+        for name in ("ep_size", "dp_size", "expert_distribution", "moe_a2a_backend"):
+            self.assertNotIn(name, report["server_args"])
+
+    def test_deepep(self):
+        report = json.loads(self.report("--moe-a2a-backend", "deepep", "--dp-size", "8", "--enable-dp-attention",
+                                        "--moe-dense-tp-size", "1", "--enable-dp-lm-head"))
+        self.assertEqual(report["server_args"]["ep_size"], "8")
+        status = {row["operator_class"]: row["status"] for row in report["calibration"]}
+        self.assertEqual(status["deepep.low_latency"], "uncalibrated")
+
+
 class Memory(CommandLine):
     MODEL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../golden/models/qwen2")
     LOAD = ["--dataset-name", "random", "--num-prompts", "20", "--random-input-len", "64", "--random-output-len", "16"]
