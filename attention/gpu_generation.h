@@ -46,6 +46,10 @@ class GpuGenerations {
   std::uint32_t bits_ = 0;
 };
 
+// NVIDIA's.
+inline constexpr GpuGenerations kCudaGenerations = {
+    GpuGeneration::kTuring, GpuGeneration::kAmpere,    GpuGeneration::kAda,
+    GpuGeneration::kHopper, GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120};
 inline constexpr GpuGenerations kAllGenerations = {GpuGeneration::kTuring,    GpuGeneration::kAmpere,
                                                    GpuGeneration::kAda,       GpuGeneration::kHopper,
                                                    GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120,

@@ -113,7 +113,7 @@ std::uint32_t context_length(const ServerArgs& args, const rank::ModelConfig& mo
 }
 
 // Every option and its value, under SGLang's field names.
-void write_server_args(const ServerArgs& args, const rank::ServerDefaults& resolved, Deployment& deployment) {
+void write_server_args(const ServerArgs& args, double mem_fraction_static, Deployment& deployment) {
   const scheduler::SchedulerConfig& config = deployment.scheduler;
   auto& out = *deployment.header.mutable_server_args();
   const auto on_off = [](bool on) { return on ? "true" : "false"; };
@@ -130,7 +130,7 @@ void write_server_args(const ServerArgs& args, const rank::ServerDefaults& resol
   out["kv_cache_dtype"] = args.numeric()                  ? std::string(to_string(deployment.kv_format))
                           : args.kv_cache_dtype == "auto" ? "bfloat16"
                                                           : args.kv_cache_dtype;
-  out["mem_fraction_static"] = format_real(resolved.mem_fraction_static);
+  out["mem_fraction_static"] = format_real(mem_fraction_static);
   out["max_total_tokens"] = std::to_string(config.max_total_num_tokens);
   out["max_running_requests"] = std::to_string(config.max_running_requests);
   out["max_prefill_tokens"] = std::to_string(config.max_prefill_tokens);
@@ -196,63 +196,80 @@ void write_server_args(const ServerArgs& args, const rank::ServerDefaults& resol
   if (args.request_rate) out["request_interval"] = args.fixed_interval ? "fixed" : "poisson";
 }
 
-// Which prefills run in captured pieces: up to a chunk, or less with MLA. Off altogether with a prefill
-// backend that cannot be captured.
-void resolve_prefill_graphs(const ServerArgs& args, Deployment& deployment) {
-  const scheduler::ReleaseRules rules = scheduler::rules_of(deployment.scheduler.sglang_release);
-  const bool can_capture = !rules.torch_native_prefill_is_eager ||
-                           attention::find_backend(deployment.backends.prefill, "--prefill-attention-backend")
-                               .row.supports_cuda_graph;
+// The captured sizes of prefill that the flags ask for: up to a chunk, or less with MLA.
+std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const scheduler::ReleaseRules& rules,
+                                            const Deployment& deployment) {
   const bool plain = deployment.layout.dp_size == 1 && !deployment.layout.a2a();
-  const bool disabled = args.disable_prefill_cuda_graph || (!plain && !rules.dp_attention_prefill_graphs) ||
-                        (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too);
-  deployment.prefill_graphs.limit_padding = rules.prefill_graphs_limit_padding;
-  if (disabled || !can_capture) return;
-  if (!args.prefill_cuda_graph_tokens.empty()) {
-    deployment.prefill_graphs.tokens = args.prefill_cuda_graph_tokens;
-    return;
-  }
+  if (args.disable_prefill_cuda_graph || (!plain && !rules.dp_attention_prefill_graphs) ||
+      !rank::default_graphs(deployment.hardware).prefill ||
+      (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too))
+    return {};
+  if (!args.prefill_cuda_graph_tokens.empty()) return args.prefill_cuda_graph_tokens;
   std::uint64_t most = deployment.scheduler.chunked_prefill_size;
   if (deployment.model.is_mla())
     most = rules.mla_prefill_graphs_to_8192 ? std::min<std::uint64_t>(most, 8192) : 2048;
   if (args.max_total_tokens) most = std::min(most, *args.max_total_tokens);
   if (args.context_length) most = std::min<std::uint64_t>(most, *args.context_length);
   most = args.prefill_cuda_graph_max_tokens.value_or(static_cast<std::uint32_t>(most));
-  deployment.prefill_graphs.tokens = rank::capture_prefill_tokens(static_cast<std::uint32_t>(most));
+  return rank::capture_prefill_tokens(static_cast<std::uint32_t>(most));
 }
 
-// Chunked prefill, captured graphs and the share of memory, with SGLang's defaults for the GPU.
-rank::ServerDefaults resolve_batches(const ServerArgs& args, Deployment& deployment) {
+// Chunked prefill, captured graphs and the share of memory, which is returned, with SGLang's defaults for the
+// GPU.
+double resolve_batches(const ServerArgs& args, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
+  const scheduler::ReleaseRules rules = scheduler::rules_of(config.sglang_release);
+  const rank::BatchDefaults defaults =
+      rank::default_batches(deployment.hardware, args.tp_size, rules.larger_batches_below_35_gib);
   const bool chunks = args.chunked_prefill_size.value_or(1) > 0;
-  std::optional<std::uint32_t> chunk;
-  if (args.chunked_prefill_size)
-    chunk = chunks ? static_cast<std::uint32_t>(*args.chunked_prefill_size) : args.max_prefill_tokens;
-  std::optional<std::uint32_t> max_bs = args.cuda_graph_max_bs;
-  if (!args.cuda_graph_bs.empty()) max_bs = args.cuda_graph_bs.back();
-  rank::ServerDefaults resolved =
-      rank::default_server_args(deployment.hardware, args.tp_size, chunk, max_bs, deployment.layout.dp_size);
-  if (args.mem_fraction_static) resolved.mem_fraction_static = *args.mem_fraction_static;
-
-  config.chunked_prefill_size = chunks ? resolved.chunked_prefill_size : 0;
+  const auto chunk = static_cast<std::uint32_t>(
+      args.chunked_prefill_size.value_or(std::int64_t{defaults.chunked_prefill_size}));
+  config.chunked_prefill_size = chunks ? chunk : 0;
   if (config.chunked_prefill_size % config.page_size != 0)
     throw_user_error("--chunked-prefill-size {}: must be a multiple of --page-size {}",
                      config.chunked_prefill_size, config.page_size);
-  const bool can_capture = attention::find_backend(deployment.backends.decode, "--decode-attention-backend")
-                               .row.supports_cuda_graph;
-  const bool disabled = args.disable_cuda_graph || args.disable_decode_cuda_graph;
-  if (disabled || !can_capture) {
-    if (!disabled)
+
+  std::uint32_t max_bs = defaults.cuda_graph_max_bs;
+  if (args.max_running_requests && rules.captured_sizes_end_at_running_requests)
+    max_bs = std::min(max_bs, *args.max_running_requests);
+  max_bs = args.cuda_graph_max_bs.value_or(max_bs);
+  config.cuda_graph_bs = args.cuda_graph_bs.empty() ? rank::capture_batch_sizes(max_bs) : args.cuda_graph_bs;
+  max_bs = config.cuda_graph_bs.back();
+  deployment.prefill_graphs.tokens = prefill_captures(args, rules, deployment);
+  deployment.prefill_graphs.limit_padding = rules.prefill_graphs_limit_padding;
+
+  const bool on_device = rank::default_graphs(deployment.hardware).decode;
+  const bool decodes_eagerly = args.disable_cuda_graph || args.disable_decode_cuda_graph || !on_device;
+  // Before the backend has a say: what it cannot capture is kept free for all the same.
+  const double fraction = args.mem_fraction_static.value_or(rank::default_mem_fraction(
+      deployment.hardware,
+      {.tp_size = args.tp_size,
+       .dp_size = deployment.layout.dp_size,
+       .activation_tokens = chunks ? chunk : args.max_prefill_tokens,
+       .cuda_graph_max_bs = decodes_eagerly && rules.uncaptured_decode_reserves_nothing ? 0 : max_bs,
+       .prefill_captures = static_cast<std::uint32_t>(deployment.prefill_graphs.tokens.size()),
+       .mla = deployment.model.is_mla()}));
+
+  const auto captures = [](const std::string& backend, const char* flag) {
+    return attention::find_backend(backend, flag).row.supports_cuda_graph;
+  };
+  if (decodes_eagerly || !captures(deployment.backends.decode, "--decode-attention-backend")) {
+    if (!on_device)
+      deployment.notes.push_back(
+          fmt::format("{}: decode is not captured on this device", deployment.hardware.name()));
+    else if (!decodes_eagerly)
       deployment.notes.push_back(fmt::format("{}: cannot be captured, so decode runs without CUDA graphs",
                                              deployment.backends.decode));
     config.cuda_graph_bs.clear();
-  } else {
-    config.cuda_graph_bs = args.cuda_graph_bs.empty() ? rank::capture_batch_sizes(resolved.cuda_graph_max_bs)
-                                                      : args.cuda_graph_bs;
   }
+  if (rules.torch_native_prefill_is_eager &&
+      !captures(deployment.backends.prefill, "--prefill-attention-backend"))
+    deployment.prefill_graphs.tokens.clear();
   apply_data_parallelism(args, deployment.layout, config);
-  resolve_prefill_graphs(args, deployment);
-  return resolved;
+  if (deployment.layout.dp_size > 1 && config.chunked_prefill_size > 0)
+    std::erase_if(deployment.prefill_graphs.tokens,
+                  [&](std::uint32_t tokens) { return tokens > config.chunked_prefill_size; });
+  return fraction;
 }
 
 // Numeric execution has no GPU memory to divide: 65,536 tokens, or what 4 GiB hold on all ranks together.
@@ -270,14 +287,13 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
 }
 
 // The KV pool and how many requests share it.
-void resolve_memory(const ServerArgs& args, const rank::ServerDefaults& resolved, Deployment& deployment) {
+void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
   const rank::Shard shard = rank::make_shard(deployment.model, deployment.layout, 0);
   const rank::KvCapacity capacity =
-      args.numeric()
-          ? numeric_capacity(args, shard, deployment)
-          : rank::kv_capacity(deployment.hardware, deployment.model, shard, resolved.mem_fraction_static,
-                              deployment.kv_format, config.page_size);
+      args.numeric() ? numeric_capacity(args, shard, deployment)
+                     : rank::kv_capacity(deployment.hardware, deployment.model, shard, mem_fraction_static,
+                                         deployment.kv_format, config.page_size);
   config.max_total_num_tokens = capacity.tokens;
   if (args.max_total_tokens) {
     const std::uint64_t asked = *args.max_total_tokens / config.page_size * config.page_size;
@@ -371,8 +387,8 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
   deployment.expert_load = resolve_expert_load(args, deployment.model, deployment.layout);
   resolve_scheduler(args, deployment);
   check_backends(args, compare, deployment);
-  const rank::ServerDefaults resolved = resolve_batches(args, deployment);
-  resolve_memory(args, resolved, deployment);
+  const double mem_fraction_static = resolve_batches(args, deployment);
+  resolve_memory(args, mem_fraction_static, deployment);
 
   proto::RunReport& header = deployment.header;
   header.set_version(kRunReportVersion);
@@ -393,7 +409,7 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
                        .prefill_pieces = !deployment.prefill_graphs.tokens.empty()},
                       header);
   }
-  write_server_args(args, resolved, deployment);
+  write_server_args(args, mem_fraction_static, deployment);
   write_parallel_args(args, deployment.layout, deployment.expert_load, deployment.model, header);
   return deployment;
 }

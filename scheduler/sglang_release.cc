@@ -81,6 +81,13 @@ constexpr ReleaseRule kReleaseRules[] = {
     {&ReleaseRules::dp_attention_prefill_graphs, k0_5_23, "dp-attention-prefill-graphs",
      "prefill is captured with data-parallel attention or an all-to-all, too; all ranks replay or none",
      "managers/scheduler_components/dp_attn.py:372"},
+    {&ReleaseRules::larger_batches_below_35_gib, k0_5_23, "larger-batches-below-35-gib",
+     "GPUs of 20 to 35 GiB prefill chunks of 4,096 tokens and capture decodes of up to 48 or 160 requests",
+     "arg_groups/memory_hook.py:101"},
+    {&ReleaseRules::uncaptured_decode_reserves_nothing, k0_5_23, "uncaptured-decode-reserves-nothing",
+     "without graphs of decode no memory is kept free for them", "arg_groups/memory_hook.py:366"},
+    {&ReleaseRules::captured_sizes_end_at_running_requests, k0_5_23, "captured-sizes-end-at-running-requests",
+     "by default no decode larger than --max-running-requests is captured", "arg_groups/memory_hook.py:183"},
 };
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string_view>
 #include <utility>
 
@@ -22,40 +21,37 @@
 namespace tpsim::rank {
 namespace {
 
-// GPUs of the catalogue under the names that vendors, clouds and nvidia-smi give them: "NVIDIA H200",
-// "H200-SXM", "Hopper H200", "NVIDIA A100-SXM4-80GB". What is another device (PCIe, NVL, 40 GB) is not among
-// them.
-struct Gpu {
-  std::string_view profile;
-  std::string_view gpu;
-  std::array<std::string_view, 8> words;  // may stand beside it; longer ones first
-};
-constexpr std::array<Gpu, 5> kGpus = {{
-    {"a100-sxm", "a100", {"ampere", "sxm4", "sxm", "hbm2e", "80gb"}},
-    {"h100-sxm", "h100", {"hopper", "sxm5", "sxm", "hbm3", "80gb"}},
-    {"h200-sxm", "h200", {"hopper", "sxm5", "sxm", "hbm3e", "141gb"}},
-    {"b200", "b200", {"blackwell", "sxm6", "sxm", "hbm3e", "180gb", "192gb"}},
-    {"l40s", "l40s", {"lovelace", "ada", "gddr6", "48gb", "pcie"}},
-}};
-constexpr std::array<std::string_view, 5> kAnyGpu = {"nvidia", "tensorcore", "gpu", "dgx", "hgx"};
+// Stands beside the name of any device.
+constexpr std::array<std::string_view, 5> kAnyDevice = {"nvidia", "tensorcore", "gpu", "dgx", "hgx"};
 
-// The profile that `name` means, or "".
-std::string_view profile_of(const std::string& name) {
+std::string letters_and_digits(const std::string& name) {
   std::string letters;
   for (const char c : name) {
     const auto byte = static_cast<unsigned char>(c);
     if (std::isalnum(byte) != 0) letters += static_cast<char>(std::tolower(byte));
   }
-  const auto without = [](std::string text, std::span<const std::string_view> words) {
-    for (const std::string_view word : words) {
-      const std::size_t at = word.empty() ? std::string::npos : text.find(word);
-      if (at != std::string::npos) text.erase(at, word.size());
-    }
-    return text;
-  };
-  const std::string rest = without(std::move(letters), kAnyGpu);
-  for (const Gpu& gpu : kGpus) {
-    if (without(rest, gpu.words) == gpu.gpu) return gpu.profile;
+  return letters;
+}
+
+template <typename Words>
+std::string without(std::string text, const Words& words) {
+  for (const std::string_view word : words) {
+    const std::size_t at = word.empty() ? std::string::npos : text.find(word);
+    if (at != std::string::npos) text.erase(at, word.size());
+  }
+  return text;
+}
+
+// The profile that `name` means, or "": a device of the catalogue under the names that vendors, clouds and
+// nvidia-smi give it, as "NVIDIA H200", "H200-SXM" or "NVIDIA A100-SXM4-80GB". What is another device (NVL,
+// 40 GB) is not among them.
+std::string profile_of(const std::string& name) {
+  const std::string rest = without(letters_and_digits(name), kAnyDevice);
+  for (const std::string& known : hardware_catalogue()) {
+    const proto::HardwareProfile profile =
+        parse_hardware(std::string(*catalogue::find("hardware", known)), known);
+    const std::string bare = without(rest, profile.name_words());
+    if (std::ranges::find(profile.device_names(), bare) != profile.device_names().end()) return known;
   }
   return {};
 }
@@ -97,13 +93,12 @@ std::vector<std::string> hardware_catalogue() { return catalogue::names("hardwar
 proto::HardwareProfile load_hardware(const std::string& hardware) {
   std::error_code error;
   const bool is_file = std::filesystem::is_regular_file(hardware, error);
-  const std::string known(is_file ? std::string_view() : profile_of(hardware));
-  for (const std::string& name : {hardware, known}) {
-    if (const auto text = catalogue::find("hardware", name)) {
-      proto::HardwareProfile profile = parse_hardware(std::string(*text), name);
-      merge_attention(profile);
-      return profile;
-    }
+  const bool is_name = catalogue::find("hardware", hardware).has_value();
+  const std::string name = is_name || is_file ? hardware : profile_of(hardware);
+  if (const auto text = catalogue::find("hardware", name)) {
+    proto::HardwareProfile profile = parse_hardware(std::string(*text), name);
+    merge_attention(profile);
+    return profile;
   }
   if (!is_file) {
     const std::vector<std::string> names = hardware_catalogue();

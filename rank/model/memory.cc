@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/gpu_generation.h"
 #include "proto/base/error.h"
 #include "rank/model/layers.h"
 
@@ -25,31 +26,56 @@ constexpr MemoryClass kClasses[] = {
     {20 * 1024, 2048, 8, 8},     {35 * 1024, 2048, 24, 80},    {60 * 1024, 4096, 32, 160},
     {90 * 1024, 8192, 256, 512}, {160 * 1024, 8192, 256, 512}, {1e12, 16384, 512, 512},
 };
+constexpr MemoryClass kLargerBelow35GiB = {35 * 1024, 4096, 48, 160};
+// Ascend's own, up to and including 32 and 64 GiB; larger devices have the classes above.
+constexpr MemoryClass kNpuClasses[] = {{32 * 1024 + 1, 4096, 16, 64}, {64 * 1024 + 1, 8192, 64, 256}};
+
+attention::GpuGeneration generation_of(const proto::HardwareProfile& profile) {
+  return attention::parse_gpu_generation(profile.architecture()).value();
+}
+
+MemoryClass memory_class(const proto::HardwareProfile& profile, bool larger_below_35_gib) {
+  const double mib = profile.memory_bytes() / kMiB;
+  if (generation_of(profile) == attention::GpuGeneration::kNpu) {
+    for (const MemoryClass& npu : kNpuClasses) {
+      if (mib < npu.below_mib) return npu;
+    }
+  }
+  const MemoryClass* found = kClasses;
+  while (mib >= found->below_mib) ++found;
+  return larger_below_35_gib && found->below_mib == kLargerBelow35GiB.below_mib ? kLargerBelow35GiB : *found;
+}
 
 }  // namespace
 
-ServerDefaults default_server_args(const proto::HardwareProfile& profile, std::uint32_t tp_size,
-                                   std::optional<std::uint32_t> chunked_prefill_size,
-                                   std::optional<std::uint32_t> cuda_graph_max_bs, std::uint32_t dp_size) {
+BatchDefaults default_batches(const proto::HardwareProfile& profile, std::uint32_t tp_size,
+                              bool larger_below_35_gib) {
+  const MemoryClass found = memory_class(profile, larger_below_35_gib);
+  return {found.chunked_prefill_size, tp_size < 4 ? found.max_bs_small_tp : found.max_bs};
+}
+
+double default_mem_fraction(const proto::HardwareProfile& profile, const MemoryReserve& reserve) {
   const double mib = profile.memory_bytes() / kMiB;
-  const MemoryClass* found = kClasses;
-  while (mib >= found->below_mib) ++found;
-  ServerDefaults defaults;
-  defaults.chunked_prefill_size = chunked_prefill_size.value_or(found->chunked_prefill_size);
-  defaults.cuda_graph_max_bs =
-      cuda_graph_max_bs.value_or(tp_size < 4 ? found->max_bs_small_tp : found->max_bs);
-  // Room for activations of a chunk, for the graphs, and for the process group, in MiB.
   double reserved = 512;
-  reserved += std::max(defaults.chunked_prefill_size, 2048U) * 1.5;
-  reserved += defaults.cuda_graph_max_bs * 2.0;
-  reserved += tp_size / 8.0 * 1024;
-  if (dp_size > 1) {  // more padding, and larger buffers
-    const double rows = double(defaults.cuda_graph_max_bs) * dp_size;
-    reserved += rows * (defaults.cuda_graph_max_bs > 300 ? 4.5 : 3);
+  reserved += std::max(reserve.activation_tokens, 2048U) * 1.5;
+  reserved += reserve.cuda_graph_max_bs * 2.0;
+  reserved += reserve.tp_size / 8.0 * 1024;
+  if (reserve.dp_size > 1) {  // more padding, and larger buffers
+    const double rows = double(reserve.cuda_graph_max_bs) * reserve.dp_size;
+    reserved += rows * (reserve.cuda_graph_max_bs > 300 ? 4.5 : 3);
   }
+  if (reserve.prefill_captures > 0) reserved += reserve.mla ? 1536 : reserve.prefill_captures * 8.0;
   if (mib > 60 * 1024) reserved = std::max(reserved, 10.0 * 1024);
-  defaults.mem_fraction_static = std::round((mib - reserved) / mib * 1000) / 1000;
-  return defaults;
+  // Scratch of oneDNN for matrices with an odd number of rows.
+  if (generation_of(profile) == attention::GpuGeneration::kXpu) reserved += 2 * 1024;
+  return std::round((mib - reserved) / mib * 1000) / 1000;
+}
+
+DeviceGraphs default_graphs(const proto::HardwareProfile& profile) {
+  using enum attention::GpuGeneration;
+  const attention::GpuGeneration device = generation_of(profile);
+  return {.decode = device != kXpu && device != kCpu,
+          .prefill = attention::kCudaGenerations.contains(device)};
 }
 
 std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs) {
@@ -58,6 +84,7 @@ std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs) {
   for (std::uint32_t bs = 272; bs < 512; bs += 16) sizes.push_back(bs);
   for (std::uint32_t bs = 512; bs <= max_bs; bs += 32) sizes.push_back(bs);
   std::erase_if(sizes, [max_bs](std::uint32_t bs) { return bs > max_bs; });
+  if (sizes.empty() || sizes.back() != max_bs) sizes.push_back(max_bs);
   return sizes;
 }
 

@@ -1,11 +1,10 @@
 // How much of a GPU's memory becomes KV cache, and the defaults that SGLang derives from the size of it.
 //
-// Source: SGLang 0.5 server_args.py (GPU memory settings, capture batch sizes) and model_runner.py
-// (profile_max_num_token, max_num_reqs).
+// Source: SGLang 0.5.12 server_args.py (_handle_gpu_memory_settings) and 0.5.23 arg_groups/memory_hook.py and
+// hardware_backend/npu/utils.py; model_runner.py (profile_max_num_token, max_num_reqs).
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "proto/base/number_format.h"
@@ -15,16 +14,34 @@
 
 namespace tpsim::rank {
 
-struct ServerDefaults {
-  double mem_fraction_static = 0;
+struct BatchDefaults {
   std::uint32_t chunked_prefill_size = 0;  // tokens
   std::uint32_t cuda_graph_max_bs = 0;
 };
-// dp_size: of attention. chunked_prefill_size (before data-parallel ranks share it) and cuda_graph_max_bs, where the user gave them, enter the memory fraction.
-ServerDefaults default_server_args(const proto::HardwareProfile& profile, std::uint32_t tp_size,
-                                   std::optional<std::uint32_t> chunked_prefill_size = std::nullopt,
-                                   std::optional<std::uint32_t> cuda_graph_max_bs = std::nullopt,
-                                   std::uint32_t dp_size = 1);
+// By the memory of the device. `larger_below_35_gib`: as releases do since 0.5.23 on GPUs of 20 to 35 GiB.
+BatchDefaults default_batches(const proto::HardwareProfile& profile, std::uint32_t tp_size,
+                              bool larger_below_35_gib);
+
+// What memory is kept free for, besides weights and KV cache.
+struct MemoryReserve {
+  std::uint32_t tp_size = 1;
+  std::uint32_t dp_size = 1;  // of attention
+  std::uint32_t activation_tokens =
+      0;  // of the largest prefill: its chunk, or the batch where there are none
+  std::uint32_t cuda_graph_max_bs = 0;  // 0: no decode is captured
+  std::uint32_t prefill_captures = 0;   // captured sizes of prefill; 0: it runs eagerly
+  bool mla = false;
+};
+// --mem-fraction-static, to three digits.
+double default_mem_fraction(const proto::HardwareProfile& profile, const MemoryReserve& reserve);
+
+// Which phases are captured on a device unless the user says otherwise.
+struct DeviceGraphs {
+  bool decode = false;
+  bool prefill = false;
+};
+DeviceGraphs default_graphs(const proto::HardwareProfile& profile);
+
 // Batch sizes that are captured, ascending, up to `max_bs`.
 std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs);
 

@@ -98,9 +98,15 @@ Prediction predict(const Row& row, const rank::ModelConfig& model, const proto::
   const std::uint32_t tp = number("tp_size");
   const std::uint32_t concurrency = number("concurrency");
   const rank::Shard shard = rank::make_shard(model, tp, 0);
-  const rank::ServerDefaults defaults = rank::default_server_args(profile, tp);
+  const rank::BatchDefaults defaults = rank::default_batches(profile, tp, /*larger_below_35_gib=*/false);
+  const std::vector<std::uint32_t> pieces = rank::capture_prefill_tokens(defaults.chunked_prefill_size);
+  const double mem_fraction_static =
+      rank::default_mem_fraction(profile, {.tp_size = tp,
+                                           .activation_tokens = defaults.chunked_prefill_size,
+                                           .cuda_graph_max_bs = defaults.cuda_graph_max_bs,
+                                           .prefill_captures = static_cast<std::uint32_t>(pieces.size())});
   const rank::KvCapacity capacity =
-      rank::kv_capacity(profile, model, shard, defaults.mem_fraction_static, NumberFormat::kBf16, 1);
+      rank::kv_capacity(profile, model, shard, mem_fraction_static, NumberFormat::kBf16, 1);
 
   scheduler::SchedulerConfig config;
   config.max_total_num_tokens = capacity.tokens;
@@ -123,10 +129,9 @@ Prediction predict(const Row& row, const rank::ModelConfig& model, const proto::
           .backend;
   models.push_back(std::make_unique<rank::ModeledForward>(
       model, profile, shard, attention::create_attention_backend(backend, profile, 1),
-      rank::ModeledForward::Options{
-          .kv_format = NumberFormat::kBf16,
-          .cuda_graph_bs = config.cuda_graph_bs,
-          .prefill_graphs = {.tokens = rank::capture_prefill_tokens(config.chunked_prefill_size)}}));
+      rank::ModeledForward::Options{.kv_format = NumberFormat::kBf16,
+                                    .cuda_graph_bs = config.cuda_graph_bs,
+                                    .prefill_graphs = {.tokens = pieces}}));
   rank::ModeledExecutor executor(rank::LocalRanks(ranks, 0, tp, std::move(models)));
 
   scheduler::RandomOptions random;

@@ -46,8 +46,10 @@ void check_model(const rank::ModelConfig& model) {
 // A prefill, a decode and a mixed pass on one of `tp` ranks.
 void check_prices(const rank::ModelConfig& model, const proto::HardwareProfile& hardware, std::uint32_t tp) {
   const rank::Shard shard = rank::make_shard(model, tp, 0);
-  const rank::ServerDefaults defaults = rank::default_server_args(hardware, tp);
-  check(rank::kv_capacity(hardware, model, shard, defaults.mem_fraction_static, NumberFormat::kBf16, 1).tokens > 0, "a pool");
+  const rank::BatchDefaults defaults = rank::default_batches(hardware, tp, /*larger_below_35_gib=*/true);
+  const double fraction = rank::default_mem_fraction(
+      hardware, {.tp_size = tp, .activation_tokens = defaults.chunked_prefill_size});
+  check(rank::kv_capacity(hardware, model, shard, fraction, NumberFormat::kBf16, 1).tokens > 0, "a pool");
   constexpr std::array<std::uint32_t, 2> kPrefixes = {0, 5000};
   constexpr std::array<std::uint32_t, 2> kExtends = {300, 1};
   constexpr std::array<std::uint32_t, 3> kDecodes = {1, 70, 9000};

@@ -3,7 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "rank/model/hardware.h"
+#include "rank/model/prefill_graphs.h"
 #include "tests/unit/model/errors.h"
 
 namespace tpsim::rank {
@@ -12,39 +18,80 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// By hand from SGLang's rules: MiB reserved = 512 + 1.5 x chunk + 2 x graphs + 128 x tp, at least 10 GiB on
-// large GPUs; the rest is the fraction, to three digits.
-TEST(Memory, DefaultsAreSglangs) {
-  struct Case {
-    const char* gpu;
-    std::uint32_t tp, chunk, max_bs;
-    double fraction;
-  };
-  for (const Case& c : {Case{"h200-sxm", 8, 8192, 512, 0.897}, Case{"h200-sxm", 1, 8192, 256, 0.907},
-                        Case{"h100-sxm", 8, 8192, 512, 0.818}, Case{"a100-sxm", 2, 8192, 256, 0.834},
-                        Case{"b200", 8, 16384, 512, 0.852}, Case{"l40s", 1, 4096, 32, 0.851}}) {
-    const proto::HardwareProfile profile = load_hardware(c.gpu);
-    const ServerDefaults defaults = default_server_args(profile, c.tp);
-    EXPECT_EQ(defaults.chunked_prefill_size, c.chunk) << c.gpu;
-    EXPECT_EQ(defaults.cuda_graph_max_bs, c.max_bs) << c.gpu;
-    const double mib = profile.memory_bytes() / 1048576;
-    const double rule = 512 + c.chunk * 1.5 + c.max_bs * 2 + c.tp * 128;
-    const double reserved = mib > 60 * 1024 ? std::max(rule, 10240.0) : rule;
-    EXPECT_NEAR(defaults.mem_fraction_static, 1 - reserved / mib, 6e-4) << c.gpu;
-    EXPECT_NEAR(defaults.mem_fraction_static, c.fraction, 5e-4) << c.gpu << c.tp;
-  }
+double fraction(const proto::HardwareProfile& profile, std::uint32_t tp, bool mla = false) {
+  const BatchDefaults defaults = default_batches(profile, tp, false);
+  const auto pieces =
+      static_cast<std::uint32_t>(capture_prefill_tokens(defaults.chunked_prefill_size).size());
+  return default_mem_fraction(profile, {.tp_size = tp,
+                                        .activation_tokens = defaults.chunked_prefill_size,
+                                        .cuda_graph_max_bs = defaults.cuda_graph_max_bs,
+                                        .prefill_captures = default_graphs(profile).prefill ? pieces : 0,
+                                        .mla = mla});
 }
 
-TEST(Memory, ChunkAndGraphsEnterTheFraction) {
-  const proto::HardwareProfile profile = load_hardware("h200-sxm");
-  const double usual = default_server_args(profile, 8).mem_fraction_static;
-  EXPECT_LT(default_server_args(profile, 8, 32768U).mem_fraction_static, usual);
-  EXPECT_GT(default_server_args(profile, 8, 2048U, 8U).mem_fraction_static, usual);
+// mem_fraction_static as real SGLang 0.5.12 servers on H200s report it (shared/data/serving/servers.jsonl).
+TEST(Memory, FractionsAreThoseOfRealServers) {
+  const proto::HardwareProfile h200 = load_hardware("h200-sxm");
+  EXPECT_DOUBLE_EQ(fraction(h200, 1), 0.903);        // llama-3.1-8b
+  EXPECT_DOUBLE_EQ(fraction(h200, 2), 0.902);        // qwen3-30b-a3b
+  EXPECT_DOUBLE_EQ(fraction(h200, 4), 0.897);        // llama-3.1-70b
+  EXPECT_DOUBLE_EQ(fraction(h200, 1, true), 0.896);  // deepseek-v2-lite
+}
+
+struct DeviceCase {
+  const char* device;
+  std::uint32_t tp;
+  bool newer;  // than 0.5.14
+  std::uint32_t chunk, max_bs;
+};
+
+// By hand from SGLang's classes of memory: every device of the catalogue.
+TEST(Memory, BatchesAreSglangs) {
+  const DeviceCase kCases[] = {
+      {"t4", 1, true, 2048, 8},           {"t4", 8, false, 2048, 8},
+      {"a10", 1, true, 4096, 48},         {"a10", 4, true, 4096, 160},
+      {"a10", 1, false, 2048, 24},        {"a10", 4, false, 2048, 80},
+      {"l4", 2, true, 4096, 48},          {"rtx-4090", 8, false, 2048, 80},
+      {"l40s", 1, true, 4096, 32},        {"l40s", 4, false, 4096, 160},
+      {"a100-sxm", 2, true, 8192, 256},   {"a100-pcie", 4, true, 8192, 512},
+      {"h100-pcie", 1, true, 8192, 256},  {"h100-sxm", 8, true, 8192, 512},
+      {"h20", 1, true, 8192, 256},        {"gh200", 4, true, 8192, 512},
+      {"h200-sxm", 8, true, 8192, 512},   {"rtx-pro-6000", 1, true, 8192, 256},
+      {"b200", 1, true, 16384, 512},      {"gb200", 4, true, 16384, 512},
+      {"b300", 8, true, 16384, 512},      {"mi300x", 1, true, 16384, 512},
+      {"mi325x", 8, true, 16384, 512},    {"mi355x", 8, true, 16384, 512},
+      {"ascend-910b", 1, true, 8192, 64}, {"ascend-910b", 8, true, 8192, 256},
+      {"max-1550", 1, true, 8192, 256},   {"xeon-amx", 1, true, 16384, 512},
+  };
+  std::set<std::string> seen;
+  for (const DeviceCase& c : kCases) {
+    const BatchDefaults defaults = default_batches(load_hardware(c.device), c.tp, c.newer);
+    EXPECT_EQ(defaults.chunked_prefill_size, c.chunk) << c.device << " " << c.tp;
+    EXPECT_EQ(defaults.cuda_graph_max_bs, c.max_bs) << c.device << " " << c.tp;
+    seen.insert(c.device);
+  }
+  for (const std::string& name : hardware_catalogue()) EXPECT_TRUE(seen.contains(name)) << name;
+}
+
+TEST(Memory, WhatIsKeptFreeEntersTheFraction) {
+  for (const std::string& name : hardware_catalogue()) {
+    const proto::HardwareProfile profile = load_hardware(name);
+    const MemoryReserve usual = {.tp_size = 8, .activation_tokens = 16384, .cuda_graph_max_bs = 64};
+    const double mib = profile.memory_bytes() / 1048576;
+    const double by_hand = 512 + 16384 * 1.5 + 64 * 2 + 1024 + (name == "max-1550" ? 2048 : 0);
+    EXPECT_NEAR(default_mem_fraction(profile, usual), 1 - by_hand / mib, 6e-4) << name;
+    MemoryReserve more = usual;
+    more.activation_tokens = 65536;
+    EXPECT_LT(default_mem_fraction(profile, more), default_mem_fraction(profile, usual)) << name;
+    more = usual;
+    more.prefill_captures = 50;
+    EXPECT_NEAR(default_mem_fraction(profile, more), 1 - (by_hand + 400) / mib, 6e-4) << name;
+  }
 }
 
 TEST(Memory, CaptureListIsSglangs) {
   EXPECT_EQ(capture_batch_sizes(32), (std::vector<std::uint32_t>{1, 2, 4, 8, 12, 16, 24, 32}));
-  EXPECT_EQ(capture_batch_sizes(3), (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(capture_batch_sizes(3), (std::vector<std::uint32_t>{1, 2, 3}));
   const std::vector<std::uint32_t> sizes = capture_batch_sizes(576);
   EXPECT_EQ(sizes.size(), 5U + 31 + 15 + 3);
   EXPECT_EQ(sizes.back(), 576U);
@@ -68,8 +115,9 @@ TEST(Memory, PoolIsWhatTheFractionLeaves) {
 
 TEST(Memory, WhatDoesNotFitIsRefusedWithNumbers) {
   const ModelConfig model = load_model_config("llama-3.1-70b");
-  const auto sentence =
-      refusal([&] { kv_capacity(load_hardware("l40s"), model, make_shard(model, 2, 0), 0.85, NumberFormat::kBf16, 1); });
+  const auto sentence = refusal([&] {
+    kv_capacity(load_hardware("l40s"), model, make_shard(model, 2, 0), 0.85, NumberFormat::kBf16, 1);
+  });
   EXPECT_THAT(sentence, AllOf(HasSubstr("llama-3.1-70b"), HasSubstr("GiB"), HasSubstr("larger --tp")));
 }
 
