@@ -6,8 +6,8 @@
 #include <array>
 #include <string_view>
 
+#include "attention/gpu_generation.h"
 #include "launch/server_args.h"
-
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 
@@ -52,13 +52,17 @@ std::uint32_t attention_dp(const ServerArgs& args, const rank::ModelConfig& mode
   return dp;
 }
 
+// determine_num_fused_shared_experts() of models/deepseek_v2.py.
 bool fuses_shared_experts(const ServerArgs& args, const rank::ModelConfig& model,
                           const proto::HardwareProfile& hardware, const rank::ParallelLayout& layout) {
+  using enum attention::GpuGeneration;
+  constexpr attention::GpuGenerations kGenerations = {kAmpere,         kAda, kHopper, kBlackwell,
+                                                      kBlackwellSm120, kRocm};
+  const auto generation = attention::parse_gpu_generation(hardware.architecture());
   const rank::MoeConfig& moe = model.moe;
-  constexpr std::array<std::string_view, 4> kGenerations = {"ampere", "ada", "hopper", "blackwell"};
   return !args.parallel.disable_shared_experts_fusion && model.architecture == "DeepseekV3ForCausalLM" &&
          moe.num_experts == 256 && moe.num_shared_experts == 1 && layout.ep_size == 1 && !layout.a2a() &&
-         std::find(kGenerations.begin(), kGenerations.end(), hardware.architecture()) != kGenerations.end();
+         generation && kGenerations.contains(*generation);
 }
 
 }  // namespace
