@@ -195,7 +195,7 @@ std::uint32_t ModeledForward::prefill_bucket(const attention::ForwardMetadata& m
 double ModeledForward::uncaptured_seconds(const StepCost& step, const Dense& dense,
                                           const attention::KernelCost& plan, double attention_launches,
                                           bool pieces) const {
-  const attention::HostCost host = backend_->host_cost();
+  const attention::HostCost host = attention_launches > 0 ? backend_->host_cost() : attention::HostCost{};
   // Kernels leave the same gaps on the device as in a graph.
   const double other_device =
       step.gemm + step.collective + step.other + plan.seconds + (dense.launches + plan.launches) * graph_gap_;
