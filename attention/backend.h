@@ -13,6 +13,8 @@
 
 #include "attention/layer_shape.h"
 #include "attention/plan.h"
+#include "attention/sparse_kernels.h"
+#include "attention/sparse_plan.h"
 #include "proto/forward.pb.h"
 
 namespace tpsim::attention {
@@ -63,6 +65,7 @@ struct HostCost {
 enum class KernelKind : std::uint8_t {
   kPaged,     // online softmax over pages; parts of the KV range are merged
   kGathered,  // K and V of a request are gathered into dense arrays, then plain softmax
+  kSparse,    // online softmax over the tokens that an indexer chose
 };
 
 class AttentionBackend {
@@ -93,6 +96,11 @@ class AttentionBackend {
   virtual KernelKind kernel() const { return KernelKind::kPaged; }
   virtual const DecodePlan& decode_plan(const LayerShape& layer);
   virtual const ExtendPlan& extend_plan(const LayerShape& layer);
+
+  // kSparse: the plan of the pass planned last, new and decoding tokens alike.
+  virtual const SparsePlan& sparse_plan(const LayerShape& layer);
+  // Sparse attention: before the first pass.
+  virtual void set_sparse_options(const SparseOptions&) {}
 
   // Device time of the plan itself (kernels that build metadata), once per pass.
   virtual KernelCost plan_cost() const = 0;

@@ -44,6 +44,8 @@ class PageSizes {
   }
   // "any", "1", "16,32,64"
   std::string text() const;
+  // "any", "1", "16, 32 or 64"
+  std::string words() const;
 
  private:
   std::array<std::uint32_t, 4> sizes_ = {};
@@ -53,8 +55,12 @@ class PageSizes {
 // One row of the matrices. A backend without MHA (or MLA) form has has_mha (has_mla) false, and its other
 // mha_ (mla_) fields mean nothing.
 struct BackendRow {
-  std::string_view name{};  // as --attention-backend spells it
+  std::string_view name{};   // as --attention-backend spells it
+  std::string_view alias{};  // another spelling of it
   std::string_view title{};
+  std::string_view mla_title{};  // in the MLA matrix, where that calls it otherwise
+  // Which line of the MHA and of the MLA matrix it is as SGLang prints them, from 1; 0: not in the matrix.
+  std::uint8_t mha_place = 0, mla_place = 0;
   GpuGenerations generations{};
   bool prefill_only = false;
   bool supports_cuda_graph = true;
@@ -69,12 +75,31 @@ struct BackendRow {
   PageSizes mla_page_sizes{};
   Support mla_fp8 = Support::kNo, mla_fp4 = Support::kNo, mla_chunked_prefix = Support::kNo;
   Support mla_spec = Support::kNo, mla_spec_topk = Support::kNo;
+
+  // What no column of the matrices says. Source: SGLang 0.5.12 server_args.py and 0.5.23 arg_groups
+  // (model_hook.py, model_overrides, overrides.py) and layers/attention/attention_registry.py.
+  bool sinks = false;            // attention sinks (gpt-oss)
+  bool attention_chunk = false;  // attention within chunks (Llama 4)
+  bool linear_layers = false;    // runs beside gated delta-net layers on Blackwell too (Qwen3-Next, Qwen3.5)
+  bool dual_chunk = false;       // for models with dual chunk attention, and for them only
+  bool sparse = false;           // for models whose indexer chooses tokens, and for them only
+  bool fp8_e5m2 = true;          // of the fp8 formats, this one too
+  GpuGenerations fp8_by_default{};  // where an open --kv-cache-dtype means fp8_e4m3
+  // Pages of the pool that SGLang gives it, where the matrices say that its kernels take any.
+  PageSizes pool_pages{};
 };
 
-// What SGLang looks at where it chooses a backend itself.
+// What SGLang looks at where it chooses a backend itself: the device, and what the model asks of its
+// attention.
 struct Selection {
   GpuGeneration generation = GpuGeneration::kHopper;
   bool mla = false;
+  bool sliding_window = false;   // of some layers
+  bool sinks = false;            // gpt-oss
+  bool attention_chunk = false;  // Llama 4
+  bool linear_layers = false;    // gated delta-net layers between those with attention
+  bool dual_chunk = false;       // dual_chunk_attention_config
+  bool sparse = false;           // an indexer chooses the tokens (DeepSeek-V3.2, GLM-5)
 };
 
 struct BackendDescription {
@@ -83,7 +108,7 @@ struct BackendDescription {
   std::unique_ptr<AttentionBackend> (*create)(const proto::HardwareProfile& profile,
                                               std::uint32_t page_size) = nullptr;
   // Why SGLang chooses this backend where none is named, for a sentence; empty where it does not. The first
-  // of the list that has a reason is chosen.
+  // of the list that has a reason and can serve the model on the device is chosen.
   std::string_view (*chosen_for)(const Selection& selection) = nullptr;
 
   constexpr bool implemented() const { return create != nullptr; }

@@ -25,6 +25,11 @@ class HybridAttnBackend : public AttentionBackend {
   KernelKind kernel() const override { return active_->kernel(); }
   const DecodePlan& decode_plan(const LayerShape& layer) override { return active_->decode_plan(layer); }
   const ExtendPlan& extend_plan(const LayerShape& layer) override { return active_->extend_plan(layer); }
+  const SparsePlan& sparse_plan(const LayerShape& layer) override { return active_->sparse_plan(layer); }
+  void set_sparse_options(const SparseOptions& options) override {
+    prefill_->set_sparse_options(options);
+    decode_->set_sparse_options(options);
+  }
   KernelCost plan_cost() const override { return active_->plan_cost(); }
   double plan_host_seconds() const override { return active_->plan_host_seconds(); }
   HostCost host_cost() const override { return active_->host_cost(); }

@@ -23,9 +23,14 @@ struct LayerShape {
   std::uint32_t v_head_dim = 0;
   std::uint32_t sliding_window = 0;   // tokens; 0 = full attention
   std::uint32_t attention_chunk = 0;  // tokens that attend among themselves only (Llama 4); 0 = all
+  std::uint32_t dual_chunk_len = 0;   // tokens of a chunk of dual chunk attention; 0 = plain
   std::uint32_t top_k = 0;            // kSparse: tokens that are attended to
-  std::uint32_t q_bytes = 2;          // per element of q and of the output
+  std::uint32_t index_heads = 0;  // kSparse: of the layer's indexer; 0: takes the selection of a layer before
+  std::uint32_t index_head_dim = 0;  // kSparse
+  std::uint32_t q_bytes = 2;         // per element of q and of the output
   NumberFormat kv_format = NumberFormat::kBf16;
+
+  std::uint32_t token_bytes = 0;  // kSparse: of one stored token, index key not included
 
   bool fp8_kv() const { return kv_format == NumberFormat::kFp8E4M3 || kv_format == NumberFormat::kFp8E5M2; }
   // Bytes of one element of the cache, block scales included.

@@ -21,7 +21,8 @@ struct DecodePlan {
   std::uint32_t blocks_per_split = 0;  // thread blocks: KV heads x blocks of query heads
   std::uint32_t rows = 1;              // query rows that a block's arithmetic is done for, padding included
   bool tensor_cores = true;
-  bool merge = false;  // a second pass adds up the parts
+  bool merge = false;            // a second pass adds up the parts
+  bool merge_in_kernel = false;  // … by the last thread block of a request, without a launch of its own
   // Dual chunk attention: `items` are the chunks that the new tokens lie in; these, as many, are the chunk
   // before (succ) and all before that (inter; empty ranges where a sequence is short). Each of the three is a
   // kernel of its own with queries of its own, and their results are merged. Empty: none of it.
@@ -33,17 +34,21 @@ struct DecodePlan {
     blocks_per_split = 0;
     rows = 1;
     tensor_cores = true;
-    merge = false;
+    merge = merge_in_kernel = false;
   }
 };
 
 // The extend of one request: query tokens [0, q_len) behind `prefix` cached tokens, in tiles of the plan's
 // tile_m tokens. The tile from token r on reads KV [max(0, prefix + r + 1 - window), prefix + min(r + tile_m,
 // q_len)), in steps of tile_n.
+// Chunked attention (Llama 4) makes one item of each chunk that has new tokens, counted from the chunk's
+// begin: kv_begin, behind first_row new tokens of the request.
 struct ExtendItem {
   std::uint32_t request = 0;
   std::uint32_t prefix = 0;
   std::uint32_t q_len = 0;
+  std::uint32_t first_row = 0;
+  std::uint32_t kv_begin = 0;
 };
 
 struct ExtendPlan {
@@ -61,10 +66,12 @@ struct ExtendPlan {
   std::uint32_t prefix_tile_m = 0;
   std::uint32_t prefix_head_blocks = 0;
   std::uint32_t prefix_chunk = 0;
+  bool walks_window = false;  // a window's tiles are masked one by one: the loop walks the whole range
   // Dual chunk attention: tokens of a chunk. A tile lies in one chunk and reads it, the chunk before it and
   // all before that in three kernels with queries of their own, whose results are merged. 0: none of it.
   std::uint32_t chunk_len = 0;
   void clear() {  // keeps the capacity
+    walks_window = false;
     items.clear();
     tile_m = tile_n = rows = 128;
     head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk = 0;

@@ -9,26 +9,35 @@ namespace tpsim::attention {
 namespace {
 
 using Field = std::pair<const char*, double PlanCoefficients::*>;
-constexpr std::array<Field, 20> kParameters = {{{"block_seconds", &PlanCoefficients::block_seconds},
-                                                {"block_memory", &PlanCoefficients::block_memory},
-                                                {"block_compute", &PlanCoefficients::block_compute},
-                                                {"overlap", &PlanCoefficients::overlap},
-                                                {"tail", &PlanCoefficients::tail},
-                                                {"merge_seconds", &PlanCoefficients::merge_seconds},
-                                                {"vector_compute", &PlanCoefficients::vector_compute},
-                                                {"l2_memory", &PlanCoefficients::l2_memory},
-                                                {"head_dim_64", &PlanCoefficients::head_dim_64},
-                                                {"head_dim_192", &PlanCoefficients::head_dim_192},
-                                                {"head_dim_256", &PlanCoefficients::head_dim_256},
-                                                {"head_dim_512", &PlanCoefficients::head_dim_512},
-                                                {"fp8_kv", &PlanCoefficients::fp8_kv},
-                                                {"fp8_convert", &PlanCoefficients::fp8_convert},
-                                                {"fp8_compute", &PlanCoefficients::fp8_compute},
-                                                {"window", &PlanCoefficients::window},
-                                                {"gather", &PlanCoefficients::gather},
-                                                {"prefix", &PlanCoefficients::prefix},
-                                                {"launch_seconds", &PlanCoefficients::launch_seconds},
-                                                {"shape_seconds", &PlanCoefficients::shape_seconds}}};
+constexpr std::array<Field, 28> kParameters = {
+    {{"block_seconds", &PlanCoefficients::block_seconds},
+     {"block_memory", &PlanCoefficients::block_memory},
+     {"block_compute", &PlanCoefficients::block_compute},
+     {"overlap", &PlanCoefficients::overlap},
+     {"tail", &PlanCoefficients::tail},
+     {"merge_seconds", &PlanCoefficients::merge_seconds},
+     {"vector_compute", &PlanCoefficients::vector_compute},
+     {"l2_memory", &PlanCoefficients::l2_memory},
+     {"head_dim_64", &PlanCoefficients::head_dim_64},
+     {"head_dim_192", &PlanCoefficients::head_dim_192},
+     {"head_dim_256", &PlanCoefficients::head_dim_256},
+     {"head_dim_512", &PlanCoefficients::head_dim_512},
+     {"fp8_kv", &PlanCoefficients::fp8_kv},
+     {"fp8_convert", &PlanCoefficients::fp8_convert},
+     {"fp8_compute", &PlanCoefficients::fp8_compute},
+     {"window", &PlanCoefficients::window},
+     {"gather", &PlanCoefficients::gather},
+     {"fp8_seconds", &PlanCoefficients::fp8_seconds},
+     {"merge_part_seconds", &PlanCoefficients::merge_part_seconds},
+     {"write", &PlanCoefficients::write},
+     {"cast", &PlanCoefficients::cast},
+     {"block_width_seconds", &PlanCoefficients::block_width_seconds},
+     {"window_seconds", &PlanCoefficients::window_seconds},
+     {"head_dim_192_seconds", &PlanCoefficients::head_dim_192_seconds},
+     {"walk", &PlanCoefficients::walk},
+     {"prefix", &PlanCoefficients::prefix},
+     {"launch_seconds", &PlanCoefficients::launch_seconds},
+     {"shape_seconds", &PlanCoefficients::shape_seconds}}};
 
 // A working set up to this share of L2 stays there; from kL2Gone on, least-recent eviction keeps nothing.
 constexpr double kL2Kept = 0.7;
@@ -64,7 +73,10 @@ void write_coefficients(const PlanCoefficients& c, proto::OperatorEfficiency& ou
   out.set_compute(c.compute);
   out.set_memory(c.memory);
   out.set_fixed_seconds(c.fixed_seconds);
-  for (const auto& [name, member] : kParameters) (*out.mutable_parameters())[name] = c.*member;
+  const PlanCoefficients defaults;
+  for (const auto& [name, member] : kParameters) {
+    if (c.*member != defaults.*member) (*out.mutable_parameters())[name] = c.*member;
+  }
 }
 
 PlanCost::PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients& coefficients,
@@ -98,6 +110,24 @@ double PlanCost::memory_seconds(double bytes, const LayerShape& layer) const {
   return bytes * (missed + (1 - missed) / c_.l2_memory) / rate;
 }
 
+double PlanCost::special_seconds(const LayerShape& layer) const {
+  return (layer.sliding_window != 0 ? c_.window_seconds : 0) +
+         (layer.head_dim > 128 && layer.head_dim <= 192 ? c_.head_dim_192_seconds : 0);
+}
+
+double PlanCost::write_seconds(double tokens, const LayerShape& layer) const {
+  const double kv = double(layer.num_kv_heads) * (layer.head_dim + layer.v_head_dim);
+  double seconds = 0;
+  if (hot_bytes_ > 0 && c_.write > 0) {
+    seconds += memory_seconds(tokens * kv * (layer.fp8_kv() ? 2 : 4), layer) * c_.write;
+  }
+  if (layer.fp8_kv()) {
+    const double q = double(layer.num_q_heads) * layer.head_dim;
+    seconds += c_.fp8_seconds + memory_seconds(tokens * (q + kv) * 3, layer) * c_.cast;
+  }
+  return seconds;
+}
+
 KernelCost PlanCost::gather(double bytes, const LayerShape& layer) const {
   KernelCost cost;
   cost.bytes = bytes;
@@ -112,10 +142,12 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& layer) con
   std::uint64_t tokens = 0;
   std::uint64_t parts = 0;
   std::uint32_t longest = 0;  // tokens of one part
+  std::uint32_t most_parts = 1;
   for (const DecodeItem& item : plan.items) {
     tokens += item.kv_end - item.kv_begin;
     parts += item.splits;
     longest = std::max(longest, item.split_tokens);
+    most_parts = std::max(most_parts, item.splits);
   }
   const double blocks = double(parts) * plan.blocks_per_split;
   const double requests = static_cast<double>(plan.items.size());
@@ -136,16 +168,19 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& layer) con
   const double arithmetic = cost.flops / rate;
   const double most = std::max({device, block, arithmetic});
   const double waves = std::ceil(blocks / multiprocessors_);
+  const double block_seconds = c_.block_seconds + c_.block_width_seconds * width * layer.kv_bytes() / 1024;
   cost.seconds =
-      c_.fixed_seconds + waves * c_.block_seconds + most + c_.overlap * (device + block + arithmetic - most);
+      c_.fixed_seconds + waves * block_seconds + most + c_.overlap * (device + block + arithmetic - most);
   if (plan.merge) {
     // Parts are written and read again in fp32, with one log-sum-exp each.
     const double merge_bytes = 2 * double(parts) * layer.num_q_heads * (layer.v_head_dim + 1) * 4.0;
     cost.bytes += merge_bytes;
-    cost.seconds += c_.merge_seconds + memory_seconds(merge_bytes, layer);
-    ++cost.launches;
+    cost.seconds +=
+        c_.merge_seconds + most_parts * c_.merge_part_seconds + memory_seconds(merge_bytes, layer);
+    if (!plan.merge_in_kernel) ++cost.launches;
   }
   if (layer.sliding_window != 0) cost.seconds *= c_.window;
+  cost.seconds += write_seconds(requests, layer) + special_seconds(layer);
   return cost;
 }
 
@@ -172,10 +207,30 @@ double PlanCost::tiles_seconds(const Load& load, const LayerShape& layer, double
   return std::max(arithmetic, device) + c_.overlap * std::min(arithmetic, device);
 }
 
+KernelCost PlanCost::extend_all(const ExtendPlan& plan, std::uint32_t q_len, std::uint32_t kv_len,
+                                const LayerShape& layer) const {
+  const double width = double(layer.head_dim) + layer.v_head_dim;
+  Load load;
+  load.rows = plan.rows;
+  load.head_blocks = plan.head_blocks;
+  load.tiles = ceil_div(q_len, plan.tile_m);
+  load.longest = ceil_div(kv_len, plan.tile_n) * plan.tile_n;
+  load.tokens = load.tiles * load.longest;
+  load.bytes = double(kv_len) * layer.num_kv_heads * width * layer.kv_bytes() +
+               double(q_len) * layer.num_q_heads * width * layer.q_bytes;
+  KernelCost cost;
+  cost.flops = 2.0 * width * load.tokens * load.rows * load.head_blocks;
+  cost.bytes = load.bytes;
+  cost.launches = 1;
+  cost.seconds = c_.fixed_seconds + tiles_seconds(load, layer, flops_per_second(layer));
+  return cost;
+}
+
 KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& layer) const {
   KernelCost cost;
   if (plan.items.empty()) return cost;
   const double width = double(layer.head_dim) + layer.v_head_dim;
+  const std::uint32_t window = plan.walks_window ? 0 : layer.sliding_window;
   const double kv_token_bytes = double(layer.num_kv_heads) * width * layer.kv_bytes();
   const double q_token_bytes = double(layer.num_q_heads) * width * layer.q_bytes;
   Load main;    // the kernel over the new tokens (and the prefix, where it is not separate)
@@ -191,17 +246,20 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& layer) con
     if (plan.prefix_rows != 0) own.prefix = 0;
     const std::uint32_t tiles = ceil_div(item.q_len, plan.tile_m);
     const std::uint32_t last_row = (tiles - 1) * plan.tile_m;
-    const TileRange last = tile_range(plan, own, last_row, layer.sliding_window);
+    const TileRange last = tile_range(plan, own, last_row, window);
     double longest = last.end - last.begin;
     double chunks = 1;
     if (plan.kv_chunk != 0) {
       const std::uint32_t seen_kv = own.prefix + own.q_len;
-      const std::uint32_t reach =
-          layer.sliding_window == 0 ? seen_kv : std::min(seen_kv, layer.sliding_window + plan.tile_m);
+      const std::uint32_t reach = window == 0 ? seen_kv : std::min(seen_kv, window + plan.tile_m);
       chunks = ceil_div(reach, plan.kv_chunk);
       longest = std::min<double>(longest, plan.kv_chunk);
     }
-    main.tokens += static_cast<double>(tile_tokens(plan, own, layer.sliding_window));
+    double tokens = static_cast<double>(tile_tokens(plan, own, layer.sliding_window));
+    if (window != layer.sliding_window) {
+      tokens += c_.walk * (static_cast<double>(tile_tokens(plan, own, window)) - tokens);
+    }
+    main.tokens += tokens;
     main.tiles += tiles * chunks;
     if (plan.grid_tiles > tiles) {
       const double empty = plan.grid_tiles - tiles;
@@ -250,6 +308,7 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& layer) con
     if (prefix.tiles == 0 || plan.prefix_chunk != 0) ++cost.launches;
   }
   if (layer.sliding_window != 0) cost.seconds *= c_.window;
+  cost.seconds += write_seconds(q_tokens, layer) + special_seconds(layer);
   return cost;
 }
 

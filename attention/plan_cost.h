@@ -45,7 +45,25 @@ struct PlanCoefficients {
   double fp8_compute = 1;  // "fp8_compute": factor on `compute` where q is fp8 too
   double window = 1;       // "window": factor on the time of sliding-window layers
   double gather = 0.6;     // "gather": factor on `memory` for copies through an index
-  double prefix = 1;       // "prefix": factor on the rate of a separate kernel for the cached prefix (extend)
+  // "fp8_seconds": added where the KV cache is fp8: casts of q, k and v before the kernel
+  double fp8_seconds = 0;
+  // "write" (hot only): kernel benchmarks write the new keys and values to the cache, too, which is an
+  // operator of its own in a model (rank/model): factor on their time at full bandwidth. "cast": factor on
+  // the time of q, k and v becoming fp8 for an fp8 cache.
+  double write = 0;
+  double cast = 0;
+  // "walk": a step of the loop whose keys are all masked, of a computed one (plans that walk their windows)
+  double walk = 0.5;
+  // "window_seconds": added for sliding-window layers, whose indices some backends look up
+  double window_seconds = 0;
+  // "head_dim_192_seconds": added for head sizes over 128 and up to 192
+  double head_dim_192_seconds = 0;
+  // "block_width_seconds": added to block_seconds for each KiB of a cached token and head (decode): a block
+  // moves whole steps of its loop, however few tokens it has
+  double block_width_seconds = 0;
+  // "merge_part_seconds": of each part of the request with the most, which are added up one after another
+  double merge_part_seconds = 0;
+  double prefix = 1;  // "prefix": factor on the rate of a separate kernel for the cached prefix (extend)
   // Host time of an eager pass. "launch_seconds": of one kernel of this backend; 0 = as any other kernel.
   // "shape_seconds": of each KV length that a decode meets for the first time (libraries that build an
   // execution plan for every shape).
@@ -55,7 +73,7 @@ struct PlanCoefficients {
 
 PlanCoefficients coefficients_of(const proto::HardwareProfile& profile, const std::string& operator_class);
 std::vector<std::string_view> plan_parameter_names();
-// The inverse, for the fit.
+// The inverse, for the fit; parameters that have their defaults are left out.
 void write_coefficients(const PlanCoefficients& coefficients, proto::OperatorEfficiency& out);
 
 // Where the KV cache is when the kernel starts. Kernel benchmarks call one layer again and again on the same
@@ -69,10 +87,18 @@ class PlanCost {
 
   KernelCost decode(const DecodePlan& plan, const LayerShape& layer) const;
   KernelCost extend(const ExtendPlan& plan, const LayerShape& layer) const;
+  // `q_len` query tokens against all of `kv_len` tokens, without a mask, in one kernel with the tiles of
+  // `plan` (whose items are not read).
+  KernelCost extend_all(const ExtendPlan& plan, std::uint32_t q_len, std::uint32_t kv_len,
+                        const LayerShape& layer) const;
   // A copy through an index (a gather) that moves `bytes`, reads and writes together.
   KernelCost gather(double bytes, const LayerShape& layer) const;
 
  private:
+  double special_seconds(const LayerShape& layer) const;
+  // New keys and values to the cache, and their casts where it is fp8.
+  double write_seconds(double tokens, const LayerShape& layer) const;
+
   struct Load;  // of one kernel's thread blocks
   double flops_per_second(const LayerShape& layer) const;
   double memory_seconds(double bytes, const LayerShape& layer) const;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -48,6 +49,7 @@ const ExtendPlan& PlannedBackend::extend_plan(const LayerShape& layer) {
   extend_plan_.clear();
   if (metadata_.forward_mode == proto::DECODE) return extend_plan_;
   if (metadata_.extend_lens.empty() && metadata_.decode_seq_lens.empty()) return extend_plan_;
+  attention_chunk_ = layer.attention_chunk;
   plan_extend(layer, extend_plan_);
   return extend_plan_;
 }
@@ -73,19 +75,34 @@ KernelCost PlannedBackend::extend_cost(const PlanCost& model, const ExtendPlan& 
 DecodeItem PlannedBackend::decode_item(std::uint32_t request, std::uint32_t seq_len,
                                        const LayerShape& layer) {
   const std::uint32_t window = layer.sliding_window;
-  const std::uint32_t begin = window != 0 && seq_len > window ? seq_len - window : 0;
+  std::uint32_t begin = window != 0 && seq_len > window ? seq_len - window : 0;
+  if (layer.attention_chunk != 0) begin = (seq_len - 1) / layer.attention_chunk * layer.attention_chunk;
   return {request, begin, seq_len, 1, seq_len - begin};
+}
+
+// A request whose new tokens lie in several chunks is as many requests (make_local_attention_virtual_batches
+// of SGLang's flashattention_backend.py).
+void PlannedBackend::add_extend_item(std::uint32_t request, std::uint32_t prefix, std::uint32_t q_len,
+                                     ExtendPlan& plan) const {
+  if (attention_chunk_ == 0) {
+    plan.items.push_back({request, prefix, q_len});
+    return;
+  }
+  for (std::uint32_t at = prefix; at < prefix + q_len;) {
+    const std::uint32_t begin = at / attention_chunk_ * attention_chunk_;
+    const std::uint32_t count = std::min(prefix + q_len - at, attention_chunk_ - (at - begin));
+    plan.items.push_back({request, at - begin, count, at - prefix, begin});
+    at += count;
+  }
 }
 
 void PlannedBackend::add_extend_items(ExtendPlan& plan) const {
   const auto extends = static_cast<std::uint32_t>(metadata_.extend_lens.size());
-  for (std::uint32_t i = 0; i < extends; ++i) {
-    plan.items.push_back({i, metadata_.extend_prefix_lens[i], metadata_.extend_lens[i]});
-  }
+  for (std::uint32_t i = 0; i < extends; ++i)
+    add_extend_item(i, metadata_.extend_prefix_lens[i], metadata_.extend_lens[i], plan);
   if (metadata_.forward_mode != proto::MIXED) return;
-  for (std::uint32_t i = 0; i < metadata_.decode_seq_lens.size(); ++i) {
-    plan.items.push_back({extends + i, metadata_.decode_seq_lens[i] - 1, 1});
-  }
+  for (std::uint32_t i = 0; i < metadata_.decode_seq_lens.size(); ++i)
+    add_extend_item(extends + i, metadata_.decode_seq_lens[i] - 1, 1, plan);
 }
 
 }  // namespace tpsim::attention

@@ -49,9 +49,12 @@ class PlannedBackend : public AttentionBackend {
   const PlanCoefficients& decode_coefficients() const { return decode_coefficients_; }
   // KV tokens [begin, end) that a decoding request reads.
   static DecodeItem decode_item(std::uint32_t request, std::uint32_t seq_len, const LayerShape& layer);
+  // The items of the layer that is being planned.
   void add_extend_items(ExtendPlan& plan) const;
 
  private:
+  void add_extend_item(std::uint32_t request, std::uint32_t prefix, std::uint32_t q_len,
+                       ExtendPlan& plan) const;
   std::string name_;
   proto::HardwareProfile profile_;
   std::uint32_t page_size_;
@@ -62,6 +65,7 @@ class PlannedBackend : public AttentionBackend {
   PlanCost decode_cost_;
   std::vector<bool> captured_;  // by batch size
   ForwardMetadata metadata_;
+  std::uint32_t attention_chunk_ = 0;  // of the layer that is being planned
   DecodePlan decode_plan_;
   ExtendPlan extend_plan_;
 };

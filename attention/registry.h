@@ -16,7 +16,7 @@ namespace tpsim::attention {
 
 // In order of preference (attention/CMakeLists.txt).
 std::span<const BackendDescription* const> backend_list();
-// Throws UserError naming `flag` and the nearest known name.
+// By name or alias. Throws UserError naming `flag` and the nearest known name.
 const BackendDescription& find_backend(const std::string& name, const std::string& flag);
 // "fa3", "flashinfer+fa3" …
 struct BackendPair {
@@ -25,18 +25,25 @@ struct BackendPair {
 };
 BackendPair parse_backend_pair(const std::string& spec, const std::string& flag);
 
-struct CombinationRequest {
+// A deployment, as far as its attention backends care.
+struct CombinationRequest : Selection {
   BackendPair pair;
+  // The flags that named them, for sentences.
   std::string flag = "--attention-backend";
-  std::string gpu;  // name, for the sentence
-  GpuGeneration generation = GpuGeneration::kHopper;
+  std::string decode_flag;  // empty: `flag` named both
+  std::string gpu;          // name, for sentences
+  // Of the pool; 0: not decided, not looked at (page_size.h decides).
   std::uint32_t page_size = 1;
   NumberFormat kv_format = NumberFormat::kBf16;
-  bool mla = false;
-  bool sliding_window = false;
 };
-// Throws UserError with a sentence that says what is impossible and what would do.
+// A sentence that says what is impossible and what would do; empty where the pair can be run. Throws
+// UserError for names that no backend has.
+std::string obstacle(const CombinationRequest& request);
+// Throws UserError with that sentence.
 void check_combination(const CombinationRequest& request);
+// What keeps a backend from a device and model in either role, whether it is implemented or not: a clause
+// with the backend as subject ("has no MLA form"); empty where nothing does.
+std::string unfit(const BackendRow& row, const Selection& selection);
 
 struct AutomaticChoice {
   std::string backend;  // implemented

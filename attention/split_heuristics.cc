@@ -4,6 +4,11 @@
 #include <cmath>
 
 namespace tpsim::attention {
+namespace {
+
+std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
+
+}  // namespace
 
 std::uint32_t flash_num_splits(std::uint32_t blocks, std::uint32_t multiprocessors, std::uint32_t kv_steps) {
   constexpr std::uint32_t kMaxSplits = 128;
@@ -20,6 +25,48 @@ std::uint32_t flash_num_splits(std::uint32_t blocks, std::uint32_t multiprocesso
     if (fill(splits) >= 0.85 * best) return splits;
   }
   return 1;
+}
+
+std::uint32_t flash3_tile_m(std::uint32_t head_dim) { return head_dim <= 64 ? 192 : 128; }
+
+std::uint32_t flash3_tile_n(std::uint32_t head_dim) {
+  if (head_dim <= 128) return 128;
+  return head_dim <= 192 ? 96 : 80;
+}
+
+void flash3_decode_blocks(const LayerShape& layer, DecodePlan& plan) {
+  const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
+  plan.rows = layer.head_dim == 128 && group <= 64 ? 64 : flash3_tile_m(layer.head_dim);
+  plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, plan.rows);
+}
+
+std::uint32_t flash3_steps_per_block(std::uint64_t steps, std::uint32_t multiprocessors) {
+  return std::max(1U,
+                  static_cast<std::uint32_t>(std::ceil(static_cast<double>(steps) * 1.1 / multiprocessors)));
+}
+
+bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, std::uint32_t multiprocessors,
+                  std::span<DecodeItem> items) {
+  std::uint32_t longest = 0;
+  std::uint64_t steps = 0;
+  for (const DecodeItem& item : items) {
+    longest = std::max(longest, item.split_tokens);
+    steps += ceil_div(item.split_tokens, tile_n);
+  }
+  // An upper bound first, as if the longest sequence were alone: the others may be short.
+  const std::uint32_t most = flash_num_splits(blocks_per_split, multiprocessors, ceil_div(longest, tile_n));
+  if (most == 1) return false;
+  const std::uint32_t per_block = flash3_steps_per_block(steps * blocks_per_split, multiprocessors);
+  bool split = false;
+  for (DecodeItem& item : items) {
+    const std::uint32_t item_steps = ceil_div(item.split_tokens, tile_n);
+    item.splits = std::clamp(ceil_div(item_steps, per_block), 1U, most);
+    if (item.splits == 1) continue;
+    item.split_tokens = ceil_div(item_steps, item.splits) * tile_n;
+    item.splits = ceil_div(item.kv_end - item.kv_begin, item.split_tokens);
+    split = true;
+  }
+  return split;
 }
 
 std::uint32_t flashinfer_tile_q(double average_packed_len, std::uint32_t head_dim) {

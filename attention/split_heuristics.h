@@ -2,6 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+
+#include "attention/layer_shape.h"
+#include "attention/plan.h"
 
 namespace tpsim::attention {
 
@@ -9,6 +13,20 @@ namespace tpsim::attention {
 // of a sequence that has the device to itself, with `blocks` thread blocks without splitting and `kv_steps`
 // steps of the loop over KV.
 std::uint32_t flash_num_splits(std::uint32_t blocks, std::uint32_t multiprocessors, std::uint32_t kv_steps);
+
+// FlashAttention 3's tiles (tile_size.h): query rows, and KV tokens of one step, by head size.
+std::uint32_t flash3_tile_m(std::uint32_t head_dim);
+std::uint32_t flash3_tile_n(std::uint32_t head_dim);
+// Its decode packs the query heads of a KV head into the rows of one tile (pack_gqa); up to 64 rows of
+// 128-wide heads take the kernel with one matrix warpgroup. Sets rows and blocks_per_split.
+void flash3_decode_blocks(const LayerShape& layer, DecodePlan& plan);
+// How one decode call splits `items`, which are whole so far (split_tokens tokens each; empty ones stay): at
+// most as the longest would if it were alone (hopper/heuristics.h), then as many steps in a block as fill the
+// device once, with a tenth to spare (flash_prepare_scheduler.cu). True where any is split.
+bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, std::uint32_t multiprocessors,
+                  std::span<DecodeItem> items);
+// KV steps of one block, of `steps` over all blocks.
+std::uint32_t flash3_steps_per_block(std::uint64_t steps, std::uint32_t multiprocessors);
 
 // FlashInfer's query tile in rows (utils.cuh, FA2DetermineCtaTileQ) by the average number of packed rows of a
 // request.

@@ -1,18 +1,22 @@
-// `tpsim backends`: what each attention backend can do, and which one is chosen where none is named.
+// `tpsim backends`: SGLang's two support matrices, and which backend is chosen, which others can run and what
+// forbids the rest, from the list that decides in every command.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "attention/registry.h"
+#include "attention/support_matrix.h"
+#include "launch/attention_choice.h"
+#include "launch/backends_report.h"
 #include "launch/commands.h"
 #include "launch/flag_set.h"
 #include "launch/server_args.h"
 #include "launch/standard_output.h"
+#include "launch/terminal.h"
 #include "proto/base/error.h"
 #include "rank/model/hardware.h"
 #include "rank/model/model_config.h"
@@ -21,106 +25,125 @@ namespace tpsim::launch {
 
 namespace {
 
-using attention::BackendDescription;
-using attention::BackendRow;
-using Cells = std::vector<std::string>;
+struct BackendsArgs {
+  ServerArgs server;  // --hardware, --model-path, --page-size and --kv-cache-dtype of it
+  bool json = false;
+};
 
-attention::GpuGeneration generation_of(const proto::HardwareProfile& hardware) {
-  return attention::parse_gpu_generation(hardware.architecture()).value();
-}
-
-std::string yes_no(bool yes) { return yes ? "yes" : "-"; }
-
-void print_table(const std::vector<Cells>& rows) {
-  std::vector<std::size_t> widths(rows.front().size(), 0);
-  for (const Cells& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+// Columns that a cell takes on a terminal: a sign such as ✅ takes two, its variation selector none.
+std::size_t width_of(const std::string& cell) {
+  std::size_t width = 0;
+  for (std::size_t i = 0; i < cell.size();) {
+    const auto lead = static_cast<unsigned char>(cell[i]);
+    const std::size_t bytes = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (cell.compare(i, bytes, "\uFE0F") != 0) width += bytes > 1 ? 2 : 1;
+    i += bytes;
   }
-  for (const Cells& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}  ", row[i], widths[i]);
-    line.erase(line.find_last_not_of(' ') + 1);
-    print(fmt::format("{}\n", line));
+  return width;
+}
+
+// In Markdown, as the documentation has it; columns are aligned for a terminal.
+void print_matrix(const attention::SupportMatrix& matrix) {
+  std::vector<std::size_t> widths(matrix.columns.size(), 0);
+  const bool aligned = terminal_columns(STDOUT_FILENO) > 0;
+  const auto widen = [&](const std::vector<std::string>& cells) {
+    for (std::size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], width_of(cells[i]));
+  };
+  if (aligned) {
+    widen(matrix.columns);
+    for (const auto& line : matrix.lines) widen(line.cells);
   }
+  const auto print_cells = [&](const std::vector<std::string>& cells) {
+    std::string text = "|";
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      text += " " + cells[i] +
+              std::string(std::max(widths[i], width_of(cells[i])) - width_of(cells[i]), ' ') + " |";
+    print(text + "\n");
+  };
+  print(fmt::format("{}\n", matrix.title));
+  print_cells(matrix.columns);
+  std::string rule = "|";
+  for (const std::size_t width : widths) rule += std::string(aligned ? width + 2 : 3, '-') + "|";
+  print(rule + "\n");
+  for (const auto& line : matrix.lines) print_cells(line.cells);
 }
 
-Cells cells_of(const BackendDescription& backend) {
-  const BackendRow& row = backend.row;
-  return {std::string(row.name),
-          backend.implemented() ? "yes" : "not yet",
-          row.generations.empty() ? "-" : row.generations.names(),
-          row.prefill_only ? "prefill" : "both",
-          yes_no(row.supports_cuda_graph),
-          row.has_mha ? row.mha_page_sizes.text() : "-",
-          yes_no(row.has_mha && row.mha_fp8 != attention::Support::kNo),
-          yes_no(row.has_mha && row.sliding_window != attention::Support::kNo),
-          row.has_mla ? row.mla_page_sizes.text() : "-",
-          yes_no(row.has_mla && row.mla_fp8 != attention::Support::kNo)};
-}
-
-void print_matrix(const std::optional<proto::HardwareProfile>& hardware) {
-  std::vector<Cells> rows = {{"backend", "in tpsim", "GPUs", "for", "CUDA graph", "MHA pages", "MHA fp8",
-                              "window", "MLA pages", "MLA fp8"}};
-  if (hardware) rows.front().push_back("on " + hardware->name());
-  for (const BackendDescription* backend : attention::backend_list()) {
-    Cells cells = cells_of(*backend);
-    if (hardware) cells.push_back(yes_no(backend->row.generations.contains(generation_of(*hardware))));
-    rows.push_back(std::move(cells));
+void print_report(const BackendsReport& report) {
+  print(fmt::format("\n{} on {}\n", report.model, report.hardware));
+  if (report.chosen.empty())
+    print(fmt::format("  Chosen: none. {}\n", report.reason));
+  else
+    print(fmt::format("  Chosen: {} ({})\n", report.chosen, report.reason));
+  for (const std::string& note : report.notes) print(fmt::format("          {}\n", note));
+  if (!report.can_run.empty()) print("  Can run:\n");
+  for (const BackendsReport::Runs& runs : report.can_run) {
+    if (runs.prefill_only)
+      print(fmt::format("    {:<22} for prefill, with --decode-attention-backend {}\n", runs.backend,
+                        fmt::join(runs.decode, ", ")));
+    else
+      print(fmt::format("    {:<22} page size {}, KV cache in {}\n", runs.backend, runs.page_size,
+                        runs.kv_cache_dtype));
   }
-  print_table(rows);
-  print(
-      "\nPages: sizes that the kernels read natively; others are read token by token. Any two backends that "
-      "are\n"
-      "\"yes\" in tpsim make a hybrid pair: --prefill-attention-backend A --decode-attention-backend B, or "
-      "A+B\n"
-      "in `tpsim compare --attention-backends`.\n");
+  if (!report.cannot.empty()) print("  Cannot:\n");
+  for (const BackendsReport::Cannot& cannot : report.cannot)
+    print(fmt::format("    {:<22} {}\n", cannot.backend, cannot.reason));
 }
 
-void print_choice(const proto::HardwareProfile& hardware, const std::optional<rank::ModelConfig>& model) {
-  const attention::AutomaticChoice choice =
-      attention::choose_backend({.generation = generation_of(hardware)});
-  print(fmt::format("{}{}: {} ({})\n", hardware.name(), model ? ", " + model->name : std::string(),
-                    choice.backend, choice.reason));
+int print_json(const std::vector<BackendsReport>& reports, const std::vector<DefaultBackend>& defaults) {
+  nlohmann::ordered_json json = {{"mha", to_json(attention::mha_matrix())},
+                                 {"mla", to_json(attention::mla_matrix())}};
+  for (const BackendsReport& report : reports) json["deployments"].push_back(to_json(report));
+  for (const DefaultBackend& choice : defaults) json["defaults"].push_back(to_json(choice));
+  print(json.dump(2) + "\n");
+  return kDone;
 }
 
-int print_backends(const std::string& hardware_name, const std::string& model_path) {
-  std::optional<proto::HardwareProfile> hardware;
+int print_backends(const BackendsArgs& args) {
+  std::vector<std::string> names = {args.server.hardware};
+  if (args.server.hardware.empty()) names = rank::hardware_catalogue();
+  std::vector<BackendsReport> reports;
+  std::vector<DefaultBackend> defaults;
   std::optional<rank::ModelConfig> model;
-  if (!hardware_name.empty()) hardware = rank::load_hardware(hardware_name);
-  if (!model_path.empty()) model = rank::load_model_config(model_path);
-  print_matrix(hardware);
-  print("\nChosen where no backend is named\n");
-  if (hardware) {
-    print_choice(*hardware, model);
-  } else {
-    for (const std::string& name : rank::hardware_catalogue()) print_choice(rank::load_hardware(name), model);
+  if (!args.server.model_path.empty()) model = rank::load_model_config(args.server.model_path);
+  for (const std::string& name : names) {
+    const proto::HardwareProfile hardware = rank::load_hardware(name);
+    if (model)
+      reports.push_back(report_backends(args.server, hardware, *model));
+    else
+      defaults.insert(defaults.end(), {default_backend(hardware, false), default_backend(hardware, true)});
   }
+  if (args.json) return print_json(reports, defaults);
+  print_matrix(attention::mha_matrix());
+  print("\n");
+  print_matrix(attention::mla_matrix());
+  print(
+      "\nPages: what kernels read natively; MHA kernels take pages of other sizes apart into tokens, but "
+      "for\n"
+      "those with sizes of their own. nsa (dsa) is for models with DeepSeek's sparse attention. Two backends "
+      "make\na hybrid pair: --prefill-attention-backend A --decode-attention-backend B, or A+B in\n"
+      "`tpsim compare --attention-backends`.\n");
+  for (const BackendsReport& report : reports) print_report(report);
+  if (!defaults.empty()) print("\nChosen where no backend is named\n");
+  for (const DefaultBackend& choice : defaults)
+    print(fmt::format("  {:<13} {} {} ({})\n", choice.hardware, choice.mla ? "MLA" : "MHA",
+                      choice.backend.empty() ? "none" : choice.backend, choice.reason));
+  if (!model) print("\nWith --model-path: which others can run there, and what forbids the rest.\n");
   return kDone;
 }
 
 }  // namespace
 
 void add_backends_command(CLI::App& root, Action& action) {
-  struct Args {
-    std::string hardware;
-    std::string model_path;
-  };
   CLI::App* command =
       root.add_subcommand("backends", "What the attention backends can do, and which is chosen");
-  const auto args = std::make_shared<Args>();
+  const auto args = std::make_shared<BackendsArgs>();
   const auto flags = std::make_shared<FlagSet>(*command);
-  const auto store = [](std::string& target) {
-    return [&target](std::string_view flag, const std::string& value) {
-      if (value.empty()) throw_user_error("{}: the value is empty", flag);
-      target = value;
-    };
-  };
-  flags->add_value("--hardware", "GPU", "only this GPU of the catalogue", store(args->hardware));
-  flags->add_value("--model-path,--model", "MODEL", "for this model", store(args->model_path));
+  declare_backends_flags(*flags, args->server);
+  flags->add_switch("--json", "prints JSON", args->json);
   command->callback([&action, args, flags] {
     action = [args, flags] {
       flags->read();
-      return print_backends(args->hardware, args->model_path);
+      return print_backends(*args);
     };
   });
 }

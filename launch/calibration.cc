@@ -1,8 +1,15 @@
 #include "launch/calibration.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "rank/model/layers.h"
+#include "rank/model/matrix_kernel.h"
+#include "rank/model/shard.h"
 
 namespace tpsim::launch {
 namespace {
@@ -25,7 +32,7 @@ void take(const Fit& fit, proto::Calibration& row) {
 
 void add_operator(const PricedRun& run, const std::string& name, proto::RunReport& report) {
   proto::Calibration& row = add_row(report, name);
-  if (run.model.is_mla() && name.starts_with("attention.")) {
+  if (run.model.is_mla() && !run.model.is_sparse() && name.starts_with("attention.")) {
     row.set_source(
         "no MLA kernel was measured: priced with the MHA kernels' efficiency on the latent's width");
     return;
@@ -42,6 +49,25 @@ void add_constant(const PricedRun& run, const std::string& name, proto::RunRepor
   }
 }
 
+// The classes of this deployment's matrix products, each once.
+std::vector<std::string_view> matrix_classes(const PricedRun& run) {
+  std::vector<std::string_view> names;
+  for (const rank::WeightSpec& weight :
+       rank::weight_list(run.model, rank::make_shard(run.model, run.layout, 0))) {
+    if (weight.role != rank::WeightRole::kLinear && weight.role != rank::WeightRole::kExperts) continue;
+    const rank::MatrixClass id =
+        weight.role == rank::WeightRole::kLinear
+            ? rank::linear_kernel(weight.format, run.hardware)
+            : rank::expert_kernel(weight.format, run.hardware, weight.experts,
+                                  static_cast<std::uint32_t>(weight.n / 2),
+                                  rank::chooses_trtllm(run.model.architecture, weight.format, run.hardware));
+    if (weight.name == "experts.down_proj") continue;  // in one call with the other projection
+    const std::string_view name = rank::matrix_class(id).name;
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
 bool uses(const PricedRun& run, std::string_view backend) {
   return run.backends.prefill == backend || run.backends.decode == backend;
 }
@@ -50,25 +76,29 @@ bool uses(const PricedRun& run, std::string_view backend) {
 
 void write_calibration(const PricedRun& run, proto::RunReport& report) {
   std::vector<std::string> operators = {"attention." + run.backends.prefill + ".extend",
-                                        "attention." + run.backends.decode + ".decode", "gemm"};
-  if (run.model.moe.num_experts > 0) operators.emplace_back("moe");
+                                        "attention." + run.backends.decode + ".decode"};
+  if (run.model.is_sparse()) {
+    const auto nsa = [](std::string_view kernel, const char* phase) {
+      return fmt::format("attention.nsa.{}.{}", kernel, phase);
+    };
+    operators = {nsa(to_string(run.sparse.prefill), "extend"), nsa("dense", "extend"),
+                 nsa("indexer", "extend"), nsa(to_string(run.sparse.decode), "decode"),
+                 nsa("indexer", "decode")};
+  }
+  for (const std::string_view name : matrix_classes(run)) operators.emplace_back(name);
   const rank::ParallelLayout& layout = run.layout;
   if (layout.tp_size > 1)
     operators.insert(operators.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});
   if (layout.dp_size > 1 || layout.a2a() || layout.moe_dense_tp1) operators.emplace_back("reduce_scatter");
   operators.emplace_back("elementwise");
   for (const std::string& name : operators) add_operator(run, name, report);
-  if (layout.ep_size > 1 && !layout.a2a()) {
-    proto::Calibration& row = add_row(report, "moe.expert_parallel");
-    row.set_source(
-        "moe_ep_size 2 to 32 of h200_sxm and h100_sxm (AIConfigurator, Apache-2.0): what visits to "
-        "other ranks' experts cost");
-    row.set_median_error(0.15);
-    row.set_status("calibrated");
-  }
   if (layout.a2a()) {
     for (const char* const kernels : {"deepep.normal", "deepep.low_latency"})
       add_row(report, kernels).set_source("not measured: bandwidths that DeepEP states for the H800");
+  }
+  if (run.model.is_hybrid_linear()) {
+    for (const char* name : {"gated_delta.extend", "gated_delta.decode"})
+      add_row(report, name).set_source("not measured: bytes and arithmetic of SGLang's Triton kernels");
   }
   add_row(report, "sampling").set_source("not measured: two elementwise passes over the logits");
   if (!uses(run, "torch_native") || run.backends.prefill != run.backends.decode)
@@ -85,6 +115,10 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
                                        "attention.torch_native.decode.shape_seconds"});
   }
   for (const std::string& name : constants) add_constant(run, name, report);
+  if (run.kv_format == NumberFormat::kFp4E2M1)
+    add_row(report, "attention.kv_cache.fp4_e2m1")
+        .set_source(
+            "not measured: the bytes of an fp4 cache, at the rate at which the kernels read a wider one");
   add_row(report, "context_bytes")
       .set_source("not measured: 1.5 GiB of each GPU for CUDA and its libraries, which the KV pool lacks");
 }

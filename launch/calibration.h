@@ -2,7 +2,9 @@
 // them, with the table that it was fitted on, or `uncalibrated`.
 #pragma once
 
+#include "attention/sparse_kernels.h"
 #include "launch/server_args.h"
+#include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
 #include "rank/model/model_config.h"
@@ -16,6 +18,8 @@ struct PricedRun {
   const proto::HardwareProfile& hardware;
   const BackendPair& backends;
   const rank::ParallelLayout& layout;
+  attention::SparseKernels sparse = {};  // models with sparse attention only
+  NumberFormat kv_format = NumberFormat::kBf16;
   bool decode_graphs = false;   // some decode replays a captured graph
   bool prefill_pieces = false;  // some prefill runs in captured pieces
 };

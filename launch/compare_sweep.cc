@@ -154,13 +154,15 @@ void announce(const ServerArgs& args, const Sweep& sweep, const Plan& plan) {
 }
 
 // Process 0.
-int schedule(const ServerArgs& args, const Sweep& sweep, std::uint32_t threads, rank::TaskFarm& farm) {
+int schedule(const ServerArgs& args, const Sweep& sweep, const AllBackends* found, std::uint32_t threads,
+             rank::TaskFarm& farm) {
   const Plan plan(args, sweep);
   const auto num_served = static_cast<std::uint32_t>(plan.served().size());
   ReportOutput output(args, ReportOutput::Kind::kSweep);
   ResultFile results(args.output_file);
   output.plan(num_served);
   output.begin_sweep(sweep.axes);
+  if (found != nullptr) output.note(*found);
   for (const Resolved& resolved : plan.settings()) {
     if (!resolved.deployment) output.refuse(resolved.setting->values, resolved.refusal);
   }
@@ -202,7 +204,8 @@ int schedule(const ServerArgs& args, const Sweep& sweep, std::uint32_t threads, 
 
 }  // namespace
 
-int compare_sweep(const ServerArgs& args, const Sweep& sweep, rank::MpiSession& session) {
+int compare_sweep(const ServerArgs& args, const Sweep& sweep, const AllBackends* all,
+                  rank::MpiSession& session) {
   set_up_logging(args, session.process() == 0);
   if (args.numeric())
     throw_user_error(
@@ -217,7 +220,7 @@ int compare_sweep(const ServerArgs& args, const Sweep& sweep, rank::MpiSession& 
   }
   int status = kStoppedEarly;
   try {
-    status = schedule(args, sweep, threads, farm);
+    status = schedule(args, sweep, all, threads, farm);
   } catch (const Stopped&) {  // before anything was served
     farm.shutdown(status);
     throw;

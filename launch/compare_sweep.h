@@ -2,6 +2,7 @@
 // over the threads of all processes.
 #pragma once
 
+#include "launch/all_backends.h"
 #include "launch/server_args.h"
 #include "launch/sweep.h"
 #include "rank/parallel/mpi_session.h"
@@ -12,6 +13,8 @@ namespace tpsim::launch {
 // kDone, or kStoppedEarly where a signal or a lost process ended it before its time (settings that were
 // finished are reported). Throws UserError where no setting can be carried out. Each process stands in for
 // all ranks of the settings that it serves; the report does not depend on their number, nor on --jobs.
-int compare_sweep(const ServerArgs& args, const Sweep& sweep, rank::MpiSession& session);
+// `all`: what --attention-backends all came to; null where backends were named.
+int compare_sweep(const ServerArgs& args, const Sweep& sweep, const AllBackends* all,
+                  rank::MpiSession& session);
 
 }  // namespace tpsim::launch

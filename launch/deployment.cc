@@ -9,6 +9,7 @@
 
 #include "attention/registry.h"
 #include "kvcache/page_allocator.h"
+#include "launch/attention_choice.h"
 #include "launch/calibration.h"
 #include "launch/parallel_args.h"
 #include "launch/service_level_args.h"
@@ -28,72 +29,6 @@ namespace tpsim::launch {
 
 namespace {
 
-attention::GpuGeneration generation_of(const proto::HardwareProfile& hardware) {
-  // Checked where the profile was read.
-  return attention::parse_gpu_generation(hardware.architecture()).value();
-}
-
-// --prefill-attention-backend and --decode-attention-backend over --attention-backend over the automatic one.
-BackendPair choose_backends(const ServerArgs& args, const proto::HardwareProfile& hardware,
-                            std::vector<std::string>& notes) {
-  std::string base = args.attention_backend.value_or("");
-  if (base.empty() && !(args.prefill_attention_backend && args.decode_attention_backend)) {
-    const attention::AutomaticChoice choice =
-        attention::choose_backend({.generation = generation_of(hardware)});
-    base = choice.backend;
-    notes.push_back(fmt::format("--attention-backend: {} is chosen ({})", choice.backend, choice.reason));
-  }
-  return {args.prefill_attention_backend.value_or(base), args.decode_attention_backend.value_or(base)};
-}
-
-// Which flag a refusal of one of the pair should name.
-void check_backends(const ServerArgs& args, bool compare, const Deployment& deployment) {
-  attention::CombinationRequest request;
-  request.gpu = deployment.hardware.name();
-  request.generation = generation_of(deployment.hardware);
-  request.page_size = deployment.scheduler.page_size;
-  request.kv_format = deployment.kv_format;
-  for (const rank::AttentionKind& kind : deployment.model.attention)
-    request.sliding_window = request.sliding_window || kind.sliding_window > 0;
-  const BackendPair& pair = deployment.backends;
-  if (compare) {
-    request.flag = "--attention-backends";
-    request.pair = {pair.prefill, pair.decode};
-    attention::check_combination(request);
-    return;
-  }
-  // A lone backend is checked in both roles; of a pair, each under the flag that named it.
-  if (pair.prefill == pair.decode) {
-    request.flag = args.attention_backend           ? "--attention-backend"
-                   : args.prefill_attention_backend ? "--prefill-attention-backend"
-                                                    : "--attention-backend";
-    request.pair = {pair.prefill, pair.decode};
-    attention::check_combination(request);
-    return;
-  }
-  attention::find_backend(
-      pair.prefill, args.prefill_attention_backend ? "--prefill-attention-backend" : "--attention-backend");
-  request.flag = args.decode_attention_backend ? "--decode-attention-backend" : "--attention-backend";
-  attention::find_backend(pair.decode, request.flag);
-  if (args.prefill_attention_backend && !args.decode_attention_backend)
-    request.flag = "--prefill-attention-backend";
-  request.pair = {pair.prefill, pair.decode};
-  attention::check_combination(request);
-}
-
-// Numeric ranks compute in fp32, and "auto" rounds nothing on the way to the KV cache: a checkpoint in 16 bit
-// then gives what Transformers gives in fp32. --dtype bfloat16 or --kv-cache-dtype make it a narrower one. A
-// modeled cache is 16 bit unless --kv-cache-dtype says otherwise.
-NumberFormat kv_format(const ServerArgs& args) {
-  const std::string dtype = !args.numeric() ? "bfloat16" : args.dtype == "auto" ? "float32" : args.dtype;
-  const std::string& name = args.kv_cache_dtype == "auto" ? dtype : args.kv_cache_dtype;
-  for (const auto format : {NumberFormat::kFp32, NumberFormat::kFp16, NumberFormat::kFp8E4M3,
-                            NumberFormat::kFp8E5M2, NumberFormat::kFp4E2M1}) {
-    if (to_string(format) == name) return format;
-  }
-  return NumberFormat::kBf16;
-}
-
 // SGLang captures the listed sizes that the request table has room for, and the table's size itself where
 // the list goes beyond it.
 std::vector<std::uint32_t> captured_sizes(std::vector<std::uint32_t> sizes, std::uint32_t max_running) {
@@ -112,6 +47,28 @@ std::uint32_t context_length(const ServerArgs& args, const rank::ModelConfig& mo
   return *args.context_length;
 }
 
+rank::StatePool state_pool(const ServerArgs& args) {
+  rank::StatePool pool;
+  pool.full_memory_ratio = args.mamba_full_memory_ratio.value_or(pool.full_memory_ratio);
+  // Without a radix cache each running request has one state, and no more are needed.
+  if (args.max_running_requests) pool.slots = *args.max_running_requests;
+  if (args.max_mamba_cache_size) pool.slots = *args.max_mamba_cache_size;
+  return pool;
+}
+
+// Flags that are about states, for a model that has some.
+void read_state_flags(const ServerArgs& args, rank::ModelConfig& model) {
+  const char* given = args.mamba_full_memory_ratio        ? "--mamba-full-memory-ratio"
+                      : args.max_mamba_cache_size         ? "--max-mamba-cache-size"
+                      : args.mamba_ssm_dtype != "auto"    ? "--mamba-ssm-dtype"
+                      : !args.linear_attn_backend.empty() ? "--linear-attn-backend"
+                                                          : nullptr;
+  if (given == nullptr) return;
+  if (!model.is_hybrid_linear())
+    throw_user_error("{}: {} has no gated delta-net layers; leave it out", given, model.name);
+  if (args.mamba_ssm_dtype != "auto") model.linear.state_bytes = args.mamba_ssm_dtype == "float32" ? 4 : 2;
+}
+
 // Every option and its value, under SGLang's field names.
 void write_server_args(const ServerArgs& args, double mem_fraction_static, Deployment& deployment) {
   const scheduler::SchedulerConfig& config = deployment.scheduler;
@@ -126,10 +83,21 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["context_length"] = std::to_string(config.context_length);
   out["prefill_attention_backend"] = deployment.backends.prefill;
   out["decode_attention_backend"] = deployment.backends.decode;
+  if (deployment.model.is_sparse()) {
+    out["nsa_prefill_backend"] = to_string(deployment.sparse.kernels.prefill);
+    out["nsa_decode_backend"] = to_string(deployment.sparse.kernels.decode);
+  }
   out["page_size"] = std::to_string(config.page_size);
-  out["kv_cache_dtype"] = args.numeric()                  ? std::string(to_string(deployment.kv_format))
-                          : args.kv_cache_dtype == "auto" ? "bfloat16"
-                                                          : args.kv_cache_dtype;
+  out["kv_cache_dtype"] = std::string(to_string(deployment.kv_format));
+  if (deployment.model.is_hybrid_linear()) {
+    out["mamba_full_memory_ratio"] = format_real(state_pool(args).full_memory_ratio);
+    out["max_mamba_cache_size"] = std::to_string(deployment.state_slots);
+    out["mamba_ssm_dtype"] = args.mamba_ssm_dtype != "auto"             ? args.mamba_ssm_dtype
+                             : deployment.model.linear.state_bytes == 4 ? "float32"
+                                                                        : "bfloat16";
+    out["linear_attn_backend"] = "triton";
+  }
+  if (deployment.model.quantization.quantized()) out["quantization"] = deployment.model.quantization.method;
   out["mem_fraction_static"] = format_real(mem_fraction_static);
   out["max_total_tokens"] = std::to_string(config.max_total_num_tokens);
   out["max_running_requests"] = std::to_string(config.max_running_requests);
@@ -279,7 +247,8 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
   constexpr std::uint64_t kTokens = 65536;
   constexpr std::uint64_t kBytes = std::uint64_t{4} << 30;
   rank::KvCapacity capacity;
-  capacity.kv_bytes_per_token = rank::kv_bytes_per_token(deployment.model, shard, deployment.kv_format);
+  capacity.kv_bytes_per_token =
+      rank::kv_bytes_per_token(deployment.model, shard, deployment.kv_format, deployment.sparse_token_bytes);
   const std::uint64_t page = deployment.scheduler.page_size;
   const std::uint64_t fit = kBytes / (capacity.kv_bytes_per_token * args.tp_size);
   capacity.tokens = args.max_total_tokens.value_or(std::min(kTokens, std::max(fit, page))) / page * page;
@@ -293,8 +262,10 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   const rank::KvCapacity capacity =
       args.numeric() ? numeric_capacity(args, shard, deployment)
                      : rank::kv_capacity(deployment.hardware, deployment.model, shard, mem_fraction_static,
-                                         deployment.kv_format, config.page_size);
+                                         deployment.kv_format, config.page_size, state_pool(args),
+                                         deployment.sparse_token_bytes);
   config.max_total_num_tokens = capacity.tokens;
+  deployment.state_slots = capacity.state_slots;
   if (args.max_total_tokens) {
     const std::uint64_t asked = *args.max_total_tokens / config.page_size * config.page_size;
     if (asked == 0)
@@ -322,6 +293,9 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
       throw_user_error("--max-running-requests {}: leaves none to some of --dp-size {} data-parallel ranks",
                        *args.max_running_requests, deployment.layout.dp_size);
   }
+  if (capacity.state_slots > 0)
+    config.max_running_requests = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(config.max_running_requests, capacity.state_slots));
   if (config.max_running_requests > kMaxRows)
     throw_user_error("--max-running-requests {}: at most {} are simulated", config.max_running_requests,
                      kMaxRows);
@@ -356,7 +330,6 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
 
 void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
-  config.page_size = args.page_size.value_or(1);
   config.max_prefill_tokens = args.max_prefill_tokens;
   config.enable_mixed_chunk = args.enable_mixed_chunk;
   config.schedule_policy = args.schedule_policy;
@@ -376,17 +349,85 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.check_invariants = args.check_invariants;
 }
 
-Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* pair) {
+// The kernels of sparse attention, and what they want stored. REQUIRES: kv_format.
+void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
+  const rank::ModelConfig& model = deployment.model;
+  if (!model.is_sparse()) {
+    if (args.nsa_prefill_backend || args.nsa_decode_backend)
+      throw_user_error("{}: {} has no sparse attention; leave it out",
+                       args.nsa_prefill_backend ? args.nsa_prefill_flag : args.nsa_decode_flag, model.name);
+    return;
+  }
+  deployment.sparse.kernels =
+      attention::choose_sparse_kernels({.prefill = args.nsa_prefill_backend,
+                                        .decode = args.nsa_decode_backend,
+                                        .prefill_flag = args.nsa_prefill_flag,
+                                        .decode_flag = args.nsa_decode_flag,
+                                        .generation = generation_of(deployment.hardware),
+                                        .kv_format = deployment.kv_format});
+  deployment.sparse.top_k = model.indexer.top_k;
+  deployment.sparse_token_bytes = attention::sparse_token_bytes(
+      deployment.sparse.kernels, deployment.kv_format, model.mla.kv_lora_rank, model.mla.qk_rope_head_dim);
+}
+
+// Models whose pages or prefixes have rules of their own.
+void resolve_model_rules(Deployment& deployment) {
+  scheduler::SchedulerConfig& config = deployment.scheduler;
+  const rank::DualChunkConfig& dual_chunk = deployment.model.dual_chunk;
+  if (dual_chunk.enabled() && dual_chunk.chunk_len() % config.page_size != 0) {
+    throw_user_error(
+        "--page-size {}: must divide the {} tokens of a chunk (chunk_size less local_size of {}'s "
+        "dual_chunk_attention_config)",
+        config.page_size, dual_chunk.chunk_len(), deployment.model.name);
+  }
+  if (dual_chunk.enabled() && (config.enable_mixed_chunk || !config.disable_radix_cache)) {
+    // server_args.py of 0.5.12, _handle_attention_backend_compatibility
+    deployment.notes.push_back(
+        "dual_chunk_flash_attn: mixed chunks and the radix cache are off, as in SGLang");
+    config.enable_mixed_chunk = false;
+    config.disable_radix_cache = true;
+  }
+  if (deployment.model.is_hybrid_linear() && !config.disable_radix_cache) {
+    deployment.notes.push_back(
+        fmt::format("{}: the radix cache is off, for tpsim does not keep the states of gated delta-net "
+                    "layers of a prefix "
+                    "(SGLang's MambaRadixCache); compare with a server started with --disable-radix-cache",
+                    deployment.model.name));
+    config.disable_radix_cache = true;
+  }
+}
+
+// The format of the weights, where the GPU can multiply it.
+void resolve_weights(const ServerArgs& args, Deployment& deployment) {
+  rank::QuantizationConfig& quantization = deployment.model.quantization;
+  quantization = rank::resolve_quantization(quantization, args.quantization);
+  if (args.numeric()) {
+    if (quantization.online)
+      throw_user_error(
+          "--quantization {}: --executor numeric computes with a checkpoint's own weights; leave it out",
+          args.quantization);
+    return;
+  }
+  rank::check_capability(quantization, deployment.hardware);
+}
+
+Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
-  deployment.hardware = rank::load_hardware(args.hardware.empty() ? "h200-sxm" : args.hardware);
-  deployment.kv_format = kv_format(args);
-  deployment.backends =
-      pair != nullptr ? *pair : choose_backends(args, deployment.hardware, deployment.notes);
-  deployment.layout = resolve_layout(args, deployment.model, deployment.hardware, deployment.notes);
-  deployment.expert_load = resolve_expert_load(args, deployment.model, deployment.layout);
+  if (args.disable_shared_experts_fusion) deployment.model.moe.num_fused_shared_experts = 0;
+  read_state_flags(args, deployment.model);
+  deployment.hardware = rank::load_hardware(hardware_name(args));
+  resolve_weights(args, deployment);
+  AttentionChoice attention = choose_attention(args, pair, deployment.hardware, deployment.model);
+  deployment.backends = std::move(attention.backends);
+  deployment.kv_format = attention.kv_format;
+  deployment.scheduler.page_size = attention.page_size;
+  deployment.notes = std::move(attention.notes);
+  resolve_sparse_attention(args, deployment);
+  deployment.layout = resolve_layout(args, deployment.model, deployment.notes);
+  deployment.expert_load = resolve_expert_load(args, deployment.model);
   resolve_scheduler(args, deployment);
-  check_backends(args, compare, deployment);
+  resolve_model_rules(deployment);
   const double mem_fraction_static = resolve_batches(args, deployment);
   resolve_memory(args, mem_fraction_static, deployment);
 
@@ -405,6 +446,8 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
                        .hardware = deployment.hardware,
                        .backends = deployment.backends,
                        .layout = deployment.layout,
+                       .sparse = deployment.sparse.kernels,
+                       .kv_format = deployment.kv_format,
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
                        .prefill_pieces = !deployment.prefill_graphs.tokens.empty()},
                       header);
@@ -417,7 +460,9 @@ Deployment resolve_one(const ServerArgs& args, bool compare, const BackendPair* 
 }  // namespace
 
 std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
-  return attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);
+  auto backend = attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);
+  backend->set_sparse_options(sparse);
+  return backend;
 }
 
 rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const {
@@ -427,6 +472,7 @@ rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const 
   models.push_back(std::make_unique<rank::ModeledForward>(
       model, hardware, shard, make_backend(),
       rank::ModeledForward::Options{.kv_format = kv_format,
+                                    .sparse_token_bytes = sparse_token_bytes,
                                     .cuda_graph_bs = scheduler.cuda_graph_bs,
                                     .prefill_graphs = prefill_graphs,
                                     .expert_load = expert_load}));
@@ -447,10 +493,9 @@ std::uint64_t Deployment::configuration_hash() const {
 std::vector<Deployment> resolve_deployments(const ServerArgs& args, bool compare) {
   std::vector<Deployment> deployments;
   if (!compare) {
-    deployments.push_back(resolve_one(args, false, nullptr));
+    deployments.push_back(resolve_one(args, nullptr));
   } else {
-    for (const BackendPair& pair : args.attention_backends)
-      deployments.push_back(resolve_one(args, true, &pair));
+    for (const BackendPair& pair : args.attention_backends) deployments.push_back(resolve_one(args, &pair));
   }
   return deployments;
 }

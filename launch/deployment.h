@@ -29,9 +29,12 @@ struct Deployment {
   NumberFormat kv_format = NumberFormat::kBf16;
   rank::ParallelLayout layout;
   rank::ExpertLoad expert_load;
+  attention::SparseOptions sparse;       // models with sparse attention only
+  std::uint32_t sparse_token_bytes = 0;  // of one stored latent of theirs; 0: as kv_format has it
   scheduler::SchedulerConfig scheduler;  // of one data-parallel rank
   rank::PrefillGraphs prefill_graphs;
   rank::DeploymentConfig ranks;
+  std::uint64_t state_slots = 0;  // requests with room for states of gated delta-net layers
   // The report's names, calibration and server_args; the rest is filled in by the run.
   proto::RunReport header;
   // What was changed from what the user might expect, one sentence each.

@@ -7,6 +7,7 @@
 #include "rank/numeric/numeric_forward.h"
 #include "rank/parallel/mpi_collectives.h"
 #include "rank/weights/checkpoint.h"
+#include "rank/weights/dequantised_source.h"
 #include "rank/weights/dummy_weights.h"
 
 namespace tpsim::launch {
@@ -35,7 +36,8 @@ std::unique_ptr<rank::TensorSource> open_weights(const ServerArgs& args, const r
         "--load-format dummy for seeded random weights",
         args.model_path);
   }
-  return std::make_unique<rank::Checkpoint>(args.model_path);
+  return std::make_unique<rank::DequantisedSource>(rank::Checkpoint(args.model_path),
+                                                   model.quantization.gptq_zero_offset);
 }
 
 NumericStage::NumericStage(const ServerArgs& args, const rank::ProcessGroup& group)

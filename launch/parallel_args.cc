@@ -6,7 +6,6 @@
 #include <array>
 #include <string_view>
 
-#include "attention/gpu_generation.h"
 #include "launch/server_args.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
@@ -49,26 +48,18 @@ std::uint32_t attention_dp(const ServerArgs& args, const rank::ModelConfig& mode
   if (dp > 1 && !has_data_parallel_attention(model.architecture))
     throw_user_error("--enable-dp-attention: SGLang's {} cuts attention by --tp alone; leave it out",
                      model.architecture);
+  if (dp > 1 && model.is_hybrid_linear())
+    throw_user_error(
+        "--enable-dp-attention: gated delta-net layers of {} are simulated with --tp alone; leave it "
+        "out",
+        model.name);
   return dp;
-}
-
-// determine_num_fused_shared_experts() of models/deepseek_v2.py.
-bool fuses_shared_experts(const ServerArgs& args, const rank::ModelConfig& model,
-                          const proto::HardwareProfile& hardware, const rank::ParallelLayout& layout) {
-  using enum attention::GpuGeneration;
-  constexpr attention::GpuGenerations kGenerations = {kAmpere,         kAda, kHopper, kBlackwell,
-                                                      kBlackwellSm120, kRocm};
-  const auto generation = attention::parse_gpu_generation(hardware.architecture());
-  const rank::MoeConfig& moe = model.moe;
-  return !args.parallel.disable_shared_experts_fusion && model.architecture == "DeepseekV3ForCausalLM" &&
-         moe.num_experts == 256 && moe.num_shared_experts == 1 && layout.ep_size == 1 && !layout.a2a() &&
-         generation && kGenerations.contains(*generation);
 }
 
 }  // namespace
 
 rank::ParallelLayout resolve_layout(const ServerArgs& args, const rank::ModelConfig& model,
-                                    const proto::HardwareProfile& hardware, std::vector<std::string>& notes) {
+                                    std::vector<std::string>& notes) {
   const ParallelArgs& parallel = args.parallel;
   rank::ParallelLayout layout;
   layout.tp_size = args.tp_size;
@@ -95,12 +86,10 @@ rank::ParallelLayout resolve_layout(const ServerArgs& args, const rank::ModelCon
   if (parallel.enable_dp_lm_head && layout.dp_size == 1)
     throw_user_error("--enable-dp-lm-head: needs --dp-size above 1 with --enable-dp-attention");
   layout.dp_lm_head = parallel.enable_dp_lm_head;
-  layout.shared_experts_fusion = !args.numeric() && fuses_shared_experts(args, model, hardware, layout);
   return layout;
 }
 
-rank::ExpertLoad resolve_expert_load(const ServerArgs& args, const rank::ModelConfig& model,
-                                     const rank::ParallelLayout&) {
+rank::ExpertLoad resolve_expert_load(const ServerArgs& args, const rank::ModelConfig& model) {
   const std::string& spec = args.parallel.expert_distribution;
   if (spec == "uniform") return {};
   if (args.numeric())
@@ -154,7 +143,6 @@ void write_parallel_args(const ServerArgs& args, const rank::ParallelLayout& lay
   }
   if (layout.moe_dense_tp1) out["moe_dense_tp_size"] = "1";
   if (layout.a2a()) out["moe_a2a_backend"] = "deepep";
-  if (layout.shared_experts_fusion) out["num_fused_shared_experts"] = "1";
   if (!load.uniform()) {
     out["expert_distribution"] = args.parallel.expert_distribution;
     out["expert_imbalance"] = format_real(load.imbalance(model.moe, layout.ep_size));

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
 #include "rank/model/expert_load.h"
 #include "rank/model/model_config.h"
@@ -20,10 +19,9 @@ struct ServerArgs;
 // The layout of the deployment, with what SGLang changes on its own as notes. Throws UserError for what the
 // model, or this simulation, cannot do.
 rank::ParallelLayout resolve_layout(const ServerArgs& args, const rank::ModelConfig& model,
-                                    const proto::HardwareProfile& hardware, std::vector<std::string>& notes);
+                                    std::vector<std::string>& notes);
 // --expert-distribution.
-rank::ExpertLoad resolve_expert_load(const ServerArgs& args, const rank::ModelConfig& model,
-                                     const rank::ParallelLayout& layout);
+rank::ExpertLoad resolve_expert_load(const ServerArgs& args, const rank::ModelConfig& model);
 // What data-parallel attention changes in the options of one data-parallel rank, after all others are
 // resolved (SGLang 0.5 _handle_data_parallelism): a share of the chunk, a lower conservativeness.
 void apply_data_parallelism(const ServerArgs& args, const rank::ParallelLayout& layout,

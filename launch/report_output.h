@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/all_backends.h"
 #include "launch/report/csv_writer.h"
 #include "launch/report/report_dir.h"
 #include "launch/report/step_profile.h"
@@ -32,6 +33,8 @@ class ReportOutput {
   // Of a sweep: what varies, and a setting that cannot be carried out.
   void begin_sweep(const proto::Sweep& sweep) { *report_.mutable_sweep() = sweep; }
   void refuse(const std::map<std::string, std::string>& settings, const std::string& reason);
+  // Of --attention-backends all: what was refused and left out.
+  void note(const AllBackends& all) { note_in(all, report_); }
   // Records of the run that begins go there; those of a sweep are not kept.
   scheduler::RunObserver& begin_run(const std::string& backend);
   void end_run(proto::RunReport report);

@@ -1,5 +1,10 @@
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "launch/all_backends.h"
+#include "launch/attention_choice.h"
 #include "launch/commands.h"
 #include "launch/compare_sweep.h"
 #include "launch/flag_set.h"
@@ -11,6 +16,14 @@ namespace tpsim::launch {
 
 namespace {
 
+// One device, or those of a sweep.
+std::vector<std::string> hardware_of(const FlagSet& flags, const ServerArgs& args) {
+  for (const FlagSet::List& list : flags.lists()) {
+    if (list.flag == "--hardware") return list.values;
+  }
+  return {hardware_name(args)};
+}
+
 // run and compare differ in how backends are named and in how the result is shown.
 void add(CLI::App& root, const char* name, const char* description, bool compare, rank::MpiSession& session,
          Action& action) {
@@ -21,12 +34,19 @@ void add(CLI::App& root, const char* name, const char* description, bool compare
   command->callback([&session, &action, args, flags, compare] {
     action = [&session, args, flags, compare] {
       flags->read();
+      std::optional<AllBackends> all;
+      if (args->all_attention_backends) {
+        check_deployment_args(*args);
+        all = all_backends(*args, hardware_of(*flags, *args));
+        args->attention_backends = all->pairs;
+      }
+      const AllBackends* found = all ? &*all : nullptr;
       if (compare) {
         const Sweep sweep = expand_sweep(*flags, *args);
-        if (!sweep.settings.empty()) return compare_sweep(*args, sweep, session);
+        if (!sweep.settings.empty()) return compare_sweep(*args, sweep, found, session);
       }
       check_server_args(*args, compare);
-      return simulate(*args, compare, session);
+      return simulate(*args, compare, found, session);
     };
   });
 }

@@ -69,6 +69,7 @@ constexpr std::string_view kSweepableFlags[] = {
     "--tp-size",
     "--page-size",
     "--kv-cache-dtype",
+    "--quantization",
     "--mem-fraction-static",
     "--max-total-tokens",
     "--max-running-requests",
@@ -158,14 +159,19 @@ BackendPair parse_pair(std::string_view flag, const std::string& text) {
   return pair;
 }
 
+// "all" alone sets `all` and names none.
 void read_backend_list(std::string_view flag, const std::vector<std::string>& values,
-                       std::vector<BackendPair>& target) {
+                       std::vector<BackendPair>& target, bool& all) {
   target.clear();
+  all = values.size() == 1 && values.front() == "all";
+  if (all) return;
   for (const std::string& value : values) {
     std::size_t start = 0;
     while (start <= value.size()) {
       const std::size_t comma = std::min(value.find(',', start), value.size());
       BackendPair pair = parse_pair(flag, value.substr(start, comma - start));
+      if (pair.prefill == "all" || pair.decode == "all")
+        throw_user_error("{} {}: all stands for every backend and pair, give it alone", flag, value);
       for (const BackendPair& other : target) {
         if (other.name() == pair.name()) throw_user_error("{} {}: is named twice", flag, pair.name());
       }
@@ -205,9 +211,6 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
   flags.add_value("--moe-a2a-backend", "NAME",
                   "how tokens come to their experts: none (every rank sees all) or deepep (default none)",
                   word({"none", "deepep"}, args.moe_a2a_backend));
-  flags.add_switch("--disable-shared-experts-fusion",
-                   "shared experts are computed apart from the routed ones (DeepSeek V3)",
-                   args.disable_shared_experts_fusion);
   flags.add_value("--expert-distribution", "LOAD",
                   "of tokens over experts: uniform, zipf:ALPHA, or a JSON file with recorded logical_count "
                   "(default uniform)",
@@ -247,6 +250,9 @@ void declare_deployment(FlagSet& flags, ServerArgs& args) {
                   "(default 1; --tp with deepep)",
                   count(args.ep_size, 1, 1024));
   declare_parallel(flags, args.parallel);
+  flags.add_switch("--disable-shared-experts-fusion",
+                   "shared experts run apart from the routed ones (DeepSeek V3, GLM)",
+                   args.disable_shared_experts_fusion);
   flags.add_value("--context-length", "TOKENS", "prompt and output together (default: the model's)",
                   count(args.context_length, 2));
   flags.add_list(
@@ -254,15 +260,56 @@ void declare_deployment(FlagSet& flags, ServerArgs& args) {
       [&args](std::string_view, const std::vector<std::string>& values) { args.rank_slowdown = values; });
 }
 
+// Pages and format of the KV cache.
+void declare_cache(FlagSet& flags, ServerArgs& args) {
+  flags.add_value(
+      "--page-size", "TOKENS", "of one KV page: 1, 16, 32, 64 or 128 (default: 1, or what the backend needs)",
+      [&args](std::string_view flag, const std::string& value) {
+        const bool good = value == "1" || value == "16" || value == "32" || value == "64" || value == "128";
+        if (!good) throw_user_error("{} {}: must be 1, 16, 32, 64 or 128", flag, value);
+        args.page_size = static_cast<std::uint32_t>(parse_count(flag, value, 1, 128));
+      });
+  flags.add_value("--kv-cache-dtype", "TYPE",
+                  "auto, bf16, bfloat16, fp8_e4m3, fp8_e5m2, fp4_e2m1; for numeric execution also float16, "
+                  "float32 (default auto: the model's; numeric: --dtype's, else float32)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    word({"auto", "bf16", "bfloat16", "fp16", "float16", "fp32", "float32", "fp8_e4m3",
+                          "fp8_e5m2", "fp4_e2m1"},
+                         args.kv_cache_dtype)(flag, value);
+                    if (args.kv_cache_dtype == "bf16") args.kv_cache_dtype = "bfloat16";
+                    if (args.kv_cache_dtype == "fp16") args.kv_cache_dtype = "float16";
+                    if (args.kv_cache_dtype == "fp32") args.kv_cache_dtype = "float32";
+                  });
+}
+
+// Names are checked with the deployment, which knows device and KV cache.
+void declare_sparse(FlagSet& flags, ServerArgs& args) {
+  const auto kernel = [](std::optional<std::string>& to, std::string& spelled) {
+    return [&to, &spelled](std::string_view flag, const std::string& value) {
+      to = value;
+      spelled = std::string(flag);
+    };
+  };
+  flags.add_value(
+      "--nsa-prefill-backend,--dsa-prefill-backend", "NAME",
+      "kernel of sparse attention (DeepSeek-V3.2, GLM-5) in prefill: flashmla_sparse, flashmla_kv, "
+      "flashmla_auto, fa3, trtllm or tilelang (default: by GPU and --kv-cache-dtype)",
+      kernel(args.nsa_prefill_backend, args.nsa_prefill_flag));
+  flags.add_value("--nsa-decode-backend,--dsa-decode-backend", "NAME",
+                  "kernel of sparse attention in decode (default: by GPU and --kv-cache-dtype)",
+                  kernel(args.nsa_decode_backend, args.nsa_decode_flag));
+}
+
 void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
   flags.group("Attention");
   if (compare) {
-    flags.add_list("--attention-backends", "LIST",
-                   "backends and PREFILL+DECODE pairs to compare, for example fa3,triton,flashinfer+fa3 "
-                   "(required; of a sweep, default: chosen for GPU and model)",
-                   [&args](std::string_view flag, const std::vector<std::string>& values) {
-                     read_backend_list(flag, values, args.attention_backends);
-                   });
+    flags.add_list(
+        "--attention-backends", "LIST",
+        "backends and PREFILL+DECODE pairs to compare, for example fa3,triton,flashinfer+fa3, or all "
+        "that can serve (required; of a sweep, default: chosen for GPU and model)",
+        [&args](std::string_view flag, const std::vector<std::string>& values) {
+          read_backend_list(flag, values, args.attention_backends, args.all_attention_backends);
+        });
   } else {
     flags.add_value("--attention-backend", "NAME",
                     "for prefill and decode (default: chosen for GPU and model)",
@@ -272,24 +319,13 @@ void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
     flags.add_value("--decode-attention-backend", "NAME", "for decode (default: --attention-backend)",
                     backend_name(args.decode_attention_backend));
   }
+  declare_sparse(flags, args);
+  declare_cache(flags, args);
   flags.add_value(
-      "--page-size", "TOKENS", "of one KV page: 1, 16, 32, 64 or 128 (default: 1, or what the backend needs)",
-      [&args](std::string_view flag, const std::string& value) {
-        const bool good = value == "1" || value == "16" || value == "32" || value == "64" || value == "128";
-        if (!good) throw_user_error("{} {}: must be 1, 16, 32, 64 or 128", flag, value);
-        args.page_size = static_cast<std::uint32_t>(parse_count(flag, value, 1, 128));
-      });
-  flags.add_value("--kv-cache-dtype", "TYPE",
-                  "auto, bf16, bfloat16, fp8_e4m3, fp8_e5m2; for numeric execution also float16, float32, "
-                  "fp4_e2m1 (default auto: the model's; numeric: --dtype's, else float32)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    word({"auto", "bf16", "bfloat16", "fp16", "float16", "fp32", "float32", "fp8_e4m3",
-                          "fp8_e5m2", "fp4_e2m1"},
-                         args.kv_cache_dtype)(flag, value);
-                    if (args.kv_cache_dtype == "bf16") args.kv_cache_dtype = "bfloat16";
-                    if (args.kv_cache_dtype == "fp16") args.kv_cache_dtype = "float16";
-                    if (args.kv_cache_dtype == "fp32") args.kv_cache_dtype = "float32";
-                  });
+      "--quantization", "METHOD",
+      "fp8 or w8a8_fp8 quantise 16-bit weights while they are loaded; of a quantised checkpoint only "
+      "its own method is accepted (default: what its config.json declares)",
+      [&args](std::string_view, const std::string& value) { args.quantization = value; });
 }
 
 FlagSet::ReadValue priority_value(std::function<void(std::int32_t)> take) {
@@ -350,6 +386,28 @@ void declare_scheduling(FlagSet& flags, ServerArgs& args) {
                   count(args.max_total_tokens, 1, 1'000'000'000'000));
   flags.add_value("--max-running-requests", "N", "at once (default: from the pool and the context length)",
                   count(args.max_running_requests, 1));
+  flags.add_value("--mamba-full-memory-ratio", "RATIO",
+                  "memory for the states of gated delta-net layers to that of the KV cache (default 0.9)",
+                  real(args.mamba_full_memory_ratio, 0, false, 1000, true));
+  flags.add_value("--max-mamba-cache-size", "N",
+                  "requests that such states are kept for (default: by the ratio)",
+                  count(args.max_mamba_cache_size, 1));
+  flags.add_value("--mamba-ssm-dtype", "TYPE",
+                  "of such states: float32, bfloat16 or float16 (default: the model's)",
+                  word({"float32", "bfloat16", "float16"}, args.mamba_ssm_dtype));
+  for (const char* flag :
+       {"--linear-attn-backend", "--linear-attn-decode-backend", "--linear-attn-prefill-backend"}) {
+    flags.add_value(flag, "NAME", "kernels of gated delta-net layers: triton (default triton)",
+                    [&args](std::string_view name, const std::string& value) {
+                      if (value == "cutedsl" || value == "flashinfer" || value == "helion") {
+                        throw_user_error(
+                            "{} {}: only triton's kernels are simulated, which are SGLang's default; "
+                            "use triton",
+                            name, value);
+                      }
+                      word({"triton"}, args.linear_attn_backend)(name, value);
+                    });
+  }
   flags.add_value("--max-prefill-tokens", "TOKENS", "new tokens of one prefill batch (default 16384)",
                   count(args.max_prefill_tokens, 1));
   flags.add_value("--chunked-prefill-size", "TOKENS",
@@ -658,11 +716,10 @@ void check_executor(const ServerArgs& args) {
     throw_user_error("--load-format safetensors: is for --executor numeric, modeled ranks read no weights");
   if (args.dtype == "float32")
     throw_user_error("--dtype float32: is for --executor numeric, use bfloat16 or float16");
-  if (args.kv_cache_dtype == "fp4_e2m1" || args.kv_cache_dtype == "float16" ||
-      args.kv_cache_dtype == "float32") {
+  if (args.kv_cache_dtype == "float16" || args.kv_cache_dtype == "float32") {
     throw_user_error(
-        "--kv-cache-dtype {}: is for --executor numeric, no measured kernel reads it; use auto, bf16, "
-        "fp8_e4m3 or fp8_e5m2",
+        "--kv-cache-dtype {}: is for --executor numeric, SGLang has no such cache; use auto, bf16, fp8_e4m3, "
+        "fp8_e5m2 or fp4_e2m1",
         args.kv_cache_dtype);
   }
 }
@@ -701,6 +758,13 @@ void declare_deployment_flags(FlagSet& flags, ServerArgs& args) {
                    args.check_invariants);
 }
 
+void declare_backends_flags(FlagSet& flags, ServerArgs& args) {
+  flags.add_value("--hardware", "GPU", "only this device of the catalogue", text(args.hardware));
+  flags.add_value("--model-path,--model", "MODEL", "for this model: which can run, and what forbids the rest",
+                  text(args.model_path));
+  declare_cache(flags, args);
+}
+
 void check_deployment_args(const ServerArgs& args) {
   if (args.model_path.empty())
     throw_user_error("--model-path: is required, a catalogue name or a folder with a config.json");
@@ -728,7 +792,7 @@ void check_server_args(const ServerArgs& args, bool compare) {
         "--{}: is for requests.csv and steps.csv, a sweep writes one row for each setting to sweep.csv; "
         "leave it out",
         args.compress ? "compress" : "steps");
-  if (compare && args.attention_backends.empty() && !args.swept)
+  if (compare && args.attention_backends.empty() && !args.all_attention_backends && !args.swept)
     throw_user_error("--attention-backends: is required, for example fa3,flashinfer,flashinfer+fa3");
   if (compare && !args.record_batches.empty())
     throw_user_error("--record-batches {}: takes the batches of one run, use `tpsim run`",

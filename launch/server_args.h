@@ -35,7 +35,6 @@ struct ParallelArgs {
   std::optional<std::uint32_t> moe_dense_tp_size;
   std::string moe_a2a_backend = "none";
   std::string expert_distribution = "uniform";
-  bool disable_shared_experts_fusion = false;
   scheduler::LoadBalanceMethod load_balance = scheduler::LoadBalanceMethod::kRoundRobin;
 };
 
@@ -49,6 +48,7 @@ struct ServerArgs {
   std::string dtype = "auto";
   std::uint32_t ep_size = 1;
   ParallelArgs parallel;
+  bool disable_shared_experts_fusion = false;
   std::optional<std::uint32_t> context_length;
   std::vector<std::string> rank_slowdown;  // RANK:FACTOR, read by rank/parallel/slowdown.h
 
@@ -57,8 +57,19 @@ struct ServerArgs {
   std::optional<std::string> prefill_attention_backend;
   std::optional<std::string> decode_attention_backend;
   std::vector<BackendPair> attention_backends;  // compare
+  bool all_attention_backends = false;  // compare: whatever can be run, found by launch/all_backends.h
+  // Kernels of sparse attention, and how the user spelled their flags ("--nsa-…" or "--dsa-…").
+  std::optional<std::string> nsa_prefill_backend, nsa_decode_backend;
+  std::string nsa_prefill_flag = "--nsa-prefill-backend", nsa_decode_flag = "--nsa-decode-backend";
   std::optional<std::uint32_t> page_size;
   std::string kv_cache_dtype = "auto";
+  std::string quantization;  // "": the checkpoint's
+
+  // States of gated delta-net layers.
+  std::optional<double> mamba_full_memory_ratio;      // default 0.9
+  std::optional<std::uint32_t> max_mamba_cache_size;  // requests
+  std::string mamba_ssm_dtype = "auto";
+  std::string linear_attn_backend;  // empty: triton
 
   // Memory and batches.
   std::optional<double> mem_fraction_static;
@@ -139,6 +150,9 @@ struct ServerArgs {
 void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare);
 // The same without a load, for one deployment: generate, verify, replay.
 void declare_deployment_flags(FlagSet& flags, ServerArgs& args);
+
+// --hardware, --model-path and what else decides which attention backends can run: of `tpsim backends`.
+void declare_backends_flags(FlagSet& flags, ServerArgs& args);
 
 // The flags that `tpsim compare` takes lists for: the settings that a user chooses between.
 std::span<const std::string_view> sweepable_flags();

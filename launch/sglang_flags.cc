@@ -106,8 +106,8 @@ constexpr Group kGroups[] = {
      "encoder-bootstrap-port= encoder-register-urls* enable-adaptive-dispatch-to-encoder "
      "enable-encoder-swa-bounded-replay enable-precise-embedding-interpolation mm-*"},
     {Verdict::kRefused,
-     "quantised weights are not simulated yet; leave it out for bfloat16 weights",
-     "quantization=none quantization-param-path= torchao-config= modelopt-quant= "
+     "only the weights' own format (--quantization) is simulated",
+     "quantization-param-path= torchao-config= modelopt-quant= "
      "modelopt-checkpoint-restore-path= modelopt-checkpoint-save-path= modelopt-export-path= "
      "quantize-and-serve rl-quant-profile= fp8-gemm-backend=auto fp4-gemm-backend=auto"},
     {Verdict::kRefused,
@@ -197,21 +197,22 @@ constexpr Group kGroups[] = {
      "enable-unified-memory disable-chunked-prefix-cache kv-canary=none kv-canary-sweep-interval=0 "
      "kv-canary-real-data=none prefill-kv-cache-dequant-dtype=auto"},
     {Verdict::kRefused,
-     "sparse attention is not simulated yet; leave it out",
-     "nsa-prefill-backend= nsa-decode-backend= dsa-prefill-backend= dsa-decode-backend= "
-     "dsa-paged-mqa-logits-backend=auto dsa-topk-backend= dsa-triton-union=0 enable-dsa-fused-indexer "
+     "sparse attention is simulated with SGLang's default indexer; leave it out",
+     "dsa-paged-mqa-logits-backend=auto dsa-topk-backend=sgl-kernel dsa-triton-union=0 enable-dsa-fused-indexer "
      "no-enable-dsa-fused-indexer dsv4-prefill-backend=auto dsv4-attn-backend=auto "
      "enable-deepseek-v4-fp4-indexer qsa-indexer-dtype=auto enable-hisparse hisparse-config= "
      "hierarchical-sparse-attention-extra-config= enable-double-sparsity nsa-* dsa-* ds-*"},
     {Verdict::kRefused,
      "state-space and diffusion models are not simulated; leave it out",
-     "mamba-backend= max-mamba-cache-size= mamba-ssm-dtype= mamba-max-states-per-path= "
-     "enable-mamba-cache-stochastic-rounding mamba-cache-philox-rounds= mamba-full-memory-ratio= "
-     "mamba-radix-cache-strategy= mamba-scheduler-strategy= mamba-track-interval= "
-     "enable-int8-mamba-checkpoint int8-mamba-ckpt-size= linear-attn-backend= "
-     "linear-attn-decode-backend= linear-attn-prefill-backend= linear-attn-verify-backend= "
+     "mamba-backend= enable-mamba-cache-stochastic-rounding mamba-cache-philox-rounds= "
+     "linear-attn-verify-backend= "
      "enable-linear-replayssm linear-replayssm-cache-len= enable-linear-replayssm-spec "
-     "enable-scattered-sconv dllm-algorithm= dllm-algorithm-config= dllm-fdfo no-dllm-fdfo mamba-*"},
+     "enable-scattered-sconv dllm-algorithm= dllm-algorithm-config= dllm-fdfo no-dllm-fdfo"},
+    {Verdict::kRefused,
+     "states of gated delta-net layers are not kept for prefixes, the radix cache is off for their models; "
+     "leave it out",
+     "mamba-radix-cache-strategy=no_buffer mamba-scheduler-strategy=no_buffer mamba-track-interval= "
+     "mamba-max-states-per-path= enable-int8-mamba-checkpoint int8-mamba-ckpt-size="},
     {Verdict::kRefused,
      "offloading of weights is not simulated; leave it out",
      "cpu-offload-gb=0 offload-group-size=-1 offload-num-in-group= offload-prefetch-step= "

@@ -73,7 +73,8 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
 
 namespace {
 
-int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& deployments) {
+int schedule(const Stage& stage, bool compare, const AllBackends* all,
+             const std::vector<Deployment>& deployments) {
   const ServerArgs& args = stage.args();
   for (const Deployment& deployment : deployments) {
     for (const std::string& note : deployment.notes) spdlog::info("{}", note);
@@ -85,6 +86,7 @@ int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& de
   ReportOutput output(args, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun);
   ResultFile results(args.output_file);
   output.plan(deployments.size());
+  if (all != nullptr) output.note(*all);
   std::optional<std::string> loss;
   bool stopped = false;
   for (const Deployment& deployment : deployments) {
@@ -126,11 +128,11 @@ int schedule(const Stage& stage, bool compare, const std::vector<Deployment>& de
 
 }  // namespace
 
-int simulate(const ServerArgs& args, bool compare, rank::MpiSession& session) {
+int simulate(const ServerArgs& args, bool compare, const AllBackends* all, rank::MpiSession& session) {
   set_up_logging(args, session.process() == 0);
   const std::vector<Deployment> deployments = resolve_deployments(args, compare);
   return run_on_ranks(args, deployments, session,
-                      [&](const Stage& stage) { return schedule(stage, compare, deployments); });
+                      [&](const Stage& stage) { return schedule(stage, compare, all, deployments); });
 }
 
 }  // namespace tpsim::launch

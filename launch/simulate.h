@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "launch/all_backends.h"
 #include "launch/deployment.h"
 #include "launch/server_args.h"
 #include "launch/stage.h"
@@ -26,6 +27,7 @@ void check_workload(const scheduler::Workload& workload, const Deployment& deplo
 // Called in every process, with the same arguments. Returns the exit status: kDone, or kStoppedEarly where a
 // signal or a lost rank ended it before its time (what was finished is reported). Throws UserError for what
 // cannot be carried out.
-int simulate(const ServerArgs& args, bool compare, rank::MpiSession& session);
+// `all`: what --attention-backends all came to; null where backends were named.
+int simulate(const ServerArgs& args, bool compare, const AllBackends* all, rank::MpiSession& session);
 
 }  // namespace tpsim::launch

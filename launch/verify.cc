@@ -9,12 +9,15 @@
 #include <span>
 #include <utility>
 
+#include "launch/attention_choice.h"
 #include "launch/deployment.h"
 #include "launch/numeric_stage.h"
 #include "launch/outputs.h"
 #include "launch/run_monitor.h"
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
+#include "rank/model/hardware.h"
+#include "rank/model/model_config.h"
 #include "rank/numeric/dense_reference.h"
 #include "rank/parallel/rank_lost.h"
 #include "scheduler/engine.h"
@@ -41,8 +44,11 @@ Expected expect(const rank::DenseReference& reference, const rank::ModelConfig& 
   Expected expected;
   std::vector<std::uint32_t> sequence = prompt.ids;
   const std::size_t vocab = model.vocab_size;
-  // Dynamic rope turns a position by the length of its sequence: one pass is not the same as many.
-  const bool at_once = model.ropes.front().type != rank::RopeType::kDynamic && guess.size() == max_new_tokens;
+  // Dynamic rope turns a position by the length of its sequence, and dual chunk attention scales by it: one
+  // pass is not the same as many.
+  const auto most = static_cast<std::uint32_t>(prompt.ids.size() + max_new_tokens);
+  const bool at_once = model.ropes.front().type != rank::RopeType::kDynamic &&
+                       model.dual_chunk.scaling(most) == 1 && guess.size() == max_new_tokens;
   std::vector<std::uint32_t> whole = prompt.ids;
   if (at_once) whole.insert(whole.end(), guess.begin(), guess.end() - 1);
   std::vector<double> all = reference.forward(whole);
@@ -87,7 +93,9 @@ ServerArgs variant_args(const ServerArgs& args, const VerifyVariant& variant, st
   out.decode_attention_backend = plus == std::string::npos ? backend : backend.substr(plus + 1);
   out.disable_radix_cache = !variant.radix;
   // Small enough that random prompts take several chunks.
-  const std::int64_t page = args.page_size.value_or(1);
+  const std::int64_t page = choose_attention(out, nullptr, rank::load_hardware(hardware_name(out)),
+                                             rank::load_model_config(out.model_path))
+                                .page_size;
   const std::int64_t chunk = args.chunked_prefill_size.value_or((16 + page - 1) / page * page);
   out.chunked_prefill_size = variant.chunked ? chunk : -1;
   return out;

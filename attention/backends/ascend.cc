@@ -1,8 +1,75 @@
-// Huawei Ascend's kernels; its row only.
+// Huawei Ascend: torch_npu's fused attention operators; SGLang's default on NPUs.
+//
+// Facts from SGLang's hardware_backend/npu/attention/ascend_backend.py and from the tiling code of CANN's
+// ops-transformer (incre_flash_attention_tiling: IsFlashDecode, SplitBNS, SplitBN):
+// - decode: npu_fused_infer_attention_score over pages of 128 tokens. The AI cores share the pairs of request
+//   and KV head, all query heads of the group together. The KV of a request is cut only where those pairs
+//   occupy less than 0.4 of the cores and the longest sequence is longer than 1,024 tokens (2,048 with
+//   grouped queries): into as many parts as there are cores for a pair, none shorter than 256 tokens, added
+//   up inside the operator;
+// - prefill: _npu_flash_attention_qlens, tiles of 128 query rows of one head and KV steps of 128 tokens with
+// a
+//   compressed causal mask.
+// Decode is captured (NPU graphs). Lengths are passed as host lists, so that the host waits for them.
+#include <algorithm>
+#include <cstdint>
+
 #include "attention/backend_description.h"
+#include "attention/planned_backend.h"
 
 namespace tpsim::attention::backends {
 namespace {
+
+constexpr std::uint32_t kLeastPart = 256;     // tokens
+constexpr double kFewPairs = 0.4;             // of the cores
+constexpr std::uint32_t kLongPaged = 1024;    // tokens, beyond which a paged cache is cut at all
+constexpr std::uint32_t kLongGrouped = 2048;  // from which it is cut with grouped queries
+
+std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
+
+class AscendBackend : public PlannedBackend {
+ public:
+  AscendBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
+      : PlannedBackend("ascend", profile, page_size) {}
+
+  // The page table.
+  KernelCost plan_cost() const override { return {2e-6, 0, 0, 1}; }
+
+ protected:
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
+  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+};
+
+void AscendBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
+  const auto& lengths = metadata().decode_seq_lens;
+  const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
+  plan.rows = std::max(16U, group);  // of the cube unit's fractal
+  plan.blocks_per_split = layer.num_kv_heads;
+  std::uint32_t longest = 0;
+  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
+    plan.items.push_back(decode_item(i, lengths[i], layer));
+    longest = std::max(longest, plan.items.back().split_tokens);
+  }
+  const std::uint64_t pairs = std::uint64_t{lengths.size()} * layer.num_kv_heads;
+  const bool few = static_cast<double>(pairs) < kFewPairs * multiprocessors();
+  if (!few || longest <= kLongPaged || (group > 1 && longest < kLongGrouped)) return;
+  auto parts = static_cast<std::uint32_t>(multiprocessors() / pairs);
+  while (parts > 1 && longest / parts < kLeastPart) --parts;
+  for (DecodeItem& item : plan.items) {
+    const std::uint32_t tokens = item.split_tokens;
+    item.split_tokens = ceil_div(tokens, parts);
+    item.splits = ceil_div(tokens, item.split_tokens);
+    plan.merge = plan.merge || item.splits > 1;
+  }
+  plan.merge_in_kernel = plan.merge;
+}
+
+void AscendBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
+  plan.rows = plan.tile_m = 128;
+  plan.tile_n = 128;
+  plan.head_blocks = layer.num_q_heads;
+  add_extend_items(plan);
+}
 
 std::string_view chosen_for(const Selection& selection) {
   return selection.generation == GpuGeneration::kNpu ? "NPU: ascend is SGLang's default" : "";
@@ -13,11 +80,18 @@ std::string_view chosen_for(const Selection& selection) {
 extern const BackendDescription ascend = {
     .row = {.name = "ascend",
             .title = "Ascend (NPU)",
+            .mla_title = "Ascend MLA (NPU)",
+            .mha_place = 11,
+            .mla_place = 8,
             .generations = {GpuGeneration::kNpu},
             .has_mha = true,
             .multimodal = Support::kYes,
             .has_mla = true,
-            .mla_page_sizes = {128}},
+            .mla_page_sizes = {128},
+            .sinks = true,
+            .attention_chunk = true,
+            .pool_pages = {128}},
+    .create = create_backend<AscendBackend>,
     .chosen_for = chosen_for,
 };
 

@@ -6,6 +6,7 @@ namespace tpsim::attention::backends {
 extern const BackendDescription cutlass_mla = {
     .row = {.name = "cutlass_mla",
             .title = "Cutlass MLA",
+            .mla_place = 3,
             .generations = {GpuGeneration::kBlackwell},
             .has_mla = true,
             .mla_page_sizes = {128},

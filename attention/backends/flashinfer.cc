@@ -34,7 +34,7 @@ std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / 
 // Thread blocks of the vector decode kernel that fit one multiprocessor, by shared memory.
 std::uint32_t decode_blocks_per_multiprocessor(const LayerShape& layer, double shared_memory_bytes) {
   // decode.cuh: rows of 16-byte loads, 128 threads or more, two stages of K and V in shared memory.
-  const auto kv_bytes = static_cast<std::uint32_t>(layer.kv_bytes());
+  const auto kv_bytes = std::max(1U, static_cast<std::uint32_t>(layer.kv_bytes()));
   const std::uint32_t group = std::max(1U, layer.num_q_heads / layer.num_kv_heads);
   const std::uint32_t vector = std::max(16 / kv_bytes, layer.head_dim / 32);
   const std::uint32_t threads_x = std::max(1U, layer.head_dim / vector);
@@ -176,12 +176,18 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   const std::uint32_t paged_rows = flashinfer_tile_q(packed, layer.head_dim);
   const std::uint32_t paged_tile = std::max(1U, paged_rows / group);
   const bool fa3_template = profile().architecture() == "hopper";
+  const bool cutlass = profile().architecture() == "blackwell" &&
+                       (layer.head_dim == 64 || layer.head_dim == 128 || layer.head_dim == 192);
   const std::uint64_t room = std::uint64_t{kBlocksPerMultiprocessor} * multiprocessors() / layer.num_kv_heads;
   const auto tiles = [&](const ExtendItem& item) { return ceil_div(item.q_len, paged_tile); };
   if (fa3_template) {
     plan.rows = plan.tile_m = 128;  // heads are not packed
     plan.head_blocks = layer.num_q_heads;
     plan.tile_n = layer.head_dim >= 256 ? 80 : 128;
+  } else if (cutlass) {
+    plan.rows = plan.tile_m = 256;
+    plan.head_blocks = layer.num_q_heads;
+    plan.tile_n = 128;
   } else {
     plan.rows = paged_rows;
     plan.tile_m = paged_tile;
@@ -221,6 +227,8 @@ std::string_view chosen_for(const Selection& selection) {
   if (selection.mla) return "";
   if (kOlder.contains(selection.generation))
     return "MHA model on a GPU before Hopper: flashinfer is SGLang's default";
+  if (selection.generation == GpuGeneration::kBlackwellSm120)
+    return "MHA model on SM120, for which SGLang has no trtllm_mha: flashinfer is its default";
   return "";
 }
 
@@ -229,6 +237,9 @@ std::string_view chosen_for(const Selection& selection) {
 extern const BackendDescription flashinfer = {
     .row = {.name = "flashinfer",
             .title = "FlashInfer",
+            .mla_title = "FlashInfer MLA",
+            .mha_place = 1,
+            .mla_place = 1,
             .generations = {GpuGeneration::kAmpere, GpuGeneration::kAda, GpuGeneration::kHopper,
                             GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
             .has_mha = true,
@@ -240,7 +251,8 @@ extern const BackendDescription flashinfer = {
             .mla_page_sizes = {1},
             .mla_fp4 = Support::kYes,
             .mla_chunked_prefix = Support::kYes,
-            .mla_spec = Support::kYes},
+            .mla_spec = Support::kYes,
+            .linear_layers = true},
     .create = create_backend<FlashInferBackend>,
     .chosen_for = chosen_for,
 };

@@ -6,6 +6,7 @@ namespace tpsim::attention::backends {
 extern const BackendDescription flashmla = {
     .row = {.name = "flashmla",
             .title = "FlashMLA",
+            .mla_place = 2,
             .generations = {GpuGeneration::kHopper},
             .has_mla = true,
             .mla_page_sizes = {64},

@@ -1,8 +1,75 @@
-// Intel GPU kernels; its row only.
+// Intel GPUs: the SYCL flash attention of sgl-kernel-xpu; SGLang's default there.
+//
+// Facts from the public sources of sgl-kernel-xpu (src/sycl/kernels/flash_attention_v2: fmha_tile_dispatch.h,
+// xe_fmha_fwd_decode_dispatch.hpp, and get_num_splits of its flash attention entry) and of SGLang's
+// xpu_backend.py, which passes num_splits 0:
+// - decode: a work group has up to 16 query heads of one KV head and reads a page in each step. Longer
+//   sequences than 64 pages are cut into as many parts as fill the Xe cores once, or nearly twice where once
+//   does not come out even; a second kernel adds them up;
+// - prefill: tiles of 128 query rows of one head for head sizes up to 96, else 256, KV steps of 64 tokens (32
+//   for head size 128).
+// Pages of 64 or 128 tokens are read as they are. Passes are not captured.
+#include <algorithm>
+#include <cstdint>
+
 #include "attention/backend_description.h"
+#include "attention/planned_backend.h"
 
 namespace tpsim::attention::backends {
 namespace {
+
+constexpr std::uint32_t kHeadBlock = 16;   // query heads of a work group
+constexpr std::uint32_t kLeastPages = 64;  // up to which a sequence is not cut
+constexpr std::uint32_t kSmallestPage = 64;
+
+std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
+
+class IntelXpuBackend : public PlannedBackend {
+ public:
+  IntelXpuBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
+      : PlannedBackend("intel_xpu", profile, page_size) {}
+
+  // Page table and cumulative lengths.
+  KernelCost plan_cost() const override { return {2 * 2e-6, 0, 0, 2}; }
+
+ protected:
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
+  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+};
+
+void IntelXpuBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
+  const auto& lengths = metadata().decode_seq_lens;
+  const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
+  plan.rows = 1;
+  while (plan.rows < group && plan.rows < kHeadBlock) plan.rows *= 2;
+  plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, plan.rows);
+  std::uint32_t longest = 0;
+  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
+    plan.items.push_back(decode_item(i, lengths[i], layer));
+    longest = std::max(longest, plan.items.back().split_tokens);
+  }
+  const std::uint32_t page = std::max(page_size(), kSmallestPage);
+  const std::uint32_t pages = ceil_div(longest, page);
+  if (pages <= kLeastPages) return;
+  const std::uint32_t cores = multiprocessors();
+  const std::uint32_t busy = static_cast<std::uint32_t>(lengths.size()) * layer.num_kv_heads;
+  std::uint32_t splits = ceil_div(cores, busy);
+  if (splits > 1 && busy * splits > cores) splits = ceil_div(2 * cores, busy) - 1;
+  splits = std::max(1U, std::min({splits, pages, cores}));
+  for (DecodeItem& item : plan.items) {
+    const std::uint32_t tokens = item.split_tokens;
+    item.split_tokens = std::min(ceil_div(ceil_div(tokens, page), splits) * page, tokens);
+    item.splits = ceil_div(tokens, item.split_tokens);
+    plan.merge = plan.merge || item.splits > 1;
+  }
+}
+
+void IntelXpuBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
+  plan.rows = plan.tile_m = layer.head_dim <= 96 ? 128 : 256;
+  plan.tile_n = layer.head_dim > 96 && layer.head_dim <= 128 ? 32 : 64;
+  plan.head_blocks = layer.num_q_heads;
+  add_extend_items(plan);
+}
 
 std::string_view chosen_for(const Selection& selection) {
   return selection.generation == GpuGeneration::kXpu ? "XPU: intel_xpu is SGLang's default" : "";
@@ -13,9 +80,15 @@ std::string_view chosen_for(const Selection& selection) {
 extern const BackendDescription intel_xpu = {
     .row = {.name = "intel_xpu",
             .title = "Intel XPU",
+            .mha_place = 12,
             .generations = {GpuGeneration::kXpu},
+            .supports_cuda_graph = false,
             .has_mha = true,
-            .sliding_window = Support::kYes},
+            .sliding_window = Support::kYes,
+            .sinks = true,
+            .attention_chunk = true,
+            .pool_pages = {64, 128}},
+    .create = create_backend<IntelXpuBackend>,
     .chosen_for = chosen_for,
 };
 

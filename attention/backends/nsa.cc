@@ -1,12 +1,172 @@
-// DeepSeek sparse attention (V3.2, GLM-5); its row only.
+// DeepSeek sparse attention (V3.2, GLM-5): an indexer scores the tokens of a sequence by keys of its own, and
+// every query token attends the best top_k of them, absorbed.
+//
+// Source: SGLang 0.5.23, layers/attention/dsa_backend.py and dsa/dsa_indexer.py (nsa_backend.py, nsa/
+// before). Decode scores index keys in their pages and replays a graph, so its indexer runs at any length; an
+// extend gathers the keys of its requests first, and stores new ones only where no request has more than
+// top_k tokens. Then dense attention over expanded keys and values takes the sparse kernel's place
+// (set_dsa_prefill_impl), but not for a pass in captured pieces. The kernels pad the query heads to what they
+// are built for, 64 or 128.
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <stdexcept>
+
 #include "attention/backend_description.h"
+#include "attention/planned_backend.h"
+#include "attention/sparse_cost.h"
 
 namespace tpsim::attention::backends {
+namespace {
+
+class NsaBackend : public PlannedBackend {
+ public:
+  NsaBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
+      : PlannedBackend("nsa", profile, page_size),
+        generation_(parse_gpu_generation(profile.architecture()).value_or(GpuGeneration::kHopper)) {}
+
+  void set_sparse_options(const SparseOptions& options) override { options_ = options; }
+  KernelKind kernel() const override { return KernelKind::kSparse; }
+  const SparsePlan& sparse_plan(const LayerShape& layer) override;
+  KernelCost forward_extend(const LayerShape& layer) override;
+  KernelCost forward_decode(const LayerShape& layer) override;
+  KernelCost plan_cost() const override;
+
+ protected:
+  void plan_decode(const LayerShape&, DecodePlan&) override { refuse(); }
+  void plan_extend(const LayerShape&, ExtendPlan&) override { refuse(); }
+
+ private:
+  [[noreturn]] static void refuse() { throw std::logic_error("nsa: plans lists of tokens (sparse_plan)"); }
+  bool decodes() const { return metadata().forward_mode == proto::DECODE; }
+  SparseKernel kernel_of(const LayerShape& layer) const;
+  std::uint32_t rows_of(SparseKernel kernel, std::uint32_t heads) const;
+  const SparseCost& costs(std::string_view kernel);
+  KernelCost sparse(const LayerShape& layer);
+  void add_items(SparsePlan& plan) const;
+
+  GpuGeneration generation_;
+  SparseOptions options_;
+  SparsePlan plan_;
+  std::map<std::string, SparseCost, std::less<>> costs_;  // by kernel and phase
+};
+
+void NsaBackend::add_items(SparsePlan& plan) const {
+  const ForwardMetadata& batch = metadata();
+  std::uint32_t request = 0;
+  if (!decodes()) {
+    for (; request < batch.extend_lens.size(); ++request)
+      plan.items.push_back({request, batch.extend_prefix_lens[request], batch.extend_lens[request]});
+    if (batch.forward_mode != proto::MIXED) return;
+  }
+  for (const std::uint32_t length : batch.decode_seq_lens) plan.items.push_back({request++, length - 1, 1});
+}
+
+SparseKernel NsaBackend::kernel_of(const LayerShape& layer) const {
+  if (decodes()) return options_.kernels.decode;
+  std::uint64_t kv = 0;
+  std::uint64_t q = 0;
+  for (const SparseItem& item : plan_.items) {
+    kv += std::uint64_t{item.prefix} + item.q_len;
+    q += item.q_len;
+  }
+  return extend_kernel(options_.kernels.prefill, generation_, layer.fp8_kv(), kv, q);
+}
+
+std::uint32_t NsaBackend::rows_of(SparseKernel kernel, std::uint32_t heads) const {
+  constexpr std::uint32_t kTile = 64;
+  if (kernel == SparseKernel::kFlashMlaSparse) {
+    const std::uint32_t unit = generation_ == GpuGeneration::kBlackwell ? 128 : kTile;
+    return (heads + unit - 1) / unit * unit;
+  }
+  return std::max(kTile, heads);
+}
+
+const SparsePlan& NsaBackend::sparse_plan(const LayerShape& layer) {
+  plan_.clear();
+  add_items(plan_);
+  const SparseKernel kernel = kernel_of(layer);
+  plan_.top_k = layer.top_k;
+  plan_.rows = rows_of(kernel, layer.num_q_heads);
+  plan_.whole_list = kernel == SparseKernel::kFlashMlaKv;
+  if (decodes() && !plan_.items.empty()) {
+    // Lists are cut so that a small batch still fills the device.
+    constexpr std::uint32_t kMostParts = 16;
+    const auto requests = static_cast<std::uint32_t>(plan_.items.size());
+    const std::uint32_t parts = std::clamp(multiprocessors() / requests, 1U, kMostParts);
+    plan_.part = parts == 1 ? 0 : std::max(1U, plan_.top_k / parts);
+  }
+  return plan_;
+}
+
+const SparseCost& NsaBackend::costs(std::string_view kernel) {
+  const std::string phase = decodes() ? ".decode" : ".extend";
+  const std::string name = "attention.nsa." + std::string(kernel) + phase;
+  const auto found = costs_.find(name);
+  if (found != costs_.end()) return found->second;
+  return costs_
+      .emplace(name, SparseCost(profile(), coefficients_of(profile(), name),
+                                index_coefficients_of(profile(), "attention.nsa.indexer" + phase)))
+      .first->second;
+}
+
+KernelCost NsaBackend::sparse(const LayerShape& layer) {
+  const SparsePlan& plan = sparse_plan(layer);
+  const SparseLoad load = load_of(plan);
+  const SparseKernel kernel = kernel_of(layer);
+  const SparseCost& price = costs(to_string(kernel));
+  LayerShape read = layer;
+  const bool raw = layer.fp8_kv() && (kernel == SparseKernel::kTrtllm || kernel == SparseKernel::kTilelang);
+  if (raw) read.q_bytes = 1;
+  double token_bytes = layer.token_bytes;
+  KernelCost cost;
+  if (kernel == SparseKernel::kFlashMlaSparse && layer.fp8_kv()) {
+    // An fp8 cache is widened into a copy of the requests' tokens, unless all are new.
+    const double wide = 2.0 * layer.head_dim;
+    const bool prefixes = load.stored > load.queries;
+    if (prefixes) cost += price.copy(load.stored * (token_bytes + wide));
+    token_bytes = wide;
+  }
+  cost += price.attend(plan, load, read, token_bytes);
+  if (layer.index_heads > 0) cost += price.index(load, {layer.index_heads, layer.index_head_dim}, !decodes());
+  return cost;
+}
+
+KernelCost NsaBackend::forward_extend(const LayerShape& layer) {
+  if (layer.form != AttentionForm::kMlaExpanded) return sparse(layer);
+  plan_.clear();
+  add_items(plan_);
+  plan_.top_k = options_.top_k;
+  const SparseLoad load = load_of(plan_);
+  const SparseCost& price = costs("dense");
+  KernelCost cost = price.dense(plan_, load, layer);
+  if (layer.index_heads > 0) cost += price.index_keys_only(load, {layer.index_heads, layer.index_head_dim});
+  return cost;
+}
+
+KernelCost NsaBackend::forward_decode(const LayerShape& layer) { return sparse(layer); }
+
+// Page table, lengths clipped to top_k, schedule of the logits, and FlashMLA's: four small kernels a pass.
+KernelCost NsaBackend::plan_cost() const { return {4 * 2e-6, 0, 0, 4}; }
+
+std::string_view chosen_for(const Selection& selection) {
+  return selection.sparse ? "DeepSeek sparse attention: nsa is SGLang's default" : "";
+}
+
+}  // namespace
 
 extern const BackendDescription nsa = {
     .row = {.name = "nsa",
+            .alias = "dsa",
             .title = "NSA (DeepSeek V3.2 sparse attention)",
-            .generations = {GpuGeneration::kHopper, GpuGeneration::kBlackwell}},
+            .generations = {GpuGeneration::kHopper, GpuGeneration::kBlackwell},
+            .sparse = true,
+            .fp8_e5m2 = false,
+            .fp8_by_default = {GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
+            .pool_pages = {64}},
+    .create = create_backend<NsaBackend>,
+    .chosen_for = chosen_for,
 };
 
 }  // namespace tpsim::attention::backends

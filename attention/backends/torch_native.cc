@@ -158,7 +158,10 @@ KernelCost TorchNativeBackend::extend_cost(const PlanCost& model, const ExtendPl
 extern const BackendDescription torch_native = {
     .row = {.name = "torch_native",
             .title = "Torch Native (SDPA)",
-            .generations = kAllGenerations,
+            .mha_place = 5,
+            .generations = {GpuGeneration::kTuring, GpuGeneration::kAmpere, GpuGeneration::kAda,
+                            GpuGeneration::kHopper, GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120,
+                            GpuGeneration::kRocm, GpuGeneration::kXpu, GpuGeneration::kCpu},
             .supports_cuda_graph = false,
             .has_mha = true,
             .mha_page_sizes = {1},

@@ -74,9 +74,15 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
 void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   // Block sizes by architecture and head size: extend_attention.py.
   const std::string& architecture = profile().architecture();
-  if (architecture == "hopper" || architecture == "blackwell") {
+  if (architecture == "hopper") {
     plan.tile_m = layer.head_dim <= 256 ? 128 : 32;
     plan.tile_n = 64;
+  } else if (architecture == "blackwell") {
+    plan.tile_m = layer.head_dim <= 256 ? 64 : 16;
+    plan.tile_n = 64;
+  } else if (architecture == "blackwell_sm120") {
+    plan.tile_m = layer.head_dim <= 256 ? 64 : 32;
+    plan.tile_n = layer.head_dim <= 128 ? 128 : layer.head_dim <= 256 ? 64 : 32;
   } else if (architecture == "ampere") {
     plan.tile_m = layer.head_dim <= 128 ? 128 : layer.head_dim <= 256 ? 64 : 32;
     plan.tile_n = layer.head_dim <= 128 ? 128 : 64;
@@ -89,6 +95,7 @@ void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   }
   plan.rows = plan.tile_m;
   plan.head_blocks = layer.num_q_heads;
+  plan.walks_window = true;
   add_extend_items(plan);
   std::uint32_t longest = 0;
   for (const ExtendItem& item : plan.items) longest = std::max(longest, item.q_len);
@@ -99,12 +106,19 @@ void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
 KernelCost TritonBackend::plan_cost() const { return {2 * 2e-6, 0, 0, 2}; }
 
 std::string_view chosen_for(const Selection& selection) {
-  constexpr GpuGenerations kBeforeHopper = {GpuGeneration::kTuring, GpuGeneration::kAmpere,
-                                            GpuGeneration::kAda};
-  if (selection.mla && kBeforeHopper.contains(selection.generation))
-    return "MLA model on a GPU before Hopper: triton is SGLang's default";
+  constexpr GpuGenerations kOther = {GpuGeneration::kTuring, GpuGeneration::kAmpere, GpuGeneration::kAda,
+                                     GpuGeneration::kBlackwellSm120};
+  if (selection.mla && kOther.contains(selection.generation))
+    return "MLA model on an NVIDIA GPU other than Hopper and SM100: triton is SGLang's default";
+  if (selection.sinks && kOther.contains(selection.generation))
+    return "attention sinks, which flashinfer lacks: triton is SGLang's other default";
   if (selection.generation == GpuGeneration::kTuring)
     return "Turing: flashinfer needs Ampere or later, and triton is SGLang's other default";
+  if (selection.generation == GpuGeneration::kRocm && (selection.mla || selection.sliding_window))
+    return "ROCm: aiter has no MLA and no sliding windows in SGLang's matrices, and triton is its other "
+           "default";
+  if (selection.generation == GpuGeneration::kXpu && selection.mla)
+    return "XPU: intel_xpu has no MLA in SGLang's matrices, and triton is its other default";
   return "";
 }
 
@@ -113,9 +127,11 @@ std::string_view chosen_for(const Selection& selection) {
 extern const BackendDescription triton = {
     .row = {.name = "triton",
             .title = "Triton",
+            .mha_place = 4,
+            .mla_place = 6,
             .generations = {GpuGeneration::kTuring, GpuGeneration::kAmpere, GpuGeneration::kAda,
                             GpuGeneration::kHopper, GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120,
-                            GpuGeneration::kRocm},
+                            GpuGeneration::kRocm, GpuGeneration::kXpu},
             .has_mha = true,
             .mha_page_sizes = {1},
             .mha_fp4 = Support::kYes,
@@ -125,7 +141,10 @@ extern const BackendDescription triton = {
             .multimodal = Support::kYes,
             .has_mla = true,
             .mla_spec = Support::kYes,
-            .mla_spec_topk = Support::kPageSizeOneOnly},
+            .mla_spec_topk = Support::kPageSizeOneOnly,
+            .sinks = true,
+            .attention_chunk = true,
+            .linear_layers = true},
     .create = create_backend<TritonBackend>,
     .chosen_for = chosen_for,
 };

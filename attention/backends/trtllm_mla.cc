@@ -14,14 +14,16 @@ std::string_view chosen_for(const Selection& selection) {
 
 extern const BackendDescription trtllm_mla = {
     .row = {.name = "trtllm_mla",
-            .title = "TRTLLM MLA",
+            .title = "TRTLLM MLA (Blackwell)",
+            .mla_place = 4,
             .generations = {GpuGeneration::kBlackwell},
             .has_mla = true,
             .mla_page_sizes = {32, 64},
             .mla_fp8 = Support::kYes,
             .mla_fp4 = Support::kYes,
             .mla_chunked_prefix = Support::kYes,
-            .mla_spec = Support::kYes},
+            .mla_spec = Support::kYes,
+            .fp8_e5m2 = false},
     .chosen_for = chosen_for,
 };
 

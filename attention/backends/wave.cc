@@ -1,10 +1,78 @@
-// Wave kernels (ROCm); its row only.
+// Wave: kernels that IREE's wave_lang compiles for AMD GPUs.
+//
+// Facts from the public sources of wave_lang (kernel/wave/templates/paged_decode_attention.py,
+// extend_attention.py) and of SGLang's wave_backend.py, wave_ops/decode_attention.py, extend_attention.py:
+// - decode has two phases. The first cuts the KV of every request, long or short, into 8 equal parts
+//   (--triton-attention-num-kv-splits; the number that SGLang works out for each request is not passed on);
+//   a block has up to 64 query heads of one KV head in four waves, or one head on the vector units where
+//   every query head has its own KV head. The second phase always adds the parts up;
+// - the extend kernel walks the cached prefix and then the new tokens, in tiles of 64 query rows where the
+//   longest request has at most 128 new tokens and of 128 otherwise, KV steps of 32. The grid has as many
+//   tiles for every request as the longest one needs, and all of them walk the prefix.
+// Kernels are compiled per shape and found again in a cache. Tokens are read one by one, whatever the page
+// size. Decode is captured.
+#include <algorithm>
+#include <cstdint>
+
 #include "attention/backend_description.h"
+#include "attention/planned_backend.h"
 
 namespace tpsim::attention::backends {
+namespace {
+
+constexpr std::uint32_t kKvSplits = 8;
+constexpr std::uint32_t kHeadBlock = 64;  // query heads of a block: 16 of each of four waves
+
+std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
+
+class WaveBackend : public PlannedBackend {
+ public:
+  WaveBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
+      : PlannedBackend("wave", profile, page_size) {}
+
+  // get_num_kv_splits and the kernel that builds the token indices.
+  KernelCost plan_cost() const override { return {2 * 2e-6, 0, 0, 2}; }
+
+ protected:
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
+  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+};
+
+void WaveBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
+  const auto& lengths = metadata().decode_seq_lens;
+  const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
+  plan.tensor_cores = group > 1;
+  plan.rows = group > 1 ? kHeadBlock : 1;
+  plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, plan.rows);
+  plan.merge = true;
+  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
+    DecodeItem item = decode_item(i, lengths[i], layer);
+    const std::uint32_t tokens = item.split_tokens;
+    item.split_tokens = ceil_div(tokens, kKvSplits);
+    item.splits = ceil_div(tokens, item.split_tokens);
+    plan.items.push_back(item);
+  }
+}
+
+void WaveBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
+  add_extend_items(plan);
+  std::uint32_t longest = 0;
+  for (const ExtendItem& item : plan.items) longest = std::max(longest, item.q_len);
+  plan.rows = plan.tile_m = longest <= 128 ? 64 : 128;
+  plan.tile_n = 32;
+  plan.head_blocks = layer.num_q_heads;
+  plan.grid_tiles = ceil_div(longest, plan.tile_m);
+}
+
+}  // namespace
 
 extern const BackendDescription wave = {
-    .row = {.name = "wave", .title = "Wave (ROCm)", .generations = {GpuGeneration::kRocm}, .has_mha = true},
+    .row = {.name = "wave",
+            .title = "Wave (ROCm)",
+            .mha_place = 10,
+            .generations = {GpuGeneration::kRocm},
+            .has_mha = true},
+    .create = create_backend<WaveBackend>,
 };
 
 }  // namespace tpsim::attention::backends

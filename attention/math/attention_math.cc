@@ -220,6 +220,8 @@ void AttentionMath::decode(const DecodePlan& plan, const AttentionCall& call, st
   rows.tokens = 1;
   rows.group = group_of(call);
   rows.position = of.kv_end - 1;
+  if (const std::uint32_t chunk = call.shape.attention_chunk; chunk != 0)
+    rows.first_visible = rows.position / chunk * chunk;
   total_.clear(rows.group, call.shape.v_head_dim);
   if (!plan.succ_items.empty()) {
     decode_chunks(plan, call, rows, item, kv_head);
@@ -237,13 +239,13 @@ void AttentionMath::decode(const DecodePlan& plan, const AttentionCall& call, st
 void AttentionMath::extend(const ExtendPlan& plan, const AttentionCall& call, const ExtendTile& tile,
                            std::uint32_t kv_head) {
   const ExtendItem& item = plan.items[tile.item];
-  const std::uint32_t end_of_sequence = item.prefix + item.q_len;
+  const std::uint32_t end_of_sequence = item.kv_begin + item.prefix + item.q_len;
   Rows rows;
   rows.request = item.request;
   rows.tokens = tile.rows;
   rows.group = group_of(call);
-  rows.position = item.prefix + tile.row;
-  rows.first_token = tile.row;
+  rows.position = item.kv_begin + item.prefix + tile.row;
+  rows.first_token = item.first_row + tile.row;
   if (item.request < call.masks.size()) rows.mask = call.masks[item.request];
   rows.mask_width = end_of_sequence;
   const std::uint32_t behind = rows.mask == nullptr ? call.shape.sliding_window : 0;
@@ -256,14 +258,17 @@ void AttentionMath::extend(const ExtendPlan& plan, const AttentionCall& call, co
   read_queries(call, call.q, rows, kv_head);
   // A mask may show what causality hides.
   const std::uint32_t window = rows.mask != nullptr ? 0 : call.shape.sliding_window;
-  const TileRange range = tile_range(plan, item, tile.row, window);
+  TileRange range = tile_range(plan, item, tile.row, window);
+  range.begin += item.kv_begin;
+  range.end += item.kv_begin;
+  const std::uint32_t prefix_end = item.kv_begin + item.prefix;
   const std::uint32_t end = rows.mask != nullptr ? end_of_sequence : std::min(range.end, end_of_sequence);
   if (call.kernel == KernelKind::kGathered) {
-    attend_in_parts(call, rows, kv_head, 0, end_of_sequence, end_of_sequence, 0);
+    attend_in_parts(call, rows, kv_head, item.kv_begin, end_of_sequence, end_of_sequence, 0);
   } else if (plan.prefix_rows != 0 && item.prefix > 0) {
-    if (range.begin < item.prefix)
-      attend_in_parts(call, rows, kv_head, range.begin, item.prefix, plan.tile_n, plan.prefix_chunk);
-    attend_in_parts(call, rows, kv_head, std::max(range.begin, item.prefix), end, plan.tile_n, plan.kv_chunk);
+    if (range.begin < prefix_end)
+      attend_in_parts(call, rows, kv_head, range.begin, prefix_end, plan.tile_n, plan.prefix_chunk);
+    attend_in_parts(call, rows, kv_head, std::max(range.begin, prefix_end), end, plan.tile_n, plan.kv_chunk);
   } else {
     attend_in_parts(call, rows, kv_head, range.begin, end, plan.tile_n, plan.kv_chunk);
   }

@@ -244,6 +244,19 @@ void choose_best(proto::ComparisonReport& report) {
         fmt::format("; stopped early, of the {} of {} that were finished", finished, planned);
 }
 
+// Of --attention-backends all; empty where everything that was named ran.
+std::string refused_backends(const proto::ComparisonReport& report) {
+  std::string out;
+  if (!report.refused().empty()) out += "\nNot possible:\n";
+  for (const proto::RefusedSetting& refused : report.refused()) {
+    const auto name = refused.settings().find(std::string(kBackendAxis));
+    out +=
+        fmt::format("  {:<22} {}\n", name == refused.settings().end() ? "" : name->second, refused.reason());
+  }
+  for (const std::string& left_out : report.left_out()) out += fmt::format("\nLeft out: {}\n", left_out);
+  return out;
+}
+
 constexpr std::string_view kWallClock =
     "wall clock of the emulated cluster: ranks compute on this machine, not on GPUs";
 
@@ -259,6 +272,7 @@ std::string comparison_table(const proto::ComparisonReport& report, bool colour)
   out += goodput_lines(report);
   if (!report.runs().empty() && report.runs(0).clock() == "wall")
     out += "\n" + std::string(kWallClock) + "\n";
+  out += refused_backends(report);
   out += report.best().empty() ? "\nNo best backend: " : "\nBest: " + report.best() + " (";
   out += report.best_reason() + (report.best().empty() ? "\n" : ")\n");
   return out;

@@ -71,15 +71,17 @@ std::string settings_table(const proto::ComparisonReport& report, bool all, bool
 }
 
 std::string refused_lines(const proto::ComparisonReport& report, bool all) {
-  if (report.refused().empty()) return "";
-  std::string out = fmt::format("\nNot possible ({} of {} settings):\n", report.refused_size(),
-                                report.refused_size() + static_cast<int>(report.planned_runs()));
+  std::string out;
+  if (!report.refused().empty())
+    out = fmt::format("\nNot possible ({} of {} settings):\n", report.refused_size(),
+                      report.refused_size() + static_cast<int>(report.planned_runs()));
   std::set<std::string> reasons;
   for (const proto::RefusedSetting& refused : report.refused()) {
     // Of many settings, one for each reason.
     if (!all && !reasons.insert(refused.reason()).second) continue;
     out += fmt::format("  {}: {}\n", setting_name(report, refused.settings()), refused.reason());
   }
+  for (const std::string& left_out : report.left_out()) out += fmt::format("\nLeft out: {}\n", left_out);
   return out;
 }
 

@@ -15,10 +15,22 @@ void rms_norm(const float* x, std::uint32_t size, const float* weight, float off
       out, size, [=](Vector v, Vector w) { return v * factor * (w + offset); }, x, weight);
 }
 
+void layer_norm(const float* x, std::uint32_t size, const float* weight, const float* bias, float eps,
+                float* out) {
+  const float mean = lanes::sum(x, size) / static_cast<float>(size);
+  float variance = 0;
+  for (std::uint32_t i = 0; i < size; ++i) variance += (x[i] - mean) * (x[i] - mean);
+  const float factor = 1.0F / std::sqrt(variance / static_cast<float>(size) + eps);
+  lanes::map(
+      out, size, [=](Vector v, Vector w, Vector b) { return (v - mean) * factor * w + b; }, x, weight, bias);
+}
+
 void add(float* x, const float* y, std::uint64_t size) {
   lanes::map(
       x, size, [](Vector a, Vector b) { return a + b; }, x, y);
 }
+
+float dot(const float* x, const float* y, std::uint64_t size) { return lanes::dot(x, y, size); }
 
 void scale(float* x, std::uint64_t size, float factor) {
   lanes::map(
@@ -28,6 +40,11 @@ void scale(float* x, std::uint64_t size, float factor) {
 void silu_and_mul(const float* gate, const float* up, std::uint32_t size, float* out) {
   lanes::map(
       out, size, [](Vector g, Vector u) { return g / (1.0F + lanes::exp(-g)) * u; }, gate, up);
+}
+
+void sigmoid_and_mul(const float* gate, const float* x, std::uint64_t size, float* out) {
+  lanes::map(
+      out, size, [](Vector g, Vector v) { return v / (1.0F + lanes::exp(-g)); }, gate, x);
 }
 
 void gelu_tanh_and_mul(const float* gate, const float* up, std::uint32_t size, float* out) {

@@ -23,11 +23,16 @@ void read_layers(const ConfigReader& config, ModelConfig& model);
 // What a model's code takes where config.json says nothing.
 struct RopeDefaults {
   double theta = 10000;
+  // Models whose code rotates a part of each head only: what it takes where the config says nothing.
+  std::optional<double> partial_rotary_factor = std::nullopt;
   // Window layers turn at a base of their own ("rope_local_base_freq"), unscaled.
   std::optional<double> local_theta = std::nullopt;
 };
 // rope_scaling and rope_theta (Transformers 4) or rope_parameters (5). REQUIRES: layers.
 void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefaults& defaults = {});
+
+// dual_chunk_attention_config. REQUIRES: layers and ropes.
+void read_dual_chunk(const ConfigReader& config, ModelConfig& model);
 
 // Also sets head_dim and attention_scale.
 void read_mla(const ConfigReader& config, ModelConfig& model);
@@ -36,8 +41,14 @@ void read_mla_rope(const ConfigReader& config, ModelConfig& model);
 
 constexpr std::uint32_t kMostExperts = 4096;
 constexpr std::uint32_t kWidestExpert = 1U << 24;
-// n_group and topk_group. REQUIRES: num_experts, top_k and group_score_top2.
-void read_expert_groups(const ConfigReader& config, ModelConfig& model);
+// What DeepSeek's code and GLM's take where config.json says nothing.
+struct GroupedExpertDefaults {
+  ExpertScoring scoring = ExpertScoring::kSigmoid;
+  bool normalize_weights = false;
+};
+// Routed experts, perhaps in groups, shared experts, and dense layers before them: n_routed_experts, n_group,
+// n_shared_experts, first_k_dense_replace … Nothing where there are no n_routed_experts. REQUIRES: layers.
+void read_grouped_experts(const ConfigReader& config, ModelConfig& model, GroupedExpertDefaults defaults);
 
 // Adds the ids of "eos_token_id", one or a list.
 void read_eos(const ConfigReader& config, ModelConfig& model);

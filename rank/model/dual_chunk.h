@@ -20,6 +20,7 @@ struct DualChunkConfig {
   std::uint32_t local_size = 0;  // tokens
   // Beyond it q.k grows with the logarithm of the length, as with YaRN. 0: it does not.
   std::uint32_t original_max_position_embeddings = 0;
+  bool dense_said = false;  // the config itself turns the sparse variant off
 
   bool enabled() const { return chunk_size > 0; }
   std::uint32_t chunk_len() const { return chunk_size - local_size; }

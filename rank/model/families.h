@@ -19,6 +19,8 @@ struct ModelFamily {
   // Fills what the common sizes leave open: biases, norms, windows, rope, experts, MLA. Throws UserError.
   // REQUIRES: what read_common() of model_config.cc sets.
   void (*read)(const ConfigReader& config, ModelConfig& model);
+  // An object in JSON: what the configuration class takes for keys that a "text_config" leaves out.
+  std::string_view text_defaults = "{}";
 };
 
 std::span<const ModelFamily* const> model_families();

@@ -60,11 +60,17 @@ std::string profile_of(const std::string& name) {
 void merge_attention(proto::HardwareProfile& profile) {
   for (const std::string& backend : catalogue::names("attention")) {
     const nlohmann::json gpus = nlohmann::json::parse(*catalogue::find("attention", backend));
-    if (!gpus.contains(profile.name())) continue;
-    for (const nlohmann::json& entry : gpus.at(profile.name())) {
-      const auto status =
-          google::protobuf::util::JsonStringToMessage(entry.dump(), profile.add_efficiencies());
+    const bool own = gpus.contains(profile.name());
+    const std::string& device = own ? profile.name() : profile.attention_stand_in();
+    if (!gpus.contains(device)) continue;
+    for (const nlohmann::json& entry : gpus.at(device)) {
+      proto::OperatorEfficiency& fit = *profile.add_efficiencies();
+      const auto status = google::protobuf::util::JsonStringToMessage(entry.dump(), &fit);
       if (!status.ok()) throw std::logic_error("catalogue: attention/" + backend + ".json");
+      if (own) continue;
+      fit.set_median_error(0);
+      fit.set_source(fmt::format("not measured on {}: carried over from {}, where it was fitted on {}",
+                                 profile.name(), device, fit.source()));
     }
   }
 }

@@ -9,6 +9,7 @@
 #include "attention/gpu_generation.h"
 #include "attention/plan_cost.h"
 #include "attention/registry.h"
+#include "attention/sparse_cost.h"
 #include "proto/base/error.h"
 #include "proto/base/nearest.h"
 #include "proto/hardware.pb.h"
@@ -132,17 +133,19 @@ bool is_operator_class(const std::string& name) {
   for (const std::string_view known : operator_classes()) {
     if (name == known) return true;
   }
-  return std::ranges::any_of(attention::backend_list(),
-                             [&name](const attention::BackendDescription* backend) {
-                               const std::string begin = fmt::format("attention.{}.", backend->row.name);
-                               return name == begin + "extend" || name == begin + "decode";
-                             });
+  return std::ranges::any_of(
+      attention::backend_list(), [&name](const attention::BackendDescription* backend) {
+        const std::string begin = fmt::format("attention.{}.", backend->row.name);
+        // A backend of several kernels names them: "attention.nsa.fa3.decode".
+        return name.starts_with(begin) && (name.ends_with(".extend") || name.ends_with(".decode"));
+      });
 }
 
 void check_parameters(const Json& parameters, const std::string& operator_class, const std::string& of) {
-  const std::vector<std::string_view> known = operator_class.starts_with("attention.")
-                                                  ? attention::plan_parameter_names()
-                                                  : operator_parameter_names();
+  const std::vector<std::string_view> known =
+      operator_class.find(".indexer.") != std::string::npos ? attention::index_parameter_names()
+      : operator_class.starts_with("attention.")            ? attention::plan_parameter_names()
+                                                            : operator_parameter_names();
   for (const auto& [name, value] : parameters.items()) {
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw_user_error("{}: {} is not a parameter of this class{}", of, in_quotes(name),

@@ -89,12 +89,29 @@ std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs) {
 }
 
 KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig& model, const Shard& shard,
-                       double mem_fraction_static, NumberFormat kv_format, std::uint32_t page_size) {
+                       double mem_fraction_static, NumberFormat kv_format, std::uint32_t page_size,
+                       const StatePool& states, std::uint32_t sparse_token_bytes) {
   KvCapacity capacity;
   capacity.weight_bytes = weight_bytes(model, shard);
-  capacity.kv_bytes_per_token = kv_bytes_per_token(model, shard, kv_format);
+  capacity.kv_bytes_per_token = kv_bytes_per_token(model, shard, kv_format, sparse_token_bytes);
   const double total = profile.memory_bytes() - kContextBytes;
-  const double rest = total * mem_fraction_static - static_cast<double>(capacity.weight_bytes);
+  double rest = total * mem_fraction_static - static_cast<double>(capacity.weight_bytes);
+  capacity.state_bytes = linear_layers(model, shard).bytes_per_request();
+  if (capacity.state_bytes > 0 && rest > 0) {
+    const double of_states = rest * states.full_memory_ratio / (1 + states.full_memory_ratio);
+    capacity.state_slots = states.slots.value_or(
+        static_cast<std::uint64_t>(of_states / static_cast<double>(capacity.state_bytes)));
+    const double taken =
+        static_cast<double>(capacity.state_slots) * static_cast<double>(capacity.state_bytes);
+    if (capacity.state_slots == 0 || taken >= rest) {
+      throw_user_error(
+          "--max-mamba-cache-size {}: the states of a request take {:.1f} MiB of each GPU, and {:.2f} GiB "
+          "are "
+          "left beside the weights; give --mamba-full-memory-ratio or --mem-fraction-static another value",
+          capacity.state_slots, static_cast<double>(capacity.state_bytes) / kMiB, rest / kGiB);
+    }
+    rest -= taken;
+  }
   const double tokens = rest / static_cast<double>(capacity.kv_bytes_per_token);
   if (tokens < page_size) {
     throw_user_error(

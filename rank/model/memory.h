@@ -1,10 +1,12 @@
 // How much of a GPU's memory becomes KV cache, and the defaults that SGLang derives from the size of it.
 //
 // Source: SGLang 0.5.12 server_args.py (_handle_gpu_memory_settings) and 0.5.23 arg_groups/memory_hook.py and
-// hardware_backend/npu/utils.py; model_runner.py (profile_max_num_token, max_num_reqs).
+// hardware_backend/npu/utils.py; model_runner.py (profile_max_num_token, max_num_reqs) and
+// model_runner_kv_cache_mixin.py (handle_max_mamba_cache).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "proto/base/number_format.h"
@@ -45,14 +47,23 @@ DeviceGraphs default_graphs(const proto::HardwareProfile& profile);
 // Batch sizes that are captured, ascending, up to `max_bs`.
 std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs);
 
+// How the memory is shared where gated delta-net layers keep a state for each request.
+struct StatePool {
+  double full_memory_ratio = 0.9;  // bytes of states to bytes of KV cache (--mamba-full-memory-ratio)
+  std::optional<std::uint64_t> slots = std::nullopt;  // states that are kept; none: by the ratio
+};
+
 struct KvCapacity {
   std::uint64_t tokens = 0;        // a multiple of the page size
+  std::uint64_t state_slots = 0;   // requests that have room for their states; 0: the model has none
+  std::uint64_t state_bytes = 0;   // of one of them, all layers
   std::uint64_t weight_bytes = 0;  // of one rank
   std::uint64_t kv_bytes_per_token = 0;
 };
 // Throws UserError where the model does not fit, with the sizes and what would help.
 KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig& model, const Shard& shard,
-                       double mem_fraction_static, NumberFormat kv_format, std::uint32_t page_size);
+                       double mem_fraction_static, NumberFormat kv_format, std::uint32_t page_size,
+                       const StatePool& states = {}, std::uint32_t sparse_token_bytes = 0);
 
 std::uint32_t default_max_running_requests(std::uint64_t pool_tokens, std::uint32_t context_length);
 

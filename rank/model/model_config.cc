@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "proto/base/error.h"
@@ -76,18 +77,52 @@ std::string lower(std::string text) {
 }
 
 // "meta-llama/Llama-3.1-70B-Instruct" → "llama-3.1-70b". Only the publishers' own names, so that a path that
-// does not exist is not taken for a model of the catalogue. Of Mistral 7B, v0.3 is in the catalogue.
-// Llama 3.3 70B is Llama 3.1 70B trained on (the config.json of both are alike).
+// does not exist is not taken for a model of the catalogue, and only those whose config.json is the
+// catalogue's: of Mistral 7B that is v0.3.
 std::string catalogue_key(const std::string& name) {
   std::string key = lower(name);
-  for (const char* prefix : {"meta-llama/", "qwen/", "mistralai/", "tinyllama/", "meta-"}) {
-    if (key.starts_with(prefix)) key.erase(0, std::string(prefix).size());
+  for (const std::string_view publisher :
+       {"meta-llama/", "qwen/", "mistralai/", "tinyllama/", "deepseek-ai/", "zai-org/", "moonshotai/",
+        "openai/", "google/", "microsoft/", "meta-"}) {
+    if (key.starts_with(publisher)) key.erase(0, publisher.size());
   }
-  for (const char* part : {"-instruct", "-base", "-v0.3", "-chat-v1.0"}) {
+  for (const std::string_view part : {"-instruct", "-base", "-v0.3", "-chat-v1.0"}) {
     const std::size_t at = key.find(part);
-    if (at != std::string::npos) key.erase(at, std::string(part).size());
+    if (at != std::string::npos) key.erase(at, part.size());
   }
-  return key == "llama-3.3-70b" ? "llama-3.1-70b" : key;
+  for (const std::string_view end : {"-chat", "-it", "-pt"}) {
+    if (key.ends_with(end)) key.erase(key.size() - end.size());
+  }
+  // Releases whose config.json says the same of what tpsim reads.
+  constexpr std::pair<std::string_view, std::string_view> kReleases[] = {
+      {"deepseek-v3-0324", "deepseek-v3"},
+      {"deepseek-v3.1", "deepseek-v3"},
+      {"deepseek-r1-0528", "deepseek-r1"},
+      {"deepseek-v3.2-exp", "deepseek-v3.2"},
+      {"llama-4-scout-17b-16e", "llama-4-scout"},
+      {"mistral-small-3.1-24b-2503", "mistral-small"},
+      {"mistral-small-3.2-24b-2506", "mistral-small"},
+  };
+  for (const auto& [release, entry] : kReleases) {
+    if (key == release) return std::string(entry);
+  }
+  return key;
+}
+
+// The config.json that the catalogue has under `key`. Of Qwen3's models there are FP8 checkpoints, too, all
+// in the same blocks.
+std::optional<std::string> catalogue_config(const std::string& key) {
+  if (const auto text = catalogue::find("models", key)) return std::string(*text);
+  constexpr std::string_view kFp8 = "-fp8";
+  if (!key.starts_with("qwen3") || !key.ends_with(kFp8)) return std::nullopt;
+  const auto text = catalogue::find("models", key.substr(0, key.size() - kFp8.size()));
+  if (!text) return std::nullopt;
+  Json json = Json::parse(*text);
+  json["quantization_config"] = {{"quant_method", "fp8"},
+                                 {"fmt", "e4m3"},
+                                 {"activation_scheme", "dynamic"},
+                                 {"weight_block_size", {128, 128}}};
+  return json.dump();
 }
 
 std::string read_config(const std::filesystem::path& file) {
@@ -116,7 +151,10 @@ void read_common(const ConfigReader& config, ModelConfig& model) {
         config.where(), model.num_attention_heads, model.hidden_size);
   }
   model.head_dim = config.number_or("head_dim", model.hidden_size / model.num_attention_heads);
-  model.intermediate_size = config.number("intermediate_size", 1, 1U << 24);
+  // Models of experts only may not say it.
+  const bool only_experts = !config.has("intermediate_size") && config.has("moe_intermediate_size");
+  model.intermediate_size =
+      config.number(only_experts ? "moe_intermediate_size" : "intermediate_size", 1, 1U << 24);
   model.weight_bytes = weight_bytes_of(config);
   model.dtype = config.text("dtype", config.text("torch_dtype", "bfloat16"));
   if (model.num_attention_heads % model.num_key_value_heads != 0) {
@@ -132,6 +170,11 @@ void read_common(const ConfigReader& config, ModelConfig& model) {
   model.rms_norm_eps = config.real("rms_norm_eps", 1e-6, 0, 1);
 }
 
+bool alike(const AttentionKind& kind, const LayerConfig& layer) {
+  return kind.sliding_window == layer.sliding_window && kind.indexer == layer.indexer &&
+         kind.attention_chunk == layer.attention_chunk;
+}
+
 // What follows from the layers, and what no single reader can check.
 void finish(const ConfigReader& config, ModelConfig& model) {
   if (model.head_dim % 2 != 0)
@@ -139,15 +182,22 @@ void finish(const ConfigReader& config, ModelConfig& model) {
   // Kinds of attention layers: full attention first.
   model.attention.clear();
   for (const LayerConfig& layer : model.layers) {
-    const auto same = [&](const AttentionKind& kind) { return kind.sliding_window == layer.sliding_window; };
+    if (layer.linear) continue;
+    const auto same = [&](const AttentionKind& kind) { return alike(kind, layer); };
     if (std::none_of(model.attention.begin(), model.attention.end(), same))
-      model.attention.push_back({0, layer.sliding_window});
+      model.attention.push_back({0, layer.sliding_window, layer.indexer, layer.attention_chunk});
   }
-  std::sort(
-      model.attention.begin(), model.attention.end(),
-      [](const AttentionKind& a, const AttentionKind& b) { return a.sliding_window < b.sliding_window; });
+  const auto reach = [](const AttentionKind& kind) {
+    return std::pair(kind.sliding_window, kind.attention_chunk);
+  };
+  std::sort(model.attention.begin(), model.attention.end(),
+            [&](const AttentionKind& a, const AttentionKind& b) { return reach(a) < reach(b); });
+  std::uint32_t kv_layers = 0;
   for (LayerConfig& layer : model.layers) {
-    while (model.attention[layer.attention].sliding_window != layer.sliding_window) ++layer.attention;
+    if (layer.linear) continue;
+    layer.kv_layer = kv_layers++;
+    if (layer.indexer) layer.index_layer = model.indexer.num_layers++;
+    while (!alike(model.attention[layer.attention], layer)) ++layer.attention;
     ++model.attention[layer.attention].num_layers;
   }
   MoeConfig& moe = model.moe;
@@ -167,18 +217,26 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
   if (json.is_discarded() || !json.is_object()) {
     throw_user_error("{}: not a JSON object; it must be a Hugging Face config.json", where);
   }
-  const ConfigReader config(json, where);
   ModelConfig model;
-  model.architecture = architecture_of(config);
+  model.architecture = architecture_of(ConfigReader(json, where));
   const ModelFamily* const family = find_family(model.architecture);
   if (family == nullptr) {
     throw_user_error("{}: architecture {} is not supported; supported are {}", where, model.architecture,
                      supported());
   }
+  // Multimodal models describe their text model apart.
+  Json flat = json;
+  if (json.contains("text_config") && json["text_config"].is_object()) {
+    flat = Json::parse(family->text_defaults);
+    flat.update(json);
+    flat.update(json["text_config"]);
+  }
+  const ConfigReader config(flat, where);
   read_common(config, model);
   family->read(config, model);
   finish(config, model);
   read_eos(config, model);
+  model.quantization = read_quantization(json, where);
   model.name = config.text("_name_or_path", where);
   return model;
 }
@@ -193,8 +251,8 @@ ModelConfig load_model_config(const std::string& model_path) {
   if (folder_given) file /= "config.json";
   if (!fs::is_regular_file(file, error)) {
     const std::string key = catalogue_key(model_path);
-    if (const auto text = catalogue::find("models", key)) {
-      ModelConfig model = parse_model_config(std::string(*text), key);
+    if (const std::optional<std::string> text = catalogue_config(key)) {
+      ModelConfig model = parse_model_config(*text, key);
       model.name = key;
       return model;
     }
@@ -207,6 +265,12 @@ ModelConfig load_model_config(const std::string& model_path) {
                      model_path, guess.empty() ? "." : fmt::format(", did you mean {}?", guess), names);
   }
   ModelConfig model = parse_model_config(read_config(file), file.string());
+  // ModelOpt's checkpoints may say how they are quantised in a file of their own.
+  const fs::path modelopt = file.parent_path() / "hf_quant_config.json";
+  if (!model.quantization.quantized() && fs::is_regular_file(modelopt, error)) {
+    const Json json = Json::parse(read_config(modelopt), nullptr, /*allow_exceptions=*/false);
+    model.quantization = read_hf_quant_config(json, modelopt.string());
+  }
   // Chat models end their turns by tokens that only the generation config names.
   const fs::path generation = file.parent_path() / "generation_config.json";
   if (fs::is_regular_file(generation, error)) {
@@ -214,6 +278,14 @@ ModelConfig load_model_config(const std::string& model_path) {
     if (json.is_discarded() || !json.is_object())
       throw_user_error("{}: not a JSON object", generation.string());
     read_eos(ConfigReader(json, generation.string()), model);
+  }
+  // SGLang turns the sparse variant on where this file is beside the config.
+  const fs::path sparse = file.parent_path() / "sparse_attention_config.json";
+  if (model.dual_chunk.enabled() && !model.dual_chunk.dense_said && fs::exists(sparse, error)) {
+    throw_user_error(
+        "{}: sparse attention is not simulated; set \"sparse_attention_enabled\" to false in "
+        "dual_chunk_attention_config of {}, or move the file away",
+        sparse.string(), file.string());
   }
   fs::path folder = fs::weakly_canonical(file, error).parent_path();
   model.name = folder.filename().string();

@@ -2,9 +2,13 @@
 // rank, its attention layers and its weights, is rank/model/layers.h.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "rank/model/dual_chunk.h"
+#include "rank/model/quantization_config.h"
 
 namespace tpsim::rank {
 
@@ -12,6 +16,7 @@ namespace tpsim::rank {
 enum class ExpertScoring : std::uint8_t {
   kSoftmaxThenTopK,  // softmax over all experts, then the top_k of it (Qwen3-MoE, DeepSeek V2)
   kTopKThenSoftmax,  // the top_k logits, softmax over those (Mixtral, gpt-oss)
+  kTopKThenSigmoid,  // the top_k logits, sigmoid of each (Llama 4)
   kSigmoid,          // sigmoid per expert, chosen with the correction bias, weighted without (DeepSeek V3)
 };
 
@@ -28,8 +33,13 @@ struct MoeConfig {
   ExpertScoring scoring = ExpertScoring::kSoftmaxThenTopK;
   bool normalize_weights = false;    // norm_topk_prob: the chosen weights add up to 1
   double routed_scaling_factor = 1;  // on the chosen weights, after normalising
-  bool router_bias = false;          // gpt-oss: the router has a bias
-  bool expert_bias = false;          // gpt-oss: experts' projections have biases
+  bool weight_on_input = false;      // Llama 4: an expert's weight scales what it is given
+  // Shared experts that SGLang runs as routed ones that every token goes to, in the same call, where experts
+  // are not distributed (shared_experts_fusion_disable_reason of models/deepseek_v2.py and glm4_moe.py).
+  std::uint32_t num_fused_shared_experts = 0;
+  bool router_bias = false;  // gpt-oss: the router has a bias
+  bool expert_bias = false;  // gpt-oss: experts' projections have biases
+  bool shared_gate = false;  // Qwen3-Next: what the shared expert says is weighed by a sigmoid
 };
 
 // Multi-head latent attention (DeepSeek V2, V3): keys and values are projections of one latent vector.
@@ -44,9 +54,28 @@ struct MlaConfig {
 // The lightning indexer of DeepSeek sparse attention (V3.2, GLM-5): a query attends to the top_k tokens that
 // it scores highest.
 struct IndexerConfig {
-  std::uint32_t num_heads = 0;  // index_n_heads; 0: every token is attended to
-  std::uint32_t head_dim = 0;   // index_head_dim, of the one key that all heads share, too
-  std::uint32_t top_k = 0;      // index_topk, tokens
+  std::uint32_t num_heads = 0;   // index_n_heads; 0: every token is attended to
+  std::uint32_t head_dim = 0;    // index_head_dim, of the one key that all heads share, too
+  std::uint32_t top_k = 0;       // index_topk, tokens
+  std::uint32_t num_layers = 0;  // that have an indexer; the others take the selection of the one before
+  std::uint32_t rope = 0;  // index into ModelConfig::ropes: its queries and keys may turn in another way
+};
+
+// Gated delta-net layers (Qwen3-Next, Qwen3.5): linear attention with a state of fixed size, instead of keys
+// and values. One key head serves num_value_heads / num_key_heads value heads.
+struct LinearAttentionConfig {
+  std::uint32_t num_key_heads = 0;
+  std::uint32_t num_value_heads = 0;  // 0: the model has no such layers
+  std::uint32_t key_head_dim = 0;
+  std::uint32_t value_head_dim = 0;
+  std::uint32_t conv_kernel = 0;  // tokens that the convolution before it sees
+  std::uint32_t num_layers = 0;
+  std::uint32_t state_bytes = 4;  // of an element of the recurrent state (mamba_ssm_dtype)
+  // The checkpoint keeps q, k, v, z (and b, a) of one key head together, and not each in a tensor.
+  bool packed = false;
+
+  std::uint32_t key_dim() const { return num_key_heads * key_head_dim; }
+  std::uint32_t value_dim() const { return num_value_heads * value_head_dim; }
 };
 
 enum class RopeType : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
@@ -62,6 +91,7 @@ struct RopeConfig {
   double mscale = 0, mscale_all_dim = 0;               // yarn, DeepSeek; 0: not said
   double attention_factor = 0;                         // yarn; 0: not said
   bool truncate = true;                                // yarn: round the correction range (gpt-oss: no)
+  double partial_rotary_factor = 1;                    // share of a head that is rotated
   bool interleaved = false;  // pairs of neighbours are rotated (DeepSeek), not halves
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
@@ -75,15 +105,52 @@ enum class Activation : std::uint8_t {
 // Layers that attend in the same way.
 struct AttentionKind {
   std::uint32_t num_layers = 0;
-  std::uint32_t sliding_window = 0;  // tokens; 0 = full attention
+  std::uint32_t sliding_window = 0;   // tokens; 0 = full attention
+  bool indexer = false;               // sparse attention: with an indexer of their own
+  std::uint32_t attention_chunk = 0;  // tokens; 0 = all
 };
 
 // One layer.
 struct LayerConfig {
-  std::uint32_t sliding_window = 0;  // tokens, the token itself included; 0 = full attention
-  std::uint32_t rope = 0;            // index into ModelConfig::ropes
-  std::uint32_t attention = 0;       // index into ModelConfig::attention
+  static constexpr std::uint32_t kNoRope = ~0U;
+
+  std::uint32_t sliding_window = 0;   // tokens, the token itself included; 0 = full attention
+  std::uint32_t attention_chunk = 0;  // Llama 4: a token attends within its chunk of so many; 0 = all
+  std::uint32_t rope = 0;             // index into ModelConfig::ropes, or kNoRope
+  std::uint32_t attention = 0;        // index into ModelConfig::attention
   bool moe = false;
+  std::uint32_t kv_layer = 0;     // its place among the layers that have keys and values
+  bool linear = false;            // a gated delta-net, and no attention
+  bool indexer = false;           // sparse attention: chooses its tokens itself
+  std::uint32_t index_layer = 0;  // its place among the layers that have an indexer
+};
+
+// Llama 4: queries of layers without rotation grow with their position, by
+// log(floor((position + 1) / floor_scale) + 1) * attn_scale + 1.
+struct TemperatureTuning {
+  double floor_scale = 0;  // tokens; 0: none
+  double attn_scale = 0;
+
+  double factor(std::uint32_t position) const {
+    return std::log(std::floor((position + 1.0) / floor_scale) + 1) * attn_scale + 1;
+  }
+};
+
+// How a checkpoint lays the weights of its experts.
+enum class ExpertLayout : std::uint8_t {
+  kRows,            // a tensor per expert and projection; or fused [experts, 2 x width, hidden], gate first
+  kColumns,         // [experts, hidden, 2 x width], gate first (Llama 4)
+  kColumnsInTurns,  // the same with gate and up in turns, and biases (gpt-oss)
+};
+
+// What a checkpoint calls its tensors, where models differ.
+struct TensorNames {
+  std::string mlp = "mlp.";                // of a layer; Llama 4: "feed_forward."
+  std::string router = "gate";             // in it; gpt-oss, Llama 4: "router"
+  std::string shared = "shared_experts.";  // in it; Llama 4, Qwen3-Next: "shared_expert."
+  // Phi-3: qkv_proj and gate_up_proj are one tensor each, queries and gates first.
+  bool fused_projections = false;
+  ExpertLayout experts = ExpertLayout::kRows;
 };
 
 struct ModelConfig {
@@ -104,13 +171,16 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
-  std::uint32_t weight_bytes = 2;  // per parameter; float32 checkpoints are served in 16 bit, as by SGLang
+  QuantizationConfig quantization;  // the checkpoint's; with --quantization what the server makes of it
+  std::uint32_t weight_bytes = 2;   // per parameter; float32 checkpoints are served in 16 bit, as by SGLang
   std::vector<AttentionKind> attention;  // counted from `layers`; full attention first
   std::vector<LayerConfig> layers;       // num_layers entries
   std::vector<RopeConfig> ropes;         // one, or two where window layers have their own (Gemma 3)
   MoeConfig moe;
   MlaConfig mla;
   IndexerConfig indexer;
+  DualChunkConfig dual_chunk;
+  LinearAttentionConfig linear;
 
   // What numeric execution needs besides shapes.
   double rms_norm_eps = 1e-6;
@@ -121,10 +191,21 @@ struct ModelConfig {
   double attention_logit_cap = 0;  // Gemma 2: 50; 0 = none
   double final_logit_cap = 0;      // Gemma 2: 30; 0 = none
   bool attention_sinks = false;    // gpt-oss
+  bool qk_l2_norm = false;         // Llama 4: queries and keys are normed, without weights, once rotated
+  TemperatureTuning temperature_tuning;
+  TensorNames names;
+  bool attn_output_gate = false;  // Qwen3-Next: q_proj makes a gate for the output of each head, too
   Activation activation = Activation::kSilu;
   std::vector<std::uint32_t> eos_token_ids;
 
   bool is_mla() const { return mla.kv_lora_rank > 0; }
+  // Elements of a head that are rotated, the first ones.
+  std::uint32_t rope_dim(const RopeConfig& rope) const {
+    return is_mla() ? mla.qk_rope_head_dim
+                    : static_cast<std::uint32_t>(head_dim * rope.partial_rotary_factor);
+  }
+  // Some layers keep a state and no KV cache.
+  bool is_hybrid_linear() const { return linear.num_layers > 0; }
   bool is_sparse() const { return indexer.num_heads > 0; }
 };
 

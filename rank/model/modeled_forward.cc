@@ -24,7 +24,9 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       shard_(shard),
       costs_(profile),
       backend_(std::move(backend)),
-      attention_layers_(attention_layers(model_, shard_, options.kv_format)),
+      attention_layers_(attention_layers(model_, shard_, options.kv_format, options.sparse_token_bytes)),
+      linear_layers_(linear_layers(model_, shard_)),
+      gated_delta_(profile),
       weights_(weight_list(model_, shard_)),
       kernel_launch_(profile.kernel_launch_seconds()),
       piecewise_layer_(profile.piecewise_layer_seconds()),
@@ -63,28 +65,33 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows) const {
       dense.communicated += one.sent * one.times;
     }
   };
-  const bool fused = layout.shared_experts_fusion;
 
   for (const WeightSpec& weight : weights_) {
     const double weight_rows = communication.rows_of(weight.part, rows);
     if (weight.role != WeightRole::kLinear || weight_rows == 0) continue;
-    if (fused && weight.part == ModelPart::kSharedExperts) continue;
-    add(&Dense::gemm, costs_.gemm(weight_rows, double(weight.n), double(weight.k), model_.weight_bytes),
-        weight.layers);
+    add(&Dense::gemm, costs_.gemm(weight_rows, weight.n, weight.k, weight.format), weight.layers);
   }
-  if (model_.moe.num_layers > 0 && rows.routed > 0) {
-    const double layers_of_load = double(model_.moe.num_layers) / double(expert_load_.num_layers());
+  for (const WeightSpec& weight : weights_) {
+    if (weight.role != WeightRole::kExperts || weight.name != "experts.gate_up_proj" || rows.routed == 0)
+      continue;
+    // Fused shared experts run among the routed ones, each token's on top of its choice.
+    RoutedExperts experts{.tokens = double(rows.routed),
+                          .hidden = weight.k,
+                          .width = weight.n / 2,
+                          .experts = weight.experts + shard_.num_fused_shared_experts,
+                          .top_k = model_.moe.top_k + shard_.num_fused_shared_experts,
+                          .ep_size = shard_.ep_size};
+    experts.only_own_rows = layout.a2a();
+    const MatrixClass kernel = costs_.experts(model_.architecture, experts, weight.format);
+    const double layers_of_load = double(weight.layers) / double(expert_load_.num_layers());
     for (std::size_t i = 0; i < expert_load_.num_layers(); ++i) {
-      ExpertRows of_rank = expert_load_.busiest(i, rows.routed, model_.moe, layout.ep_size);
-      if (layout.a2a()) of_rank.elsewhere = 0;  // only what arrives is computed
-      if (fused) {
-        of_rank.rows += double(rows.routed) * model_.moe.num_shared_experts;
-        of_rank.hit += model_.moe.num_shared_experts;
+      if (!expert_load_.uniform()) {
+        const ExpertRows busiest = expert_load_.busiest(i, rows.routed, model_.moe, layout.ep_size);
+        const double fused = shard_.num_fused_shared_experts;
+        experts.rows = busiest.rows + double(rows.routed) * fused;
+        experts.hit = busiest.hit + fused;
       }
-      add(&Dense::gemm,
-          costs_.moe(of_rank, hidden, double(model_.moe.intermediate_size) / layout.moe_tp_size(),
-                     model_.weight_bytes),
-          layers_of_load);
+      add(&Dense::gemm, costs_.moe(kernel, experts, weight.format), layers_of_load);
     }
   }
   if (const std::uint32_t dense_layers = model_.num_layers - model_.moe.num_layers; dense_layers > 0) {
@@ -102,9 +109,19 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows) const {
   }
   if (const double copied = communication.copied_elements(rows); copied > 0) other(copied, layers);
   if (model_.post_norms) other(m * 2 * hidden, 2 * layers);
-  other(m * 2 * (q + kv), layers);                      // rope
-  if (model_.qk_norm) other(m * 2 * (q + kv), layers);  // q and k norm
-  other(m * 4 * kv, layers);                            // new keys and values into the pool
+  const double attended = layers - linear_layers_.count;  // layers with keys and values
+  const auto rotated =
+      double(std::count_if(model_.layers.begin(), model_.layers.end(), [](const LayerConfig& layer) {
+        return !layer.linear && layer.rope != LayerConfig::kNoRope;
+      }));
+  // Dual chunk attention rotates every query in five ways (DualChunkRotaryEmbedding).
+  other(m * (2 * (q + kv) + (model_.dual_chunk.enabled() ? 4 * q : 0)), rotated);  // rope
+  if (model_.qk_l2_norm) other(m * 2 * (q + kv), rotated);
+  if (model_.temperature_tuning.floor_scale > 0) other(m * 2 * q, attended - rotated);
+  if (model_.qk_norm) other(m * 2 * (q + kv), attended);    // q and k norm
+  other(m * 4 * kv, attended);                              // new keys and values into the pool
+  if (model_.attn_output_gate) other(m * 3 * q, attended);  // outputs times sigmoid of the gates
+  if (model_.moe.shared_gate) other(m * 4 * hidden, model_.moe.num_layers);  // gate of the shared expert
   exchange(communication.layers(rows));
   other(m * 2 * hidden, 1);  // embedding
   exchange(communication.embedding(rows));
@@ -114,8 +131,8 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows) const {
     add(&Dense::other, costs_.elementwise(double(rows.sampled) * model_.vocab_size * kLogit), 2);  // sampling
   dense.issued = dense.launches;
   if (model_.is_mla()) dense.issued += kMlaIssued * layers;
-  dense.issued += (kMoeIssued + (model_.moe.num_shared_experts > 0 && !fused ? kSharedIssued : 0)) *
-                  model_.moe.num_layers;
+  const bool shared_apart = model_.moe.num_shared_experts > shard_.num_fused_shared_experts;
+  dense.issued += (kMoeIssued + (shared_apart ? kSharedIssued : 0)) * model_.moe.num_layers;
   return dense;
 }
 
@@ -170,6 +187,13 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
     step.memory_bytes += cost.bytes * layers;
     attention_launches += cost.launches * layers;
   }
+  if (linear_layers_.count > 0) {
+    const attention::KernelCost cost = linear_attention(metadata, bucket > 0 ? bucket : tokens);
+    step.attention += cost.seconds;
+    step.flops += cost.flops;
+    step.memory_bytes += cost.bytes;
+    attention_launches += cost.launches;
+  }
   if (captured) {
     step.launch = graph_replay_ + (dense.launches + plan.launches + attention_launches) * graph_gap_;
   } else {
@@ -190,6 +214,22 @@ std::uint32_t ModeledForward::prefill_bucket(const attention::ForwardMetadata& m
   if (global.empty()) return metadata.forward_mode != proto::DECODE ? prefill_graphs_.bucket(tokens) : 0;
   if (!metadata.is_extend_in_batch || *std::min_element(global.begin(), global.end()) == 0) return 0;
   return prefill_graphs_.bucket(*std::max_element(global.begin(), global.end()));
+}
+
+attention::KernelCost ModeledForward::linear_attention(const attention::ForwardMetadata& metadata,
+                                                       std::uint32_t rows) {
+  attention::KernelCost cost;
+  if (metadata.forward_mode == proto::DECODE) {
+    cost = gated_delta_.decode(linear_layers_, rows);
+  } else {
+    linear_lens_.assign(metadata.extend_lens.begin(), metadata.extend_lens.end());
+    if (metadata.forward_mode == proto::MIXED)
+      linear_lens_.resize(linear_lens_.size() + metadata.decode_seq_lens.size(), 1);
+    cost = gated_delta_.extend(linear_layers_, linear_lens_);
+  }
+  const double layers = linear_layers_.count;
+  return {cost.seconds * layers, cost.flops * layers, cost.bytes * layers,
+          cost.launches * linear_layers_.count};
 }
 
 double ModeledForward::uncaptured_seconds(const StepCost& step, const Dense& dense,

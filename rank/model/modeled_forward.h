@@ -17,6 +17,7 @@
 #include "rank/model/communication.h"
 #include "rank/model/expert_load.h"
 #include "rank/model/layers.h"
+#include "rank/model/linear_attention_cost.h"
 #include "rank/model/model_config.h"
 #include "rank/model/op_cost.h"
 #include "rank/model/prefill_graphs.h"
@@ -29,6 +30,7 @@ class ModeledForward : public RankModel {
  public:
   struct Options {
     NumberFormat kv_format = NumberFormat::kBf16;
+    std::uint32_t sparse_token_bytes = 0;      // attention_layers()
     std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes; empty = eager
     PrefillGraphs prefill_graphs = {};
     ExpertLoad expert_load = {};
@@ -52,6 +54,8 @@ class ModeledForward : public RankModel {
   const Dense& dense(const PassRows& rows);
   Dense price_dense(const PassRows& rows) const;
   std::uint32_t prefill_bucket(const attention::ForwardMetadata& metadata, std::uint32_t tokens) const;
+  // The gated delta-net layers, projections not included.
+  attention::KernelCost linear_attention(const attention::ForwardMetadata& metadata, std::uint32_t rows);
   // Seconds of an eager pass, or of one whose pieces are captured, of which `attention` and
   // `attention_launches` are the attention layers'.
   double uncaptured_seconds(const StepCost& step, const Dense& dense, const attention::KernelCost& plan,
@@ -62,10 +66,13 @@ class ModeledForward : public RankModel {
   OperatorCosts costs_;
   std::unique_ptr<attention::AttentionBackend> backend_;
   const std::vector<AttentionLayers> attention_layers_;
+  const LinearLayers linear_layers_;
+  const GatedDeltaCosts gated_delta_;
   const std::vector<WeightSpec> weights_;
   double kernel_launch_, piecewise_layer_, graph_replay_, graph_gap_;
   PrefillGraphs prefill_graphs_;
   ExpertLoad expert_load_;
+  std::vector<std::uint32_t> linear_lens_;
   std::unordered_map<PassRows, Dense, HashRows> dense_;
 };
 

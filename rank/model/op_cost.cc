@@ -11,20 +11,32 @@ namespace tpsim::rank {
 namespace {
 
 using Field = std::pair<const char*, double OperatorCoefficients::*>;
-constexpr std::array<Field, 4> kParameters = {{{"tile_seconds", &OperatorCoefficients::tile_seconds},
+constexpr std::array<Field, 7> kParameters = {{{"tile_seconds", &OperatorCoefficients::tile_seconds},
+                                               {"k_seconds", &OperatorCoefficients::k_seconds},
+                                               {"quantize", &OperatorCoefficients::quantize},
+                                               {"rows", &OperatorCoefficients::rows},
                                                {"overlap", &OperatorCoefficients::overlap},
                                                {"fill", &OperatorCoefficients::fill},
                                                {"per_gpu_seconds", &OperatorCoefficients::per_gpu_seconds}}};
 
-constexpr double kActivation = 2;  // bytes of an element (bf16)
-
-struct Tile {
-  double m, n;
-};
 // What each GPU sends for a reduce-scatter and an all-gather.
 double ring_sent(double bytes, std::uint32_t gpus) { return 2 * bytes * (gpus - 1) / gpus; }
 
-constexpr std::array<Tile, 5> kTiles = {{{64, 64}, {64, 128}, {128, 128}, {128, 256}, {256, 128}}};
+// Tile shapes of GEMM libraries, and of the grouped products of MoE kernels.
+constexpr double kGemmTiles[][2] = {{64, 64}, {64, 128}, {128, 128}, {128, 256}, {256, 128}};
+constexpr double kMoeTiles[][2] = {{16, 64}, {16, 128}, {32, 128}, {64, 128}, {128, 128}, {128, 256}};
+
+// Coefficients of `id`, or of the class that stands in for it.
+OperatorCoefficients matrix_coefficients(const proto::HardwareProfile& profile, MatrixClass id) {
+  for (;;) {
+    const MatrixClassRow& row = matrix_class(id);
+    for (const proto::OperatorEfficiency& entry : profile.efficiencies()) {
+      if (entry.operator_class() == row.name) return operator_coefficients(profile, std::string(row.name));
+    }
+    if (row.stands_in == id) return {};
+    id = row.stands_in;
+  }
+}
 
 }  // namespace
 
@@ -49,9 +61,13 @@ OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile
 }
 
 std::span<const std::string_view> operator_classes() {
-  static constexpr std::array<std::string_view, 10> kClasses = {
-      "gemm",           "moe",        "all_reduce.custom", "all_reduce.nccl",    "all_gather",
-      "reduce_scatter", "all_to_all", "deepep.normal",     "deepep.low_latency", "elementwise"};
+  static const std::vector<std::string_view> kClasses = [] {
+    std::vector<std::string_view> names;
+    for (std::size_t i = 0; i < kMatrixClasses; ++i) names.push_back(matrix_class(MatrixClass(i)).name);
+    names.insert(names.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter",
+                               "all_to_all", "deepep.normal", "deepep.low_latency", "elementwise"});
+    return names;
+  }();
   return kClasses;
 }
 
@@ -69,9 +85,7 @@ void write_operator(const OperatorCoefficients& c, proto::OperatorEfficiency& ou
 }
 
 OperatorCosts::OperatorCosts(const proto::HardwareProfile& profile)
-    : gemm_(operator_coefficients(profile, "gemm")),
-      moe_(operator_coefficients(profile, "moe")),
-      custom_(operator_coefficients(profile, "all_reduce.custom")),
+    : custom_(operator_coefficients(profile, "all_reduce.custom")),
       nccl_(operator_coefficients(profile, "all_reduce.nccl")),
       gather_(operator_coefficients(profile, "all_gather")),
       scatter_(operator_coefficients(profile, "reduce_scatter")),
@@ -79,73 +93,109 @@ OperatorCosts::OperatorCosts(const proto::HardwareProfile& profile)
       deepep_(operator_coefficients(profile, "deepep.normal")),
       low_latency_(operator_coefficients(profile, "deepep.low_latency")),
       elementwise_(operator_coefficients(profile, "elementwise")),
-      flops_(profile.dense_flops_bf16()),
+      profile_(profile),
       bandwidth_(profile.memory_bandwidth()),
       link_(profile.link_bandwidth()),
       multiprocessors_(profile.multiprocessors()),
-      nvlink_(profile.nvlink()) {}
+      nvlink_(profile.nvlink()) {
+  for (std::size_t i = 0; i < kMatrixClasses; ++i) matrix_[i] = matrix_coefficients(profile, MatrixClass(i));
+  // Without fp8 arithmetic there is int8 at the same rate, twice that of 16 bit (Turing, Ampere).
+  const double fp8 =
+      profile.dense_flops_fp8() > 0 ? profile.dense_flops_fp8() : 2 * profile.dense_flops_bf16();
+  rates_ = {profile.dense_flops_bf16(), fp8,
+            profile.dense_flops_fp4() > 0 ? profile.dense_flops_fp4() : profile.dense_flops_bf16()};
+}
 
-double OperatorCosts::tiles_seconds(const OperatorCoefficients& c, double n, double k, double tiles_m,
-                                    double bytes, double tile_m, double tile_n) const {
-  const double tiles = tiles_m * std::ceil(n / tile_n);
-  const double tile = 2 * tile_m * tile_n * k / (flops_ * c.compute / multiprocessors_) + c.tile_seconds;
+double OperatorCosts::rate(MatrixClass kernel) const {
+  return rates_[static_cast<std::size_t>(matrix_class(kernel).rate)];
+}
+
+double OperatorCosts::tiles_seconds(MatrixClass kernel, double n, double k, double tiles_m, double bytes,
+                                    Tile tile) const {
+  const OperatorCoefficients& c = matrix_[static_cast<std::size_t>(kernel)];
+  const double tiles = tiles_m * std::ceil(n / tile.n);
+  const double one = 2 * tile.m * tile.n * k / (rate(kernel) * c.compute / multiprocessors_) +
+                     c.tile_seconds + c.k_seconds * k;
   // Full waves, and the last one charged by how full it is, but for at least half of it.
   const double waves = tiles / multiprocessors_;
   const double full = std::floor(waves);
   const double rest = waves - full;
-  const double arithmetic = (full + (rest > 0 ? std::max(rest, full > 0 ? 0.5 : 1.0) : 0)) * tile;
+  const double arithmetic = (full + (rest > 0 ? std::max(rest, full > 0 ? 0.5 : 1.0) : 0)) * one;
   // Few tiles cannot draw the whole bandwidth; split-k helps up to a point.
   const double reach = std::min(1.0, c.fill * tiles / multiprocessors_);
   const double memory = bytes / (bandwidth_ * c.memory * reach);
   return std::max(arithmetic, memory) + c.overlap * std::min(arithmetic, memory);
 }
 
-KernelCost OperatorCosts::gemm(double m, double n, double k, double bytes) const {
-  KernelCost cost;
-  cost.flops = 2 * m * n * k;
-  cost.bytes = (m * k + k * n + m * n) * bytes;
-  cost.launches = 1;
+KernelCost OperatorCosts::gemm(double m, std::uint64_t n, std::uint64_t k, const WeightFormat& weight) const {
+  return gemm(linear_kernel(weight, profile_), m, n, k, weight);
+}
+
+KernelCost OperatorCosts::gemm(MatrixClass kernel, double m, std::uint64_t n, std::uint64_t k,
+                               const WeightFormat& weight) const {
+  const OperatorCoefficients& c = matrix_[static_cast<std::size_t>(kernel)];
+  const MatrixClassRow& row = matrix_class(kernel);
+  const auto columns = static_cast<double>(n);
+  const auto depth = static_cast<double>(k);
+  const double product =
+      m * depth * row.input_bytes + static_cast<double>(weight.bytes(n, k)) + m * columns * 2;
   double best = 0;
-  for (const Tile& tile : kTiles) {
-    const double seconds = tiles_seconds(gemm_, n, k, std::ceil(m / tile.m), cost.bytes, tile.m, tile.n);
+  for (const auto& [tile_m, tile_n] : kGemmTiles) {
+    const double seconds =
+        tiles_seconds(kernel, columns, depth, std::ceil(m / tile_m), product, {tile_m, tile_n});
     if (best == 0 || seconds < best) best = seconds;
   }
-  cost.seconds = gemm_.fixed_seconds + best;
-  return cost;
-}
-
-KernelCost OperatorCosts::moe(double tokens, double hidden, double intermediate, double experts, double top_k,
-                              double bytes) const {
-  ExpertRows rows;
-  rows.rows = tokens * top_k;
-  // Expected number of experts that are hit by rows spread evenly.
-  rows.hit = experts * (1 - power(1 - 1 / experts, static_cast<std::uint64_t>(rows.rows)));
-  return moe(rows, hidden, intermediate, bytes);
-}
-
-KernelCost OperatorCosts::moe(const ExpertRows& of, double hidden, double intermediate, double bytes) const {
-  KernelCost cost;
-  const double rows = of.rows;
-  const double hit = of.hit;
-  const double per_expert = rows / hit;
-  const double tile_m = per_expert > 64 ? 128 : per_expert > 16 ? 64 : 16;
-  const double tiles_m = hit * std::ceil(per_expert / tile_m);
-  const double weights = hit * 3 * hidden * intermediate * bytes;
-  cost.flops = 6 * rows * hidden * intermediate;
-  cost.bytes = weights + rows * (2 * hidden + 3 * intermediate) * bytes;
-  cost.launches = 5;  // top-k, alignment of rows, two grouped GEMMs, activation and sum
-  cost.seconds =
-      moe_.fixed_seconds + tiles_seconds(moe_, 3 * intermediate, hidden, tiles_m, cost.bytes, tile_m, 128);
-  if (of.elsewhere > 0) {
-    // With expert parallelism SGLang's fused kernel (fused_moe_triton) fills the rows of visits to other
-    // ranks with zeros, activates and adds them up as well. The factor is fitted to moe_perf's bf16 rows with
-    // moe_ep_size 2 to 32 of h200_sxm and h100_sxm: median errors 15 and 14 %, 27 and 25 % without.
-    constexpr double kPasses = 1.6;
-    const double skipped = of.elsewhere * (2 * hidden + 5 * intermediate) * kActivation;
-    cost.bytes += skipped;
-    cost.seconds += kPasses * skipped / bandwidth_;
+  KernelCost cost{c.fixed_seconds + best, 2 * m * columns * depth, product, 1};
+  if (row.quantizes()) {
+    const double bytes = m * depth * (2 + row.input_bytes);
+    cost.seconds += bytes / (bandwidth_ * c.quantize);
+    cost.bytes += bytes;
+    ++cost.launches;
   }
   return cost;
+}
+
+MatrixClass OperatorCosts::experts(std::string_view architecture, const RoutedExperts& experts,
+                                   const WeightFormat& weight) const {
+  return expert_kernel(weight, profile_, experts.experts, static_cast<std::uint32_t>(experts.width),
+                       chooses_trtllm(architecture, weight, profile_));
+}
+
+KernelCost OperatorCosts::moe(MatrixClass kernel, const RoutedExperts& experts,
+                              const WeightFormat& weight) const {
+  const OperatorCoefficients& c = matrix_[static_cast<std::size_t>(kernel)];
+  const double input = matrix_class(kernel).input_bytes;
+  const auto hidden = static_cast<double>(experts.hidden);
+  const auto width = static_cast<double>(experts.width);
+  const double chosen_rows = experts.tokens * experts.top_k;
+  const double rows = std::max(1.0, experts.rows > 0 ? experts.rows : chosen_rows / experts.ep_size);
+  const double all_rows = experts.only_own_rows ? rows : chosen_rows;
+  const double all_experts = double(experts.experts) * experts.ep_size;
+  // Experts that are hit: each token chooses top_k different ones.
+  const double chance =
+      1 - power(1 - experts.top_k / all_experts, static_cast<std::uint64_t>(experts.tokens));
+  const double even = experts.rows > 0 ? experts.hit : experts.experts * chance;
+  const double hit =
+      experts.in_turn ? std::min<double>(experts.experts, rows) : std::min<double>(rows, std::max(1.0, even));
+  const double per_expert = rows / hit;
+  const double up = static_cast<double>(weight.bytes(2 * experts.width, experts.hidden)) * hit;
+  const double down = static_cast<double>(weight.bytes(experts.hidden, experts.width)) * hit;
+  const double up_bytes = up + rows * (hidden * input + 4 * width);
+  const double down_bytes = down + rows * (width * input + 2 * hidden);
+  double best = 0;
+  for (const auto& [tile_m, tile_n] : kMoeTiles) {
+    // Where rows fall at random, an expert's last tile is half full on average.
+    const double tiles = experts.in_turn ? std::ceil(per_expert / tile_m)
+                                         : std::max(1.0, per_expert / tile_m + (tile_m - 1) / (2 * tile_m));
+    const double seconds = tiles_seconds(kernel, 2 * width, hidden, hit * tiles, up_bytes, {tile_m, tile_n}) +
+                           tiles_seconds(kernel, hidden, width, hit * tiles, down_bytes, {tile_m, tile_n});
+    if (best == 0 || seconds < best) best = seconds;
+  }
+  // Activation, and the sum over each token's experts: over all rows, also those of other ranks' experts.
+  const double between = all_rows * 2 * (3 * width + 2 * hidden) * c.rows;
+  // top-k, alignment of rows, two grouped GEMMs, activation and sum; two kernels that quantise the inputs
+  return {c.fixed_seconds + best + between / bandwidth_, 6 * rows * hidden * width, up_bytes + down_bytes,
+          matrix_class(kernel).quantizes() ? 7U : 5U};
 }
 
 bool OperatorCosts::uses_custom_all_reduce(double bytes, std::uint32_t gpus) const {

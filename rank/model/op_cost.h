@@ -1,11 +1,15 @@
 // What the operators other than attention cost on one GPU.
 //
 // GEMM: output tiles over the multiprocessors in waves, against the bytes of the operands; the best of a few
-// tile shapes, as a library would choose. MoE: the same on the experts' rows padded to whole tiles, with the
-// weights of the experts that are hit. Collectives: a fixed latency and the bytes that cross the links.
-// Elementwise: bytes. Coefficients are fitted to measured kernels by tests/calibration/fit_operators.cc.
+// tile shapes, as a library would choose; in 8 and 4 bit also the kernel that quantises the input, which
+// the measured figures contain. MoE: both projections so, on the experts' rows padded to whole tiles, with
+// the weights of the experts that are hit, and the passes over all rows between and behind them.
+// Collectives: a fixed latency and the bytes that cross the links. Elementwise: bytes. Coefficients are
+// fitted to measured kernels by tests/calibration/fit_operators.cc.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,7 +18,8 @@
 
 #include "attention/backend.h"
 #include "proto/hardware.pb.h"
-#include "rank/model/expert_load.h"
+#include "rank/model/matrix_kernel.h"
+#include "rank/model/weight_format.h"
 
 namespace tpsim::rank {
 
@@ -27,6 +32,9 @@ struct OperatorCoefficients {
   double tile_seconds = 5e-7;  // "tile_seconds": start and end of one output tile
   double overlap = 0.2;        // "overlap": share of the lesser of arithmetic and memory that is not hidden
   double fill = 2.0;           // "fill": a tile streams this x bandwidth / multiprocessors
+  double k_seconds = 0;        // "k_seconds": of a tile for each element along k, arithmetic or not
+  double quantize = 0.5;       // "quantize": share of the memory bandwidth while inputs are quantised
+  double rows = 1.5;           // "rows": MoE, passes over the rows between the projections, as counted bytes
   double per_gpu_seconds = 0;  // "per_gpu_seconds": collectives, per GPU of the group
 };
 OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile,
@@ -36,18 +44,35 @@ std::span<const std::string_view> operator_classes();
 std::vector<std::string_view> operator_parameter_names();
 void write_operator(const OperatorCoefficients& coefficients, proto::OperatorEfficiency& out);
 
+// The routed experts of one layer, gate-up and down projection, on one rank.
+struct RoutedExperts {
+  double tokens = 0;  // of all ranks that share the experts
+  std::uint64_t hidden = 0;
+  std::uint64_t width = 0;    // of one expert on this rank
+  std::uint32_t experts = 0;  // of this rank
+  std::uint32_t top_k = 0;
+  std::uint32_t ep_size = 1;  // ranks with other experts: this one gets 1 / ep_size of the rows
+  // Rows of this rank and experts that have any, where choices are not even (rank/model/expert_load.h); 0:
+  // they are.
+  double rows = 0;
+  double hit = 0;
+  bool only_own_rows = false;  // an all-to-all brings this rank its rows, and no others
+  // The rows go round the experts in turn, as in measurements, and are not each token's own choice.
+  bool in_turn = false;
+};
+
 class OperatorCosts {
  public:
   explicit OperatorCosts(const proto::HardwareProfile& profile);
 
-  // C[m, n] = A[m, k] B[k, n], elements of `bytes` bytes (2: bf16).
-  KernelCost gemm(double m, double n, double k, double bytes) const;
-  // Routed experts of one layer: gate-up and down projection, tokens of equal shares over the experts.
-  // `intermediate` is this rank's share of the expert's width.
-  KernelCost moe(double tokens, double hidden, double intermediate, double experts, double top_k,
-                 double bytes) const;
-  // The same for these rows of one rank.
-  KernelCost moe(const ExpertRows& rows, double hidden, double intermediate, double bytes) const;
+  // C[m, n] = A[m, k] B[k, n], C in 16 bit.
+  KernelCost gemm(double m, std::uint64_t n, std::uint64_t k, const WeightFormat& weight = {}) const;
+  KernelCost gemm(MatrixClass kernel, double m, std::uint64_t n, std::uint64_t k,
+                  const WeightFormat& weight) const;
+  // The kernel of a model's experts on this GPU, --moe-runner-backend auto.
+  MatrixClass experts(std::string_view architecture, const RoutedExperts& experts,
+                      const WeightFormat& weight = {}) const;
+  KernelCost moe(MatrixClass kernel, const RoutedExperts& experts, const WeightFormat& weight = {}) const;
   // SGLang's custom all-reduce where uses_custom_all_reduce(), NCCL's ring else.
   KernelCost all_reduce(double bytes, std::uint32_t gpus) const;
   // SGLang's conditions: 2, 4, 6 or 8 GPUs, messages up to 8 MiB, and NVLink between all of them unless they
@@ -72,8 +97,9 @@ class OperatorCosts {
 
   static constexpr double kCustomAllReduceLimit = 8.0 * 1024 * 1024;  // bytes
 
-  void set_gemm(const OperatorCoefficients& c) { gemm_ = c; }
-  void set_moe(const OperatorCoefficients& c) { moe_ = c; }
+  void set_matrix(MatrixClass id, const OperatorCoefficients& c) {
+    matrix_[static_cast<std::size_t>(id)] = c;
+  }
   void set_custom(const OperatorCoefficients& c) { custom_ = c; }
   void set_nccl(const OperatorCoefficients& c) { nccl_ = c; }
   void set_gather(const OperatorCoefficients& c) { gather_ = c; }
@@ -81,11 +107,17 @@ class OperatorCosts {
   KernelCost nccl_all_reduce(double bytes, std::uint32_t gpus) const;
 
  private:
-  double tiles_seconds(const OperatorCoefficients& c, double n, double k, double tiles_m, double bytes,
-                       double tile_m, double tile_n) const;
-  OperatorCoefficients gemm_, moe_, custom_, nccl_, gather_, scatter_, all_to_all_, deepep_, low_latency_,
-      elementwise_;
-  double flops_;
+  struct Tile {
+    double m, n;
+  };
+  // `tiles_m` tiles along m of one or more products [.., k] [k, n] that move `bytes`.
+  double tiles_seconds(MatrixClass kernel, double n, double k, double tiles_m, double bytes, Tile tile) const;
+  double rate(MatrixClass kernel) const;
+
+  std::array<OperatorCoefficients, kMatrixClasses> matrix_;
+  OperatorCoefficients custom_, nccl_, gather_, scatter_, all_to_all_, deepep_, low_latency_, elementwise_;
+  std::array<double, 3> rates_;  // by MatrixClassRow::Rate
+  proto::HardwareProfile profile_;
   double bandwidth_;
   double link_;
   double multiprocessors_;

@@ -24,11 +24,10 @@ struct Split {
 
 struct ParallelLayout {
   std::uint32_t tp_size = 1;
-  std::uint32_t ep_size = 1;           // divides tp_size
-  std::uint32_t dp_size = 1;           // of attention; divides tp_size
-  bool moe_dense_tp1 = false;          // --moe-dense-tp-size 1: dense MLPs are whole on every rank
-  bool dp_lm_head = false;             // --enable-dp-lm-head: each part has a head of its own
-  bool shared_experts_fusion = false;  // shared experts are routed ones that every token visits
+  std::uint32_t ep_size = 1;   // divides tp_size
+  std::uint32_t dp_size = 1;   // of attention; divides tp_size
+  bool moe_dense_tp1 = false;  // --moe-dense-tp-size 1: dense MLPs are whole on every rank
+  bool dp_lm_head = false;     // --enable-dp-lm-head: each part has a head of its own
   MoeA2aBackend moe_a2a = MoeA2aBackend::kNone;
 
   std::uint32_t attn_tp_size() const { return tp_size / dp_size; }

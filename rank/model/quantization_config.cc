@@ -178,7 +178,7 @@ QuantizationConfig online(const std::string& method) {
   QuantizationConfig config;
   config.method = method;
   config.online = true;
-  config.linear = {WeightFormat::kFp8, 1, 0, false, ActivationFormat::kFp8};
+  config.linear = {WeightFormat::Kind::kFp8, 1, 0, false, ActivationFormat::kFp8};
   config.experts = config.linear;
   if (method == "fp8") config.experts.block_n = 0;
   config.least_capability = method == "fp8" ? 80 : 89;
@@ -193,44 +193,24 @@ bool compatible(const std::string& flag, const QuantizationConfig& checkpoint) {
   if (flag == "gptq" || flag == "gptq_marlin") return method == "gptq_marlin";
   if (flag == "awq" || flag == "awq_marlin") return method == "awq_marlin";
   if (flag == "modelopt") return method == "modelopt_fp8" || method == "modelopt_fp4";
-  const WeightFormat format = checkpoint.linear.format;
+  const WeightFormat::Kind kind = checkpoint.linear.kind;
   if (method != "compressed-tensors") return false;
-  return (flag == "w8a8_fp8" && format == WeightFormat::kFp8) ||
-         (flag == "w8a8_int8" && format == WeightFormat::kInt8);
+  return (flag == "w8a8_fp8" && kind == WeightFormat::Kind::kFp8) ||
+         (flag == "w8a8_int8" && kind == WeightFormat::Kind::kInt8);
 }
 
 }  // namespace
 
-double WeightScheme::bytes(double n, double k) const {
-  const double weights = n * k;
-  const double scales =
-      (block_n == 0 ? 1 : std::ceil(n / block_n)) * (block_k == 0 ? 1 : std::ceil(k / block_k));
-  switch (format) {
-    case WeightFormat::k16Bit:
-      return 2 * weights;
-    case WeightFormat::kFp8:
-    case WeightFormat::kInt8:
-      return weights + 4 * scales;
-    case WeightFormat::kInt4:
-      return weights / 2 + scales * (zero_points ? 2.5 : 2);
-    case WeightFormat::kMxfp4:
-      return weights / 2 + scales;
-    case WeightFormat::kNvfp4:
-      return weights / 2 + scales + 4;
-  }
-  return 2 * weights;
-}
-
-WeightScheme QuantizationConfig::of(std::string_view module) const {
+WeightFormat QuantizationConfig::of(std::string_view module) const {
   if (!quantized() || never_quantized(module)) return {};
   const std::string_view name = last_component(module);
   if (name == "lm_head") return head;
-  const WeightScheme& scheme = name == "experts" ? experts : linear;
+  const WeightFormat& scheme = name == "experts" ? experts : linear;
   if (!scheme.quantized() || ignores(*this, module)) return {};
   const std::vector<std::string> parts = parts_of(module);
   const bool skipped =
       std::ranges::any_of(parts, [this](const std::string& part) { return ignores(*this, part); });
-  return skipped ? WeightScheme{} : scheme;
+  return skipped ? WeightFormat{} : scheme;
 }
 
 QuantizationConfig resolve_quantization(const QuantizationConfig& checkpoint, const std::string& flag) {
@@ -260,6 +240,23 @@ QuantizationConfig resolve_quantization(const QuantizationConfig& checkpoint, co
   QuantizationConfig config = checkpoint;
   if (method != "modelopt") config.method = method;
   return config;
+}
+
+void check_capability(const QuantizationConfig& config, const proto::HardwareProfile& hardware) {
+  if (!config.quantized()) return;
+  static constexpr std::array<std::pair<std::string_view, std::uint32_t>, 5> kCapabilities = {
+      {{"turing", 75}, {"ampere", 80}, {"ada", 89}, {"hopper", 90}, {"blackwell", 100}}};
+  const bool nvfp4 = config.linear.kind == WeightFormat::Kind::kNvfp4;
+  for (const auto& [architecture, capability] : kCapabilities) {
+    if (hardware.architecture() != architecture) continue;
+    if (capability >= config.least_capability && !(nvfp4 && hardware.dense_flops_fp4() == 0)) return;
+    throw_user_error(
+        "--quantization {}: its kernels need a GPU of compute capability {}.{}, and {} has {}.{}; use "
+        "another "
+        "--hardware or other weights",
+        config.method, std::max(config.least_capability, nvfp4 ? 100U : 0U) / 10,
+        config.least_capability % 10, hardware.name(), capability / 10, capability % 10);
+  }
 }
 
 }  // namespace tpsim::rank

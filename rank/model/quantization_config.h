@@ -15,26 +15,10 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/hardware.pb.h"
+#include "rank/model/weight_format.h"
+
 namespace tpsim::rank {
-
-enum class WeightFormat : std::uint8_t { k16Bit, kFp8, kInt8, kInt4, kMxfp4, kNvfp4 };
-// What a matrix product's kernel makes of its 16-bit input first.
-enum class ActivationFormat : std::uint8_t { k16Bit, kFp8, kMxfp8, kInt8, kNvfp4 };
-
-// One weight [n, k] (outputs, inputs): its elements, and the scales beside them.
-struct WeightScheme {
-  WeightFormat format = WeightFormat::k16Bit;
-  std::uint32_t block_n = 0;  // outputs that share a scale; 0 = all
-  std::uint32_t block_k = 0;  // inputs that share a scale; 0 = all
-  bool zero_points = false;   // int4: a 4-bit zero point beside each scale
-  ActivationFormat activation = ActivationFormat::k16Bit;
-
-  bool quantized() const { return format != WeightFormat::k16Bit; }
-  bool block_scaled() const { return block_n > 1 && block_k > 1; }
-  // Bytes of the weight in GPU memory, scales and zero points included.
-  double bytes(double n, double k) const;
-  friend bool operator==(const WeightScheme&, const WeightScheme&) = default;
-};
 
 struct QuantizationConfig {
   // How a method's list of modules that stay 16 bit is read.
@@ -49,18 +33,19 @@ struct QuantizationConfig {
   std::string method;         // SGLang's name of it; empty: 16 bit
   bool online = false;        // the checkpoint is 16 bit and is quantised while it is loaded
   bool kv_cache_fp8 = false;  // the checkpoint asks for fp8_e4m3 where --kv-cache-dtype is auto
-  WeightScheme linear;
-  WeightScheme experts;
-  WeightScheme head;
+  WeightFormat linear;
+  WeightFormat experts;
+  WeightFormat head;
   Pattern pattern = Pattern::kPath;
   std::vector<std::string> ignored;             // modules that stay 16 bit
   std::vector<std::regex> ignored_expressions;  // of kEqualOrRegex and of GPTQ's "dynamic"
+  int gptq_zero_offset = 1;                     // added to GPTQ's zero points; 0 in its format "gptq_v2"
   std::uint32_t least_capability = 0;           // SM number x 10 of the oldest GPU: 89 = Ada
 
   bool quantized() const { return linear.quantized() || experts.quantized(); }
   // The scheme of one module. Fused modules (qkv_proj, gate_up_proj, experts) stay 16 bit where the parts
   // that they are made of do.
-  WeightScheme of(std::string_view module) const;
+  WeightFormat of(std::string_view module) const;
 };
 
 // The quantisation that a config.json declares ("quantization_config", or "compression_config"); none where
@@ -73,5 +58,9 @@ QuantizationConfig read_hf_quant_config(const nlohmann::json& json, const std::s
 // _verify_quantization does. Throws UserError naming --quantization where the two do not go together, the
 // name is not one of SGLang's, or tpsim has no price for it.
 QuantizationConfig resolve_quantization(const QuantizationConfig& checkpoint, const std::string& flag);
+
+// Throws UserError where the GPU is older than the method's kernels (get_min_capability), or has no fp4
+// arithmetic for nvfp4.
+void check_capability(const QuantizationConfig& config, const proto::HardwareProfile& hardware);
 
 }  // namespace tpsim::rank

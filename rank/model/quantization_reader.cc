@@ -57,7 +57,7 @@ std::uint32_t group_of(const Json& value, const char* key, const std::string& wh
                    where, what);
 }
 
-void set_all(QuantizationConfig& config, const WeightScheme& scheme) {
+void set_all(QuantizationConfig& config, const WeightFormat& scheme) {
   config.linear = config.experts = scheme;
 }
 
@@ -66,7 +66,7 @@ QuantizationConfig read_fp8(const ConfigReader& config) {
   QuantizationConfig out;
   out.method = "fp8";
   out.least_capability = 80;
-  WeightScheme scheme{WeightFormat::kFp8, 0, 0, false, ActivationFormat::kFp8};
+  WeightFormat scheme{WeightFormat::Kind::kFp8, 0, 0, false, ActivationFormat::kFp8};
   if (config.has("weight_block_size")) {
     const Json& block = config.json()["weight_block_size"];
     const auto side = [](const Json& value) {
@@ -105,7 +105,8 @@ QuantizationConfig read_gptq(const ConfigReader& config) {
   out.least_capability = symmetric ? 80 : 60;
   const std::uint32_t group = group_of(config.has("group_size") ? config.json()["group_size"] : Json(128),
                                        "group_size", config.where());
-  set_all(out, {WeightFormat::kInt4, 1, group, true, ActivationFormat::k16Bit});
+  set_all(out, {WeightFormat::Kind::kInt4, 1, group, true, ActivationFormat::k16Bit});
+  if (config.text("checkpoint_format", "gptq") == "gptq_v2") out.gptq_zero_offset = 0;
   if (config.flag("lm_head", false)) out.head = out.linear;
   if (config.has("dynamic")) {
     const Json& dynamic = config.json()["dynamic"];
@@ -129,7 +130,8 @@ QuantizationConfig read_awq(const ConfigReader& config) {
   if (bits != 4) refuse_bits(config.where(), fmt::format("AWQ weights of {} bits", bits));
   const char* key = config.has("q_group_size") ? "q_group_size" : "group_size";
   const std::uint32_t group = group_of(config.has(key) ? config.json()[key] : Json(128), key, config.where());
-  set_all(out, {WeightFormat::kInt4, 1, group, config.flag("zero_point", true), ActivationFormat::k16Bit});
+  set_all(out,
+          {WeightFormat::Kind::kInt4, 1, group, config.flag("zero_point", true), ActivationFormat::k16Bit});
   out.pattern = Pattern::kSubstring;
   out.ignored = names(config, {"modules_to_not_convert"});
   return out;
@@ -140,17 +142,17 @@ QuantizationConfig read_mxfp4() {
   QuantizationConfig out;
   out.method = "mxfp4";
   out.least_capability = 80;
-  out.experts = {WeightFormat::kMxfp4, 1, 32, false, ActivationFormat::k16Bit};
+  out.experts = {WeightFormat::Kind::kMxfp4, 1, 32, false, ActivationFormat::k16Bit};
   return out;
 }
 
 // One of compressed-tensors' config_groups: its weights and input_activations.
-WeightScheme compressed_scheme(const ConfigReader& weights, const Json& activations) {
+WeightFormat compressed_scheme(const ConfigReader& weights, const Json& activations) {
   const std::uint32_t bits = weights.number("num_bits", 1, 16);
   const std::string type = weights.text("type", "int");
   std::string strategy = weights.text("strategy", weights.has("group_size") ? "group" : "tensor");
   const bool activated = activations.is_object();
-  WeightScheme scheme;
+  WeightFormat scheme;
   if (strategy == "channel") scheme.block_n = 1;
   if (strategy == "group" || strategy == "tensor_group") {
     scheme.block_n = 1;
@@ -165,17 +167,17 @@ WeightScheme compressed_scheme(const ConfigReader& weights, const Json& activati
     scheme.block_n = scheme.block_k = 128;
   }
   if (type == "float" && bits == 8 && activated) {
-    scheme.format = WeightFormat::kFp8;
+    scheme.kind = WeightFormat::Kind::kFp8;
     scheme.activation = ActivationFormat::kFp8;
   } else if (type == "int" && bits == 8 && activated) {
-    scheme.format = WeightFormat::kInt8;
+    scheme.kind = WeightFormat::Kind::kInt8;
     scheme.activation = ActivationFormat::kInt8;
   } else if (type == "int" && bits == 4 && !activated) {
-    scheme.format = WeightFormat::kInt4;
+    scheme.kind = WeightFormat::Kind::kInt4;
     scheme.zero_points = !weights.flag("symmetric", true);
   } else if (type == "float" && bits == 4 && activated && strategy == "tensor_group" &&
              scheme.block_k == 16) {
-    scheme.format = WeightFormat::kNvfp4;
+    scheme.kind = WeightFormat::Kind::kNvfp4;
     scheme.activation = ActivationFormat::kNvfp4;
   } else {
     throw_user_error(
@@ -202,7 +204,7 @@ QuantizationConfig read_compressed(const ConfigReader& config) {
       throw_user_error("{}: key \"weights\" must be an object", where);
     const Json none;
     const Json& activations = group.contains("input_activations") ? group["input_activations"] : none;
-    const WeightScheme scheme =
+    const WeightFormat scheme =
         compressed_scheme(ConfigReader(group["weights"], where + ".weights"), activations);
     if (!first && !(scheme == out.linear))
       throw_user_error(
@@ -237,9 +239,9 @@ QuantizationConfig read_modelopt(const ConfigReader& config) {
   if (fp4) {
     const std::uint32_t group = config.has("group_size") ? config.number("group_size", 1, 1 << 16) : 16;
     if (group != 16) throw_user_error("{}: key \"group_size\" is {}; NVFP4 has 16", config.where(), group);
-    set_all(out, {WeightFormat::kNvfp4, 1, 16, false, ActivationFormat::kNvfp4});
+    set_all(out, {WeightFormat::Kind::kNvfp4, 1, 16, false, ActivationFormat::kNvfp4});
   } else {
-    set_all(out, {WeightFormat::kFp8, 0, 0, false, ActivationFormat::kFp8});
+    set_all(out, {WeightFormat::Kind::kFp8, 0, 0, false, ActivationFormat::kFp8});
   }
   out.pattern = Pattern::kWildcard;
   out.ignored = names(config, {"exclude_modules", "ignore"});
@@ -259,7 +261,7 @@ QuantizationConfig read_w8a8(const ConfigReader& config, const std::string& meth
   out.method = method;
   const bool fp8 = method == "w8a8_fp8";
   out.least_capability = fp8 ? 89 : 75;
-  set_all(out, {fp8 ? WeightFormat::kFp8 : WeightFormat::kInt8, 1, 0, false,
+  set_all(out, {fp8 ? WeightFormat::Kind::kFp8 : WeightFormat::Kind::kInt8, 1, 0, false,
                 fp8 ? ActivationFormat::kFp8 : ActivationFormat::kInt8});
   out.pattern = Pattern::kEqualOrRegex;
   out.ignored = names(config, {"ignore"});

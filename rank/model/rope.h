@@ -13,7 +13,7 @@ namespace tpsim::rank {
 
 class RotaryEmbedding {
  public:
-  // `dim`: elements that are rotated (head_dim, or MLA's qk_rope_head_dim). `context_length`: of the config
+  // `dim`: elements that are rotated (ModelConfig::rope_dim). `context_length`: of the config
   // (max_position_embeddings), which dynamic scaling compares lengths with.
   RotaryEmbedding(const RopeConfig& config, std::uint32_t dim, std::uint32_t context_length);
 
@@ -23,7 +23,8 @@ class RotaryEmbedding {
   // cos and sin [dim / 2] of one position of a sequence that is `seq_len` tokens long (only dynamic scaling
   // depends on that), attention factor included.
   void angles(std::uint32_t position, std::uint32_t seq_len, float* cos, float* sin) const;
-  // Rotates x [dim] in place. config.interleaved: pairs are (0, 1), (2, 3) …; else (0, dim / 2), ….
+  // Rotates the first dim elements of a head x in place. config.interleaved: pairs are (0, 1), (2, 3) …; else
+  // (0, dim / 2), ….
   void rotate(const float* cos, const float* sin, float* x) const;
 
  private:

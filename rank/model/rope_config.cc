@@ -1,5 +1,6 @@
 // rope_scaling and rope_theta (Transformers 4), rope_parameters (5), per kind of layer where a model has two.
 #include <cmath>
+#include <optional>
 #include <string>
 
 #include "rank/model/config_parts.h"
@@ -19,15 +20,21 @@ RopeType type_of(const ConfigReader& config, const ConfigReader& rope) {
 }
 
 // `rope`: the object that describes one rotation; it may be empty.
-RopeConfig read_one(const ConfigReader& config, const Json& object, double theta) {
+RopeConfig read_one(const ConfigReader& config, const Json& object, double theta,
+                    std::optional<double> partial) {
   constexpr std::uint32_t kMostTokens = 1U << 28;
   if (!object.is_object()) throw_user_error("{}: rope parameters must be an object", config.where());
   const ConfigReader rope(object, config.where() + ": rope parameters");
   RopeConfig out;
   out.type = type_of(config, rope);
   out.theta = rope.real("rope_theta", theta, 1, 1e12);
-  if (rope.has("partial_rotary_factor") && rope.real("partial_rotary_factor", 1, 0, 1) != 1)
-    throw_user_error("{}: a partial_rotary_factor other than 1 is not supported", config.where());
+  out.partial_rotary_factor =
+      rope.real("partial_rotary_factor",
+                partial ? config.real("partial_rotary_factor", *partial, 1e-3, 1) : 1.0, 1e-3, 1);
+  if (!partial && out.partial_rotary_factor != 1) {
+    throw_user_error("{}: a partial_rotary_factor other than 1 is not supported for this architecture",
+                     config.where());
+  }
   if (out.type == RopeType::kDefault) return out;
   out.factor = rope.real("factor", 1, 1e-3, 1024);
   const std::uint32_t top = config.number_or("original_max_position_embeddings", 0);
@@ -50,8 +57,10 @@ RopeConfig read_one(const ConfigReader& config, const Json& object, double theta
   if (out.type == RopeType::kLlama3) {
     if (out.original_max_position_embeddings == 0)
       throw_user_error("{}: rope type llama3 needs \"original_max_position_embeddings\"", config.where());
-    if (out.high_freq_factor <= out.low_freq_factor)
-      throw_user_error("{}: rope's high_freq_factor must be more than its low_freq_factor", config.where());
+    // Alike (Llama 4 Scout): nothing lies between the frequencies that are slowed and those that are not.
+    if (out.high_freq_factor < out.low_freq_factor)
+      throw_user_error("{}: rope's high_freq_factor must not be less than its low_freq_factor",
+                       config.where());
   }
   return out;
 }
@@ -65,16 +74,19 @@ void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefault
   const Json& all = config.has(key) ? config.json()[key] : empty;
   model.ropes.clear();
   const bool nested = all.is_object() && all.contains("full_attention");
-  model.ropes.push_back(read_one(config, nested ? all["full_attention"] : all, theta));
+  model.ropes.push_back(
+      read_one(config, nested ? all["full_attention"] : all, theta, defaults.partial_rotary_factor));
   if (nested && all.contains("sliding_attention")) {
-    model.ropes.push_back(read_one(config, all["sliding_attention"], theta));
+    model.ropes.push_back(read_one(config, all["sliding_attention"], theta, defaults.partial_rotary_factor));
   } else if (defaults.local_theta) {
     RopeConfig of_windows;
     of_windows.theta = config.real("rope_local_base_freq", *defaults.local_theta, 1, 1e12);
     model.ropes.push_back(of_windows);
   }
-  for (LayerConfig& layer : model.layers)
+  for (LayerConfig& layer : model.layers) {
+    if (layer.rope == LayerConfig::kNoRope) continue;
     layer.rope = model.ropes.size() > 1 && layer.sliding_window > 0 ? 1 : 0;
+  }
 }
 
 void read_mla_rope(const ConfigReader& config, ModelConfig& model) {

@@ -50,6 +50,11 @@ void check_layout(const ModelConfig& model, const ParallelLayout& layout) {
     throw_user_error("--tp {} does not divide the {} {} of {}; use a divisor of it", parts, what, width,
                      model.name);
   };
+  if (const std::uint32_t linear = model.linear.num_key_heads; linear % attn != 0) {
+    throw_user_error(
+        "--tp {} does not divide the {} key heads of the gated delta-net layers of {}; use a divisor of it",
+        attn, linear, model.name);
+  }
   if (moe.num_layers < model.num_layers)
     check_width(layout.dense_mlp(0).size, "MLP width", model.intermediate_size);
   if (moe.num_layers > 0) {
@@ -84,6 +89,8 @@ Shard make_shard(const ModelConfig& model, const ParallelLayout& layout, std::ui
   Shard shard;
   shard.layout = layout;
   shard.ep_size = layout.ep_size;
+  if (layout.ep_size == 1 && !layout.a2a())
+    shard.num_fused_shared_experts = model.moe.num_fused_shared_experts;
   shard.tp_size = layout.tp_size;
   shard.tp_rank = rank;
   shard.attention = layout.attention(rank);

@@ -26,9 +26,10 @@ struct Shard {
   Split head;
   HeadRange q_heads;
   HeadRange kv_heads;
-  std::uint32_t vocab = 0;            // entries of the (padded) vocabulary in the head
-  std::uint32_t embedding_vocab = 0;  // and in the embedding
-  std::uint32_t ep_size = 1;          // of the layout
+  std::uint32_t vocab = 0;                     // entries of the (padded) vocabulary in the head
+  std::uint32_t embedding_vocab = 0;           // and in the embedding
+  std::uint32_t num_fused_shared_experts = 0;  // that run among the routed experts
+  std::uint32_t ep_size = 1;                   // of the layout
 };
 
 // Throws UserError naming the flag (--tp, --dp-size, --ep-size …) where it does not divide what must be

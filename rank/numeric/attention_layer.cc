@@ -9,15 +9,24 @@
 namespace tpsim::rank {
 
 AttentionLayer::AttentionLayer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times)
-    : model_(model), pool_(pool), times_(times), math_(pool.size()) {}
+    : model_(model),
+      pool_(pool),
+      times_(times),
+      math_(pool.size()),
+      sparse_math_(pool.size()),
+      indexer_(model, pool, times),
+      ones_(model.head_dim, 1.0F) {}
 
-// queries_ [tokens, q heads, head_dim]; keys and values go to their pages.
+// queries_ [tokens, q heads, head_dim], three times with dual chunk attention: as they meet their own chunk,
+// the one before it, and all before that. Keys and values go to their pages.
 void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const Shard& shard,
                                    const LayerWeights& weights, kvcache::KvStore& store, const float* x) {
   const std::uint32_t dim = model_.head_dim;
   const std::uint32_t q_size = shard.q_heads.count() * dim;
   const std::uint32_t kv_size = shard.kv_heads.count() * dim;
-  const std::uint32_t width = q_size + 2 * kv_size;
+  // With gated outputs each head's query is followed by its gate.
+  const std::uint32_t q_width = model_.attn_output_gate ? 2 * q_size : q_size;
+  const std::uint32_t width = q_width + 2 * kv_size;
   const std::uint32_t tokens = pass.tokens();
   projected_.resize(std::size_t{tokens} * width);
   {
@@ -26,23 +35,53 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
                          weights.qkv_bias.empty() ? nullptr : weights.qkv_bias.data(), pool_);
   }
   const Stopwatch watch(times_.other);
-  queries_.resize(std::size_t{tokens} * q_size);
+  const bool chunks = model_.dual_chunk.enabled();
+  const std::size_t all_queries = std::size_t{tokens} * q_size;
+  queries_.resize(chunks ? 3 * all_queries : all_queries);
+  if (model_.attn_output_gate) gates_.resize(all_queries);
   const std::uint32_t rope = model_.layers[layer].rope;
   const float offset = model_.norm_plus_one ? 1.0F : 0.0F;
   const auto eps = static_cast<float>(model_.rms_norm_eps);
   pool_.parallel_for(tokens, [&](std::uint32_t t, std::uint32_t) {
     float* const row = projected_.data() + std::size_t{t} * width;
-    const auto turn = [&](float* heads, std::uint32_t count, const std::vector<float>& norm) {
-      for (std::uint32_t h = 0; h < count; ++h, heads += dim) {
-        if (!norm.empty()) rms_norm(heads, dim, norm.data(), offset, eps, heads);
-        pass.rope(rope).rotate(pass.cos(rope, t), pass.sin(rope, t), heads);
-      }
+    const auto norm = [&](float* heads, std::uint32_t count, const std::vector<float>& weight) {
+      if (weight.empty()) return;
+      for (std::uint32_t h = 0; h < count; ++h)
+        rms_norm(heads + std::size_t{h} * dim, dim, weight.data(), offset, eps, heads + std::size_t{h} * dim);
     };
-    turn(row, shard.q_heads.count(), weights.q_norm);
-    turn(row + q_size, shard.kv_heads.count(), weights.k_norm);
-    std::memcpy(queries_.data() + std::size_t{t} * q_size, row, q_size * sizeof(float));
-    store.store(layer, pass.slot(t), row + q_size, row + q_size + kv_size);
+    const auto turn = [&](float* heads, std::uint32_t count, std::uint32_t by) {
+      if (rope == LayerConfig::kNoRope) return;
+      for (std::uint32_t h = 0; h < count; ++h)
+        pass.rope(rope).rotate(pass.cos(by, t), pass.sin(by, t), heads + std::size_t{h} * dim);
+      if (model_.qk_l2_norm) norm(heads, count, ones_);
+    };
+    if (model_.attn_output_gate) take_gates(row, shard.q_heads.count(), t);
+    norm(row, shard.q_heads.count(), weights.q_norm);
+    norm(row + q_width, shard.kv_heads.count(), weights.k_norm);
+    turn(row + q_width, shard.kv_heads.count(), rope);
+    if (chunks) scale(row, q_size, pass.query_scale(t));
+    if (const TemperatureTuning& tuning = model_.temperature_tuning;
+        rope == LayerConfig::kNoRope && tuning.floor_scale > 0) {
+      scale(row, q_size, static_cast<float>(tuning.factor(pass.position(t))));
+    }
+    for (std::uint32_t set = 0; set < (chunks ? 3U : 1U); ++set) {
+      float* const queries = queries_.data() + set * all_queries + std::size_t{t} * q_size;
+      std::memcpy(queries, row, q_size * sizeof(float));
+      turn(queries, shard.q_heads.count(), chunks ? set : rope);
+    }
+    store.store(model_.layers[layer].kv_layer, pass.slot(t), row + q_width, row + q_width + kv_size);
   });
+}
+
+// Queries of a row together, their gates to gates_.
+void AttentionLayer::take_gates(float* row, std::uint32_t heads, std::uint32_t token) {
+  const std::size_t dim = model_.head_dim;
+  float* const gates = gates_.data() + std::size_t{token} * heads * dim;
+  for (std::uint32_t h = 0; h < heads; ++h) {
+    const float* const head = row + 2 * h * dim;
+    std::memcpy(gates + h * dim, head + dim, dim * sizeof(float));
+    std::memmove(row + h * dim, head, dim * sizeof(float));
+  }
 }
 
 // MLA, absorbed: queries_ [tokens, heads, kv_lora_rank + qk_rope_head_dim] meet the latent itself.
@@ -84,7 +123,7 @@ void AttentionLayer::project_latent(const Pass& pass, std::uint32_t layer, const
     float* const key = values_.data() + std::size_t{t} * k_dim;
     rms_norm(key, mla.kv_lora_rank, weights.kv_a_norm.data(), 0, eps, key);
     pass.rope(rope).rotate(pass.cos(rope, t), pass.sin(rope, t), key + mla.kv_lora_rank);
-    store.store(layer, pass.slot(t), key, nullptr);
+    store.store(model_.layers[layer].kv_layer, pass.slot(t), key, nullptr);
     for (std::uint32_t h = 0; h < heads; ++h) {
       const std::size_t head = std::size_t{t} * heads + h;
       float* const turned = queries_.data() + head * k_dim + mla.kv_lora_rank;
@@ -102,7 +141,7 @@ void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWe
   attention::AttentionCall call;
   call.kernel = pass.kernel();
   call.store = &store;
-  call.layer = layer;
+  call.layer = model_.layers[layer].kv_layer;
   call.shape = plan.shape;
   call.scale = static_cast<float>(model_.attention_scale);
   call.logit_cap = static_cast<float>(model_.attention_logit_cap);
@@ -110,9 +149,18 @@ void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWe
   call.page_tables = pass.batch().page_tables;
   call.first_row = pass.first_rows();
   call.q = queries_.data();
+  if (model_.dual_chunk.enabled()) {
+    const std::size_t all = queries_.size() / 3;
+    call.q_succ = call.q + Pass::kSucc * all;
+    call.q_inter = call.q + Pass::kInter * all;
+  }
   call.out = out;
   const std::uint32_t heads = plan.shape.num_kv_heads;
-  if (pass.decodes()) {
+  if (plan.shape.form == attention::AttentionForm::kSparse) {
+    pool_.parallel_for(pass.tokens(), [&](std::uint32_t t, std::uint32_t thread) {
+      sparse_math_[thread].attend(plan.sparse, call, pass.request(t), t, indexer_.selected(t));
+    });
+  } else if (pass.decodes()) {
     const auto items = static_cast<std::uint32_t>(plan.decode.items.size());
     pool_.parallel_for(items * heads, [&](std::uint32_t i, std::uint32_t thread) {
       math_[thread].decode(plan.decode, call, i / heads, i % heads);
@@ -126,8 +174,8 @@ void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWe
 }
 
 void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard& shard,
-                             const LayerWeights& weights, kvcache::KvStore& store, const float* x,
-                             float* out) {
+                             const LayerWeights& weights, kvcache::KvStore& store,
+                             kvcache::KvStore* index_keys, const float* x, float* out) {
   const std::uint32_t tokens = pass.tokens();
   const std::uint32_t heads = shard.q_heads.count();
   if (!model_.is_mla()) {
@@ -137,12 +185,16 @@ void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard&
       const Stopwatch watch(times_.attention);
       attend(pass, layer, weights, store, attended_.data());
     }
+    if (model_.attn_output_gate)
+      sigmoid_and_mul(gates_.data(), attended_.data(), attended_.size(), attended_.data());
     const Stopwatch watch(times_.gemm);
     weights.o.multiply(attended_.data(), tokens, heads * model_.head_dim, out, model_.hidden_size, nullptr,
                        pool_);
     return;
   }
   project_latent(pass, layer, shard, weights.mla, store, x);
+  if (model_.layers[layer].indexer)
+    indexer_.select(pass, layer, weights.indexer, *index_keys, x, latent_.data());
   const std::uint32_t latent = model_.mla.kv_lora_rank;
   const std::uint32_t v_dim = model_.mla.v_head_dim;
   attended_.resize(std::size_t{tokens} * heads * latent);

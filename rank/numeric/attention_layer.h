@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "attention/math/attention_math.h"
+#include "attention/math/sparse_attention.h"
 #include "kvcache/storage/kv_store.h"
 #include "rank/linear/thread_pool.h"
 #include "rank/model/model_config.h"
+#include "rank/numeric/indexer.h"
 #include "rank/numeric/pass.h"
 #include "rank/numeric/rank_weights.h"
 #include "rank/numeric/token_batch.h"
@@ -20,12 +22,14 @@ class AttentionLayer {
 
   // x: normed activations [tokens, hidden_size]; `out` receives this rank's part of the output [tokens,
   // hidden_size], without the output's bias.
+  // `index_keys`: the indexer's, or null where the model has none.
   void forward(const Pass& pass, std::uint32_t layer, const Shard& shard, const LayerWeights& weights,
-               kvcache::KvStore& store, const float* x, float* out);
+               kvcache::KvStore& store, kvcache::KvStore* index_keys, const float* x, float* out);
 
  private:
   void project_heads(const Pass& pass, std::uint32_t layer, const Shard& shard, const LayerWeights& weights,
                      kvcache::KvStore& store, const float* x);
+  void take_gates(float* row, std::uint32_t heads, std::uint32_t token);
   void project_latent(const Pass& pass, std::uint32_t layer, const Shard& shard, const MlaWeights& weights,
                       kvcache::KvStore& store, const float* x);
   void attend(const Pass& pass, std::uint32_t layer, const LayerWeights& weights,
@@ -34,8 +38,12 @@ class AttentionLayer {
   const ModelConfig& model_;
   ThreadPool& pool_;
   NumericTimes& times_;
-  std::vector<attention::AttentionMath> math_;  // per thread
+  std::vector<attention::AttentionMath> math_;      // per thread
+  std::vector<attention::SparseMath> sparse_math_;  // per thread
+  Indexer indexer_;
+  const std::vector<float> ones_;  // [head_dim]
   std::vector<float> projected_, queries_, latent_, attended_, values_;
+  std::vector<float> gates_;  // [tokens, q heads, head_dim]
 };
 
 }  // namespace tpsim::rank

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "rank/numeric/dense_tensors.h"
 
@@ -101,17 +105,22 @@ class PlainRope {
 };
 
 // Attention of one head over the whole sequence. q, k [tokens, d], v [tokens, dv].
-Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double cap, std::uint32_t window,
-            const double* sink) {
+Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double cap, const LayerConfig& layer,
+            const double* sink, const std::vector<std::vector<bool>>* chosen = nullptr) {
   Rows out;
   for (std::size_t t = 0; t < q.size(); ++t) {
-    const std::size_t first = window > 0 && t + 1 > window ? t + 1 - window : 0;
+    const std::uint32_t window = layer.sliding_window;
+    std::size_t first = window > 0 && t + 1 > window ? t + 1 - window : 0;
+    if (layer.attention_chunk > 0) first = std::max(first, t - t % layer.attention_chunk);
     Row scores;
     for (std::size_t j = first; j <= t; ++j) {
       double score = 0;
       for (std::size_t c = 0; c < q[t].size(); ++c) score += q[t][c] * k[j][c];
       score *= scale;
-      scores.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
+      const bool seen = chosen == nullptr || (*chosen)[t][j];
+      scores.push_back(!seen     ? -std::numeric_limits<double>::infinity()
+                       : cap > 0 ? cap * std::tanh(score / cap)
+                                 : score);
     }
     double largest = *std::max_element(scores.begin(), scores.end());
     if (sink != nullptr) largest = std::max(largest, *sink);
@@ -127,12 +136,65 @@ Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double ca
   return out;
 }
 
+// Dual chunk attention of one head over the whole sequence, by its definition (An et al. 2024, section 3):
+// attention in which query i and key j are taken to be distance(i, j) apart. q and k are not rotated.
+class ChunkedAttention {
+ public:
+  ChunkedAttention(const DualChunkConfig& config, const PlainRope& rope, std::size_t dim, std::size_t tokens)
+      : config_(config) {
+    for (std::size_t apart = 0; apart <= std::min<std::size_t>(config.chunk_size, tokens); ++apart) {
+      Row& row = turns_.emplace_back(dim, 0.0);  // cosines, then sines
+      std::fill(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(dim / 2), 1.0);
+      rope.rotate(row.data(), apart);
+    }
+  }
+
+  Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale) const {
+    Rows out;
+    for (std::size_t i = 0; i < q.size(); ++i) {
+      Row weights;
+      for (std::size_t j = 0; j <= i; ++j) weights.push_back(scale * score(q[i], k[j], distance(i, j)));
+      const double largest = *std::max_element(weights.begin(), weights.end());
+      double sum = 0;
+      for (double& weight : weights) sum += weight = std::exp(weight - largest);
+      Row row(v[0].size(), 0.0);
+      for (std::size_t j = 0; j <= i; ++j) {
+        for (std::size_t c = 0; c < row.size(); ++c) row[c] += weights[j] / sum * v[j][c];
+      }
+      out.push_back(std::move(row));
+    }
+    return out;
+  }
+
+ private:
+  std::size_t distance(std::size_t i, std::size_t j) const {
+    const std::size_t most = config_.chunk_size;
+    const std::size_t s = most - config_.local_size;
+    if (i / s == j / s) return i - j;
+    const std::size_t query = i / s == j / s + 1 ? s + i % s : 2 * s - 1;
+    return std::min(query, most) - j % s;
+  }
+  double score(const Row& q, const Row& k, std::size_t apart) const {
+    const std::size_t half = q.size() / 2;
+    const Row& turn = turns_[apart];
+    double sum = 0;
+    for (std::size_t c = 0; c < half; ++c) {
+      sum += (q[c] * k[c] + q[c + half] * k[c + half]) * turn[c];
+      sum += (q[c] * k[c + half] - q[c + half] * k[c]) * turn[c + half];
+    }
+    return sum;
+  }
+
+  const DualChunkConfig& config_;
+  Rows turns_;  // by distance
+};
+
 class Forward {
  public:
   Forward(const ModelConfig& model, const TensorSource& weights, std::size_t tokens)
       : model_(model), tensors_(model, weights), tokens_(tokens) {}
 
-  std::vector<double> run(std::span<const std::uint32_t> ids) const {
+  std::vector<double> run(std::span<const std::uint32_t> ids) {
     Rows x;
     for (const std::uint32_t id : ids) {
       Row row = tensors_.embedding(id);
@@ -160,7 +222,7 @@ class Forward {
     return out;
   }
 
-  void layer(std::uint32_t i, Rows& x) const {
+  void layer(std::uint32_t i, Rows& x) {
     const DenseLayer layer = tensors_.layer(i);
     Rows attended = attention(i, layer, norm(x, layer.vector("input_layernorm.weight")));
     if (model_.post_norms) attended = norm(attended, layer.vector("post_attention_layernorm.weight"));
@@ -173,12 +235,12 @@ class Forward {
     for (std::size_t t = 0; t < tokens_; ++t) add(x[t], inner[t]);
   }
 
-  PlainRope rope(std::uint32_t i, std::size_t dim) const {
-    return {model_.ropes[model_.layers[i].rope], dim, static_cast<double>(model_.max_position_embeddings),
-            static_cast<double>(tokens_)};
+  PlainRope rope(const RopeConfig& config, std::size_t dim) const {
+    return {config, dim, static_cast<double>(model_.max_position_embeddings), static_cast<double>(tokens_)};
   }
 
-  Rows attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) const {
+  Rows attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) {
+    if (model_.layers[i].linear) return linear_attention(layer, x);
     return model_.is_mla() ? latent_attention(i, layer, x) : head_attention(i, layer, x);
   }
 
@@ -193,40 +255,212 @@ class Forward {
 
   Rows head_attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) const {
     const std::size_t dim = model_.head_dim;
-    const PlainRope rope = this->rope(i, dim);
+    const bool rotates = model_.layers[i].rope != LayerConfig::kNoRope;
+    const RopeConfig& rotation = model_.ropes[rotates ? model_.layers[i].rope : 0];
+    const PlainRope rope = this->rope(rotation, model_.rope_dim(rotation));
     const auto project = [&](const char* name, bool bias) {
       return layer.linear("self_attn." + std::string(name), x, bias);
     };
-    const Rows q = project("q_proj", model_.qkv_bias);
+    Rows q = project("q_proj", model_.qkv_bias);
+    Rows gates(tokens_);  // of the outputs, where each head's query is followed by one
+    for (std::size_t t = 0; model_.attn_output_gate && t < tokens_; ++t) {
+      const Row both = std::exchange(q[t], Row());
+      for (std::size_t c = 0; c < both.size(); ++c) (c / dim % 2 == 0 ? q : gates)[t].push_back(both[c]);
+    }
     const Rows k = project("k_proj", model_.qkv_bias);
     const Rows v = project("v_proj", model_.qkv_bias);
     const Row sinks = model_.attention_sinks ? layer.vector("self_attn.sinks") : Row();
+    const bool chunks = model_.dual_chunk.enabled();
     const auto turned = [&](const Rows& of, std::size_t head, const char* norm_name) {
       Rows rows = columns(of, head, dim);
       for (std::size_t t = 0; t < rows.size(); ++t) {
         if (model_.qk_norm)
           rows[t] = rms_norm(rows[t], layer.vector("self_attn." + std::string(norm_name) + ".weight"),
                              model_.rms_norm_eps, offset());
-        rope.rotate(rows[t].data(), t);
+        if (!chunks && rotates) rope.rotate(rows[t].data(), t);
+        if (model_.qk_l2_norm && rotates) rows[t] = rms_norm(rows[t], Row(dim, 1.0), model_.rms_norm_eps, 0);
       }
       return rows;
     };
+    // Llama 4: where nothing rotates, queries far back grow.
+    const auto tuned = [&](Rows rows) {
+      const TemperatureTuning& tuning = model_.temperature_tuning;
+      if (rotates || tuning.floor_scale == 0) return rows;
+      for (std::size_t t = 0; t < rows.size(); ++t) {
+        const double turns = std::floor((static_cast<double>(t) + 1) / tuning.floor_scale);
+        for (double& value : rows[t]) value *= 1 + tuning.attn_scale * std::log1p(turns);
+      }
+      return rows;
+    };
+    std::optional<ChunkedAttention> chunked;
+    if (chunks) chunked.emplace(model_.dual_chunk, rope, dim, tokens_);
     Rows joined(tokens_);
     const std::size_t group = model_.num_attention_heads / model_.num_key_value_heads;
     for (std::size_t h = 0; h < model_.num_attention_heads; ++h) {
-      const Rows out = attend(turned(q, h, "q_norm"), turned(k, h / group, "k_norm"),
-                              columns(v, h / group, dim), model_.attention_scale, model_.attention_logit_cap,
-                              model_.layers[i].sliding_window, sinks.empty() ? nullptr : &sinks[h]);
+      const Rows out =
+          chunks
+              ? chunked->attend(
+                    turned(q, h, "q_norm"), turned(k, h / group, "k_norm"), columns(v, h / group, dim),
+                    model_.attention_scale * model_.dual_chunk.scaling(static_cast<std::uint32_t>(tokens_)))
+              : attend(tuned(turned(q, h, "q_norm")), turned(k, h / group, "k_norm"),
+                       columns(v, h / group, dim), model_.attention_scale, model_.attention_logit_cap,
+                       model_.layers[i], sinks.empty() ? nullptr : &sinks[h]);
       for (std::size_t t = 0; t < tokens_; ++t)
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
+    }
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      for (std::size_t c = 0; c < gates[t].size(); ++c) joined[t][c] /= 1 + std::exp(-gates[t][c]);
     }
     return layer.linear("self_attn.o_proj", joined, model_.o_bias);
   }
 
+  // The indexer of sparse attention: for every token, which of those up to it are attended. q_in: what the
+  // queries are projected from.
+  void choose(const DenseLayer& layer, const Rows& x, const Rows& q_in) {
+    const IndexerConfig& indexer = model_.indexer;
+    const std::size_t dim = indexer.head_dim;
+    const PlainRope rope = this->rope(model_.ropes[indexer.rope], model_.mla.qk_rope_head_dim);
+    const std::string at = "self_attn.indexer.";
+    const Rows q = layer.linear(at + "wq_b", q_in, false);
+    Rows k = layer.linear(at + "wk", x, false);
+    const Rows weights = layer.linear(at + "weights_proj", x, false);
+    const Row norm = layer.vector(at + "k_norm.weight");
+    const Row bias = layer.vector(at + "k_norm.bias");
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      double mean = 0, square = 0;
+      for (const double v : k[t]) mean += v / static_cast<double>(dim);
+      for (const double v : k[t]) square += (v - mean) * (v - mean) / static_cast<double>(dim);
+      for (std::size_t c = 0; c < dim; ++c)
+        k[t][c] = (k[t][c] - mean) / std::sqrt(square + 1e-6) * norm[c] + bias[c];
+      rope.rotate(k[t].data(), t);
+    }
+    chosen_.assign(tokens_, std::vector<bool>(tokens_, false));
+    std::vector<Rows> heads;
+    for (std::size_t h = 0; h < indexer.num_heads; ++h) {
+      heads.push_back(columns(q, h, dim));
+      for (std::size_t t = 0; t < tokens_; ++t) rope.rotate(heads[h][t].data(), t);
+    }
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      std::vector<std::pair<double, std::size_t>> order;  // score downwards, position upwards
+      for (std::size_t j = 0; j <= t; ++j) {
+        double score = 0;
+        for (std::size_t h = 0; h < indexer.num_heads; ++h) {
+          double product = 0;
+          for (std::size_t c = 0; c < dim; ++c) product += heads[h][t][c] * k[j][c];
+          score += weights[t][h] * std::max(product, 0.0);
+        }
+        order.emplace_back(-score, j);
+      }
+      std::sort(order.begin(), order.end());
+      for (std::size_t j = 0; j < std::min<std::size_t>(order.size(), indexer.top_k); ++j)
+        chosen_[t][order[j].second] = true;
+    }
+  }
+
+  // What a gated delta-net is made from.
+  struct DeltaInputs {
+    Rows qkv, z, b, a;  // channels of the convolution; gates of the output; write strengths; decays
+  };
+  DeltaInputs delta_inputs(const DenseLayer& layer, const Rows& x) const {
+    const LinearAttentionConfig& linear = model_.linear;
+    const std::size_t keys = linear.key_dim();
+    const std::size_t values = linear.value_dim();
+    DeltaInputs in;
+    if (!linear.packed) {
+      in.qkv = layer.product("linear_attn.in_proj_qkv", x, 2 * keys + values);
+      in.z = layer.product("linear_attn.in_proj_z", x, values);
+      in.b = layer.product("linear_attn.in_proj_b", x, linear.num_value_heads);
+      in.a = layer.product("linear_attn.in_proj_a", x, linear.num_value_heads);
+      return in;
+    }
+    // For each key head: its query, its key, its values, their gates; its strengths, its decays.
+    const Rows qkvz = layer.product("linear_attn.in_proj_qkvz", x, 2 * keys + 2 * values);
+    const Rows ba = layer.product("linear_attn.in_proj_ba", x, std::size_t{2} * linear.num_value_heads);
+    const std::size_t k = linear.key_head_dim;
+    const std::size_t v = values / linear.num_key_heads;
+    const std::size_t group = linear.num_value_heads / linear.num_key_heads;
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      const auto take = [&](Row& to, const Row& from, std::size_t unit, std::size_t first,
+                            std::size_t count) {
+        for (std::size_t h = 0; h < linear.num_key_heads; ++h) {
+          const auto at = from.begin() + static_cast<std::ptrdiff_t>(h * unit + first);
+          to.insert(to.end(), at, at + static_cast<std::ptrdiff_t>(count));
+        }
+      };
+      Row& qkv = in.qkv.emplace_back();
+      take(qkv, qkvz[t], 2 * k + 2 * v, 0, k);
+      take(qkv, qkvz[t], 2 * k + 2 * v, k, k);
+      take(qkv, qkvz[t], 2 * k + 2 * v, 2 * k, v);
+      take(in.z.emplace_back(), qkvz[t], 2 * k + 2 * v, 2 * k + v, v);
+      take(in.b.emplace_back(), ba[t], 2 * group, 0, group);
+      take(in.a.emplace_back(), ba[t], 2 * group, group, group);
+    }
+    return in;
+  }
+
+  static Row unit(const double* x, std::size_t size) {
+    double sum = 1e-6;
+    for (std::size_t i = 0; i < size; ++i) sum += x[i] * x[i];
+    Row out(x, x + size);
+    for (double& value : out) value /= std::sqrt(sum);
+    return out;
+  }
+
+  // The gated delta rule (Yang et al. 2024): S <- exp(g) S (I - b k k^T) + b v k^T, o = S q, S [v_dim,
+  // k_dim].
+  Rows linear_attention(const DenseLayer& layer, const Rows& x) const {
+    const LinearAttentionConfig& linear = model_.linear;
+    const std::size_t k_dim = linear.key_head_dim;
+    const std::size_t v_dim = linear.value_head_dim;
+    const std::size_t kernel = linear.conv_kernel;
+    const DeltaInputs in = delta_inputs(layer, x);
+    const std::size_t channels = in.qkv[0].size();
+    const Row conv = layer.tensor("linear_attn.conv1d.weight", {channels, 1, kernel});
+    const Row a_log = layer.tensor("linear_attn.A_log", {linear.num_value_heads});
+    const Row dt_bias = layer.tensor("linear_attn.dt_bias", {linear.num_value_heads});
+    const Row norm = layer.tensor("linear_attn.norm.weight", {v_dim});
+    Rows joined(tokens_);
+    std::vector<Rows> states(linear.num_value_heads, Rows(v_dim, Row(k_dim, 0.0)));
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      Row qkv(channels, 0.0);
+      for (std::size_t c = 0; c < channels; ++c) {
+        for (std::size_t i = 0; i < kernel && i <= t; ++i)
+          qkv[c] += in.qkv[t - i][c] * conv[c * kernel + kernel - 1 - i];
+        qkv[c] /= 1 + std::exp(-qkv[c]);
+      }
+      for (std::size_t h = 0; h < linear.num_value_heads; ++h) {
+        const std::size_t key_head = h * linear.num_key_heads / linear.num_value_heads;
+        const Row q = unit(qkv.data() + key_head * k_dim, k_dim);
+        const Row k = unit(qkv.data() + linear.key_dim() + key_head * k_dim, k_dim);
+        const double* const v = qkv.data() + std::size_t{2} * linear.key_dim() + h * v_dim;
+        const double decay = std::exp(-std::exp(a_log[h]) * std::log1p(std::exp(in.a[t][h] + dt_bias[h])));
+        const double strength = 1 / (1 + std::exp(-in.b[t][h]));
+        Row out;
+        for (std::size_t j = 0; j < v_dim; ++j) {
+          Row& row = states[h][j];
+          double known = 0;
+          for (std::size_t i = 0; i < k_dim; ++i) known += row[i] * k[i];
+          double said = 0;
+          for (std::size_t i = 0; i < k_dim; ++i) {
+            row[i] = decay * (row[i] - strength * known * k[i]) + strength * v[j] * k[i];
+            said += row[i] * q[i] / std::sqrt(static_cast<double>(k_dim));
+          }
+          out.push_back(said);
+        }
+        out = rms_norm(out, norm, model_.rms_norm_eps, 0);
+        for (std::size_t j = 0; j < v_dim; ++j) {
+          const double z = in.z[t][h * v_dim + j];
+          joined[t].push_back(out[j] * z / (1 + std::exp(-z)));
+        }
+      }
+    }
+    return layer.product("linear_attn.out_proj", joined, model_.hidden_size);
+  }
+
   // Keys and values spelled out per head.
-  Rows latent_attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) const {
+  Rows latent_attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) {
     const MlaConfig& mla = model_.mla;
-    const PlainRope rope = this->rope(i, mla.qk_rope_head_dim);
+    const PlainRope rope = this->rope(model_.ropes[model_.layers[i].rope], mla.qk_rope_head_dim);
     Rows q_in = x;
     std::string q_name = "self_attn.q_proj";
     if (mla.q_lora_rank > 0) {
@@ -235,6 +469,7 @@ class Forward {
         row = rms_norm(row, layer.vector("self_attn.q_a_layernorm.weight"), model_.rms_norm_eps, 0);
       q_name = "self_attn.q_b_proj";
     }
+    if (model_.layers[i].indexer) choose(layer, x, q_in);
     const Rows q = layer.linear(q_name, q_in, false);
     const Rows joint = layer.linear("self_attn.kv_a_proj_with_mqa", x, false);
     Rows latent;
@@ -261,8 +496,8 @@ class Forward {
         keys.back().insert(keys.back().end(), shared[t].begin(), shared[t].end());
         values.emplace_back(cut, of_head[t].end());
       }
-      const Rows out =
-          attend(queries, keys, values, model_.attention_scale, 0, model_.layers[i].sliding_window, nullptr);
+      const Rows out = attend(queries, keys, values, model_.attention_scale, 0, model_.layers[i], nullptr,
+                              model_.is_sparse() ? &chosen_ : nullptr);
       for (std::size_t t = 0; t < tokens_; ++t)
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
     }
@@ -272,6 +507,7 @@ class Forward {
   const ModelConfig& model_;
   DenseTensors tensors_;
   std::size_t tokens_;
+  std::vector<std::vector<bool>> chosen_;  // sparse attention: of the last layer that chose
 };
 
 }  // namespace

@@ -71,7 +71,9 @@ Row DenseLayer::read(const std::string& name, std::vector<std::uint64_t> shape, 
 
 Row DenseLayer::vector(const std::string& name) const {
   std::uint64_t size = model_.hidden_size;
-  if (name.ends_with("q_a_layernorm.weight")) {
+  if (name.starts_with("self_attn.indexer.k_norm.")) {
+    size = model_.indexer.head_dim;
+  } else if (name.ends_with("q_a_layernorm.weight")) {
     size = model_.mla.q_lora_rank;
   } else if (name.ends_with("kv_a_layernorm.weight")) {
     size = model_.mla.kv_lora_rank;
@@ -83,17 +85,39 @@ Row DenseLayer::vector(const std::string& name) const {
   return read(name, {size}, 0, size);
 }
 
+Row DenseLayer::tensor(const std::string& name, const std::vector<std::uint64_t>& shape) const {
+  std::uint64_t size = 1;
+  for (const std::uint64_t extent : shape) size *= extent;
+  return read(name, shape, 0, size);
+}
+
+Rows DenseLayer::product(const std::string& name, const Rows& x, std::uint64_t outputs) const {
+  return times(tensor(name + ".weight", {outputs, x[0].size()}), x);
+}
+
 Rows DenseLayer::linear(const std::string& name, const Rows& x, bool bias) const {
   const std::uint64_t k = x[0].size();
   const MlaConfig& mla = model_.mla;
   const std::uint64_t heads = model_.num_attention_heads;
   std::uint64_t n = model_.hidden_size;  // o_proj
-  if (name.ends_with("q_proj") || name.ends_with("q_b_proj")) n = heads * model_.head_dim;
+  if (name.ends_with("q_proj") || name.ends_with("q_b_proj"))
+    n = heads * model_.head_dim * (model_.attn_output_gate ? 2 : 1);
   if (name.ends_with("k_proj") || name.ends_with("v_proj"))
     n = std::uint64_t{model_.num_key_value_heads} * model_.head_dim;
   if (name.ends_with("q_a_proj")) n = mla.q_lora_rank;
   if (name.ends_with("kv_a_proj_with_mqa")) n = std::uint64_t{mla.kv_lora_rank} + mla.qk_rope_head_dim;
   if (name.ends_with("kv_b_proj")) n = heads * (mla.qk_nope_head_dim + mla.v_head_dim);
+  const IndexerConfig& indexer = model_.indexer;
+  if (name.ends_with("indexer.wq_b")) n = std::uint64_t{indexer.num_heads} * indexer.head_dim;
+  if (name.ends_with("indexer.wk")) n = indexer.head_dim;
+  if (name.ends_with("indexer.weights_proj")) n = indexer.num_heads;
+  if (model_.names.fused_projections && !name.ends_with("o_proj")) {
+    // Queries, keys, values, one above the other.
+    const std::uint64_t q = heads * model_.head_dim;
+    const std::uint64_t kv = std::uint64_t{model_.num_key_value_heads} * model_.head_dim;
+    const std::uint64_t first = name.ends_with("q_proj") ? 0 : name.ends_with("k_proj") ? q : q + kv;
+    return times(read("self_attn.qkv_proj.weight", {q + 2 * kv, k}, first * k, n * k), x);
+  }
   const Row w = read(name + ".weight", {n, k}, 0, n * k);
   const Row b = bias ? read(name + ".bias", {n}, 0, n) : Row();
   return times(w, x, b);
@@ -130,14 +154,20 @@ Rows DenseLayer::gated(const Expert& expert, const Rows& x) const {
 Rows DenseLayer::mlp(const Rows& x) const {
   const std::uint64_t hidden = model_.hidden_size;
   const std::uint64_t width = model_.intermediate_size;
+  const std::string& at = model_.names.mlp;
   Expert all;
-  all.gate = read("mlp.gate_proj.weight", {width, hidden}, 0, width * hidden);
-  all.up = read("mlp.up_proj.weight", {width, hidden}, 0, width * hidden);
-  all.down = read("mlp.down_proj.weight", {hidden, width}, 0, width * hidden);
+  if (model_.names.fused_projections) {
+    all.gate = read(at + "gate_up_proj.weight", {2 * width, hidden}, 0, width * hidden);
+    all.up = read(at + "gate_up_proj.weight", {2 * width, hidden}, width * hidden, width * hidden);
+  } else {
+    all.gate = read(at + "gate_proj.weight", {width, hidden}, 0, width * hidden);
+    all.up = read(at + "up_proj.weight", {width, hidden}, 0, width * hidden);
+  }
+  all.down = read(at + "down_proj.weight", {hidden, width}, 0, width * hidden);
   if (model_.mlp_bias) {
-    all.gate_bias = read("mlp.gate_proj.bias", {width}, 0, width);
-    all.up_bias = read("mlp.up_proj.bias", {width}, 0, width);
-    all.down_bias = read("mlp.down_proj.bias", {hidden}, 0, hidden);
+    all.gate_bias = read(at + "gate_proj.bias", {width}, 0, width);
+    all.up_bias = read(at + "up_proj.bias", {width}, 0, width);
+    all.down_bias = read(at + "down_proj.bias", {hidden}, 0, hidden);
   }
   return gated(all, x);
 }
@@ -147,23 +177,29 @@ DenseLayer::Expert DenseLayer::expert(const std::string& block, std::uint64_t in
   const std::uint64_t width = model_.moe.intermediate_size;
   const std::uint64_t experts = model_.moe.num_experts;
   Expert out;
-  if (model_.activation == Activation::kGptOssSwiGlu) {
+  if (model_.names.experts != ExpertLayout::kRows) {
+    const bool turns = model_.names.experts == ExpertLayout::kColumnsInTurns;
+    const auto gate = [&](std::uint64_t j) { return turns ? 2 * j : j; };
+    const auto up = [&](std::uint64_t j) { return turns ? 2 * j + 1 : width + j; };
     const Row both = read(block + "experts.gate_up_proj", {experts, hidden, 2 * width},
                           index * hidden * 2 * width, hidden * 2 * width);
-    const Row both_bias =
-        read(block + "experts.gate_up_proj_bias", {experts, 2 * width}, index * 2 * width, 2 * width);
     const Row down =
         read(block + "experts.down_proj", {experts, width, hidden}, index * width * hidden, width * hidden);
     for (std::uint64_t j = 0; j < width; ++j) {
       for (std::uint64_t i = 0; i < hidden; ++i) {
-        out.gate.push_back(both[i * 2 * width + 2 * j]);
-        out.up.push_back(both[i * 2 * width + 2 * j + 1]);
+        out.gate.push_back(both[i * 2 * width + gate(j)]);
+        out.up.push_back(both[i * 2 * width + up(j)]);
       }
-      out.gate_bias.push_back(both_bias[2 * j]);
-      out.up_bias.push_back(both_bias[2 * j + 1]);
     }
     for (std::uint64_t i = 0; i < hidden; ++i) {
       for (std::uint64_t j = 0; j < width; ++j) out.down.push_back(down[j * hidden + i]);
+    }
+    if (!model_.moe.expert_bias) return out;
+    const Row both_bias =
+        read(block + "experts.gate_up_proj_bias", {experts, 2 * width}, index * 2 * width, 2 * width);
+    for (std::uint64_t j = 0; j < width; ++j) {
+      out.gate_bias.push_back(both_bias[gate(j)]);
+      out.up_bias.push_back(both_bias[up(j)]);
     }
     out.down_bias = read(block + "experts.down_proj_bias", {experts, hidden}, index * hidden, hidden);
     return out;
@@ -190,9 +226,7 @@ DenseLayer::Expert DenseLayer::expert(const std::string& block, std::uint64_t in
   return out;
 }
 
-std::string DenseLayer::router_of(const std::string& block) const {
-  return block + (model_.activation == Activation::kGptOssSwiGlu ? "router" : "gate");
-}
+std::string DenseLayer::router_of(const std::string& block) const { return block + model_.names.router; }
 
 std::vector<std::pair<std::size_t, double>> DenseLayer::chosen(const std::string& block, Row scores) const {
   const MoeConfig& moe = model_.moe;
@@ -224,7 +258,10 @@ std::vector<std::pair<std::size_t, double>> DenseLayer::chosen(const std::string
   double sum = 0;
   Row top;
   for (const std::size_t expert : best(choice, moe.top_k)) top.push_back(scores[expert]);
-  const Row weights = moe.scoring == ExpertScoring::kTopKThenSoftmax ? softmax(top) : top;
+  Row weights = moe.scoring == ExpertScoring::kTopKThenSoftmax ? softmax(top) : top;
+  if (moe.scoring == ExpertScoring::kTopKThenSigmoid) {
+    for (double& weight : weights) weight = 1 / (1 + std::exp(-weight));
+  }
   for (const double weight : weights) sum += weight;
   std::size_t i = 0;
   for (const std::size_t expert : best(choice, moe.top_k)) {
@@ -239,7 +276,7 @@ Rows DenseLayer::experts(const Rows& x) const {
   const MoeConfig& moe = model_.moe;
   const std::uint64_t hidden = model_.hidden_size;
   const bool mixtral = source_.has(prefix_ + "block_sparse_moe.gate.weight");
-  const std::string block = mixtral ? "block_sparse_moe." : "mlp.";
+  const std::string block = mixtral ? "block_sparse_moe." : model_.names.mlp;
   const std::string router = router_of(block);
   const Rows scores =
       times(read(router + ".weight", {moe.num_experts, hidden}, 0, moe.num_experts * hidden), x,
@@ -254,17 +291,29 @@ Rows DenseLayer::experts(const Rows& x) const {
   };
   for (const auto& [index, rows] : rows_of) {
     Rows in;
-    for (const auto& [r, weight] : rows) in.push_back(x[r]);
+    for (const auto& [r, weight] : rows) {
+      in.push_back(x[r]);
+      if (!moe.weight_on_input) continue;
+      for (double& value : in.back()) value *= weight;
+    }
     const Rows results = gated(expert(block, index), in);
-    for (std::size_t i = 0; i < rows.size(); ++i) add(rows[i].first, rows[i].second, results[i]);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      add(rows[i].first, moe.weight_on_input ? 1 : rows[i].second, results[i]);
   }
   if (moe.num_shared_experts == 0) return out;
   const std::uint64_t width = std::uint64_t{moe.num_shared_experts} * moe.intermediate_size;
   Expert shared;
-  shared.gate = read("mlp.shared_experts.gate_proj.weight", {width, hidden}, 0, width * hidden);
-  shared.up = read("mlp.shared_experts.up_proj.weight", {width, hidden}, 0, width * hidden);
-  shared.down = read("mlp.shared_experts.down_proj.weight", {hidden, width}, 0, width * hidden);
-  const Rows results = gated(shared, x);
+  const std::string at = model_.names.mlp + model_.names.shared;
+  shared.gate = read(at + "gate_proj.weight", {width, hidden}, 0, width * hidden);
+  shared.up = read(at + "up_proj.weight", {width, hidden}, 0, width * hidden);
+  shared.down = read(at + "down_proj.weight", {hidden, width}, 0, width * hidden);
+  Rows results = gated(shared, x);
+  if (moe.shared_gate) {
+    const Rows gates = product("mlp.shared_expert_gate", x, 1);
+    for (std::size_t r = 0; r < x.size(); ++r) {
+      for (double& value : results[r]) value /= 1 + std::exp(-gates[r][0]);
+    }
+  }
   for (std::size_t r = 0; r < x.size(); ++r) add(r, 1, results[r]);
   return out;
 }

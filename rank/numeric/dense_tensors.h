@@ -18,6 +18,11 @@ class DenseLayer {
 
   // A one-dimensional tensor, by its name in the layer.
   std::vector<double> vector(const std::string& name) const;
+  // Any tensor, flat, by its whole name in the layer.
+  std::vector<double> tensor(const std::string& name, const std::vector<std::uint64_t>& shape) const;
+  // x W^T of "NAME.weight" [outputs, columns of x].
+  std::vector<std::vector<double>> product(const std::string& name, const std::vector<std::vector<double>>& x,
+                                           std::uint64_t outputs) const;
   // x W^T (+ b) of "NAME.weight" and "NAME.bias".
   std::vector<std::vector<double>> linear(const std::string& name, const std::vector<std::vector<double>>& x,
                                           bool bias) const;

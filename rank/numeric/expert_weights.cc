@@ -50,20 +50,24 @@ MlpWeights load_fused(const WeightReader& reader, const std::string& at, std::ui
   return mlp;
 }
 
-// gpt-oss: gate_up_proj [experts, hidden, 2 x width] with gate and up in turns, down_proj [experts, width,
-// hidden], both with biases.
-MlpWeights load_gpt_oss(const WeightReader& reader, const std::string& at, std::uint64_t experts,
-                        std::uint64_t expert, std::uint64_t hidden, std::uint64_t width, Part part,
-                        bool has_down_bias) {
+// gate_up_proj [experts, hidden, 2 x width], gate first (Llama 4), or gate and up in turns (gpt-oss);
+// down_proj [experts, width, hidden]. Of their biases, where there are any, one
+// rank adds that of the output.
+MlpWeights load_columns(const WeightReader& reader, const std::string& at, const ModelConfig& model,
+                        std::uint64_t expert, Part part, bool adds_down_bias) {
+  const std::uint64_t experts = model.moe.num_experts;
+  const std::uint64_t hidden = model.hidden_size;
+  const std::uint64_t width = model.moe.intermediate_size;
   const std::vector<float> gate_up = reader.range(at + "gate_up_proj", {experts, hidden, 2 * width},
                                                   expert * hidden * 2 * width, hidden * 2 * width);
   const std::vector<float> down = reader.range(at + "down_proj", {experts, width, hidden},
                                                (expert * width + part.first) * hidden, part.count * hidden);
-  const std::vector<float> bias =
-      reader.range(at + "gate_up_proj_bias", {experts, 2 * width}, expert * 2 * width, 2 * width);
   // Output i of this rank: its gates, then its ups.
+  const bool turns = model.names.experts == ExpertLayout::kColumnsInTurns;
   const auto column = [&](std::uint64_t i) {
-    return i < part.count ? 2 * (part.first + i) : 2 * (part.first + i - part.count) + 1;
+    const bool up = i >= part.count;
+    const std::uint64_t of = part.first + (up ? i - part.count : i);
+    return turns ? 2 * of + (up ? 1 : 0) : of + (up ? width : 0);
   };
   MlpWeights mlp;
   mlp.width = static_cast<std::uint32_t>(part.count);
@@ -76,9 +80,12 @@ MlpWeights load_gpt_oss(const WeightReader& reader, const std::string& at, std::
                           [&](std::uint32_t i, float* out) {
                             for (std::uint64_t k = 0; k < part.count; ++k) out[k] = down[k * hidden + i];
                           });
+  if (!model.moe.expert_bias) return mlp;
+  const std::vector<float> bias =
+      reader.range(at + "gate_up_proj_bias", {experts, 2 * width}, expert * 2 * width, 2 * width);
   for (std::uint64_t i = 0; i < 2 * part.count; ++i) mlp.gate_up_bias.push_back(bias[column(i)]);
   reader.source().require(at + "down_proj_bias", {experts, hidden});
-  if (has_down_bias)
+  if (adds_down_bias)
     mlp.down_bias = reader.range(at + "down_proj_bias", {experts, hidden}, expert * hidden, hidden);
   return mlp;
 }
@@ -102,11 +109,10 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vec
   const std::uint64_t hidden = model.hidden_size;
   const std::uint64_t width = config.intermediate_size;
   const TensorSource& source = reader.source();
-  const bool gpt_oss = model.activation == Activation::kGptOssSwiGlu;
   // Mixtral's block is called so by Transformers 4, "mlp" by 5.
   const bool mixtral = source.has(at + "block_sparse_moe.gate.weight");
-  const std::string block = at + (mixtral ? "block_sparse_moe." : "mlp.");
-  const std::string router = gpt_oss ? "router" : "gate";
+  const std::string block = at + (mixtral ? "block_sparse_moe." : model.names.mlp);
+  const std::string& router = model.names.router;
 
   MoeWeights moe;
   TensorSlice gate = weight_named(weights, "gate").slices.front();
@@ -124,9 +130,9 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vec
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t expert = moe.first_expert + i;
     const std::string one = fmt::format("{}experts.{}.", block, expert);
-    if (gpt_oss) {
-      moe.experts.push_back(load_gpt_oss(reader, block + "experts.", config.num_experts, expert, hidden,
-                                         width, part, shard.expert_width.rank == 0));
+    if (model.names.experts != ExpertLayout::kRows) {
+      moe.experts.push_back(
+          load_columns(reader, block + "experts.", model, expert, part, shard.expert_width.rank == 0));
     } else if (mixtral && source.has(one + "w1.weight")) {
       moe.experts.push_back(load_expert(reader, one, {"w1", "w3", "w2"}, gate_up, down));
     } else if (source.has(one + "gate_proj.weight") || !source.has(block + "experts.gate_up_proj")) {
@@ -139,6 +145,8 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vec
   if (config.num_shared_experts > 0)
     moe.shared = load_mlp(reader, at, weight_named(weights, "shared_experts.gate_up_proj"),
                           weight_named(weights, "shared_experts.down_proj"), shard.shared_experts.rank == 0);
+  if (config.shared_gate)
+    moe.shared_gate = reader.range(at + "mlp.shared_expert_gate.weight", {1, hidden}, 0, hidden);
   return moe;
 }
 

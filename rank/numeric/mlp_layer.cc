@@ -1,6 +1,7 @@
 #include "rank/numeric/mlp_layer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <span>
@@ -74,6 +75,11 @@ void MlpLayer::experts(const MoeWeights& weights, const float* x, std::uint32_t 
   }
   if (weights.shared.width > 0) {
     gated_rows(weights.shared, x, tokens, shared, out);
+    for (std::uint32_t t = 0; !weights.shared_gate.empty() && t < tokens; ++t) {
+      const std::size_t row = std::size_t{t} * hidden;
+      const float score = dot(x + row, weights.shared_gate.data(), hidden);
+      scale(out + row, hidden, 1.0F / (1.0F + std::exp(-score)));
+    }
   } else {
     std::fill(out, out + std::size_t{tokens} * hidden, 0.0F);
   }
@@ -86,12 +92,17 @@ void MlpLayer::experts(const MoeWeights& weights, const float* x, std::uint32_t 
     for (std::size_t k = 0; k < mine.size(); ++k)
       std::memcpy(gathered_.data() + k * hidden, x + std::size_t{mine[k].token} * hidden,
                   hidden * sizeof(float));
+    if (model_.moe.weight_on_input) {
+      for (std::size_t k = 0; k < mine.size(); ++k)
+        scale(gathered_.data() + k * hidden, hidden, mine[k].weight);
+    }
     gated(weights.experts[i], gathered_.data(), count, result_.data());
     const Stopwatch watch(times_.other);
     for (std::size_t k = 0; k < mine.size(); ++k) {
       float* const to = out + std::size_t{mine[k].token} * hidden;
       const float* const from = result_.data() + k * hidden;
-      for (std::uint32_t c = 0; c < hidden; ++c) to[c] += mine[k].weight * from[c];
+      const float weight = model_.moe.weight_on_input ? 1 : mine[k].weight;
+      for (std::uint32_t c = 0; c < hidden; ++c) to[c] += weight * from[c];
     }
   }
 }

@@ -15,6 +15,8 @@
 #include "rank/model/rope.h"
 #include "rank/model/shard.h"
 #include "rank/numeric/attention_layer.h"
+#include "rank/numeric/gated_delta_states.h"
+#include "rank/numeric/linear_attention_layer.h"
 #include "rank/numeric/mlp_layer.h"
 #include "rank/numeric/pass.h"
 #include "rank/numeric/rank_weights.h"
@@ -27,31 +29,53 @@ kvcache::KvStoreConfig store_config(const ModelConfig& model, const AttentionLay
                                     const NumericOptions& options) {
   kvcache::KvStoreConfig config;
   config.format = options.kv_format;
-  config.num_layers = model.num_layers;
+  config.num_layers = model.num_layers - model.linear.num_layers;
   config.num_pages = options.num_pages;
   config.page_size = options.page_size;
   config.tag_pages = options.tag_pages;
   if (options.free_windows) {
-    for (const LayerConfig& layer : model.layers) config.windowed.push_back(layer.sliding_window > 0);
+    for (const LayerConfig& layer : model.layers) {
+      if (!layer.linear) config.windowed.push_back(layer.sliding_window > 0);
+    }
   }
   config.num_kv_heads = attention.shape.num_kv_heads;
   config.k_dim = attention.shape.head_dim;
   config.v_dim = attention.shape.v_head_dim;
-  config.value_in_key = attention.shape.form == attention::AttentionForm::kMlaAbsorbed;
+  config.value_in_key = attention.shape.form != attention::AttentionForm::kMha;
+  return config;
+}
+
+// Index keys: one head of a key without a value, in the layers that have an indexer.
+kvcache::KvStoreConfig index_store_config(const ModelConfig& model, const NumericOptions& options) {
+  kvcache::KvStoreConfig config;
+  config.format = options.kv_format;
+  config.num_layers = model.indexer.num_layers;
+  config.num_pages = options.num_pages;
+  config.page_size = options.page_size;
+  config.tag_pages = options.tag_pages;
+  config.num_kv_heads = 1;
+  config.k_dim = model.indexer.head_dim;
   return config;
 }
 
 // One rank: its weights and its keys and values.
 struct Rank {
-  Rank(std::shared_ptr<const RankWeights> loaded, const kvcache::KvStoreConfig& config)
+  Rank(std::shared_ptr<const RankWeights> loaded, const kvcache::KvStoreConfig& config,
+       const LinearLayers& linear, const kvcache::KvStoreConfig& index)
       : owner(std::move(loaded)),
         weights(*owner),
         dp_rank(weights.shard.layout.dp_rank(weights.shard.tp_rank)),
-        store(config) {}
+        store(config),
+        index_keys(index),
+        linear_layers(linear),
+        states(linear) {}
   std::shared_ptr<const RankWeights> owner;
   const RankWeights& weights;
   const std::uint32_t dp_rank;
   kvcache::KvStore store;
+  kvcache::KvStore index_keys;
+  const LinearLayers linear_layers;
+  GatedDeltaStates states;
 };
 
 ParallelLayout layout_of(const NumericOptions& options, std::uint32_t tp_size) {
@@ -63,8 +87,9 @@ ParallelLayout layout_of(const NumericOptions& options, std::uint32_t tp_size) {
 // Bytes of the KV cache of all ranks.
 std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, std::uint32_t tp_size) {
   const auto layers = attention_layers(model, make_shard(model, layout_of(options, tp_size), 0));
-  return kvcache::KvStore::bytes_per_token(store_config(model, layers.front(), options)) * options.num_pages *
-         options.page_size * tp_size;
+  return (kvcache::KvStore::bytes_per_token(store_config(model, layers.front(), options)) +
+          kvcache::KvStore::bytes_per_token(index_store_config(model, options))) *
+         options.num_pages * options.page_size * tp_size;
 }
 
 }  // namespace
@@ -97,16 +122,18 @@ class NumericForward::Implementation {
         collectives_(collectives),
         pool_(pool),
         attention_(model_, pool, times_),
+        linear_attention_(model_, pool, times_),
         mlp_(model_, pool, times_) {
     check_host_memory(kv_bytes(model_, options_, collectives_.tp_size()),
                       fmt::format("the KV cache of {} ranks (--max-total-tokens)", collectives_.tp_size()));
-    const std::uint32_t rope_dim = model_.is_mla() ? model_.mla.qk_rope_head_dim : model_.head_dim;
     for (const RopeConfig& rope : model_.ropes)
-      ropes_.emplace_back(rope, rope_dim, model_.max_position_embeddings);
+      ropes_.emplace_back(rope, model_.rope_dim(rope), model_.max_position_embeddings);
     for (std::shared_ptr<const RankWeights>& loaded : weights) {
-      layers_ = attention_layers(model_, loaded->shard);
+      layers_ = attention_layers(model_, loaded->shard, options_.kv_format);
       const kvcache::KvStoreConfig store = store_config(model_, layers_.front(), options_);
-      ranks_.push_back(std::make_unique<Rank>(std::move(loaded), store));
+      const LinearLayers linear = linear_layers(model_, loaded->shard);
+      ranks_.push_back(
+          std::make_unique<Rank>(std::move(loaded), store, linear, index_store_config(model_, options_)));
     }
     parts_.resize(ranks_.size());
   }
@@ -147,6 +174,7 @@ class NumericForward::Implementation {
   ThreadPool& pool_;
   NumericTimes times_;
   AttentionLayer attention_;
+  LinearAttentionLayer linear_attention_;
   MlpLayer mlp_;
   std::vector<RotaryEmbedding> ropes_;
   std::vector<AttentionLayers> layers_;  // alike on all ranks
@@ -321,7 +349,9 @@ void NumericForward::Implementation::hand_out_pages(std::uint32_t dp_rank, const
     const std::uint32_t end = batch.prefix_lens[i] + batch.q_lens[i];
     for (std::uint32_t at = (batch.prefix_lens[i] + page_size - 1) / page_size; at * page_size < end; ++at) {
       for (const auto& rank : ranks_) {
-        if (rank->dp_rank == dp_rank) rank->store.hand_out(batch.page_tables[i][at]);
+        if (rank->dp_rank != dp_rank) continue;
+        rank->store.hand_out(batch.page_tables[i][at]);
+        rank->index_keys.hand_out(batch.page_tables[i][at]);
       }
     }
   }
@@ -353,7 +383,8 @@ void NumericForward::Implementation::begin(std::span<const TokenBatch> batches) 
     of.first_request = requests_;
     if (batch.q_lens.empty()) continue;
     hand_out_pages(static_cast<std::uint32_t>(dp), batch);
-    of.pass = std::make_unique<const Pass>(ropes_, batch, layers_, options_.page_size, *backend_);
+    of.pass = std::make_unique<const Pass>(model_.dual_chunk, ropes_, batch, layers_, options_.page_size,
+                                           *backend_);
     of.tokens = of.pass->tokens();
     tokens_ += of.tokens;
     requests_ += of.pass->requests();
@@ -366,6 +397,7 @@ std::span<const float> NumericForward::Implementation::forward(std::span<const T
   begin(batches);
   const std::size_t size = model_.hidden_size;
   embed(batches);
+  std::uint32_t linear_index = 0;  // among the gated delta-nets
   for (std::uint32_t i = 0; i < model_.num_layers; ++i) {
     const LayerWeights& shared = ranks_.front()->weights.layers[i];  // norms are the same on every rank
     normed_.resize(hidden_.size());
@@ -373,10 +405,17 @@ std::span<const float> NumericForward::Implementation::forward(std::span<const T
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       Rank& rank = *ranks_[r];
       fill_own(r, [&](const Part& own, float* out) {
-        attention_.forward(*own.pass, i, rank.weights.shard, rank.weights.layers[i], rank.store,
-                           normed_.data() + own.first_token * size, out);
+        const float* const x = normed_.data() + own.first_token * size;
+        const LayerWeights& weights = rank.weights.layers[i];
+        if (model_.layers[i].linear) {
+          linear_attention_.forward(*own.pass, linear_index, rank.linear_layers, weights.linear, rank.states,
+                                    x, out);
+        } else {
+          attention_.forward(*own.pass, i, rank.weights.shard, weights, rank.store, &rank.index_keys, x, out);
+        }
       });
     }
+    if (model_.layers[i].linear) ++linear_index;
     static const std::vector<float> kNone;
     reduce_into_hidden(shared.o_bias, model_.post_norms ? shared.post_attention_norm : kNone);
     norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(),

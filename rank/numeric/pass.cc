@@ -2,7 +2,7 @@
 
 namespace tpsim::rank {
 
-Pass::Pass(std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
+Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
            std::span<const AttentionLayers> layers, std::uint32_t page_size,
            attention::AttentionBackend& backend)
     : batch_(batch), ropes_(ropes) {
@@ -13,15 +13,23 @@ Pass::Pass(std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
       const std::uint32_t position = batch.prefix_lens[i] + k;
       positions_.push_back(position);
       slots_.push_back(batch.page_tables[i][position / page_size] * page_size + position % page_size);
+      requests_.push_back(static_cast<std::uint32_t>(i));
       lengths.push_back(batch.prefix_lens[i] + batch.q_lens[i]);
     }
   }
-  for (const RotaryEmbedding& rope : ropes_) {
-    const std::size_t half = rope.dim() / 2;
-    std::vector<float>& cos = cos_.emplace_back(half * positions_.size());
-    std::vector<float>& sin = sin_.emplace_back(half * positions_.size());
-    for (std::size_t t = 0; t < positions_.size(); ++t)
-      rope.angles(positions_[t], lengths[t], cos.data() + t * half, sin.data() + t * half);
+  if (dual_chunk.enabled()) {
+    std::vector<std::uint32_t> own, succ, inter;
+    for (std::size_t t = 0; t < positions_.size(); ++t) {
+      const ChunkRotations by = chunk_rotations(dual_chunk, positions_[t]);
+      own.push_back(by.query);
+      succ.push_back(by.query_succ);
+      inter.push_back(by.query_inter);
+      query_scales_.push_back(static_cast<float>(dual_chunk.scaling(lengths[t])));
+    }
+    for (const std::vector<std::uint32_t>* rotations : {&own, &succ, &inter})
+      add_angles(ropes_.front(), *rotations, lengths);
+  } else {
+    for (const RotaryEmbedding& rope : ropes_) add_angles(rope, positions_, lengths);
   }
   if (batch.metadata.capture_bucket > 0) {
     backend.init_forward_metadata_replay_cuda_graph(batch.metadata);
@@ -32,7 +40,9 @@ Pass::Pass(std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
   for (const AttentionLayers& kind : layers) {
     LayerPlan& plan = plans_.emplace_back();
     plan.shape = kind.shape;
-    if (decodes()) {
+    if (kernel_ == attention::KernelKind::kSparse) {
+      plan.sparse = backend.sparse_plan(plan.shape);
+    } else if (decodes()) {
       plan.decode = backend.decode_plan(plan.shape);
     } else {
       plan.extend = backend.extend_plan(plan.shape);
@@ -41,12 +51,21 @@ Pass::Pass(std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
   }
 }
 
+void Pass::add_angles(const RotaryEmbedding& rope, std::span<const std::uint32_t> rotations,
+                      std::span<const std::uint32_t> lengths) {
+  const std::size_t half = rope.dim() / 2;
+  std::vector<float>& cos = cos_.emplace_back(half * rotations.size());
+  std::vector<float>& sin = sin_.emplace_back(half * rotations.size());
+  for (std::size_t t = 0; t < rotations.size(); ++t)
+    rope.angles(rotations[t], lengths[t], cos.data() + t * half, sin.data() + t * half);
+}
+
 const float* Pass::cos(std::uint32_t rope, std::uint32_t token) const {
-  return cos_[rope].data() + std::size_t{token} * (ropes_[rope].dim() / 2);
+  return cos_[rope].data() + token * (cos_[rope].size() / positions_.size());
 }
 
 const float* Pass::sin(std::uint32_t rope, std::uint32_t token) const {
-  return sin_[rope].data() + std::size_t{token} * (ropes_[rope].dim() / 2);
+  return sin_[rope].data() + token * (sin_[rope].size() / positions_.size());
 }
 
 }  // namespace tpsim::rank

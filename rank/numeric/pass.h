@@ -36,23 +36,32 @@ struct LayerPlan {
   attention::DecodePlan decode;
   attention::ExtendPlan extend;
   std::vector<attention::ExtendTile> tiles;
+  attention::SparsePlan sparse;
 };
 
 class Pass {
  public:
   // Works out positions, slots, cosines and plans. The arguments outlive the pass.
-  Pass(std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
+  Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
        std::span<const AttentionLayers> layers, std::uint32_t page_size,
        attention::AttentionBackend& backend);
 
   std::uint32_t tokens() const { return static_cast<std::uint32_t>(positions_.size()); }
   std::uint32_t requests() const { return static_cast<std::uint32_t>(batch_.q_lens.size()); }
   const TokenBatch& batch() const { return batch_; }
+  std::uint32_t position(std::uint32_t token) const { return positions_[token]; }
   std::uint32_t slot(std::uint32_t token) const { return slots_[token]; }
-  // [dim / 2] of rope `rope` at a token.
+  // Whose token it is.
+  std::uint32_t request(std::uint32_t token) const { return requests_[token]; }
+  // [dim / 2] of rope `rope` at a token. With dual chunk attention, whose models have one rope, 0 is for keys
+  // and for queries that meet their own chunk.
+  static constexpr std::uint32_t kSucc = 1;   // queries that meet the chunk before
+  static constexpr std::uint32_t kInter = 2;  // queries that meet all before that
   const float* cos(std::uint32_t rope, std::uint32_t token) const;
   const float* sin(std::uint32_t rope, std::uint32_t token) const;
   const RotaryEmbedding& rope(std::uint32_t rope) const { return ropes_[rope]; }
+  // Dual chunk attention's factor on a token's queries.
+  float query_scale(std::uint32_t token) const { return query_scales_[token]; }
   // `kind`: LayerConfig::attention.
   const LayerPlan& plan(std::uint32_t kind) const { return plans_[kind]; }
   attention::KernelKind kernel() const { return kernel_; }
@@ -67,8 +76,12 @@ class Pass {
   const TokenBatch& batch_;
   std::span<const RotaryEmbedding> ropes_;
   attention::KernelKind kernel_;
-  std::vector<std::uint32_t> positions_, slots_, first_rows_;
+  std::vector<std::uint32_t> positions_, slots_, requests_, first_rows_;
+  void add_angles(const RotaryEmbedding& rope, std::span<const std::uint32_t> rotations,
+                  std::span<const std::uint32_t> lengths);
+
   std::vector<std::vector<float>> cos_, sin_;  // per rope
+  std::vector<float> query_scales_;            // with dual chunk attention only
   std::vector<LayerPlan> plans_;
 };
 

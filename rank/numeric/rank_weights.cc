@@ -64,8 +64,11 @@ class Loader {
       layer.pre_feedforward_norm = vector(at, "pre_feedforward_layernorm");
       layer.post_feedforward_norm = vector(at, "post_feedforward_layernorm");
     }
-    if (model_.is_mla()) {
+    if (model_.layers[index].linear) {
+      load_linear_attention(at, layer.linear);
+    } else if (model_.is_mla()) {
       load_mla(at, layer);
+      if (model_.layers[index].indexer) load_indexer(at, layer.indexer);
     } else {
       load_attention(at, layer);
     }
@@ -90,6 +93,30 @@ class Loader {
                                   spec("sinks").n);
   }
 
+  void load_linear_attention(const std::string& at, LinearAttentionWeights& out) const {
+    out.qkvz = matrix(at, "in_proj_qkvz");
+    out.ba = matrix(at, "in_proj_ba");
+    out.out = matrix(at, "out_proj");
+    const LinearAttentionConfig& linear = model_.linear;
+    const std::string name = at + "linear_attn.";
+    const std::uint64_t keys = linear.key_dim();
+    const std::uint64_t values = linear.value_dim();
+    const std::uint64_t kernel = linear.conv_kernel;
+    const auto channels = [&](std::uint64_t from, std::uint64_t of_all) {
+      const std::uint64_t mine = of_all / shard_.tp_size;
+      const std::vector<float> part = reader_.range(name + "conv1d.weight", {2 * keys + values, 1, kernel},
+                                                    (from + mine * shard_.tp_rank) * kernel, mine * kernel);
+      out.conv.insert(out.conv.end(), part.begin(), part.end());
+    };
+    channels(0, keys);
+    channels(keys, keys);
+    channels(2 * keys, values);
+    const std::uint64_t heads = spec("A_log").n;
+    out.a_log = reader_.range(name + "A_log", {linear.num_value_heads}, heads * shard_.tp_rank, heads);
+    out.dt_bias = reader_.range(name + "dt_bias", {linear.num_value_heads}, heads * shard_.tp_rank, heads);
+    out.norm = reader_.vector(name + "norm.weight", linear.value_head_dim);
+  }
+
   // The bias is added once, after the sum over ranks.
   void load_output(const std::string& at, LayerWeights& layer) const {
     layer.o = matrix(at, "o_proj");
@@ -100,11 +127,13 @@ class Loader {
     const MlaConfig& mla = model_.mla;
     MlaWeights& out = layer.mla;
     if (mla.q_lora_rank > 0) {
-      out.q_a = matrix(at, "q_a_proj");
+      const std::vector<TensorSlice>& slices = spec("fused_qkv_a_proj_with_mqa").slices;
+      out.q_a = reader_.matrix(at, {slices[0]}, reader_.type());
+      out.kv_a = reader_.matrix(at, {slices[1]}, reader_.type());
       out.q_a_norm = vector(at + "self_attn.", "q_a_layernorm");
     }
     out.q_b = matrix(at, mla.q_lora_rank > 0 ? "q_b_proj" : "q_proj");
-    out.kv_a = matrix(at, "kv_a_proj_with_mqa");
+    if (mla.q_lora_rank == 0) out.kv_a = matrix(at, "kv_a_proj_with_mqa");
     out.kv_a_norm = vector(at + "self_attn.", "kv_a_layernorm");
     // kv_b: per head, nope rows of W_UK and then v rows of W_UV, each over the latent.
     const TensorSlice& kv_b = spec("kv_b_proj").slices.front();
@@ -124,6 +153,15 @@ class Loader {
       out.absorb_v.push_back(reader_.matrix(at, {values}, reader_.type()));
     }
     load_output(at, layer);
+  }
+
+  void load_indexer(const std::string& at, IndexerWeights& out) const {
+    out.q = matrix(at, "indexer.wq_b");
+    out.k = matrix(at, "indexer.wk");
+    out.heads = matrix(at, "indexer.weights_proj");
+    const std::string norm = at + "self_attn.indexer.k_norm.";
+    out.k_norm = reader_.vector(norm + "weight", model_.indexer.head_dim);
+    out.k_norm_bias = reader_.vector(norm + "bias", model_.indexer.head_dim);
   }
 
   const ModelConfig& model_;

@@ -30,6 +30,7 @@ struct MoeWeights {
   std::uint32_t first_expert = 0;   // of this rank
   std::vector<MlpWeights> experts;  // of this rank
   MlpWeights shared;                // width 0: none
+  std::vector<float> shared_gate;   // [hidden]; empty: none
 };
 
 struct MlaWeights {
@@ -41,6 +42,23 @@ struct MlaWeights {
   std::vector<PackedMatrix> absorb_v;  // per head of this rank: [v_head_dim, kv_lora_rank]
 };
 
+// The indexer of sparse attention, the same on every rank.
+struct IndexerWeights {
+  PackedMatrix q;      // [heads x dim, q_lora_rank]
+  PackedMatrix k;      // [dim, hidden]
+  PackedMatrix heads;  // [heads, hidden]: the weights of the heads
+  std::vector<float> k_norm, k_norm_bias;
+};
+
+// A gated delta-net. Of each kind, what belongs to this rank's heads, in their order.
+struct LinearAttentionWeights {
+  PackedMatrix qkvz;  // q, k, v, and the gate of the output
+  PackedMatrix ba;    // write strengths, then decays, of the value heads
+  PackedMatrix out;
+  std::vector<float> conv;  // [channels of q, k and v, conv_kernel]
+  std::vector<float> a_log, dt_bias, norm;
+};
+
 struct LayerWeights {
   std::vector<float> input_norm,
       post_attention_norm;  // before attention; before the MLP, or behind attention
@@ -50,6 +68,8 @@ struct LayerWeights {
   std::vector<float> q_norm, k_norm;
   std::vector<float> sinks;  // of this rank's heads
   MlaWeights mla;
+  IndexerWeights indexer;
+  LinearAttentionWeights linear;
   MlpWeights mlp;
   MoeWeights moe;
 };

@@ -57,6 +57,9 @@ void route(const MoeConfig& config, std::span<float> scores, std::span<const flo
   std::vector<float> weights;
   for (const std::uint32_t expert : chosen) weights.push_back(scores[expert]);
   if (config.scoring == ExpertScoring::kTopKThenSoftmax) softmax(weights.data(), config.top_k);
+  if (config.scoring == ExpertScoring::kTopKThenSigmoid) {
+    for (float& weight : weights) weight = 1.0F / (1.0F + std::exp(-weight));
+  }
   if (config.normalize_weights) {
     const float sum = std::accumulate(weights.begin(), weights.end(), 0.0F) + 1e-20F;
     for (float& weight : weights) weight /= sum;

@@ -17,6 +17,9 @@ struct TokenBatch {
   std::span<const std::uint32_t> q_lens;                        // [requests]
   std::span<const std::uint32_t> prefix_lens;                   // [requests]
   std::span<const std::span<const std::uint32_t>> page_tables;  // [requests]: page numbers
+  // Rows of the request-to-page table, by which a request keeps what is not in pages; empty: as in the batch.
+  std::span<const std::uint32_t> rows;
+  std::uint32_t row(std::uint32_t request) const { return rows.empty() ? request : rows[request]; }
 };
 
 // Seconds that this process spent, since the start.

@@ -168,6 +168,7 @@ scheduler::StepOutcome NumericRanks::compute(const proto::ForwardBatch& batch) {
     pass.q_lens = std::span(q_lens_).subspan(request, requests_[dp]);
     pass.prefix_lens = std::span(prefix_lens_).subspan(request, requests_[dp]);
     pass.page_tables = std::span(views_).subspan(request, requests_[dp]);
+    pass.rows = std::span(rows_).subspan(request, requests_[dp]);
     const std::size_t tokens = std::accumulate(pass.q_lens.begin(), pass.q_lens.end(), std::size_t{0});
     pass.token_ids = std::span(token_ids_).subspan(token, tokens);
     request += requests_[dp];

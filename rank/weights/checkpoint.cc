@@ -74,7 +74,6 @@ Checkpoint::Checkpoint(const std::string& folder) : folder_(folder) {
     if (paths.empty()) refuse_without_files(folder_);
     open_all(paths);
   }
-  refuse_mxfp4();
 }
 
 void Checkpoint::add(std::size_t file, const StoredTensor& tensor) {
@@ -118,21 +117,12 @@ void Checkpoint::open_all(const std::vector<std::string>& paths) {
   }
 }
 
-void Checkpoint::refuse_mxfp4() const {
-  constexpr std::string_view kBlocks = "_blocks";
-  // The first in the order of the files, so that the sentence is the same every time.
-  for (const SafetensorsFile& file : files_) {
-    for (const StoredTensor& tensor : file.tensors()) {
-      if (tensor.type != StoredType::kU8 || !tensor.name.ends_with(kBlocks)) continue;
-      const std::string prefix = tensor.name.substr(0, tensor.name.size() - kBlocks.size());
-      if (!tensors_.contains(prefix + "_scales")) continue;
-      throw_user_error(
-          "{}: tensor {} holds MXFP4 blocks, which numeric execution does not read; convert the checkpoint "
-          "to "
-          "bfloat16 (Transformers: from_pretrained with Mxfp4Config(dequantize=True), then save_pretrained)",
-          file.path(), in_quotes(tensor.name));
-    }
-  }
+std::optional<StoredView> Checkpoint::view(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) return std::nullopt;
+  const StoredTensor& stored = tensor(found->second);
+  return StoredView{name, stored.type, stored.shape, stored.elements,
+                    files_[found->second.file].data(stored)};
 }
 
 bool Checkpoint::has(const std::string& name) const { return tensors_.contains(name); }

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "rank/weights/safetensors.h"
+#include "rank/weights/stored_view.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {
@@ -18,14 +20,17 @@ class Checkpoint final : public TensorSource {
   // `folder`: --model-path, a folder or a file in it (config.json). Files are, whichever is there first:
   // those of model.safetensors.index.json, with the tensors that it names; model.safetensors; every
   // *.safetensors. Throws UserError naming --model-path or the file where there are none, one is missing or
-  // damaged, an indexed tensor is not in its file, two files have the same tensor, or the experts are stored
-  // as MXFP4 blocks (gpt-oss).
+  // damaged, an indexed tensor is not in its file, or two files have the same tensor.
   explicit Checkpoint(const std::string& folder);
 
   bool has(const std::string& name) const override;
   // Also throws UserError where the tensor's type is not BF16, F16 or F32.
   void require(const std::string& name, const std::vector<std::uint64_t>& shape) const override;
   void read(const std::string& name, std::uint64_t first, std::uint64_t count, float* out) const override;
+
+  const std::string& folder() const { return folder_; }
+  // The bytes of a tensor of any type.
+  std::optional<StoredView> view(const std::string& name) const;
 
  private:
   struct Place {
@@ -36,7 +41,6 @@ class Checkpoint final : public TensorSource {
   void add(std::size_t file, const StoredTensor& tensor);
   void open_indexed(const std::string& index);
   void open_all(const std::vector<std::string>& paths);
-  void refuse_mxfp4() const;
   const StoredTensor& tensor(const Place& place) const { return files_[place.file].tensors()[place.tensor]; }
 
   std::string folder_;

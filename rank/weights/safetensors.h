@@ -27,6 +27,10 @@ class SafetensorsFile {
   // `count` elements from flat index `first` on, as fp32. Throws as require_readable, and std::logic_error
   // where the range is not in the tensor. REQUIRES: `tensor` is one of this file's.
   void read(const StoredTensor& tensor, std::uint64_t first, std::uint64_t count, float* out) const;
+  // The first byte of a tensor of any type. REQUIRES: `tensor` is one of this file's.
+  const char* data(const StoredTensor& tensor) const {
+    return file_.bytes().data() + header_.data_begin() + tensor.begin;
+  }
 
  private:
   std::string path_;

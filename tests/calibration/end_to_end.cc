@@ -1,5 +1,6 @@
 // Compares predicted with measured serving: every row of sglang_end_to_end.csv whose model and GPU are known
-// and whose weights are 16 bit runs through the scheduler and the modeled executor, closed loop.
+// and whose parallelism is tensor parallelism runs through the scheduler and the modeled executor, closed
+// loop.
 //
 //   end_to_end CSV [NAME=VALUE …]
 //
@@ -12,6 +13,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -22,6 +24,7 @@
 #include "rank/model/hardware.h"
 #include "rank/model/memory.h"
 #include "rank/model/modeled_forward.h"
+#include "rank/model/quantization_config.h"
 #include "rank/parallel/modeled_executor.h"
 #include "scheduler/engine.h"
 #include "scheduler/workload/synthetic.h"
@@ -148,6 +151,19 @@ Prediction predict(const Row& row, const rank::ModelConfig& model, const proto::
           quiet.decode_seconds / static_cast<double>(std::max<std::uint64_t>(1, quiet.decode_steps)) * 1e3};
 }
 
+// Of the weights: a checkpoint in blocks of fp8 (DeepSeek), a 16-bit one quantised while loading, or NVIDIA's
+// nvfp4 ones, whose attention stays 16 bit.
+void set_precision(const std::string& precision, rank::ModelConfig& model) {
+  if (precision == "fp8" && !model.quantization.quantized())
+    model.quantization = rank::resolve_quantization({}, "fp8");
+  if (precision == "fp4") {
+    model.quantization = rank::read_hf_quant_config(
+        nlohmann::json::parse(R"({"quantization": {"quant_algo": "NVFP4", "group_size": 16,
+                                  "exclude_modules": ["self_attn", "lm_head"]}})"),
+        "nvfp4");
+  }
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values.empty() ? 0 : values[values.size() / 2];
@@ -160,8 +176,7 @@ int run(int argc, char** argv) {
   }
   std::map<std::string, std::vector<double>> ttft, tpot, signed_tpot;
   for (const Row& row : read_rows(argv[1])) {
-    const std::string& precision = row.at("precision");
-    if (!precision.empty() && precision != "bf16") continue;
+    if (std::stoul(row.at("tp_size")) > 8 || std::stoul(row.at("moe_ep_size")) > 1) continue;
     std::string gpu = row.at("system");
     std::replace(gpu.begin(), gpu.end(), '_', '-');
     if (gpu == "b200-sxm") gpu = "b200";
@@ -170,6 +185,7 @@ int run(int argc, char** argv) {
     try {
       model = rank::load_model_config(row.at("model_path"));
       profile = rank::load_hardware(gpu);
+      set_precision(row.at("precision"), model);
     } catch (const UserError&) {
       continue;  // not in the catalogue
     }
@@ -182,7 +198,8 @@ int run(int argc, char** argv) {
     const Prediction p = predict(row, model, profile);
     const double ttft_ratio = p.ttft_ms / std::stod(row.at("silicon_ttft_ms"));
     const double tpot_ratio = p.tpot_ms / std::stod(row.at("silicon_tpot_ms"));
-    const std::string key = model.name + " " + gpu + " tp" + row.at("tp_size");
+    const std::string key = model.name + " " + row.at("precision") +
+                            (row.at("precision").empty() ? "" : " ") + gpu + " tp" + row.at("tp_size");
     for (const std::string& k : {key, std::string("all")}) {
       ttft[k].push_back(std::abs(ttft_ratio - 1));
       tpot[k].push_back(std::abs(tpot_ratio - 1));

@@ -5,6 +5,7 @@ set -euo pipefail
 fit=$1 kernels=$2
 catalogue=$(cd "$(dirname "$0")/../../rank/catalogue" && pwd)
 while read -r gpu folder; do
+  [[ -f $catalogue/hardware/$gpu.json ]] || continue
   "$fit" "$kernels" "$folder" "$catalogue/hardware/$gpu.json" > "/tmp/tpsim-fit-$gpu.json"
   python3 - "$catalogue/hardware/$gpu.json" "/tmp/tpsim-fit-$gpu.json" <<'PY'
 import json,sys
@@ -24,4 +25,6 @@ done <<< "h200-sxm h200_sxm
 h100-sxm h100_sxm
 b200 b200_sxm
 l40s l40s
-a100-sxm a100_sxm"
+a100-sxm a100_sxm
+gb200 gb200
+rtx-pro-6000 rtx_pro_6000_server"

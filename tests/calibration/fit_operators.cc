@@ -16,8 +16,7 @@ namespace tpsim::calibration {
 namespace {
 
 void set(rank::OperatorCosts& costs, const std::string& name, const rank::OperatorCoefficients& c) {
-  if (name == "gemm") costs.set_gemm(c);
-  if (name == "moe") costs.set_moe(c);
+  if (const MatrixRows* matrix = matrix_rows_of(name)) costs.set_matrix(matrix->id, c);
   if (name == "all_reduce.custom") costs.set_custom(c);
   if (name == "all_reduce.nccl") costs.set_nccl(c);
   if (name == "all_gather") costs.set_gather(c);
@@ -37,10 +36,11 @@ int run(int argc, char** argv) {
   }
   const std::filesystem::path folder = std::filesystem::path(argv[1]) / argv[2];
   for (const std::string& name : operator_classes()) {
-    std::vector<OperatorRow> all = operator_rows(folder, name, profile.nvlink());
+    std::vector<OperatorRow> all = operator_rows(folder, name, profile.name(), profile.nvlink());
     if (all.empty()) continue;
     std::vector<OperatorRow> rows;
-    const std::size_t every = std::max<std::size_t>(1, all.size() / 3000);
+    // Every so many-th of them: the tables are sorted neither by shape nor by time.
+    const std::size_t every = std::max<std::size_t>(1, all.size() / 1500);
     for (std::size_t i = 0; i < all.size(); i += every) rows.push_back(all[i]);
     rank::OperatorCosts costs(profile);
     rank::OperatorCoefficients c;
@@ -61,21 +61,35 @@ int run(int argc, char** argv) {
       low.push_back(1e-9);
       high.push_back(1e-4);
     } else {
-      values.insert(values.end(), {&c.compute, &c.tile_seconds, &c.overlap, &c.fill});
-      low.insert(low.end(), {0.05, 1e-9, 1e-3, 0.2});
-      high.insert(high.end(), {1, 1e-4, 1, 64});
+      const rank::MatrixClassRow& row = rank::matrix_class(matrix_rows_of(name)->id);
+      c.k_seconds = 1e-10;
+      values.insert(values.end(), {&c.compute, &c.tile_seconds, &c.overlap, &c.fill, &c.k_seconds});
+      low.insert(low.end(), {0.05, 1e-9, 1e-3, 0.2, 1e-13});
+      high.insert(high.end(), {1, 1e-4, 1, 64, 1e-8});
+      if (row.moe()) {
+        c.fixed_seconds = 1.5e-5;
+        values.push_back(&c.rows);
+        low.push_back(0.01);
+        high.push_back(20);
+      } else if (row.quantizes()) {
+        values.push_back(&c.quantize);
+        low.push_back(0.05);
+        high.push_back(4);
+      }
     }
     minimise(values, low, high, loss);
     minimise(values, low, high, loss);
     loss();
     std::vector<double> errors;
-    for (const OperatorRow& row : rows) errors.push_back(std::abs(price(costs, name, row) / row.seconds - 1));
+    for (const OperatorRow& row : all) errors.push_back(std::abs(price(costs, name, row) / row.seconds - 1));
     std::sort(errors.begin(), errors.end());
     proto::OperatorEfficiency out;
     out.set_operator_class(name);
     rank::write_operator(c, out);
     out.set_median_error(errors[errors.size() / 2]);
-    out.set_source("bf16 rows of " + std::string(argv[2]) + ", " + std::to_string(all.size()) +
+    const MatrixRows* matrix = matrix_rows_of(name);
+    out.set_source((matrix != nullptr ? std::string(matrix->dtype) : "half") + " rows of " +
+                   std::string(argv[2]) + ", " + std::to_string(all.size()) +
                    " of them (AIConfigurator, Apache-2.0)");
     std::string json;
     google::protobuf::util::JsonPrintOptions options;

@@ -1,61 +1,140 @@
 // The rows of gemm_perf, moe_perf, custom_allreduce_perf and nccl_perf as calls of rank/model/op_cost.h.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "rank/model/expert_tuning.h"
+#include "rank/model/matrix_kernel.h"
 #include "rank/model/op_cost.h"
 #include "tests/calibration/kernel_table.h"
 
 namespace tpsim::calibration {
 
 struct OperatorRow {
-  double m = 0, n = 0, k = 0;                                        // gemm
-  double tokens = 0, hidden = 0, inter = 0, experts = 0, top_k = 0;  // moe
-  double bytes = 0;                                                  // collectives: of the message
+  double m = 0;  // gemm
+  std::uint64_t n = 0, k = 0;
+  rank::RoutedExperts experts;  // moe
+  double bytes = 0;             // collectives: of the message
   std::uint32_t gpus = 0;
   double seconds = 0;
 };
 
+// A class of matrix products in gemm_perf or moe_perf.
+struct MatrixRows {
+  rank::MatrixClass id;
+  const char* dtype;
+  // The first of them that the table has: what SGLang runs on that GPU.
+  std::vector<const char*> sources;
+  rank::WeightFormat weight;
+};
+
+inline const std::vector<MatrixRows>& matrix_rows() {
+  using rank::MatrixClass;
+  using Kind = rank::WeightFormat::Kind;
+  const rank::WeightFormat channel{.kind = Kind::kFp8, .block_n = 1};
+  const rank::WeightFormat block{.kind = Kind::kFp8, .block_n = 128, .block_k = 128};
+  const rank::WeightFormat nvfp4{.kind = Kind::kNvfp4, .block_n = 1, .block_k = 16};
+  const rank::WeightFormat mxfp4{.kind = Kind::kMxfp4, .block_n = 1, .block_k = 32};
+  const rank::WeightFormat int4{.kind = Kind::kInt4, .block_n = 1, .block_k = 128};
+  constexpr const char* kTriton = "sglang_fused_moe_triton";
+  constexpr const char* kTrtllm = "sglang_flashinfer_trtllm_moe";
+  constexpr const char* kMarlin = "sglang_marlin_moe";
+  static const std::vector<MatrixRows> rows = {
+      {MatrixClass::kGemm, "bfloat16", {"sglang_torch_linear", "sglang"}, {}},
+      {MatrixClass::kGemmFp8, "fp8", {"sglang_sgl_kernel_fp8_scaled_mm"}, channel},
+      {MatrixClass::kGemmFp8Block, "fp8_block", {"sglang_deepgemm_gemm_nt_f8f8bf16"}, block},
+      {MatrixClass::kGemmNvfp4,
+       "nvfp4",
+       {"sglang_flashinfer_cutedsl_nvfp4", "sglang_flashinfer_cutlass_nvfp4"},
+       nvfp4},
+      {MatrixClass::kMoe, "bfloat16", {kTriton}, {}},
+      {MatrixClass::kMoeDefault, "bfloat16", {kTriton}, {}},
+      {MatrixClass::kMoeTrtllm, "bfloat16", {kTrtllm}, {}},
+      {MatrixClass::kMoeFp8, "fp8_block", {kTrtllm, kTriton}, block},
+      {MatrixClass::kMoeInt4, "int4_wo", {kMarlin, kTrtllm}, int4},
+      {MatrixClass::kMoeMxfp4, "w4a16_mxfp4", {kTriton, kMarlin, kTrtllm}, mxfp4},
+      {MatrixClass::kMoeMxfp4Fp8, "w4a8_mxfp4_mxfp8", {"sglang_mxfp4_flashinfer_trtllm_moe", kTrtllm}, mxfp4},
+      {MatrixClass::kMoeNvfp4, "nvfp4", {kTrtllm, "sglang_flashinfer_cutlass_moe"}, nvfp4},
+  };
+  return rows;
+}
+
+// nullptr: not a class of matrix products, or one that nobody measured.
+inline const MatrixRows* matrix_rows_of(const std::string& name) {
+  for (const MatrixRows& rows : matrix_rows()) {
+    if (rank::matrix_class(rows.id).name == name) return &rows;
+  }
+  return nullptr;
+}
+
 inline const std::vector<std::string>& operator_classes() {
-  static const std::vector<std::string> classes = {"gemm", "moe", "all_reduce.custom", "all_reduce.nccl",
-                                                   "all_gather"};
+  static const std::vector<std::string> classes = [] {
+    std::vector<std::string> names;
+    for (const MatrixRows& rows : matrix_rows()) names.emplace_back(rank::matrix_class(rows.id).name);
+    names.insert(names.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});
+    return names;
+  }();
   return classes;
 }
 
-// bf16 rows of the class. NCCL's message_size is in elements; an all-gather's is what each GPU ends up with.
-inline std::vector<OperatorRow> operator_rows(const std::filesystem::path& folder, const std::string& name,
-                                              bool nvlink) {
+inline std::vector<OperatorRow> read_matrix_rows(const KernelTable& table, const MatrixRows& wanted,
+                                                 const std::string& gpu) {
   std::vector<OperatorRow> rows;
-  const bool gemm = name == "gemm";
-  const bool moe = name == "moe";
+  const bool moe = rank::matrix_class(wanted.id).moe();
+  for (const char* source : wanted.sources) {
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      if (table.text(i, moe ? "moe_dtype" : "gemm_dtype") != wanted.dtype) continue;
+      if (table.text(i, "kernel_source") != source) continue;
+      OperatorRow row;
+      row.seconds = table.number(i, "latency_ms") / 1e3;
+      const auto number = [&](const char* column) {
+        return static_cast<std::uint32_t>(table.number(i, column));
+      };
+      if (!moe) {
+        row.m = table.number(i, "m");
+        row.n = number("n");
+        row.k = number("k");
+      } else {
+        // The other distributions are draws whose experts the table does not name.
+        if (table.text(i, "distribution") != "balanced") continue;
+        row.experts.tokens = table.number(i, "num_tokens");
+        row.experts.hidden = number("hidden_size");
+        row.experts.width = number("inter_size") / number("moe_tp_size");
+        row.experts.top_k = number("topk");
+        row.experts.ep_size = number("moe_ep_size");
+        row.experts.experts = number("num_experts") / row.experts.ep_size;
+        row.experts.in_turn = true;
+        const bool tuned =
+            rank::has_tuned_experts(gpu, row.experts.experts, static_cast<std::uint32_t>(row.experts.width));
+        if (wanted.id == rank::MatrixClass::kMoe && !tuned) continue;
+        if (wanted.id == rank::MatrixClass::kMoeDefault && tuned) continue;
+      }
+      rows.push_back(row);
+    }
+    if (!rows.empty()) break;
+  }
+  return rows;
+}
+
+// Rows of the class. NCCL's message_size is in elements; an all-gather's is what each GPU ends up with.
+// Empty where nobody measured it on this GPU.
+inline std::vector<OperatorRow> operator_rows(const std::filesystem::path& folder, const std::string& name,
+                                              const std::string& gpu, bool nvlink) {
+  std::vector<OperatorRow> rows;
+  if (const MatrixRows* wanted = matrix_rows_of(name)) {
+    const bool moe = rank::matrix_class(wanted->id).moe();
+    return read_matrix_rows(KernelTable(folder / (moe ? "moe_perf.csv.gz" : "gemm_perf.csv.gz")), *wanted,
+                            gpu);
+  }
   const bool custom = name == "all_reduce.custom";
-  const KernelTable table(folder / (gemm     ? "gemm_perf.csv.gz"
-                                    : moe    ? "moe_perf.csv.gz"
-                                    : custom ? "custom_allreduce_perf.csv.gz"
-                                             : "nccl_perf.csv.gz"));
+  const KernelTable table(folder / (custom ? "custom_allreduce_perf.csv.gz" : "nccl_perf.csv.gz"));
   for (std::size_t i = 0; i < table.size(); ++i) {
     OperatorRow row;
     row.seconds = table.number(i, "latency_ms") / 1e3;
-    if (gemm) {
-      if (table.text(i, "gemm_dtype") != "bfloat16") continue;
-      row.m = table.number(i, "m");
-      row.n = table.number(i, "n");
-      row.k = table.number(i, "k");
-    } else if (moe) {
-      if (table.text(i, "moe_dtype") != "bfloat16" || table.text(i, "distribution") != "balanced" ||
-          table.text(i, "kernel_source") != "sglang_fused_moe_triton") {
-        continue;
-      }
-      const double ep = table.number(i, "moe_ep_size");
-      row.tokens = table.number(i, "num_tokens");
-      row.hidden = table.number(i, "hidden_size");
-      row.inter = table.number(i, "inter_size") / table.number(i, "moe_tp_size");
-      row.top_k = table.number(i, "topk");
-      row.experts = table.number(i, "num_experts");
-      if (ep != 1) continue;
-    } else if (custom) {
+    if (custom) {
       if (table.text(i, "kernel_source") != "SGLang_CustomAllReduce_graph") continue;
       row.gpus = static_cast<std::uint32_t>(table.number(i, "num_gpus"));
       row.bytes = table.number(i, "message_size") * 2;
@@ -73,8 +152,11 @@ inline std::vector<OperatorRow> operator_rows(const std::filesystem::path& folde
 }
 
 inline double price(const rank::OperatorCosts& costs, const std::string& name, const OperatorRow& row) {
-  if (name == "gemm") return costs.gemm(row.m, row.n, row.k, 2).seconds;
-  if (name == "moe") return costs.moe(row.tokens, row.hidden, row.inter, row.experts, row.top_k, 2).seconds;
+  if (const MatrixRows* matrix = matrix_rows_of(name)) {
+    return rank::matrix_class(matrix->id).moe()
+               ? costs.moe(matrix->id, row.experts, matrix->weight).seconds
+               : costs.gemm(matrix->id, row.m, row.n, row.k, matrix->weight).seconds;
+  }
   if (name == "all_reduce.custom") return costs.custom_all_reduce(row.bytes, row.gpus).seconds;
   if (name == "all_reduce.nccl") return costs.nccl_all_reduce(row.bytes, row.gpus).seconds;
   return costs.all_gather(row.bytes / row.gpus, row.gpus).seconds;

@@ -31,7 +31,8 @@ void check_model(const rank::ModelConfig& model) {
   check(model.layers.size() == model.num_layers && !model.ropes.empty(), "every layer is described");
   std::uint64_t with_experts = 0;
   for (const rank::LayerConfig& layer : model.layers) {
-    check(layer.rope < model.ropes.size(), "a layer's rope is there");
+    check(layer.rope < model.ropes.size() || layer.rope == rank::LayerConfig::kNoRope,
+          "a layer's rope is there");
     with_experts += layer.moe ? 1 : 0;
   }
   check(with_experts == model.moe.num_layers, "layers with experts are counted");
@@ -54,7 +55,7 @@ void check_prices(const rank::ModelConfig& model, const proto::HardwareProfile& 
   constexpr std::array<std::uint32_t, 2> kExtends = {300, 1};
   constexpr std::array<std::uint32_t, 3> kDecodes = {1, 70, 9000};
   for (const attention::BackendDescription* backend : attention::backend_list()) {
-    if (!backend->implemented()) continue;
+    if (!backend->implemented() || backend->row.sparse != model.is_sparse()) continue;
     rank::ModeledForward rank(
         model, hardware, shard,
         attention::create_attention_backend(std::string(backend->row.name), hardware, 1), {});

@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "proto/base/error.h"
+#include "rank/weights/quantised_tensor.h"
 #include "rank/weights/safetensors_header.h"
+#include "rank/weights/stored_view.h"
 #include "rank/weights/weight_map.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/unit/weights/safetensors_writer.h"
@@ -39,6 +42,30 @@ void check_header(const rank::SafetensorsHeader& header, std::string_view file) 
   check(covered == data.size(), "tensors cover the data");
 }
 
+// Whatever the tensors say of each other, it is read or refused.
+void check_quantised(const rank::SafetensorsHeader& header, std::string_view file) {
+  const auto find = [&](const std::string& name) -> std::optional<rank::StoredView> {
+    const rank::StoredTensor* tensor = header.find(name);
+    if (tensor == nullptr) return std::nullopt;
+    return rank::StoredView{name, tensor->type, tensor->shape, tensor->elements,
+                            file.data() + header.data_begin() + tensor->begin};
+  };
+  for (const rank::StoredTensor& tensor : header.tensors()) {
+    std::string name = tensor.name;
+    for (const std::string_view end : {"_blocks", "_packed"}) {
+      if (name.ends_with(end)) name.resize(name.size() - end.size());
+    }
+    if (name.ends_with(".qweight")) name.replace(name.size() - 8, 8, ".weight");
+    const auto quantised = rank::open_quantised(find, name, 1, "fuzzed");
+    if (quantised == nullptr) continue;
+    std::uint64_t elements = 1;
+    for (const std::uint64_t size : quantised->shape()) elements *= size;
+    check(elements <= 64 * file.size(), "every element has a code");
+    std::vector<float> out(elements);
+    quantised->read(0, elements, out.data());
+  }
+}
+
 template <typename Parse>
 void parse_or_refuse(const Parse& parse) {
   try {
@@ -53,7 +80,11 @@ void read_file(std::string_view bytes) {
   // Of its own length on the heap, so that a sanitizer sees reads behind the end.
   const std::vector<char> file(bytes.begin(), bytes.end());
   const std::string_view view(file.data(), file.size());
-  parse_or_refuse([&] { check_header(rank::SafetensorsHeader(view, "fuzzed"), view); });
+  parse_or_refuse([&] {
+    const rank::SafetensorsHeader header(view, "fuzzed");
+    check_header(header, view);
+    check_quantised(header, view);
+  });
 }
 
 // The bytes as a header, with its length before it and some data behind it.

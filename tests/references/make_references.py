@@ -7,7 +7,7 @@ Usage: make_references.py FOLDER [NAME ...]      FOLDER: tests/golden/models; NA
 
 Needs torch, transformers and safetensors (nothing else in tpsim does). The values in the repository were made
 with Transformers 5.23 and PyTorch 2.15. A run writes FOLDER/NAME/{config.json, *.safetensors, reference.json};
-all of it together stays under 3 MB, which the script checks.
+all of it together stays under 4 MB, which the script checks.
 """
 
 import json
@@ -19,12 +19,14 @@ import safetensors.torch
 import torch
 import transformers
 
+import quantised
+
 VOCABULARY = 131  # odd on purpose: no --tp divides it
 PROMPT_LENGTHS = (1, 9, 45)
 NEW_TOKENS = 64
 # Greedy tokens are compared exactly: the best logit leads by this much of the largest, at every step.
 LEAST_LEAD = 2e-3
-MOST_BYTES = 3_000_000
+MOST_BYTES = 4_000_000
 
 COMMON = {"vocab_size": VOCABULARY, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 8,
           "num_key_value_heads": 2, "intermediate_size": 64, "max_position_embeddings": 256, "head_dim": 16,
@@ -32,8 +34,16 @@ COMMON = {"vocab_size": VOCABULARY, "hidden_size": 48, "num_hidden_layers": 2, "
 MLA = {"num_key_value_heads": 8, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
        "v_head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
        "n_shared_experts": 1, "first_k_dense_replace": 1, "head_dim": None}
+# Sequences grow longer than what is selected of them.
+INDEXER = {"index_topk": 12, "index_head_dim": 16, "index_n_heads": 8}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
         "beta_fast": 32.0, "beta_slow": 1.0}
+
+# Gated delta-net hybrids. Their norms are stored less 1, but for those of the delta-nets' outputs.
+HYBRID = {"num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+          "linear_num_key_heads": 8, "linear_num_value_heads": 16, "linear_key_head_dim": 8,
+          "linear_value_head_dim": 4, "linear_conv_kernel_dim": 4, "num_experts": 4, "num_experts_per_tok": 2,
+          "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
 
 
 def rope(kind, **more):
@@ -41,7 +51,7 @@ def rope(kind, **more):
 
 
 # NAME: (architecture, config, how it is stored).
-# Stored: the weights' dtype; "classic": config.json and expert tensors as Transformers 4 wrote them; "shards":
+# Stored: "quantise": weights are replaced by what their quantisation stands for (quantised.py); the weights' dtype; "classic": config.json and expert tensors as Transformers 4 wrote them; "shards":
 # several files with an index.
 MODELS = {
     "llama": ("Llama", {**rope("default")}, {"dtype": torch.float32, "shards": True}),
@@ -72,6 +82,13 @@ MODELS = {
                                   "sliding_window": 16}, {"fused": True}),
     "qwen3-moe": ("Qwen3Moe", {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16,
                                "norm_topk_prob": True, "mlp_only_layers": [0]}, {}),
+    "qwen3-next": ("Qwen3Next", {**HYBRID, "norm_topk_prob": True, "partial_rotary_factor": 0.25,
+                                 "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                                                     "partial_rotary_factor": 0.25}}, {}),
+    "qwen3.5-moe": ("Qwen3_5MoeText", {**HYBRID, "linear_num_value_heads": 8, "linear_value_head_dim": 8,
+                                       "intermediate_size": None,
+                                       "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                                                           "partial_rotary_factor": 0.5}}, {}),
     "deepseek-v2": ("DeepseekV2", {**MLA, "q_lora_rank": None, "topk_method": "group_limited_greedy", "n_group": 4,
                                    "topk_group": 2, "routed_scaling_factor": 2.0,
                                    "rope_parameters": {**YARN, "mscale": 0.707, "mscale_all_dim": 0.707}},
@@ -79,9 +96,40 @@ MODELS = {
     "deepseek-v3": ("DeepseekV3", {**MLA, "q_lora_rank": 24, "n_group": 4, "topk_group": 2,
                                    "routed_scaling_factor": 2.5, "norm_topk_prob": True, "num_experts_per_tok": 3,
                                    "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}, {}),
+    "deepseek-v32": ("DeepseekV32", {**MLA, **INDEXER, "q_lora_rank": 24, "n_group": 4, "topk_group": 2,
+                                     "routed_scaling_factor": 2.5, "norm_topk_prob": True, "num_experts_per_tok": 3,
+                                     "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}, {}),
+    "glm-moe-dsa": ("GlmMoeDsa", {**MLA, **INDEXER, "num_hidden_layers": 3, "q_lora_rank": 24, "n_group": 1,
+                                  "topk_group": 1, "n_routed_experts": 4, "routed_scaling_factor": 2.5,
+                                  "norm_topk_prob": True, "indexer_types": ["full", "shared", "full"], "v_head_dim": 24,
+                                  "rms_norm_eps": 1e-5, **rope("default")}, {}),
+    "glm4-moe": ("Glm4Moe", {"num_key_value_heads": 4, "intermediate_size": 32, "attention_bias": True,
+                             "use_qk_norm": True, "n_routed_experts": 8, "num_experts_per_tok": 3,
+                             "moe_intermediate_size": 8, "n_shared_experts": 1, "first_k_dense_replace": 1,
+                             "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5,
+                             **rope("default", partial_rotary_factor=0.5)}, {}),
+    # A chunk is shorter than the prompts, and a query's growth begins early.
+    "llama4": ("Llama4Text", {"num_hidden_layers": 3, "intermediate_size": 16, "intermediate_size_mlp": 32,
+                              "num_local_experts": 4, "num_experts_per_tok": 2, "interleave_moe_layer_step": 2,
+                              "no_rope_layers": [1, 0, 1], "attention_chunk_size": 16, "floor_scale": 8,
+                              "attn_scale": 0.5, **rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=1.0,
+                                                        original_max_position_embeddings=32)}, {}),
+    "phi3": ("Phi3", {"head_dim": None, "hidden_size": 64, "num_key_value_heads": 4, "intermediate_size": 48,
+                      "sliding_window": 20, "pad_token_id": 0,
+                      **rope("default", partial_rotary_factor=0.75)}, {"classic": True}),
     "gpt-oss": ("GptOss", {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 16,
                            "sliding_window": 12, "layer_types": ["sliding_attention", "full_attention"],
                            "rope_parameters": {**YARN, "rope_theta": 150000.0, "truncate": False}}, {}),
+    "deepseek-v3-fp8": ("DeepseekV3", {**MLA, "q_lora_rank": 24, "n_group": 4, "topk_group": 2,
+                                       "routed_scaling_factor": 2.5, "norm_topk_prob": True, "num_experts_per_tok": 3,
+                                       "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}},
+                        {"quantise": "fp8-block"}),
+    "gpt-oss-mxfp4": ("GptOss", {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 32,
+                                 "hidden_size": 64, "sliding_window": 12,
+                                 "layer_types": ["sliding_attention", "full_attention"],
+                                 "rope_parameters": {**YARN, "rope_theta": 150000.0, "truncate": False}},
+                      {"quantise": "mxfp4"}),
+    "llama-nvfp4": ("Llama", {**rope("default")}, {"quantise": "nvfp4"}),
 }
 
 
@@ -94,12 +142,13 @@ def make_model(name):
     model = getattr(transformers, kind.removesuffix("Text") + "ForCausalLM")(config).to(torch.float32).eval()
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     gemma = kind.startswith("Gemma")
+    hybrid = kind.startswith(("Qwen3Next", "Qwen3_5"))
 
     def fill(key, tensor):
         normal = torch.randn(tensor.shape, generator=generator)
         if tensor.dim() == 1:
             if "norm" in key:
-                return 0.2 * normal + (0 if gemma else 1)
+                return 0.2 * normal + (0 if gemma or hybrid and "linear_attn" not in key else 1)
             return 0.3 * normal if "sinks" not in key else normal
         if "embed" in key or "lm_head" in key:
             # Where the head is the embedding, a large one says the last token again and again.
@@ -114,6 +163,8 @@ def make_model(name):
             if "inv_freq" in key or "embed_scale" in key:
                 continue
             tensor.copy_(fill(key, tensor).to(stored.get("dtype", torch.bfloat16)))
+    if "quantise" in stored:
+        model.quantised = quantised.quantise_model(model, stored["quantise"])
     return model
 
 
@@ -148,6 +199,8 @@ def classic_config(config):
     config["torch_dtype"] = config.pop("dtype")
     parameters = dict(config.pop("rope_parameters"))
     config["rope_theta"] = parameters.pop("rope_theta")
+    if "partial_rotary_factor" in parameters:
+        config["partial_rotary_factor"] = parameters.pop("partial_rotary_factor")
     config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
     config.pop("layer_types", None)
     return config
@@ -175,7 +228,7 @@ def save(model, name, folder):
     dtype = stored.get("dtype", torch.bfloat16)
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    if stored.get("classic") or stored.get("fused"):
+    if stored.get("classic") or stored.get("fused") or "quantise" in stored:
         config = json.loads(model.config.to_json_string(use_diff=False))
         config = {key: value for key, value in config.items() if not key.startswith("_")}
         config.update(architectures=[type(model).__name__], dtype=str(dtype).removeprefix("torch."))
@@ -188,6 +241,8 @@ def save(model, name, folder):
         if stored.get("classic"):
             config = classic_config(config)
             tensors = one_tensor_per_expert(tensors, kind == "Mixtral")
+        if "quantise" in stored:
+            tensors, config["quantization_config"] = model.quantised
         tensors = {key: value.contiguous() for key, value in tensors.items()}
         safetensors.torch.save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         with open(os.path.join(folder, "config.json"), "w") as file:

@@ -87,6 +87,7 @@ function notices() {
   notice("Turns sent early.", each(r => r.early_turns > 0 ? `${count(r.early_turns)} of ${plural(r.turns, "turn")} were sent before the answer they reply to had ended, at the trace's times` : ""));
   notice("Highest rate not found.", each(r => r.max_goodput_search && r.max_goodput_rate == null ? r.max_goodput_search.message : ""));
   notice("Settings that cannot be carried out.", (report.refused || []).map(({ settings, reason }) => `${Object.entries(settings).map(([flag, value]) => settingText(flag, value)).join(" · ")}: ${reason}`));
+  notice("Left out.", report.left_out || []);
   notice("Refused.", each(r => r.failed > 0 ? `${plural(r.failed, "request")} longer than the context or the KV pool` : ""));
   const unknown = [...new Set(report.calibration.filter(c => c.status !== "calibrated").map(c => c.operator_class))];
   if (unknown.length && runs[0].clock !== "wall") {

@@ -34,11 +34,17 @@ void read(const ConfigReader& config, ModelConfig& model) {
   read_rope(config, model, rope);
 }
 
-constexpr std::array<std::string_view, 2> kArchitectures = {"Gemma2ForCausalLM", "Gemma3ForCausalLM"};
+constexpr std::array<std::string_view, 3> kArchitectures = {"Gemma2ForCausalLM", "Gemma3ForCausalLM",
+                                                            "Gemma3ForConditionalGeneration"};
+// Gemma3TextConfig's, which published text_configs leave out.
+constexpr std::string_view kTextDefaults =
+    R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+        "max_position_embeddings": 131072})";
 
 }  // namespace
 
 extern const ModelFamily kGemmaFamily;
-const ModelFamily kGemmaFamily = {kArchitectures, read};
+const ModelFamily kGemmaFamily = {kArchitectures, read, kTextDefaults};
 
 }  // namespace tpsim::rank

@@ -21,6 +21,8 @@ void read(const ConfigReader& config, ModelConfig& model) {
   moe.scoring = ExpertScoring::kTopKThenSoftmax;
   moe.router_bias = moe.expert_bias = true;
   for (LayerConfig& layer : model.layers) layer.moe = true;
+  model.names.router = "router";
+  model.names.experts = ExpertLayout::kColumnsInTurns;
 }
 
 constexpr std::array<std::string_view, 1> kArchitectures = {"GptOssForCausalLM"};

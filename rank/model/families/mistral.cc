@@ -1,4 +1,5 @@
-// Mistral 7B and its successors: Llama with a window in every layer, where a window is given.
+// Mistral 7B and its successors (Mistral Small 3.1's text model): Llama with a window in every layer, where a
+// window is given.
 #include <array>
 
 #include "rank/model/config_parts.h"
@@ -14,7 +15,8 @@ void read(const ConfigReader& config, ModelConfig& model) {
   read_rope(config, model);
 }
 
-constexpr std::array<std::string_view, 1> kArchitectures = {"MistralForCausalLM"};
+constexpr std::array<std::string_view, 2> kArchitectures = {"MistralForCausalLM",
+                                                            "Mistral3ForConditionalGeneration"};
 
 }  // namespace
 

@@ -38,6 +38,7 @@ void read(const ConfigReader& config, ModelConfig& model) {
   const std::uint32_t from = windows ? config.number_or("max_window_layers", model.num_layers, 0) : 0;
   read_layers(config, model, [&](std::uint32_t layer) { return windows && layer >= from; });
   read_rope(config, model);
+  read_dual_chunk(config, model);
   if (model.architecture != "Qwen3MoeForCausalLM") return;
   MoeConfig& moe = model.moe;
   // Transformers 5 writes num_local_experts.

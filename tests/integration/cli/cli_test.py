@@ -208,7 +208,7 @@ class Flags(CommandLine):
             ("--executor", "exact", "must be modeled or numeric"),
             ("--kv-cache-dtype", "fp5", "--kv-cache-dtype fp5"),
             ("--speculative-algorithm", "EAGLE", "not simulated yet"),
-            ("--quantization", "fp8", "not simulated yet"),
+            ("--quantization", "bitsandbytes", "no price"),
             ("--page-sise", "16", "did you mean --page-size?"),
             ("--log-level", "loud", "must be debug"),
         ):

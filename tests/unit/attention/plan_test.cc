@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "attention/planned_backend.h"
 #include "attention/registry.h"
 #include "attention/split_heuristics.h"
+#include "tests/unit/attention/listed_backends.h"
 
 namespace tpsim::attention {
 namespace {
@@ -64,9 +66,10 @@ LayerShape random_layer(std::mt19937_64& random) {
   return layer;
 }
 
-class Plans : public ::testing::TestWithParam<const char*> {};
+class Plans : public ::testing::TestWithParam<std::string> {};
+class DecodePlans : public Plans {};
 
-TEST_P(Plans, DecodeSplitsCoverEveryKvTokenOnce) {
+TEST_P(DecodePlans, SplitsCoverEveryKvTokenOnce) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 300; ++round) {
     const Batch batch = random_batch(random);
@@ -83,7 +86,7 @@ TEST_P(Plans, DecodeSplitsCoverEveryKvTokenOnce) {
       seen[item.request] = true;
       const std::uint32_t length = batch.decodes[item.request];
       ASSERT_EQ(item.kv_end, length);
-      const bool windowed = layer.sliding_window != 0 && std::string(GetParam()) != "torch_native";
+      const bool windowed = layer.sliding_window != 0 && !testing::gathers(GetParam());
       ASSERT_EQ(item.kv_begin, windowed && length > layer.sliding_window ? length - layer.sliding_window : 0);
       // The parts cover the range, and none is empty.
       const std::uint64_t tokens = item.kv_end - item.kv_begin;
@@ -172,6 +175,7 @@ TEST_P(Plans, ASteadyPlanIsTheSameAsAFreshOne) {
     const Batch batch = random_batch(random);
     auto fresh = create_attention_backend(GetParam(), gpu(), 1);
     for (const proto::ForwardMode mode : {proto::DECODE, proto::EXTEND, proto::MIXED}) {
+      if (mode == proto::DECODE && find_backend(GetParam(), "").row.prefill_only) continue;
       old->init_forward_metadata(batch.metadata(mode));
       fresh->init_forward_metadata(batch.metadata(mode));
       const KernelCost a = mode == proto::DECODE ? old->forward_decode(layer) : old->forward_extend(layer);
@@ -184,7 +188,7 @@ TEST_P(Plans, ASteadyPlanIsTheSameAsAFreshOne) {
   }
 }
 
-TEST_P(Plans, CostGrowsWithTheBatchAndItsLengths) {
+TEST_P(DecodePlans, CostGrowsWithTheBatchAndItsLengths) {
   auto backend = create_attention_backend(GetParam(), gpu(), 1);
   LayerShape layer;
   layer.num_q_heads = 8;
@@ -201,7 +205,15 @@ TEST_P(Plans, CostGrowsWithTheBatchAndItsLengths) {
     EXPECT_GE(cost.seconds, 32.0 * length * 2 * 128 * 2 / 4e12);
     before = cost.seconds;
   }
-  before = 0;
+}
+
+TEST_P(Plans, CostGrowsWithTheLengthOfThePrompt) {
+  auto backend = create_attention_backend(GetParam(), gpu(), 1);
+  LayerShape layer;
+  layer.num_q_heads = 8;
+  layer.num_kv_heads = 1;
+  layer.head_dim = layer.v_head_dim = 128;
+  double before = 0;
   for (const std::uint32_t length : {1000U, 4000U, 16000U, 64000U}) {
     const Batch batch{{0}, {length}, {}};
     backend->init_forward_metadata(batch.metadata(proto::EXTEND));
@@ -213,7 +225,8 @@ TEST_P(Plans, CostGrowsWithTheBatchAndItsLengths) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Plans, ::testing::Values("fa3", "flashinfer", "triton", "torch_native"));
+INSTANTIATE_TEST_SUITE_P(Backends, Plans, ::testing::ValuesIn(testing::mha_backends()));
+INSTANTIATE_TEST_SUITE_P(Backends, DecodePlans, ::testing::ValuesIn(testing::mha_backends(true)));
 
 TEST(Fa3, SplitsOnlyWhereBlocksDoNotFillTheDevice) {
   EXPECT_EQ(flash_num_splits(120, 132, 100), 1u);
@@ -292,6 +305,99 @@ TEST(Triton, EveryRequestGetsTheTilesOfTheLongest) {
   const Batch mixed{{0}, {2048}, std::vector<std::uint32_t>(100, 3000)};
   backend->init_forward_metadata(mixed.metadata(proto::MIXED));
   EXPECT_GT(backend->forward_extend(layer).seconds, 20 * prefill);
+}
+
+LayerShape eight_heads(std::uint32_t kv_heads) {
+  LayerShape layer;
+  layer.num_q_heads = 8;
+  layer.num_kv_heads = kv_heads;
+  layer.head_dim = layer.v_head_dim = 128;
+  return layer;
+}
+
+const DecodePlan& plan_of(AttentionBackend& backend, const LayerShape& layer,
+                          const std::vector<std::uint32_t>& lengths) {
+  ForwardMetadata metadata;
+  metadata.forward_mode = proto::DECODE;
+  metadata.decode_seq_lens = lengths;
+  backend.init_forward_metadata(metadata);
+  return backend.decode_plan(layer);
+}
+
+TEST(TrtllmMha, PartsFillTheDeviceOnceAndHaveTwoStepsAtLeast) {
+  auto backend = create_attention_backend("trtllm_mha", gpu(), 64);
+  // 132 multiprocessors, 2 requests with 8 KV heads: 8 parts each, of whole steps of 128 tokens.
+  const DecodePlan& two = plan_of(*backend, eight_heads(8), {4096, 1000});
+  EXPECT_EQ(two.items[0].splits, 8u);
+  EXPECT_EQ(two.items[0].split_tokens, 512u);
+  EXPECT_EQ(two.items[1].splits, 8u);
+  EXPECT_TRUE(two.merge_in_kernel);
+  EXPECT_EQ(plan_of(*backend, eight_heads(1), {500}).items[0].splits, 2u);
+  EXPECT_EQ(plan_of(*backend, eight_heads(1), {256}).items[0].splits, 1u);
+  EXPECT_FALSE(plan_of(*backend, eight_heads(8), std::vector<std::uint32_t>(17, 4096)).merge);
+  // A cluster's 16 parts are kept up to 4,096 tokens each; the query heads of a KV head share a tile.
+  EXPECT_EQ(plan_of(*backend, eight_heads(1), {60000}).items[0].splits, 16u);
+  EXPECT_GT(plan_of(*backend, eight_heads(1), {100000}).items[0].splits, 100u);
+  EXPECT_EQ(backend->decode_plan(eight_heads(1)).rows, 8u);
+}
+
+TEST(Aiter, PartitionsAreOf256Tokens) {
+  auto backend = create_attention_backend("aiter", gpu("rocm"), 1);
+  const DecodePlan& plan = plan_of(*backend, eight_heads(1), {1025, 3});
+  EXPECT_EQ(plan.items[0].splits, 5u);
+  EXPECT_EQ(plan.items[1].splits, 1u);
+  EXPECT_TRUE(plan.merge);
+}
+
+TEST(Ascend, CutsOnlyLongSequencesOfFewRequests) {
+  proto::HardwareProfile npu = gpu("npu");
+  npu.set_multiprocessors(24);
+  auto backend = create_attention_backend("ascend", npu, 128);
+  EXPECT_EQ(plan_of(*backend, eight_heads(8), {100000}).items[0].splits, 3u);
+  EXPECT_EQ(plan_of(*backend, eight_heads(8), {1000}).items[0].splits, 1u);
+  EXPECT_EQ(plan_of(*backend, eight_heads(1), {2000}).items[0].splits, 1u);  // grouped queries
+  EXPECT_EQ(plan_of(*backend, eight_heads(1), {4096}).items[0].splits, 16u);
+  EXPECT_EQ(plan_of(*backend, eight_heads(8), {100000, 100000}).items[0].splits, 1u);
+}
+
+TEST(IntelXpu, CutsSequencesOfMoreThan64Pages) {
+  proto::HardwareProfile xpu = gpu("xpu");
+  xpu.set_multiprocessors(128);
+  auto backend = create_attention_backend("intel_xpu", xpu, 64);
+  EXPECT_EQ(plan_of(*backend, eight_heads(8), {4096}).items[0].splits, 1u);
+  EXPECT_EQ(plan_of(*backend, eight_heads(8), {8192}).items[0].splits, 16u);
+}
+
+TEST(IntelAmx, BlocksOfHeadsAreSmallForSmallBatches) {
+  auto backend = create_attention_backend("intel_amx", gpu("cpu"), 1);
+  const DecodePlan& one = plan_of(*backend, eight_heads(1), {800});
+  EXPECT_EQ(one.rows, 4u);
+  EXPECT_EQ(one.blocks_per_split, 2u);
+  EXPECT_EQ(one.items[0].splits, 8u);
+  EXPECT_EQ(plan_of(*backend, eight_heads(1), {800, 5}).rows, 8u);
+}
+
+TEST(Fa4, TwoTilesAtOnceAndPartsOnlyWhereTheDeviceIsNotFull) {
+  auto backend = create_attention_backend("fa4", gpu("blackwell"), 128);
+  auto& planned = dynamic_cast<PlannedBackend&>(*backend);
+  const Batch one{{9000}, {100}, {}};
+  planned.init_forward_metadata(one.metadata(proto::EXTEND));
+  const ExtendPlan plan = planned.extend_plan(eight_heads(1));
+  EXPECT_EQ(plan.rows, 256u);
+  EXPECT_EQ(plan.tile_m, 32u);  // eight query heads are packed
+  EXPECT_GT(plan.kv_chunk, 0u);
+  const Batch many{std::vector<std::uint32_t>(40, 0), std::vector<std::uint32_t>(40, 4096), {}};
+  planned.init_forward_metadata(many.metadata(proto::EXTEND));
+  EXPECT_EQ(planned.extend_plan(eight_heads(1)).kv_chunk, 0u);
+  EXPECT_THROW(plan_of(*backend, eight_heads(1), {5}), std::logic_error);
+}
+
+TEST(FlexAttention, PaysForTheMaskOfTheWholeSequence) {
+  auto backend = create_attention_backend("flex_attention", gpu(), 1);
+  const Batch cached{{30000}, {10}, {}};
+  backend->init_forward_metadata(cached.metadata(proto::EXTEND));
+  EXPECT_GE(backend->plan_cost().bytes, 30010.0 * 30010);
+  EXPECT_TRUE(backend->host_cost().synchronous);
 }
 
 TEST(Hybrid, RoutesByForwardMode) {

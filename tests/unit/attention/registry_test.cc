@@ -10,21 +10,15 @@
 namespace tpsim::attention {
 namespace {
 
-std::string sentence(const CombinationRequest& request) {
-  try {
-    check_combination(request);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 CombinationRequest on_hopper(const std::string& prefill, const std::string& decode) {
   CombinationRequest request;
   request.pair = {prefill, decode};
   request.gpu = "h200-sxm";
-  request.generation = GpuGeneration::kHopper;
   return request;
+}
+
+bool says(const std::string& sentence, const std::string& part) {
+  return sentence.find(part) != std::string::npos;
 }
 
 TEST(Registry, HoldsEveryDocumentedName) {
@@ -42,32 +36,65 @@ TEST(Registry, SaysTheNearestName) {
     find_backend("flashinfre", "--attention-backend");
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("did you mean flashinfer"), std::string::npos) << error.what();
+    EXPECT_TRUE(says(error.what(), "did you mean flashinfer")) << error.what();
   }
 }
 
+TEST(Registry, DsaIsAnotherNameOfNsa) {
+  EXPECT_EQ(find_backend("dsa", "--attention-backend").row.name, "nsa");
+}
+
 TEST(Registry, RefusesWhatCannotBe) {
-  EXPECT_EQ(sentence(on_hopper("fa3", "fa3")), "");
-  EXPECT_EQ(sentence(on_hopper("flashinfer", "triton")), "");
-  EXPECT_NE(sentence(on_hopper("fa4", "flashinfer")).find("not implemented"), std::string::npos);
-  EXPECT_NE(sentence(on_hopper("trtllm_mha", "trtllm_mha")).find("not implemented"), std::string::npos);
+  EXPECT_EQ(obstacle(on_hopper("fa3", "fa3")), "");
+  EXPECT_EQ(obstacle(on_hopper("flashinfer", "triton")), "");
   CombinationRequest ampere = on_hopper("fa3", "fa3");
   ampere.gpu = "a100-sxm";
   ampere.generation = GpuGeneration::kAmpere;
-  EXPECT_NE(sentence(ampere).find("hopper"), std::string::npos);
-  EXPECT_NE(sentence(ampere).find("use flashinfer"), std::string::npos);
+  EXPECT_TRUE(says(obstacle(ampere), "needs a GPU of hopper, and a100-sxm is ampere; use flashinfer"))
+      << obstacle(ampere);
   CombinationRequest fp8 = on_hopper("triton", "triton");
   fp8.kv_format = NumberFormat::kFp8E4M3;
-  EXPECT_NE(sentence(fp8).find("--kv-cache-dtype"), std::string::npos);
+  EXPECT_TRUE(says(obstacle(fp8), "--kv-cache-dtype fp8_e4m3: triton cannot read an fp8 KV cache"));
+  EXPECT_TRUE(says(obstacle(fp8), "fa3"));
+  // A flag for each half.
+  CombinationRequest pair = on_hopper("fa3", "wave");
+  pair.flag = "--prefill-attention-backend";
+  pair.decode_flag = "--decode-attention-backend";
+  EXPECT_TRUE(says(obstacle(pair), "--decode-attention-backend wave:")) << obstacle(pair);
+  EXPECT_THROW(check_combination(pair), UserError);
 }
 
-TEST(Registry, ChoosesAsDocumented) {
-  EXPECT_EQ(choose_backend({.generation = GpuGeneration::kHopper, .mla = false}).backend, "fa3");
-  EXPECT_EQ(choose_backend({.generation = GpuGeneration::kHopper, .mla = true}).backend, "fa3");
-  EXPECT_EQ(choose_backend({.generation = GpuGeneration::kAmpere, .mla = false}).backend, "flashinfer");
-  EXPECT_EQ(choose_backend({.generation = GpuGeneration::kAmpere, .mla = true}).backend, "triton");
-  EXPECT_NE(choose_backend({.generation = GpuGeneration::kBlackwell, .mla = false}).reason.find("trtllm_mha"),
-            std::string::npos);
+// Every sentence of `obstacle` names a flag first, and says nothing twice.
+TEST(Registry, EveryRefusalNamesAFlag) {
+  constexpr GpuGeneration kDevices[] = {GpuGeneration::kTuring,    GpuGeneration::kAmpere,
+                                        GpuGeneration::kAda,       GpuGeneration::kHopper,
+                                        GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120,
+                                        GpuGeneration::kRocm,      GpuGeneration::kNpu,
+                                        GpuGeneration::kXpu,       GpuGeneration::kCpu};
+  bool Selection::*const kNeeds[] = {
+      &Selection::mla,           &Selection::sliding_window, &Selection::sinks, &Selection::attention_chunk,
+      &Selection::linear_layers, &Selection::dual_chunk,     &Selection::sparse};
+  constexpr NumberFormat kFormats[] = {NumberFormat::kBf16, NumberFormat::kFp8E4M3, NumberFormat::kFp8E5M2,
+                                       NumberFormat::kFp4E2M1};
+  for (const GpuGeneration device : kDevices) {
+    for (unsigned needs = 0; needs < 1U << std::size(kNeeds); needs += 7) {
+      for (const BackendDescription* prefill : backend_list()) {
+        for (const BackendDescription* decode : backend_list()) {
+          CombinationRequest request;
+          request.generation = device;
+          request.gpu = "device";
+          for (std::size_t i = 0; i < std::size(kNeeds); ++i) request.*kNeeds[i] = (needs >> i & 1) != 0;
+          request.pair = {std::string(prefill->row.name), std::string(decode->row.name)};
+          request.kv_format = kFormats[needs % std::size(kFormats)];
+          const std::string sentence = obstacle(request);
+          if (!sentence.empty()) {
+            ASSERT_TRUE(sentence.starts_with("--")) << sentence;
+            ASSERT_TRUE(says(sentence, ": ")) << sentence;
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(Registry, ParsesPairs) {
@@ -79,7 +106,6 @@ TEST(Registry, ParsesPairs) {
   EXPECT_EQ(two.decode, "fa3");
   EXPECT_THROW(parse_backend_pair("fa3+", "--attention-backends"), UserError);
   EXPECT_THROW(parse_backend_pair("", "--attention-backends"), UserError);
-  EXPECT_THROW(create_attention_backend("nsa", {}, 1), UserError);
 }
 
 }  // namespace

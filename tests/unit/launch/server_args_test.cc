@@ -219,12 +219,11 @@ TEST(ServerArgs, RefusesInOneSentence) {
        "--speculative-algorithm: speculative decoding is not simulated yet; leave it out"},
       {{"--mm-attention-backend", "fa3"},
        "--mm-attention-backend: multimodal models are not simulated yet; leave it out"},
-      {{"--quantization", "fp8"},
-       "--quantization: quantised weights are not simulated yet; leave it out for bfloat16 weights"},
       {{"--pp-size", "2"},
        "--pp-size: pipeline stages are not simulated; share the model by --tp, --ep-size and --dp-size"},
       {{"--dcp-size", "2"},
-       "--dcp-size: of parallelism, --tp, --ep-size, --dp-size and what belongs to them are simulated; leave it "
+       "--dcp-size: of parallelism, --tp, --ep-size, --dp-size and what belongs to them are simulated; leave "
+       "it "
        "out"},
   };
   for (const Refusal& test : kRefusals) EXPECT_EQ(refusal(with(test.words)), test.sentence);

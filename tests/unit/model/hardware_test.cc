@@ -40,6 +40,14 @@ TEST(Hardware, EveryEntryOfTheCatalogueIsWhole) {
                   entry.source().find("uncalibrated") != std::string::npos)
           << name << " " << entry.operator_class() << ": " << entry.source();
     }
+    // What stands in is there, and for something.
+    bool attention = false;
+    for (const auto& entry : profile.efficiencies())
+      attention |= entry.operator_class().starts_with("attention.");
+    EXPECT_TRUE(attention) << name;
+    if (!profile.attention_stand_in().empty()) {
+      EXPECT_EQ(load_hardware(profile.attention_stand_in()).attention_stand_in(), "") << name;
+    }
     // A word would take a piece out of a longer one that comes after it.
     for (int i = 0; i < profile.name_words_size(); ++i) {
       for (int later = i + 1; later < profile.name_words_size(); ++later)
@@ -104,9 +112,10 @@ TEST(Hardware, NamesOfVendorsAreUnderstood) {
 TEST(Hardware, EveryConstantIsRequired) {
   const TemporaryFolder folder("required");
   const Json good = Json::parse(*catalogue::find("hardware", "h200-sxm"));
-  const std::vector<std::string> optional = {
-      "clock_hz", "dense_flops_fp8", "dense_flops_fp4", "l2_bytes",     "shared_memory_bytes",
-      "source",   "efficiencies",    "constant_fits",   "device_names", "name_words"};
+  const std::vector<std::string> optional = {"clock_hz",           "dense_flops_fp8",     "dense_flops_fp4",
+                                             "l2_bytes",           "shared_memory_bytes", "source",
+                                             "efficiencies",       "constant_fits",       "device_names",
+                                             "attention_stand_in", "name_words"};
   for (const auto& [key, value] : good.items()) {
     for (const bool null : {false, true}) {
       Json json = good;

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rank/catalogue/catalogue.h"
 #include "tests/unit/model/errors.h"
 
 namespace tpsim::rank {
@@ -32,8 +33,13 @@ std::string refused(const Json& json) {
 
 TEST(ModelCatalogue, EveryEntryLoads) {
   const std::vector<std::string> names = model_catalogue();
-  EXPECT_EQ(names, (std::vector<std::string>{"llama-3.1-70b", "llama-3.1-8b", "mistral-7b", "qwen3-30b-a3b",
-                                             "qwen3-32b", "qwen3-8b", "tinyllama-1.1b"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"deepseek-r1",   "deepseek-v2-lite",  "deepseek-v3",   "deepseek-v3.2",
+                                      "gemma-3-27b",   "glm-4.5-air",       "glm-5",         "gpt-oss-120b",
+                                      "gpt-oss-20b",   "kimi-k2",           "llama-3.1-70b", "llama-3.1-8b",
+                                      "llama-3.3-70b", "llama-4-scout",     "mistral-7b",    "mistral-small",
+                                      "phi-4",         "qwen3-235b-a22b",   "qwen3-30b-a3b", "qwen3-32b",
+                                      "qwen3-8b",      "qwen3.5-397b-a17b", "tinyllama-1.1b"}));
   for (const std::string& name : names) EXPECT_EQ(load_model_config(name).name, name);
 }
 
@@ -44,6 +50,26 @@ TEST(ModelCatalogue, PublishersNamesInAnyCase) {
   }
   EXPECT_EQ(load_model_config("Qwen/Qwen3-30B-A3B").name, "qwen3-30b-a3b");
   EXPECT_EQ(load_model_config("mistralai/Mistral-7B-Instruct-v0.3").name, "mistral-7b");
+  for (const auto& [published, name] : {std::pair("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+                                        {"meta-llama/Llama-3.3-70B-Instruct", "llama-3.3-70b"},
+                                        {"meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout"},
+                                        {"deepseek-ai/DeepSeek-V2-Lite-Chat", "deepseek-v2-lite"},
+                                        {"deepseek-ai/DeepSeek-V3-0324", "deepseek-v3"},
+                                        {"deepseek-ai/DeepSeek-R1", "deepseek-r1"},
+                                        {"deepseek-ai/DeepSeek-V3.2-Exp", "deepseek-v3.2"},
+                                        {"openai/gpt-oss-20b", "gpt-oss-20b"},
+                                        {"openai/gpt-oss-120b", "gpt-oss-120b"},
+                                        {"Qwen/Qwen3-235B-A22B", "qwen3-235b-a22b"},
+                                        {"Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b-fp8"},
+                                        {"Qwen/Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"},
+                                        {"zai-org/GLM-4.5-Air", "glm-4.5-air"},
+                                        {"zai-org/GLM-5", "glm-5"},
+                                        {"moonshotai/Kimi-K2-Instruct", "kimi-k2"},
+                                        {"google/gemma-3-27b-it", "gemma-3-27b"},
+                                        {"microsoft/phi-4", "phi-4"},
+                                        {"mistralai/Mistral-Small-3.2-24B-Instruct-2506", "mistral-small"}}) {
+    EXPECT_EQ(load_model_config(published).name, name);
+  }
   // Another window and vocabulary.
   EXPECT_THAT(refusal([] { load_model_config("mistralai/Mistral-7B-v0.1"); }), HasSubstr("mistral-7b?"));
 }
@@ -183,6 +209,95 @@ TEST(ModelConfig, Experts) {
   EXPECT_EQ(parse(json).moe.num_layers, 14U);
   json["mlp_only_layers"] = {32};
   EXPECT_THAT(refused(json), HasSubstr("mlp_only_layers"));
+}
+
+TEST(ModelConfig, Llama4) {
+  const ModelConfig model = load_model_config("llama-4-scout");
+  ASSERT_EQ(model.attention.size(), 2U);
+  EXPECT_EQ(model.attention[0].num_layers, 12U);  // NoPE, everything in view
+  EXPECT_EQ(model.attention[0].attention_chunk, 0U);
+  EXPECT_EQ(model.attention[1].attention_chunk, 8192U);
+  for (std::uint32_t i = 0; i < 48; ++i) {
+    EXPECT_EQ(model.layers[i].rope == LayerConfig::kNoRope, i % 4 == 3) << i;
+    EXPECT_EQ(model.layers[i].attention, i % 4 == 3 ? 0U : 1U) << i;
+  }
+  EXPECT_TRUE(model.ropes.front().interleaved);
+  EXPECT_EQ(model.moe.num_layers, 48U);
+  EXPECT_EQ(model.moe.intermediate_size, 8192U);
+  EXPECT_EQ(model.intermediate_size, 16384U);
+  EXPECT_EQ(model.context_length, 10485760U);
+  EXPECT_EQ(model.eos_token_ids.size(), 3U);
+
+  Json json = llama();
+  json["architectures"] = {"Llama4ForCausalLM"};
+  json["num_local_experts"] = 16;
+  json["num_experts_per_tok"] = 1;
+  json["interleave_moe_layer_step"] = 2;
+  EXPECT_THAT(refused(json), HasSubstr("intermediate_size_mlp"));
+  json["intermediate_size_mlp"] = 16384;
+  EXPECT_EQ(parse(json).moe.num_layers, 16U);
+  EXPECT_FALSE(parse(json).layers[0].moe);
+  json["moe_layers"] = {0, 3};
+  EXPECT_TRUE(parse(json).layers[0].moe);
+  EXPECT_EQ(parse(json).moe.num_layers, 2U);
+  json["no_rope_layers"] = {1, 0};
+  EXPECT_THAT(refused(json), AllOf(HasSubstr("no_rope_layers"), HasSubstr("2 entries")));
+  json["no_rope_layers"] = 3;
+  EXPECT_THAT(refused(json), HasSubstr("must be a list"));
+  json["no_rope_layers"] = std::vector<int>(32, 1);
+  EXPECT_EQ(parse(json).attention.size(), 1U);
+}
+
+TEST(ModelConfig, IndexersOfDeepSeekAndGlm) {
+  const ModelConfig deepseek = load_model_config("deepseek-v3.2");
+  EXPECT_TRUE(deepseek.is_mla() && deepseek.is_sparse());
+  EXPECT_EQ(deepseek.indexer.num_heads, 64U);
+  EXPECT_EQ(deepseek.indexer.top_k, 2048U);
+  EXPECT_EQ(deepseek.indexer.num_layers, 61U);
+  EXPECT_FALSE(deepseek.ropes[deepseek.indexer.rope].interleaved);
+  const ModelConfig glm = load_model_config("glm-5");
+  EXPECT_EQ(glm.indexer.num_heads, 32U);
+  EXPECT_TRUE(glm.ropes[glm.indexer.rope].interleaved);
+  EXPECT_EQ(glm.head_dim, 256U);
+  EXPECT_FALSE(load_model_config("deepseek-v3").is_sparse());
+
+  Json json = Json::parse(*catalogue::find("models", "glm-5"));
+  json["index_topk_freq"] = 4;  // layers 0, 1, 5, 9 …
+  EXPECT_EQ(parse(json).indexer.num_layers, 21U);
+  EXPECT_EQ(parse(json).attention.size(), 2U);
+  json.erase("index_topk_freq");
+  json["index_head_dim"] = 32;
+  EXPECT_THAT(refused(json), HasSubstr("index_head_dim"));
+  json["index_head_dim"] = 128;
+  json["mlp_layer_types"] = std::vector<std::string>(78, "sparse");
+  EXPECT_EQ(parse(json).moe.num_layers, 78U);
+  json["mlp_layer_types"][3] = "odd";
+  EXPECT_THAT(refused(json), HasSubstr("mlp_layer_types"));
+}
+
+// A published text_config leaves out what its class knows.
+TEST(ModelConfig, TextModelsOfMultimodalOnes) {
+  const ModelConfig model = parse_model_config(R"({"architectures": ["Gemma3ForConditionalGeneration"],
+      "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+      "sliding_window": 1024, "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}})",
+                                               "config.json");
+  EXPECT_EQ(model.vocab_size, 262208U);
+  EXPECT_EQ(model.num_attention_heads, 8U);
+  EXPECT_EQ(model.head_dim, 256U);
+  EXPECT_TRUE(model.tie_word_embeddings);
+  EXPECT_EQ(model.attention.size(), 2U);
+  EXPECT_EQ(load_model_config("mistral-small").attention.front().sliding_window, 0U);
+}
+
+TEST(ModelConfig, PartsOfHeadsAreRotated) {
+  const ModelConfig glm = load_model_config("glm-4.5-air");
+  EXPECT_EQ(glm.rope_dim(glm.ropes.front()), 64U);
+  EXPECT_TRUE(glm.qkv_bias);
+  EXPECT_FALSE(glm.o_bias);
+  Json json = llama();
+  json["architectures"] = {"Phi3ForCausalLM"};
+  json["rope_scaling"] = {{"type", "longrope"}};
+  EXPECT_THAT(refused(json), HasSubstr("longrope"));
 }
 
 }  // namespace

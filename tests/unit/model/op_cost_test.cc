@@ -12,16 +12,21 @@
 namespace tpsim::rank {
 namespace {
 
+// Qwen3-30B-A3B's experts.
+RoutedExperts qwen(double tokens) {
+  return {.tokens = tokens, .hidden = 2048, .width = 768, .experts = 128, .top_k = 8};
+}
+
 TEST(OpCost, NoOperatorBeatsTheDatasheet) {
   for (const std::string& name : hardware_catalogue()) {
     const proto::HardwareProfile profile = load_hardware(name);
     const OperatorCosts costs(profile);
     for (const double m : {1.0, 16.0, 300.0, 8192.0}) {
-      const KernelCost cost = costs.gemm(m, 8192, 8192, 2);
+      const KernelCost cost = costs.gemm(m, 8192, 8192);
       EXPECT_GE(cost.seconds, cost.flops / profile.dense_flops_bf16()) << name << m;
       EXPECT_GE(cost.seconds, cost.bytes / profile.memory_bandwidth()) << name << m;
       EXPECT_EQ(cost.flops, 2 * m * 8192 * 8192);
-      const KernelCost moe = costs.moe(m, 2048, 768, 128, 8, 2);
+      const KernelCost moe = costs.moe(MatrixClass::kMoe, qwen(m));
       EXPECT_GE(moe.seconds, moe.flops / profile.dense_flops_bf16()) << name << m;
       EXPECT_GE(moe.seconds, moe.bytes / profile.memory_bandwidth()) << name << m;
     }
@@ -32,11 +37,11 @@ TEST(OpCost, MoreWorkIsNeverMuchCheaper) {
   const OperatorCosts costs(load_hardware("h200-sxm"));
   double gemm = 0, moe = 0, reduce = 0;
   for (double m = 1; m <= 16384; m *= 2) {
-    EXPECT_GE(costs.gemm(m, 4096, 4096, 2).seconds, gemm * 0.999) << m;
+    EXPECT_GE(costs.gemm(m, 4096, 4096).seconds, gemm * 0.999) << m;
     EXPECT_GE(costs.all_reduce(m * 8192, 8).seconds, reduce * 0.75) << m;  // where the algorithm changes
-    EXPECT_GE(costs.moe(m, 2048, 768, 128, 8, 2).seconds, moe * 0.9) << m;
-    gemm = costs.gemm(m, 4096, 4096, 2).seconds;
-    moe = costs.moe(m, 2048, 768, 128, 8, 2).seconds;
+    EXPECT_GE(costs.moe(MatrixClass::kMoe, qwen(m)).seconds, moe * 0.9) << m;
+    gemm = costs.gemm(m, 4096, 4096).seconds;
+    moe = costs.moe(MatrixClass::kMoe, qwen(m)).seconds;
     reduce = costs.all_reduce(m * 8192, 8).seconds;
   }
 }
@@ -45,8 +50,8 @@ TEST(OpCost, ExpertsThatAreHit) {
   const OperatorCosts costs(load_hardware("h200-sxm"));
   // One token reads the weights of at most top_k experts, many tokens of all.
   const double expert = 3.0 * 2048 * 768 * 2;
-  EXPECT_NEAR(costs.moe(1, 2048, 768, 128, 8, 2).bytes / expert, 7.8, 0.3);
-  EXPECT_NEAR(costs.moe(4096, 2048, 768, 128, 8, 2).bytes / expert, 128, 64);
+  EXPECT_NEAR(costs.moe(MatrixClass::kMoe, qwen(1)).bytes / expert, 8, 0.1);
+  EXPECT_NEAR(costs.moe(MatrixClass::kMoe, qwen(4096)).bytes / expert, 128, 64);
 }
 
 TEST(OpCost, WhenTheCustomAllReduceRuns) {
@@ -80,10 +85,11 @@ TEST(OpCost, MedianErrorOnMeasuredKernels) {
     const OperatorCosts costs(profile);
     for (const std::string& operator_class : calibration::operator_classes()) {
       std::vector<double> errors;
-      for (const auto& row : calibration::operator_rows(kernels / folder, operator_class, profile.nvlink())) {
+      for (const auto& row :
+           calibration::operator_rows(kernels / folder, operator_class, name, profile.nvlink())) {
         errors.push_back(std::abs(calibration::price(costs, operator_class, row) / row.seconds - 1));
       }
-      ASSERT_FALSE(errors.empty()) << name << " " << operator_class;
+      if (errors.empty()) continue;  // nobody measured it on this GPU
       std::sort(errors.begin(), errors.end());
       const double median = errors[errors.size() / 2];
       EXPECT_LT(median, 0.25) << name << " " << operator_class;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rank/model/communication.h"
+#include "rank/model/expert_load.h"
 #include "rank/model/hardware.h"
 #include "rank/model/layers.h"
 #include "rank/model/memory.h"

@@ -20,14 +20,14 @@ TEST(QuantizationConfig, DeepSeekBlocks) {
           "weight_block_size": [128, 128]}})");
   EXPECT_EQ(config.method, "fp8");
   EXPECT_FALSE(config.online);
-  const WeightScheme blocks{WeightFormat::kFp8, 128, 128, false, ActivationFormat::kFp8};
+  const WeightFormat blocks{WeightFormat::Kind::kFp8, 128, 128, false, ActivationFormat::kFp8};
   EXPECT_EQ(config.of("model.layers.0.self_attn.kv_b_proj"), blocks);
   EXPECT_EQ(config.of("model.layers.3.mlp.experts"), blocks);
   EXPECT_FALSE(config.of("model.layers.3.mlp.gate").quantized());
   EXPECT_FALSE(config.of("lm_head").quantized());
   EXPECT_FALSE(config.of("model.embed_tokens").quantized());
   // 7168 x 576: 5 x 56 scales.
-  EXPECT_DOUBLE_EQ(blocks.bytes(576, 7168), 576.0 * 7168 + 4 * 5 * 56);
+  EXPECT_EQ(blocks.bytes(576, 7168), std::uint64_t{576 * 7168 + 4 * 5 * 56});
 }
 
 TEST(QuantizationConfig, IgnoredPathsAreWholeComponents) {
@@ -52,7 +52,7 @@ TEST(QuantizationConfig, ModelOptWildcards) {
   EXPECT_FALSE(config.of("model.layers.3.self_attn.o_proj").quantized());
   EXPECT_TRUE(config.of("model.layers.33.self_attn.o_proj").quantized());
   EXPECT_TRUE(config.of("model.layers.5.mlp.gate_up_proj").quantized());
-  EXPECT_DOUBLE_EQ(config.linear.bytes(64, 128), 64 * 128 / 2 + 64 * 128 / 16 + 4);
+  EXPECT_EQ(config.linear.bytes(64, 128), std::uint64_t{64 * 128 / 2 + 64 * 128 / 16 + 4});
 }
 
 TEST(QuantizationConfig, CompressedTensors) {
@@ -62,9 +62,9 @@ TEST(QuantizationConfig, CompressedTensors) {
           "input_activations": null, "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32,
           "symmetric": true}}}}})");
   EXPECT_FALSE(config.of("model.layers.3.self_attn.o_proj").quantized());
-  const WeightScheme groups{WeightFormat::kInt4, 1, 32, false, ActivationFormat::k16Bit};
+  const WeightFormat groups{WeightFormat::Kind::kInt4, 1, 32, false, ActivationFormat::k16Bit};
   EXPECT_EQ(config.of("model.layers.3.mlp.experts"), groups);
-  EXPECT_DOUBLE_EQ(groups.bytes(10, 64), 10 * 64 / 2 + 10 * 2 * 2);
+  EXPECT_EQ(groups.bytes(10, 64), std::uint64_t{10 * 64 / 2 + 10 * 2 * 2});
 }
 
 TEST(QuantizationConfig, IntegerGroups) {
@@ -80,14 +80,14 @@ TEST(QuantizationConfig, IntegerGroups) {
                "modules_to_not_convert": ["layers.1"]}})");
   EXPECT_EQ(awq.method, "awq_marlin");
   EXPECT_FALSE(awq.of("model.layers.12.mlp.down_proj").quantized()) << "SGLang looks for the text anywhere";
-  EXPECT_DOUBLE_EQ(awq.linear.bytes(8192, 8192), 8192.0 * 8192 * (0.5 + 2.5 / 128));
+  EXPECT_EQ(awq.linear.bytes(8192, 8192), std::uint64_t{8192 * 8192 / 2 + 8192 * 64 * 5 / 2});
 }
 
 TEST(QuantizationConfig, Mxfp4IsTheExpertsOnly) {
   const QuantizationConfig config =
       read(R"({"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}})");
   EXPECT_FALSE(config.of("model.layers.3.self_attn.qkv_proj").quantized());
-  EXPECT_DOUBLE_EQ(config.of("model.layers.3.mlp.experts").bytes(2, 64), 64 + 4);
+  EXPECT_EQ(config.of("model.layers.3.mlp.experts").bytes(2, 64), std::uint64_t{64 + 4});
 }
 
 TEST(ResolveQuantization, OnlineFp8) {

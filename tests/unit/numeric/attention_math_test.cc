@@ -14,6 +14,7 @@
 
 #include "attention/registry.h"
 #include "kvcache/storage/kv_store.h"
+#include "tests/unit/attention/listed_backends.h"
 #include "tests/unit/numeric/gpu.h"
 
 namespace tpsim::attention {
@@ -80,7 +81,7 @@ class Batch {
   }
 
   void run(const std::string& backend_name) {
-    auto backend = create_attention_backend(backend_name, testing::gpu(), case_.page_size);
+    auto backend = create_attention_backend(backend_name, tpsim::testing::gpu(), case_.page_size);
     ForwardMetadata metadata;
     metadata.forward_mode = case_.mode;
     std::vector<std::uint32_t> lengths;
@@ -226,9 +227,9 @@ Case random_case(std::mt19937_64& random, bool decode) {
   return of;
 }
 
-class AttentionPlans : public ::testing::TestWithParam<const char*> {
+class AttentionPlans : public ::testing::TestWithParam<std::string> {
  protected:
-  bool gathered() const { return std::string(GetParam()) == "torch_native"; }
+  bool gathered() const { return testing::gathers(GetParam()); }
 
   void check_random_cases(std::uint64_t seed, int rounds, bool decode) const {
     std::mt19937_64 random(seed);
@@ -244,7 +245,9 @@ class AttentionPlans : public ::testing::TestWithParam<const char*> {
   }
 };
 
-TEST_P(AttentionPlans, DecodeAgreesWithTheDefinition) {
+class AttentionDecodePlans : public AttentionPlans {};
+
+TEST_P(AttentionDecodePlans, AgreesWithTheDefinition) {
   check_random_cases(11, 2 * kRounds, /*decode=*/true);
 }
 
@@ -261,7 +264,7 @@ TEST_P(AttentionPlans, ACustomMaskReplacesTheCausalOne) {
   }
 }
 
-TEST_P(AttentionPlans, ALongSequenceIsSplitAndMerged) {
+TEST_P(AttentionDecodePlans, ALongSequenceIsSplitAndMerged) {
   std::mt19937_64 random(14);
   Case of;
   of.shape.num_kv_heads = 1;
@@ -275,8 +278,8 @@ TEST_P(AttentionPlans, ALongSequenceIsSplitAndMerged) {
   EXPECT_LE(batch.error(), 1e-5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, AttentionPlans,
-                         ::testing::Values("fa3", "flashinfer", "triton", "torch_native"));
+INSTANTIATE_TEST_SUITE_P(Backends, AttentionPlans, ::testing::ValuesIn(testing::mha_backends()));
+INSTANTIATE_TEST_SUITE_P(Backends, AttentionDecodePlans, ::testing::ValuesIn(testing::mha_backends(true)));
 
 }  // namespace
 }  // namespace tpsim::attention

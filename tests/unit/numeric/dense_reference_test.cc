@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "rank/weights/checkpoint.h"
+#include "rank/weights/dequantised_source.h"
 
 namespace tpsim::rank {
 namespace {
@@ -31,7 +31,7 @@ class GoldenModels : public ::testing::TestWithParam<std::string> {};
 TEST_P(GoldenModels, LogitsAndGreedyTokensAreTransformers) {
   const std::string folder = std::string(TPSIM_MODELS) + "/" + GetParam();
   const ModelConfig model = load_model_config(folder);
-  const Checkpoint weights(folder);
+  const DequantisedSource weights{Checkpoint(folder)};
   const DenseReference dense(model, weights);
   std::ifstream file(folder + "/reference.json");
   const nlohmann::json reference = nlohmann::json::parse(file);
@@ -62,7 +62,7 @@ TEST_P(GoldenModels, LogitsAndGreedyTokensAreTransformers) {
 
 std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
+  for (const char separator : {'-', '.'}) std::replace(name.begin(), name.end(), separator, '_');
   return name;
 }
 
@@ -75,7 +75,9 @@ TEST(GoldenModels, ThereIsOneOfEachArchitecture) {
   for (const char* wanted :
        {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM", "Gemma2ForCausalLM",
         "Gemma3ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM", "DeepseekV2ForCausalLM",
-        "DeepseekV3ForCausalLM", "GptOssForCausalLM"}) {
+        "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM", "GptOssForCausalLM",
+        "Llama4ForCausalLM", "Glm4MoeForCausalLM", "Phi3ForCausalLM", "Qwen3NextForCausalLM",
+        "Qwen3_5MoeForCausalLM"}) {
     EXPECT_NE(std::find(seen.begin(), seen.end(), wanted), seen.end()) << wanted;
   }
 }

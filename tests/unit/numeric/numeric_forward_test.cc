@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "attention/registry.h"
 #include "proto/base/error.h"
 #include "rank/numeric/dense_reference.h"
-#include "rank/weights/checkpoint.h"
+#include "rank/weights/dequantised_source.h"
 #include "rank/weights/dummy_weights.h"
 #include "tests/unit/numeric/gpu.h"
 
@@ -21,16 +22,56 @@ namespace {
 
 std::string folder_of(const std::string& name) { return std::string(TPSIM_MODELS) + "/" + name; }
 
+// Another backend, whose plans' layers are noted.
+class Spy : public attention::AttentionBackend {
+ public:
+  explicit Spy(std::set<NumberFormat>& formats)
+      : inner_(attention::create_attention_backend("triton", testing::gpu(), 1)), formats_(formats) {}
+  std::string_view name() const override { return inner_->name(); }
+  void init_cuda_graph_state(std::uint32_t max_bs) override { inner_->init_cuda_graph_state(max_bs); }
+  void init_forward_metadata_capture_cuda_graph(std::uint32_t bs) override {
+    inner_->init_forward_metadata_capture_cuda_graph(bs);
+  }
+  void init_forward_metadata_replay_cuda_graph(const attention::ForwardMetadata& metadata) override {
+    inner_->init_forward_metadata_replay_cuda_graph(metadata);
+  }
+  void init_forward_metadata(const attention::ForwardMetadata& metadata) override {
+    inner_->init_forward_metadata(metadata);
+  }
+  attention::KernelCost forward_extend(const attention::LayerShape& layer) override {
+    return inner_->forward_extend(layer);
+  }
+  attention::KernelCost forward_decode(const attention::LayerShape& layer) override {
+    return inner_->forward_decode(layer);
+  }
+  const attention::DecodePlan& decode_plan(const attention::LayerShape& layer) override {
+    formats_.insert(layer.kv_format);
+    return inner_->decode_plan(layer);
+  }
+  const attention::ExtendPlan& extend_plan(const attention::LayerShape& layer) override {
+    formats_.insert(layer.kv_format);
+    return inner_->extend_plan(layer);
+  }
+  attention::KernelCost plan_cost() const override { return inner_->plan_cost(); }
+  double plan_host_seconds() const override { return inner_->plan_host_seconds(); }
+
+ private:
+  std::unique_ptr<attention::AttentionBackend> inner_;
+  std::set<NumberFormat>& formats_;
+};
+
 // One model on `tp` ranks in this process, and sequences that run through it.
 class Cluster {
  public:
-  Cluster(const ModelConfig& model, const TensorSource& weights, std::uint32_t tp, NumericOptions options)
+  Cluster(const ModelConfig& model, const TensorSource& weights, std::uint32_t tp, NumericOptions options,
+          const std::string& backend = "triton")
       : model_(model), options_(options), collectives_(tp), pool_(2) {
     options_.tag_pages = true;
     forward_ = std::make_unique<NumericForward>(
         model, load_ranks(model, weights, options_, collectives_), options_,
-        attention::create_attention_backend("triton", testing::gpu(), options_.page_size), collectives_,
-        pool_);
+        attention::create_attention_backend(model.is_sparse() ? "nsa" : backend, testing::gpu(),
+                                            options_.page_size),
+        collectives_, pool_);
   }
 
   // Extends one sequence, whose pages are `table`, and returns the logits behind its last token.
@@ -143,9 +184,10 @@ double difference(const std::vector<float>& mine, const std::vector<double>& all
 }
 
 TEST(NumericForward, ChunksAndDecodesOfEveryModelAgreeWithTheDenseReference) {
-  for (const char* name : {"llama", "gemma2", "deepseek-v3", "gpt-oss", "qwen3-moe"}) {
+  for (const char* name : {"llama", "gemma2", "deepseek-v3", "deepseek-v32", "glm-moe-dsa", "gpt-oss",
+                           "qwen3-moe", "llama4", "glm4-moe", "phi3", "qwen3-next", "qwen3.5-moe"}) {
     const ModelConfig model = load_model_config(folder_of(name));
-    const Checkpoint weights(folder_of(name));
+    const DequantisedSource weights{Checkpoint(folder_of(name))};
     const std::vector<std::uint32_t> tokens = some_tokens(40, model.vocab_size);
     const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
     for (const std::uint32_t tp : {1U, 4U, 8U}) {
@@ -162,10 +204,61 @@ TEST(NumericForward, ChunksAndDecodesOfEveryModelAgreeWithTheDenseReference) {
   }
 }
 
-TEST(NumericForward, WholeExpertsGiveTheSameAsPartsOfAll) {
-  for (const char* name : {"mixtral", "deepseek-v2", "gpt-oss", "qwen3-moe"}) {
-    const ModelConfig model = load_model_config(folder_of(name));
+// Llama 4's chunks of 16 tokens: extends that begin and end in, at and beyond their borders, and decodes on
+// both sides of one, by every kind of plan.
+TEST(NumericForward, ChunkedAttentionStaysWithinItsChunk) {
+  const ModelConfig model = load_model_config(folder_of("llama4"));
+  const Checkpoint weights(folder_of("llama4"));
+  const std::vector<std::uint32_t> tokens = some_tokens(66, model.vocab_size);
+  const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
+  for (const char* backend : {"triton", "fa3", "flashinfer", "torch_native"}) {
+    Cluster cluster(model, weights, 2, options_of(1, 80), backend);
+    std::vector<std::uint32_t> table;
+    for (std::uint32_t i = 0; i < tokens.size(); ++i) table.push_back(79 - i);
+    std::uint32_t at = 0;
+    for (const std::uint32_t count : {5U, 11U, 1U, 30U, 1U, 1U, 15U, 1U, 1U}) {
+      const auto first = tokens.begin() + at;
+      const std::vector<float> logits = cluster.extend({first, first + count}, at, table);
+      at += count;
+      EXPECT_LE(difference(logits, wanted, at - 1), 1e-4) << backend << ", token " << at;
+    }
+  }
+}
+
+// Chunks of 8 tokens: prefills and decodes within, at and across their borders, on pages that divide them.
+TEST(NumericForward, DualChunkAttentionAgreesWithTheDenseReference) {
+  for (const char* name : {"qwen2", "qwen3-moe"}) {
+    ModelConfig model = load_model_config(folder_of(name));
+    model.dual_chunk.chunk_size = 13;
+    model.dual_chunk.local_size = 5;
     const Checkpoint weights(folder_of(name));
+    const std::vector<std::uint32_t> tokens = some_tokens(40, model.vocab_size);
+    const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
+    for (const std::uint32_t tp : {1U, 4U}) {
+      Cluster cluster(model, weights, tp, options_of(4, 20), "dual_chunk_flash_attn");
+      const std::vector<std::uint32_t> table = {17, 3, 5, 4, 9, 0, 1, 12, 11, 2};
+      std::uint32_t at = 0;
+      for (const std::uint32_t chunk : {5U, 3U, 19U, 1U, 4U, 1U, 1U, 1U, 1U, 1U, 1U, 1U, 1U}) {
+        const auto first = tokens.begin() + at;
+        const std::vector<float> logits = cluster.extend({first, first + chunk}, at, table);
+        at += chunk;
+        EXPECT_LE(difference(logits, wanted, at - 1), 1e-4) << name << " at --tp " << tp << ", token " << at;
+      }
+    }
+    // Beyond the trained length q.k grows; a prompt in one pass has one length.
+    model.dual_chunk.original_max_position_embeddings = 16;
+    Cluster cluster(model, weights, 1, options_of(4, 20), "dual_chunk_flash_attn");
+    const std::vector<double> scaled = DenseReference(model, weights).forward(tokens);
+    const std::vector<float> logits = cluster.extend(tokens, 0, {17, 3, 5, 4, 9, 0, 1, 12, 11, 2});
+    EXPECT_LE(difference(logits, scaled, 39), 1e-4) << name;
+    EXPECT_GT(difference(logits, wanted, 39), 1e-3) << name;
+  }
+}
+
+TEST(NumericForward, WholeExpertsGiveTheSameAsPartsOfAll) {
+  for (const char* name : {"mixtral", "deepseek-v2", "gpt-oss", "qwen3-moe", "glm4-moe"}) {
+    const ModelConfig model = load_model_config(folder_of(name));
+    const DequantisedSource weights{Checkpoint(folder_of(name))};
     const std::vector<std::uint32_t> tokens = some_tokens(24, model.vocab_size);
     const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
     for (const std::uint32_t tp : {2U, 8U}) {
@@ -245,7 +338,7 @@ TEST(NumericForward, EveryLayoutGivesTheSame) {
 TEST(NumericForward, WindowLayersLetGoOfWhatSlidOut) {
   for (const char* name : {"mistral", "gemma3", "gpt-oss"}) {
     const ModelConfig model = load_model_config(folder_of(name));  // windows of 12 tokens
-    const Checkpoint weights(folder_of(name));
+    const DequantisedSource weights{Checkpoint(folder_of(name))};
     const std::vector<std::uint32_t> tokens = some_tokens(60, model.vocab_size);
     const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
     for (const std::uint32_t page_size : {1U, 4U}) {
@@ -296,6 +389,34 @@ TEST(NumericForward, AStaleTokenOfAPageIsNoticed) {
   cluster.extend(tokens, 0, {5});
   EXPECT_NO_THROW(cluster.extend(tokens, 4, {5, 6}));
   EXPECT_THROW(cluster.extend(tokens, 4, {3, 7}), std::logic_error);  // page 3 was never written
+}
+
+// FlashInfer, for one, plans an fp8 cache for tensor cores where it would plan a wider one for the vector
+// units.
+TEST(NumericForward, PlansAreMadeForTheFormatOfTheCache) {
+  const ModelConfig model = load_model_config(folder_of("llama"));
+  const Checkpoint checkpoint(folder_of("llama"));
+  for (const NumberFormat format : {NumberFormat::kFp32, NumberFormat::kFp8E4M3, NumberFormat::kFp4E2M1}) {
+    NumericOptions options = options_of(1, 64);
+    options.kv_format = format;
+    std::set<NumberFormat> formats;
+    LocalCollectives collectives(1);
+    ThreadPool pool(1);
+    NumericForward forward(model, load_ranks(model, checkpoint, options, collectives), options,
+                           std::make_unique<Spy>(formats), collectives, pool);
+    const std::vector<std::uint32_t> tokens = {5, 6, 7}, lens = {3}, prefixes = {0}, table = {1, 2, 3};
+    const std::vector<std::span<const std::uint32_t>> tables = {table};
+    TokenBatch batch;
+    batch.metadata.forward_mode = proto::EXTEND;
+    batch.metadata.extend_lens = lens;
+    batch.metadata.extend_prefix_lens = prefixes;
+    batch.token_ids = tokens;
+    batch.q_lens = lens;
+    batch.prefix_lens = prefixes;
+    batch.page_tables = tables;
+    forward.forward(batch);
+    EXPECT_EQ(formats, std::set<NumberFormat>{format}) << to_string(format);
+  }
 }
 
 }  // namespace

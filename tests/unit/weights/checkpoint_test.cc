@@ -128,16 +128,17 @@ TEST_F(CheckpointTest, OneTensorInTwoFiles) {
   expect_refused({path("2.safetensors"), "tensor \"a\" is also in " + path("1.safetensors")});
 }
 
-TEST_F(CheckpointTest, Mxfp4IsRefused) {
-  const std::string name = "model.layers.0.mlp.experts.gate_up_proj";
-  write("model.safetensors", {{name + "_blocks", "U8", {2, 16}, std::string(32, 0)},
-                              {name + "_scales", "U8", {2, 1}, std::string(2, 0)},
-                              {name + "_bias", "BF16", {2}, std::string(4, 0)}});
-  expect_refused(
-      {path("model.safetensors"), name + "_blocks", "MXFP4", "convert the checkpoint to bfloat16"});
-  // Only both together are MXFP4.
-  write("model.safetensors", {{name + "_blocks", "U8", {2, 16}, std::string(32, 0)}});
-  EXPECT_NO_THROW(open());
+TEST_F(CheckpointTest, TheBytesOfAnyType) {
+  write("model.safetensors", {{"codes", "U8", {2, 3}, std::string("\1\2\3\4\5\6")}});
+  const Checkpoint checkpoint = open();
+  EXPECT_FALSE(checkpoint.view("other"));
+  const auto view = checkpoint.view("codes");
+  ASSERT_TRUE(view);
+  EXPECT_EQ(view->type, StoredType::kU8);
+  EXPECT_EQ(view->shape, (std::vector<std::uint64_t>{2, 3}));
+  EXPECT_EQ(std::string_view(view->data, 6), "\1\2\3\4\5\6");
+  // As numbers only through DequantisedSource.
+  expect_user_error([&] { checkpoint.require("codes", {2, 3}); }, {"codes", "U8"});
 }
 
 }  // namespace

@@ -1,0 +1,143 @@
+#include "attention/math/sparse_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "attention/math/small_product.h"
+#include "proto/base/lanes.h"
+
+namespace tpsim::attention {
+namespace {
+
+using lanes::Vector;
+
+constexpr float kNone = -std::numeric_limits<float>::infinity();
+
+std::uint32_t slot_of(std::span<const std::uint32_t> table, std::uint32_t page_size, std::uint32_t position) {
+  return table[position / page_size] * page_size + position % page_size;
+}
+
+}  // namespace
+
+void IndexMath::select(const IndexCall& call, std::uint32_t request, std::uint32_t row,
+                       std::uint32_t position, std::vector<std::uint32_t>& selected) {
+  const std::uint32_t tokens = position + 1;
+  selected.resize(tokens);
+  std::iota(selected.begin(), selected.end(), 0U);
+  if (tokens <= call.top_k) return;
+  const std::uint32_t page_size = call.keys->config().page_size;
+  const float* const queries = call.q + std::size_t{row} * call.heads * call.head_dim;
+  const float* const weights = call.weights + std::size_t{row} * call.heads;
+  scores_.resize(tokens);
+  keys_.resize(std::size_t{page_size} * call.head_dim);
+  for (std::uint32_t at = 0; at < tokens; at += page_size) {
+    const std::uint32_t count = std::min(page_size, tokens - at);
+    call.keys->load_keys(call.layer, slot_of(call.page_tables[request], page_size, at), count, 0,
+                         keys_.data());
+    for (std::uint32_t j = 0; j < count; ++j) {
+      float score = 0;
+      for (std::uint32_t h = 0; h < call.heads; ++h) {
+        const float product = lanes::dot(queries + std::size_t{h} * call.head_dim,
+                                         keys_.data() + std::size_t{j} * call.head_dim, call.head_dim);
+        score += weights[h] * std::max(product, 0.0F);
+      }
+      scores_[at + j] = std::isnan(score) ? kNone : score;
+    }
+  }
+  const auto better = [&](std::uint32_t a, std::uint32_t b) {
+    return scores_[a] != scores_[b] ? scores_[a] > scores_[b] : a < b;
+  };
+  std::nth_element(selected.begin(), selected.begin() + call.top_k, selected.end(), better);
+  selected.resize(call.top_k);
+  std::sort(selected.begin(), selected.end());
+}
+
+void SparseMath::Part::clear(std::uint32_t heads, std::uint32_t v_dim) {
+  largest.assign(heads, kNone);
+  sum.assign(heads, 0);
+  values.assign(std::size_t{heads} * v_dim, 0);
+}
+
+// keys_ of the listed tokens; neighbours in a page are read together.
+void SparseMath::load(const AttentionCall& call, std::uint32_t request,
+                      std::span<const std::uint32_t> selected) {
+  const std::uint32_t page_size = call.store->config().page_size;
+  const std::uint32_t dim = call.shape.head_dim;
+  keys_.resize(selected.size() * dim + kProductSlack);
+  for (std::size_t i = 0; i < selected.size();) {
+    std::uint32_t run = 1;
+    while (i + run < selected.size() && selected[i + run] == selected[i] + run &&
+           selected[i + run] % page_size != 0)
+      ++run;
+    call.store->load_keys(call.layer, slot_of(call.page_tables[request], page_size, selected[i]), run, 0,
+                          keys_.data() + i * dim);
+    i += run;
+  }
+}
+
+// The loaded tokens' share of the softmax; the value of a token is the front of its key.
+void SparseMath::step(const AttentionCall& call, std::uint32_t count, Part& part) {
+  const std::uint32_t dim = call.shape.head_dim;
+  const std::uint32_t v_dim = call.shape.v_head_dim;
+  const std::uint32_t heads = call.shape.num_q_heads;
+  scores_.resize(std::size_t{heads} * count);
+  for (std::uint32_t h = 0; h < heads; ++h) {
+    float* const row = scores_.data() + std::size_t{h} * count;
+    for (std::uint32_t j = 0; j < count; ++j)
+      row[j] = lanes::dot(queries_.data() + std::size_t{h} * dim, keys_.data() + std::size_t{j} * dim, dim);
+    const float largest = std::max(part.largest[h], lanes::largest(row, count));
+    lanes::map(
+        row, count, [=](Vector v) { return lanes::exp(v - largest); }, row);
+    const float factor = lanes::exp(part.largest[h] - largest);
+    part.largest[h] = largest;
+    part.sum[h] = part.sum[h] * factor + lanes::sum(row, count);
+    float* const out = part.values.data() + std::size_t{h} * v_dim;
+    lanes::map(
+        out, v_dim, [=](Vector v) { return v * factor; }, out);
+  }
+  small_product(scores_.data(), count, heads, keys_.data(), dim, count, v_dim, part.values.data(), v_dim,
+                /*add=*/true);
+}
+
+void SparseMath::attend(const SparsePlan& plan, const AttentionCall& call, std::uint32_t request,
+                        std::uint32_t row, std::span<const std::uint32_t> selected) {
+  const std::uint32_t dim = call.shape.head_dim;
+  const std::uint32_t v_dim = call.shape.v_head_dim;
+  const std::uint32_t heads = call.shape.num_q_heads;
+  const float* const q = call.q + std::size_t{row} * heads * dim;
+  queries_.resize(std::size_t{heads} * dim);
+  for (std::size_t i = 0; i < queries_.size(); ++i) queries_[i] = q[i] * call.scale;
+  total_.clear(heads, v_dim);
+  const std::size_t part_tokens = plan.part == 0 ? selected.size() : plan.part;
+  for (std::size_t begin = 0; begin < selected.size(); begin += part_tokens) {
+    const std::size_t end = std::min(begin + part_tokens, selected.size());
+    part_.clear(heads, v_dim);
+    for (std::size_t at = begin; at < end; at += plan.block) {
+      const std::size_t count = std::min<std::size_t>(plan.block, end - at);
+      load(call, request, selected.subspan(at, count));
+      step(call, static_cast<std::uint32_t>(count), part_);
+    }
+    // Parts are merged by their log-sum-exp.
+    for (std::uint32_t h = 0; h < heads; ++h) {
+      const float largest = std::max(total_.largest[h], part_.largest[h]);
+      const float mine = lanes::exp(total_.largest[h] - largest);
+      const float others = lanes::exp(part_.largest[h] - largest);
+      total_.largest[h] = largest;
+      total_.sum[h] = total_.sum[h] * mine + part_.sum[h] * others;
+      float* const out = total_.values.data() + std::size_t{h} * v_dim;
+      lanes::map(
+          out, v_dim, [=](Vector a, Vector b) { return a * mine + b * others; }, out,
+          part_.values.data() + std::size_t{h} * v_dim);
+    }
+  }
+  for (std::uint32_t h = 0; h < heads; ++h) {
+    const float share = 1 / total_.sum[h];
+    lanes::map(
+        call.out + (std::size_t{row} * heads + h) * v_dim, v_dim, [=](Vector v) { return v * share; },
+        total_.values.data() + std::size_t{h} * v_dim);
+  }
+}
+
+}  // namespace tpsim::attention

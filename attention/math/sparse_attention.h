@@ -1,0 +1,67 @@
+// Sparse attention really computed: the indexer scores the tokens of a sequence by their index keys, the best
+// top_k are selected, and absorbed MLA attends those alone, through the pages of both caches.
+//
+// The score of a token t for a query token s is sum over the indexer's heads of w[s, h] * relu(q[s, h] .
+// k[t]), as DeepSeek-V3.2 defines it (Transformers: models/deepseek_v32; SGLang: deep_gemm's fp8_mqa_logits).
+// All arithmetic is fp32. The Hadamard rotation that some of SGLang's kernels put before their fp8 rounding
+// turns queries and keys alike and leaves the products as they are; there is none here.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "attention/math/attention_math.h"
+#include "attention/sparse_plan.h"
+#include "kvcache/storage/kv_store.h"
+
+namespace tpsim::attention {
+
+struct IndexCall {
+  const kvcache::KvStore* keys = nullptr;  // index keys: one head of head_dim elements
+  std::uint32_t layer = 0;                 // of that store
+  std::uint32_t heads = 0;                 // of the indexer, the same on every rank
+  std::uint32_t head_dim = 0;
+  std::uint32_t top_k = 0;
+  std::span<const std::span<const std::uint32_t>> page_tables;  // as AttentionCall's
+  const float* q = nullptr;                                     // [rows, heads, head_dim], rotated
+  const float* weights = nullptr;                               // [rows, heads], all scales included
+};
+
+// Keeps its buffers from call to call.
+class IndexMath {
+ public:
+  // The positions that query token `row`, which stands at `position` of `request`, attends: ascending. Of
+  // equal scores the earlier position is taken; a score that is not a number comes last.
+  void select(const IndexCall& call, std::uint32_t request, std::uint32_t row, std::uint32_t position,
+              std::vector<std::uint32_t>& selected);
+
+ private:
+  std::vector<float> keys_;    // [tokens of one step, head_dim]
+  std::vector<float> scores_;  // [position + 1]
+};
+
+// Keeps its buffers from call to call.
+class SparseMath {
+ public:
+  // Attention of query token `row` of `request` over the tokens at the positions `selected`, in the steps and
+  // parts of the plan. REQUIRES: call.store keeps one head with the value in the key.
+  void attend(const SparsePlan& plan, const AttentionCall& call, std::uint32_t request, std::uint32_t row,
+              std::span<const std::uint32_t> selected);
+
+ private:
+  // A softmax that is not yet divided, per query head.
+  struct Part {
+    std::vector<float> largest, sum, values;
+    void clear(std::uint32_t heads, std::uint32_t v_dim);
+  };
+  void load(const AttentionCall& call, std::uint32_t request, std::span<const std::uint32_t> selected);
+  void step(const AttentionCall& call, std::uint32_t count, Part& part);
+
+  std::vector<float> queries_;  // [heads, head_dim], scaled
+  std::vector<float> keys_;     // [tokens, head_dim]
+  std::vector<float> scores_;   // [heads, tokens]
+  Part part_, total_;
+};
+
+}  // namespace tpsim::attention

@@ -1,0 +1,80 @@
+// The cost of sparse attention on a GPU: of the kernel that attends the listed tokens, and of the indexer
+// that makes the lists.
+//
+// Attention: every query token's heads are multiplied with the tokens of its list. The multiprocessors share
+// the query tokens (and the parts of their lists); the listed KV streams from memory the first time and from
+// the L2 cache where another query token of the same sequence has read it. The kernel takes as long as the
+// slower of arithmetic and memory, a share of the other, a fixed time, and a time per wave of blocks.
+//
+// Indexer: the fp8 index keys are multiplied with the indexer's query heads, one fp32 logit per pair of
+// tokens goes to memory, and one thread block per query token picks the best top_k of its row. Rows of at
+// most top_k tokens are not searched. The projections of the indexer are matrix products like the layer's
+// others.
+//
+// The coefficients are fitted to measured modules by tests/calibration/fit_sparse.cc and come in with the
+// hardware profile, classes "attention.nsa.KERNEL.extend", "attention.nsa.KERNEL.decode" and
+// "attention.nsa.indexer.extend", "attention.nsa.indexer.decode".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attention/backend.h"
+#include "attention/plan_cost.h"
+#include "attention/sparse_kernels.h"
+#include "attention/sparse_plan.h"
+#include "proto/hardware.pb.h"
+
+namespace tpsim::attention {
+
+// The lightning indexer of one layer; every rank has all of it.
+struct IndexShape {
+  std::uint32_t heads = 0;  // 0: the layer has none and takes the selection of a layer before it
+  std::uint32_t head_dim = 0;
+};
+
+// Coefficients of the indexer; the defaults hold where a profile has no such class. Names of
+// OperatorEfficiency.parameters in the comments.
+struct IndexCoefficients {
+  double compute = 0.5;  // of the dense fp8 rate
+  double memory = 0.5;   // of the memory bandwidth
+  double fixed_seconds = 2.5e-5;
+  double overlap = 0.1;          // "overlap": share of the lesser of arithmetic and memory that is not hidden
+  double select_seconds = 1e-5;  // "select_seconds": picking the best top_k of a row of logits
+  double select_token = 4e-10;   // "select_token": seconds of each logit of such a row
+};
+IndexCoefficients index_coefficients_of(const proto::HardwareProfile& profile,
+                                        const std::string& operator_class);
+std::vector<std::string_view> index_parameter_names();
+void write_coefficients(const IndexCoefficients& coefficients, proto::OperatorEfficiency& out);
+
+class SparseCost {
+ public:
+  // `attend`: coefficients of the kernel; `index`: of the indexer in the same phase.
+  SparseCost(const proto::HardwareProfile& profile, const PlanCoefficients& attend,
+             const IndexCoefficients& index);
+
+  // `token_bytes`: what is stored of one token and read by the kernel.
+  KernelCost attend(const SparsePlan& plan, const SparseLoad& load, const LayerShape& layer,
+                    double token_bytes) const;
+  // A copy that moves `bytes`, reads and writes together.
+  KernelCost copy(double bytes) const { return {bytes / (bandwidth_ * a_.memory), 0, bytes, 1}; }
+  // Dense attention of short prefills: keys and values of every head are there already. `layer` is the
+  // expanded shape.
+  KernelCost dense(const SparsePlan& plan, const SparseLoad& load, const LayerShape& layer) const;
+  // All of the indexer behind its projections: norm, rotation, fp8 rounding, new keys into their pages,
+  // logits, selection. `gathers`: the keys of all tokens are first copied together (the kernel for ragged
+  // extends).
+  KernelCost index(const SparseLoad& load, const IndexShape& shape, bool gathers) const;
+  // Only the new keys go to their pages: where every token is attended anyway.
+  KernelCost index_keys_only(const SparseLoad& load, const IndexShape& shape) const;
+
+ private:
+  PlanCoefficients a_;
+  IndexCoefficients i_;
+  double bf16_flops_, fp8_flops_, bandwidth_, multiprocessors_;
+};
+
+}  // namespace tpsim::attention

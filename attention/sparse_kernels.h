@@ -1,0 +1,67 @@
+// Which kernels carry out DeepSeek sparse attention: --nsa-prefill-backend and --nsa-decode-backend, which
+// newer releases call --dsa-prefill-backend and --dsa-decode-backend.
+//
+// Source: SGLang 0.5.23, arg_groups/fields/exec_.py (names), arg_groups/overrides.py
+// (_dsa_split_backend_resolution: defaults by device and KV format; _check_dsa_backend_constraints),
+// mem_cache/kv_cache_configurator.py (calculate_mla_kv_cache_dim: what is stored), layers/attention/
+// dsa_backend.py (forward_extend, forward_decode, set_dsa_prefill_impl); 0.5.12 server_args.py
+// (_set_default_nsa_backends), which agrees.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "attention/gpu_generation.h"
+#include "proto/base/number_format.h"
+
+namespace tpsim::attention {
+
+enum class SparseKernel : std::uint8_t {
+  kFlashMlaSparse,  // 16-bit latents, one query token a block; an fp8 cache is widened before it
+  kFlashMlaKv,      // fp8 latents with scales, from pages of 64; walks all top_k places
+  kFlashMlaAuto,    // one of the two above, by the batch
+  kFa3,             // FlashAttention 3 over pages of one token, 16 bit
+  kTrtllm,          // Blackwell; latents in 16 bit or in fp8 without scales
+  kTilelang,        // latents in 16 bit or in fp8 without scales
+};
+std::string_view to_string(SparseKernel kernel);
+
+struct SparseKernels {
+  SparseKernel prefill = SparseKernel::kFlashMlaSparse;
+  SparseKernel decode = SparseKernel::kFa3;
+};
+
+struct SparseOptions {
+  SparseKernels kernels;
+  std::uint32_t top_k = 0;  // tokens that are attended to
+};
+
+// What the user named, or else SGLang's default for the device and the KV cache. Throws UserError naming
+// `prefill_flag`, `decode_flag` or --kv-cache-dtype for what cannot be carried out.
+struct SparseKernelRequest {
+  std::optional<std::string> prefill, decode;
+  std::string prefill_flag = "--nsa-prefill-backend", decode_flag = "--nsa-decode-backend";
+  GpuGeneration generation = GpuGeneration::kHopper;
+  NumberFormat kv_format = NumberFormat::kBf16;
+};
+SparseKernels choose_sparse_kernels(const SparseKernelRequest& request);
+
+// The KV cache of --kv-cache-dtype auto.
+NumberFormat default_sparse_kv_format(GpuGeneration generation);
+
+// Bytes of one stored token: `latent` elements and `rope` elements behind them. In fp8 the latent has an fp32
+// scale for every 128 elements and the rope part stays in 16 bit, but for kernels that read all of it raw.
+std::uint32_t sparse_token_bytes(const SparseKernels& kernels, NumberFormat kv_format, std::uint32_t latent,
+                                 std::uint32_t rope);
+
+// Bytes of one token's index key: fp8, with an fp32 scale for every 128 elements. (SGLang 0.5.23,
+// mem_cache/index_key_cache.py)
+constexpr std::uint32_t index_key_bytes(std::uint32_t head_dim) { return head_dim + head_dim / 128 * 4; }
+
+// The kernel of one extend: --nsa-prefill-backend flashmla_auto chooses by the tokens of the batch.
+SparseKernel extend_kernel(SparseKernel prefill, GpuGeneration generation, bool fp8_kv,
+                           std::uint64_t total_kv_tokens, std::uint64_t total_q_tokens);
+
+}  // namespace tpsim::attention

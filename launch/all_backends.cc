@@ -1,0 +1,110 @@
+#include "launch/all_backends.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "attention/registry.h"
+#include "launch/attention_choice.h"
+#include "proto/base/error.h"
+#include "rank/model/hardware.h"
+#include "rank/model/model_config.h"
+
+namespace tpsim::launch {
+namespace {
+
+constexpr std::string_view kFlag = "--attention-backends";
+
+// Why `pair` cannot be run on any of the devices; empty where it can on one.
+class Judge {
+ public:
+  Judge(const ServerArgs& args, const std::vector<std::string>& hardware)
+      : args_(args), model_(rank::load_model_config(args.model_path)) {
+    for (const std::string& name : hardware) devices_.push_back(rank::load_hardware(name));
+  }
+
+  std::string obstacle(const BackendPair& pair) const {
+    std::string first;
+    for (const proto::HardwareProfile& device : devices_) {
+      std::string obstacle = judge_pair(args_, pair, std::string(kFlag), device, model_).obstacle;
+      if (obstacle.empty()) return "";
+      if (first.empty()) first = std::move(obstacle);
+    }
+    return first;
+  }
+
+  // Whether the half serves in that role beside some other backend.
+  bool fits(const attention::BackendRow& row) const {
+    return std::ranges::any_of(devices_, [&](const proto::HardwareProfile& device) {
+      return attention::unfit(row, selection_of(device, model_)).empty();
+    });
+  }
+
+ private:
+  const ServerArgs& args_;
+  const rank::ModelConfig model_;
+  std::vector<proto::HardwareProfile> devices_;
+};
+
+}  // namespace
+
+AllBackends all_backends(const ServerArgs& args, const std::vector<std::string>& hardware) {
+  const Judge judge(args, hardware);
+  AllBackends all;
+  std::vector<const attention::BackendRow*> halves;
+  bool captured = false;
+  for (const attention::BackendDescription* backend : attention::backend_list()) {
+    const attention::BackendRow& row = backend->row;
+    const std::string name(row.name);
+    const std::string obstacle = judge.obstacle({name, name});
+    if (obstacle.empty())
+      all.pairs.push_back({name, name});
+    else
+      all.refused.push_back({name, obstacle});
+    if (!backend->implemented() || !judge.fits(row)) continue;
+    halves.push_back(&row);
+    captured = captured || row.supports_cuda_graph;
+  }
+  std::vector<std::string> slow;  // halves that are left out
+  for (const attention::BackendRow* row : halves) {
+    if (captured && !row->supports_cuda_graph) slow.emplace_back(row->name);
+  }
+  const auto is_slow = [&](const attention::BackendRow* row) {
+    return std::ranges::find(slow, row->name) != slow.end();
+  };
+  std::size_t unrun = 0;
+  for (const attention::BackendRow* prefill : halves) {
+    for (const attention::BackendRow* decode : halves) {
+      if (prefill == decode || decode->prefill_only) continue;
+      const BackendPair pair{std::string(prefill->name), std::string(decode->name)};
+      const std::string obstacle = judge.obstacle(pair);
+      const bool left_out = is_slow(prefill) || is_slow(decode);
+      if (obstacle.empty() && left_out)
+        ++unrun;
+      else if (obstacle.empty())
+        all.pairs.push_back(pair);
+      else if (!left_out)
+        all.refused.push_back({pair.name(), obstacle});
+    }
+  }
+  if (unrun > 0)
+    all.left_out.push_back(
+        {fmt::format("{} pairs with {}", unrun, fmt::join(slow, " or ")),
+         "no CUDA graph captures such a half, and each is compared alone; name a pair to run it"});
+  if (all.pairs.empty()) throw UserError(all.refused.front().reason);
+  return all;
+}
+
+void note_in(const AllBackends& all, proto::ComparisonReport& report) {
+  for (const AllBackends::Entry& entry : all.refused) {
+    proto::RefusedSetting& refused = *report.add_refused();
+    (*refused.mutable_settings())["attention_backends"] = entry.backends;
+    refused.set_reason(entry.reason);
+  }
+  for (const AllBackends::Entry& entry : all.left_out)
+    report.add_left_out(fmt::format("{}: {}", entry.backends, entry.reason));
+}
+
+}  // namespace tpsim::launch

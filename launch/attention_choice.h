@@ -1,0 +1,52 @@
+// Which attention backends a deployment runs, on which pages and which KV format: what the user said, and for
+// the rest what SGLang would take for this device and model.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attention/registry.h"
+#include "launch/server_args.h"
+#include "proto/base/number_format.h"
+#include "proto/hardware.pb.h"
+#include "rank/model/model_config.h"
+
+namespace tpsim::launch {
+
+// --hardware; where it is open, the device whose plans numeric execution takes.
+std::string hardware_name(const ServerArgs& args);
+attention::GpuGeneration generation_of(const proto::HardwareProfile& hardware);
+// What device and model ask of a backend.
+attention::Selection selection_of(const proto::HardwareProfile& hardware, const rank::ModelConfig& model);
+
+// What --kv-cache-dtype and --dtype make of the cache.
+struct KvFormatChoice {
+  NumberFormat format = NumberFormat::kBf16;
+  std::string note;  // why it is not what --dtype says; may be empty
+};
+KvFormatChoice choose_kv_format(const ServerArgs& args, const attention::Selection& selection,
+                                const BackendPair& backends, const rank::ModelConfig& model);
+
+struct AttentionChoice {
+  BackendPair backends;
+  NumberFormat kv_format = NumberFormat::kBf16;
+  std::uint32_t page_size = 1;
+  std::vector<std::string> notes;  // what was chosen or changed, a sentence each
+};
+// `compared`: the pair of `tpsim compare`, in place of the flags that name backends. Throws UserError with
+// the sentence of what cannot be carried out.
+AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* compared,
+                                 const proto::HardwareProfile& hardware, const rank::ModelConfig& model);
+// The same for one pair, without an exception: its obstacle, or the page size that it would run on.
+struct PairVerdict {
+  std::string obstacle;  // empty: it runs
+  std::uint32_t page_size = 1;
+  std::string page_note;
+  NumberFormat kv_format = NumberFormat::kBf16;
+};
+PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const std::string& flag,
+                       const proto::HardwareProfile& hardware, const rank::ModelConfig& model);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,94 @@
+#include "rank/model/matrix_kernel.h"
+
+#include <algorithm>
+#include <array>
+
+#include "rank/model/expert_tuning.h"
+
+namespace tpsim::rank {
+namespace {
+
+using Kind = WeightFormat::Kind;
+using Rate = MatrixClassRow::Rate;
+
+// In the order of MatrixClass.
+constexpr std::array<MatrixClassRow, kMatrixClasses> kRows = {{
+    {"gemm", MatrixClass::kGemm, Rate::k16Bit, 2},
+    {"gemm.fp8", MatrixClass::kGemm, Rate::kFp8, 1},
+    {"gemm.fp8_block", MatrixClass::kGemmFp8, Rate::kFp8, 1},
+    {"gemm.int8", MatrixClass::kGemmFp8, Rate::kFp8, 1},
+    {"gemm.int4", MatrixClass::kGemm, Rate::k16Bit, 2},
+    {"gemm.nvfp4", MatrixClass::kGemm, Rate::kFp4, 0.5625},
+    {"moe", MatrixClass::kMoe, Rate::k16Bit, 2},
+    {"moe.default_config", MatrixClass::kMoe, Rate::k16Bit, 2},
+    {"moe.flashinfer_trtllm", MatrixClass::kMoe, Rate::k16Bit, 2},
+    {"moe.fp8_block", MatrixClass::kMoe, Rate::kFp8, 1},
+    {"moe.int4_wo", MatrixClass::kMoe, Rate::k16Bit, 2},
+    {"moe.w4a16_mxfp4", MatrixClass::kMoe, Rate::k16Bit, 2},
+    {"moe.w4a8_mxfp4_mxfp8", MatrixClass::kMoeMxfp4, Rate::kFp8, 1},
+    {"moe.nvfp4", MatrixClass::kMoe, Rate::kFp4, 0.5625},
+}};
+
+bool has(const proto::HardwareProfile& profile, MatrixClass id) {
+  return std::any_of(profile.efficiencies().begin(), profile.efficiencies().end(),
+                     [&](const proto::OperatorEfficiency& entry) {
+                       return entry.operator_class() == matrix_class(id).name;
+                     });
+}
+
+}  // namespace
+
+const MatrixClassRow& matrix_class(MatrixClass id) { return kRows[static_cast<std::size_t>(id)]; }
+
+MatrixClass linear_kernel(const WeightFormat& format, const proto::HardwareProfile& profile) {
+  switch (format.kind) {
+    case Kind::k16Bit:
+      return MatrixClass::kGemm;
+    case Kind::kFp8:
+      // can_auto_enable_marlin_fp8: without fp8 arithmetic the weights are widened in the kernel.
+      if (profile.dense_flops_fp8() == 0) return MatrixClass::kGemmInt4;
+      return format.block_n > 1 ? MatrixClass::kGemmFp8Block : MatrixClass::kGemmFp8;
+    case Kind::kInt8:
+      return MatrixClass::kGemmInt8;
+    case Kind::kInt4:
+    case Kind::kMxfp4:
+      return MatrixClass::kGemmInt4;
+    case Kind::kNvfp4:
+      return MatrixClass::kGemmNvfp4;
+  }
+  return MatrixClass::kGemm;
+}
+
+MatrixClass expert_kernel(const WeightFormat& format, const proto::HardwareProfile& profile,
+                          std::uint32_t experts, std::uint32_t width, bool trtllm) {
+  switch (format.kind) {
+    case Kind::k16Bit:
+      if (trtllm && has(profile, MatrixClass::kMoeTrtllm)) return MatrixClass::kMoeTrtllm;
+      return has_tuned_experts(profile.name(), experts, width) ? MatrixClass::kMoe : MatrixClass::kMoeDefault;
+    case Kind::kFp8:
+      return profile.dense_flops_fp8() == 0 ? MatrixClass::kMoeInt4 : MatrixClass::kMoeFp8;
+    case Kind::kInt8:
+      return MatrixClass::kMoeFp8;
+    case Kind::kInt4:
+      return MatrixClass::kMoeInt4;
+    case Kind::kMxfp4:
+      return has(profile, MatrixClass::kMoeMxfp4Fp8) ? MatrixClass::kMoeMxfp4Fp8 : MatrixClass::kMoeMxfp4;
+    case Kind::kNvfp4:
+      return MatrixClass::kMoeNvfp4;
+  }
+  return MatrixClass::kMoe;
+}
+
+bool chooses_trtllm(std::string_view architecture, const WeightFormat& experts,
+                    const proto::HardwareProfile& profile) {
+  if (!has(profile, MatrixClass::kMoeTrtllm)) return false;
+  if (architecture == "Glm4MoeForCausalLM") return experts.kind == Kind::kNvfp4;
+  static constexpr std::array<std::string_view, 4> kBegin = {"DeepseekV3", "GlmMoeDsa", "Qwen3Moe",
+                                                             "Qwen3_5"};
+  return (experts.kind == Kind::k16Bit || experts.kind == Kind::kFp8 || experts.kind == Kind::kNvfp4) &&
+         (architecture == "DeepseekV32ForCausalLM" || architecture == "Qwen3NextForCausalLM" ||
+          std::any_of(kBegin.begin(), kBegin.end(),
+                      [&](std::string_view begin) { return architecture.starts_with(begin); }));
+}
+
+}  // namespace tpsim::rank

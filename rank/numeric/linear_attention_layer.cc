@@ -1,0 +1,102 @@
+#include "rank/numeric/linear_attention_layer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+
+#include "rank/linear/gated_delta_rule.h"
+#include "rank/linear/vector_ops.h"
+
+namespace tpsim::rank {
+namespace {
+
+float softplus(float x) { return x > 20.0F ? x : std::log1p(std::exp(x)); }
+float sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
+
+}  // namespace
+
+void LinearAttentionLayer::convolve_all(const Pass& pass, std::uint32_t index, const LinearLayers& layers,
+                                        const LinearAttentionWeights& weights, GatedDeltaStates& states) {
+  const std::size_t channels = layers.conv_dim();
+  const std::size_t stride = channels + std::size_t{layers.num_v_heads} * layers.v_dim;
+  const std::uint32_t kernel = layers.conv_kernel;
+  pool_.parallel_for(pass.requests(), [&](std::uint32_t request, std::uint32_t) {
+    const std::uint32_t first = pass.first_rows()[request];
+    const std::uint32_t count = pass.batch().q_lens[request];
+    float* const window = states.conv(*of_request_[request], index);
+    // Input i of this pass, or (negative) the window's.
+    const auto input = [&](std::int64_t i) -> const float* {
+      return i >= 0 ? projected_.data() + (first + static_cast<std::size_t>(i)) * stride
+                    : window + static_cast<std::size_t>(i + kernel - 1) * channels;
+    };
+    std::vector<const float*> inputs(kernel);
+    for (std::uint32_t t = 0; t < count; ++t) {
+      for (std::uint32_t i = 0; i < kernel; ++i) inputs[i] = input(std::int64_t{t} + i - (kernel - 1));
+      convolve(inputs, channels, weights.conv.data(), convolved_.data() + (first + t) * channels);
+    }
+    // Oldest first: what moves up is read before it is written over.
+    for (std::uint32_t i = 0; i + 1 < kernel; ++i) {
+      const float* const from = input(std::int64_t{count} + i - (kernel - 1));
+      std::memmove(window + i * channels, from, channels * sizeof(float));
+    }
+  });
+}
+
+void LinearAttentionLayer::forward(const Pass& pass, std::uint32_t index, const LinearLayers& layers,
+                                   const LinearAttentionWeights& weights, GatedDeltaStates& states,
+                                   const float* x, float* out) {
+  const std::uint32_t tokens = pass.tokens();
+  const std::uint32_t heads = layers.num_v_heads;
+  const auto channels = static_cast<std::uint32_t>(layers.conv_dim());
+  const std::uint32_t values = heads * layers.v_dim;
+  const std::uint32_t keys = layers.num_k_heads * layers.k_dim;
+  projected_.resize(std::size_t{tokens} * (channels + values));
+  gates_.resize(std::size_t{tokens} * 2 * heads);
+  convolved_.resize(std::size_t{tokens} * channels);
+  attended_.resize(std::size_t{tokens} * values);
+  {
+    const Stopwatch watch(times_.gemm);
+    weights.qkvz.multiply(x, tokens, model_.hidden_size, projected_.data(), channels + values, nullptr,
+                          pool_);
+    weights.ba.multiply(x, tokens, model_.hidden_size, gates_.data(), 2 * heads, nullptr, pool_);
+  }
+  {
+    const Stopwatch watch(times_.attention);
+    of_request_.clear();
+    for (std::uint32_t i = 0; i < pass.requests(); ++i) {
+      // The first of these layers starts a new request's states in all of them.
+      const bool fresh = pass.batch().prefix_lens[i] == 0 && index == 0;
+      of_request_.push_back(&states.at(pass.batch().row(i), fresh));
+    }
+    convolve_all(pass, index, layers, weights, states);
+    const std::uint32_t group = heads / layers.num_k_heads;
+    const auto eps = static_cast<float>(model_.rms_norm_eps);
+    pool_.parallel_for(pass.requests() * heads, [&](std::uint32_t task, std::uint32_t) {
+      const std::uint32_t request = task / heads;
+      const std::uint32_t head = task % heads;
+      float* const state =
+          states.temporal(*of_request_[request], index) + std::size_t{head} * layers.k_dim * layers.v_dim;
+      const float rate = std::exp(weights.a_log[head]);
+      for (std::uint32_t i = 0; i < pass.batch().q_lens[request]; ++i) {
+        const std::size_t t = std::size_t{pass.first_rows()[request]} + i;
+        const float* const row = convolved_.data() + t * channels;
+        const float* const q = row + std::size_t{head / group} * layers.k_dim;
+        const float* const gates = gates_.data() + t * 2 * heads;
+        float* const result = attended_.data() + t * values + std::size_t{head} * layers.v_dim;
+        gated_delta_step(layers.k_dim, layers.v_dim, q, q + keys,
+                         row + std::size_t{2} * keys + std::size_t{head} * layers.v_dim,
+                         std::exp(-rate * softplus(gates[heads + head] + weights.dt_bias[head])),
+                         sigmoid(gates[head]), state, result);
+        rms_norm(result, layers.v_dim, weights.norm.data(), 0, eps, result);
+        silu_and_mul(
+            projected_.data() + t * (channels + values) + channels + std::size_t{head} * layers.v_dim, result,
+            layers.v_dim, result);
+      }
+    });
+  }
+  const Stopwatch watch(times_.gemm);
+  weights.out.multiply(attended_.data(), tokens, values, out, model_.hidden_size, nullptr, pool_);
+}
+
+}  // namespace tpsim::rank

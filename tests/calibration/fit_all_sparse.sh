@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Fits the coefficients of sparse attention on every GPU that there are measurements for, and writes
+# rank/catalogue/attention/nsa.json.
+# usage: fit_all_sparse.sh FIT_SPARSE KERNELS_FOLDER
+set -euo pipefail
+fit=$1 kernels=$2
+here=$(cd "$(dirname "$0")" && pwd)
+hardware=$here/../../rank/catalogue/hardware
+for pair in h200-sxm:h200_sxm h100-sxm:h100_sxm b200:b200_sxm gb200:gb200; do
+  "$fit" "$hardware/${pair%:*}.json" "$kernels/${pair#*:}" | sed "s/^/${pair%:*} /"
+done | python3 -c 'import json,sys
+USED = {"block_compute", "block_seconds", "l2_memory", "overlap", "select_seconds", "select_token"}
+short = lambda v: float(f"{v:.4g}") if isinstance(v, float) else v
+gpus = {}
+for line in sys.stdin:
+    gpu, text = line.split(" ", 1)
+    row = json.loads(text)
+    row["parameters"] = {k: short(v) for k, v in sorted(row["parameters"].items()) if k in USED}
+    gpus.setdefault(gpu, []).append({k: short(v) for k, v in row.items()})
+open(sys.argv[1], "w").write(json.dumps(gpus, indent=2, sort_keys=True) + "\n")' "$here/../../rank/catalogue/attention/nsa.json"

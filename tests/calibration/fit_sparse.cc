@@ -1,0 +1,332 @@
+// Fits the coefficients of attention/sparse_cost.h to measured modules of DeepSeek sparse attention.
+//
+//   fit_sparse HARDWARE_JSON KERNELS_FOLDER
+//
+// prints OperatorEfficiency objects ("attention.nsa.KERNEL.extend" …) as JSON lines, and errors to stderr. A
+// row is a whole attention module, so the fit has coefficients of its own for what surrounds the attention:
+// matrix products by roofline, and a fixed rest. They are not printed. Left out are prefills that take hardly
+// longer than the smallest of their group (the host's time of an eager pass hides the device's), and those of
+// "skip_indexer" rows, whose selection was made up, and whose times jump with it. One row in five, by a hash
+// of its shape, is held out of the fit; errors are of those rows.
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <sstream>
+
+#include "tests/calibration/search.h"
+#include "tests/calibration/sparse_rows.h"
+
+namespace tpsim::calibration {
+namespace {
+
+using attention::PlanCoefficients;
+
+// Of one kind of matrix products (bf16 or fp8 blocks).
+struct Products {
+  double compute = 0.6, memory = 0.6, rest = 2e-5, per_row = 1e-8;
+};
+
+struct Product {
+  double m, n, k, times;
+};
+
+// The matrix products of one attention module that attends absorbed; `stored` tokens are expanded where
+// dense.
+std::vector<Product> products(const SparseRow& row, bool dense) {
+  const double m = double(row.batch) * row.q_len;
+  const double stored = double(row.batch) * (row.q_len + row.prefix);
+  const SparseModel& of = row.model;
+  const double h = row.heads;
+  std::vector<Product> list = {{m, of.q_lora + kLatent + kRope, of.hidden, 1},
+                               {m, h * (of.nope + kRope), of.q_lora, 1},
+                               {m, of.hidden, h * of.v, 1}};
+  if (dense) {
+    list.push_back({stored, h * (of.nope + of.v), kLatent, 1});
+  } else {
+    list.push_back({m, kLatent, of.nope, h});
+    list.push_back({m, of.v, kLatent, h});
+  }
+  if (row.indexer) {
+    list.push_back({m, kIndexDim + (dense ? 0 : of.index_heads), of.hidden, 1});
+    if (!dense) list.push_back({m, of.index_heads * kIndexDim, of.q_lora, 1});
+  }
+  return list;
+}
+
+class Fit {
+ public:
+  static constexpr std::uint32_t kSmall = 64;  // new tokens of prefills that the host's time covers
+  static constexpr std::uint32_t kFew = 512;   // with fewer, the host waits for the device's free memory …
+  static constexpr double kPool = 1e6;         // tokens: more than the KV pool of a server holds
+  static constexpr double kVisible = 1.5;      // times the host's
+
+  Fit(const proto::HardwareProfile& profile, bool decode) : profile_(profile), decode_(decode) {
+    const bool blackwell = profile.architecture() == "blackwell";
+    padding_ = blackwell ? 128 : 64;
+    // Batches that the servers of the table ran as captured graphs.
+    most_captured_ = blackwell ? 512 : 256;
+  }
+
+  void add(std::vector<SparseRow> rows, std::size_t most) {
+    std::map<std::string, std::vector<double>> small;
+    for (const SparseRow& row : rows) {
+      if (row.batch * row.q_len <= kSmall) small[row.group].push_back(row.seconds);
+    }
+    std::map<std::string, double> floor;
+    for (auto& [group, seconds] : small) {
+      std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
+      floor[group] = seconds[seconds.size() / 2];
+    }
+    const std::size_t before = rows.size();
+    std::erase_if(rows, [&](const SparseRow& row) {
+      if (decode_) return row.batch > most_captured_;
+      const double stored = double(row.batch) * (row.q_len + row.prefix);
+      return !row.indexer || row.batch * row.q_len < kFew || stored > kPool ||
+             row.seconds < kVisible * floor[row.group];
+    });
+    left_out_ = before - rows.size();
+    std::size_t seen = 0;
+    const std::size_t every = std::max<std::size_t>(1, rows.size() / most);
+    for (SparseRow& row : rows) {
+      if (!row.held_out && seen++ % every != 0) continue;
+      plan(row);
+      (row.held_out ? held_out_ : rows_).push_back(std::move(row));
+    }
+    for (const SparseRow& row : rows_) kernels_[row.kernel];
+  }
+
+  void minimise() {
+    values_.clear();
+    low_.clear();
+    high_.clear();
+    for (auto& [name, c] : kernels_) {
+      vary(c.compute, 0.02, 1);
+      vary(c.memory, 0.05, 1);
+      vary(c.fixed_seconds, 5e-7, 2e-4);
+      vary(c.block_seconds, 1e-9, 1e-4);
+      vary(c.overlap, 1e-3, 1);
+      if (name != "dense") vary(c.l2_memory, 1, 10);
+      if (decode_) vary(c.block_compute, 0.3, 8);
+    }
+    vary(index_.compute, 0.02, 1);
+    vary(index_.memory, 0.05, 1);
+    vary(index_.fixed_seconds, 1e-6, 2e-4);
+    vary(index_.overlap, 1e-3, 1);
+    vary(index_.select_seconds, 1e-7, 5e-5);
+    vary(index_.select_token, 1e-12, 1e-8);
+    for (Products& p : products_) {
+      vary(p.compute, 0.05, 1);
+      vary(p.memory, 0.05, 1);
+      vary(p.rest, 1e-6, 1e-3);
+      vary(p.per_row, 1e-11, 1e-6);
+    }
+    const auto loss = [&] {
+      double sum = 0;
+      for (const SparseRow& row : rows_) sum += std::min(1.0, std::abs(std::log(price(row) / row.seconds)));
+      return sum / double(rows_.size());
+    };
+    for (int round = 0; round < 2; ++round) calibration::minimise(values_, low_, high_, loss);
+  }
+
+  // Relative errors of the held-out rows that `which` accepts: how many, median, 90th percentile.
+  template <typename Which>
+  std::string errors(Which which) const {
+    std::vector<double> errors;
+    for (const SparseRow& row : held_out_) {
+      if (which(row)) errors.push_back(std::abs(price(row) / row.seconds - 1));
+    }
+    if (errors.empty()) return "none";
+    std::sort(errors.begin(), errors.end());
+    char text[100];
+    std::snprintf(text, sizeof text, "%zu held out, median %.1f %%, p90 %.1f %%", errors.size(),
+                  100 * errors[errors.size() / 2], 100 * errors[errors.size() * 9 / 10]);
+    last_median_ = errors[errors.size() / 2];
+    return text;
+  }
+  double last_median() const { return last_median_; }
+  // Median of the relative error of (row with indexer) - (row without), over pairs of equal shape.
+  std::string indexer_errors() const {
+    std::map<std::string, const SparseRow*> without;
+    const auto shape = [](const SparseRow& row) {
+      std::stringstream text;
+      text << row.kernel << row.model.hidden << row.fp8_gemm << row.fp8_kv << row.heads << "," << row.batch
+           << "," << row.q_len << "," << row.prefix;
+      return text.str();
+    };
+    for (const auto* rows : {&rows_, &held_out_}) {
+      for (const SparseRow& row : *rows) {
+        if (!row.indexer) without[shape(row)] = &row;
+      }
+    }
+    std::vector<double> errors;
+    for (const SparseRow& row : held_out_) {
+      const auto found = without.find(shape(row));
+      if (!row.indexer || found == without.end()) continue;
+      const double measured = row.seconds - found->second->seconds;
+      if (measured > 0) errors.push_back(std::abs((price(row) - price(*found->second)) / measured - 1));
+    }
+    if (errors.empty()) return "none";
+    std::sort(errors.begin(), errors.end());
+    char text[100];
+    std::snprintf(text, sizeof text, "%zu pairs, median %.1f %%", errors.size(),
+                  100 * errors[errors.size() / 2]);
+    return text;
+  }
+
+  const std::map<std::string, PlanCoefficients>& kernels() const { return kernels_; }
+  const attention::IndexCoefficients& index() const { return index_; }
+  const Products& products_of(bool fp8) const { return products_[fp8 ? 1 : 0]; }
+  std::size_t left_out() const { return left_out_; }
+  const std::vector<SparseRow>& held_out() const { return held_out_; }
+  std::size_t size() const { return rows_.size(); }
+  double price(const SparseRow& row) const {
+    const bool dense = row.kernel == "dense";
+    const PlanCoefficients& c = kernels_.at(row.kernel);
+    const attention::SparseCost costs(profile_, c, index_);
+    const Products& of = products_[row.fp8_gemm ? 1 : 0];
+    const double rate = (row.fp8_gemm ? profile_.dense_flops_fp8() : profile_.dense_flops_bf16());
+    double seconds = of.rest + of.per_row * row.load.queries;
+    for (const Product& p : products(row, dense)) {
+      const bool fp8 = row.fp8_gemm && p.times == 1;
+      const double flops = 2 * p.m * p.n * p.k * p.times;
+      const double bytes = (p.n * p.k * (fp8 ? 1 : 2) + p.m * (p.k * (fp8 ? 1 : 2) + p.n * 2)) * p.times;
+      seconds += std::max(flops / ((fp8 ? rate : profile_.dense_flops_bf16()) * of.compute),
+                          bytes / (profile_.memory_bandwidth() * of.memory));
+    }
+    const attention::IndexShape index{static_cast<std::uint32_t>(row.model.index_heads), 128};
+    if (dense) {
+      attention::LayerShape layer;
+      layer.form = attention::AttentionForm::kMlaExpanded;
+      layer.num_q_heads = row.heads;
+      layer.head_dim = static_cast<std::uint32_t>(row.model.nope + kRope);
+      layer.v_head_dim = static_cast<std::uint32_t>(row.model.v);
+      seconds += costs.dense(row.plan, row.load, layer).seconds;
+      return seconds + costs.index_keys_only(row.load, index).seconds;
+    }
+    attention::LayerShape layer;
+    layer.num_q_heads = row.heads;
+    layer.num_kv_heads = 1;
+    layer.head_dim = 576;
+    layer.v_head_dim = 512;
+    const bool raw = row.kernel == "trtllm" && row.fp8_kv;
+    layer.q_bytes = raw ? 1 : 2;
+    const double token_bytes = raw ? 576 : row.fp8_kv ? 656 : 1152;
+    seconds += costs.attend(row.plan, row.load, layer, token_bytes).seconds;
+    if (row.indexer) seconds += costs.index(row.load, index, !decode_).seconds;
+    return seconds;
+  }
+
+ private:
+  void vary(double& value, double low, double high) {
+    values_.push_back(&value);
+    low_.push_back(low);
+    high_.push_back(high);
+  }
+
+  // As attention/backends/nsa.cc plans it.
+  void plan(SparseRow& row) const {
+    const std::uint32_t q_len = decode_ ? 1 : row.q_len;
+    for (std::uint32_t i = 0; i < row.batch; ++i) row.plan.items.push_back({i, row.prefix, q_len});
+    row.plan.top_k = kTopK;
+    row.plan.whole_list = row.kernel == "flashmla_kv";
+    row.plan.rows = row.kernel == "fa3" || row.kernel == "trtllm"
+                        ? std::max(64U, row.heads)
+                        : (row.heads + padding_ - 1) / padding_ * padding_;
+    if (row.kernel == "flashmla_kv") row.plan.rows = std::max(64U, row.heads);
+    if (decode_) {
+      const double share = profile_.multiprocessors() / std::max(1.0, double(row.batch));
+      const auto parts = static_cast<std::uint32_t>(std::clamp(share, 1.0, 16.0));
+      row.plan.part = parts == 1 ? 0 : kTopK / parts;
+    }
+    row.load = attention::load_of(row.plan);
+    if (row.kernel != "dense") row.plan.items.clear();  // the price needs their sums only
+  }
+
+  const proto::HardwareProfile& profile_;
+  bool decode_;
+  std::uint32_t padding_, most_captured_;
+  std::map<std::string, PlanCoefficients> kernels_;
+  attention::IndexCoefficients index_;
+  Products products_[2];
+  std::size_t left_out_ = 0;
+  std::vector<SparseRow> rows_, held_out_;
+  std::vector<double*> values_;
+  std::vector<double> low_, high_;
+  mutable double last_median_ = 0;
+};
+
+template <typename Coefficients>
+void print(const std::string& name, const Coefficients& c, double median, const std::string& source) {
+  proto::OperatorEfficiency out;
+  out.set_operator_class(name);
+  attention::write_coefficients(c, out);
+  out.set_median_error(median);
+  out.set_source(source);
+  std::string json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  if (google::protobuf::util::MessageToJsonString(out, &json, options).ok()) std::cout << json << "\n";
+}
+
+int run(int argc, char** argv) {
+  if (argc < 3) {
+    std::cerr << "usage: fit_sparse HARDWARE_JSON KERNELS_FOLDER [DUMP]\n";
+    return 2;
+  }
+  std::stringstream text;
+  text << std::ifstream(argv[1]).rdbuf();
+  proto::HardwareProfile profile;
+  if (!google::protobuf::util::JsonStringToMessage(text.str(), &profile).ok()) {
+    std::cerr << argv[1] << " is not a hardware profile\n";
+    return 2;
+  }
+  const std::filesystem::path folder = argv[2];
+  for (const bool decode : {true, false}) {
+    const std::string phase = decode ? "decode" : "extend";
+    Fit fit(profile, decode);
+    fit.add(sparse_rows(folder, decode), 4000);
+    fit.minimise();
+    const auto all = [](const SparseRow&) { return true; };
+    std::fprintf(stderr, "%s %s: %zu rows, %zu left out, %s\n", profile.name().c_str(), phase.c_str(),
+                 fit.size(), fit.left_out(), fit.errors(all).c_str());
+    std::fprintf(stderr, "   indexer alone: %s\n", fit.indexer_errors().c_str());
+    for (const bool fp8 : {false, true}) {
+      const Products& p = fit.products_of(fp8);
+      std::fprintf(stderr, "   products fp8=%d: compute %.2f memory %.2f rest %.1f us, per row %.2f ns\n",
+                   fp8, p.compute, p.memory, p.rest * 1e6, p.per_row * 1e9);
+    }
+    const std::string source = std::string("dsa_") + (decode ? "generation" : "context") +
+                               "_module_perf of " + folder.filename().string() +
+                               ", SGLang 0.5.14 (AIConfigurator, Apache-2.0); error of held-out modules";
+    for (const auto& [kernel, c] : fit.kernels()) {
+      for (const bool indexer : {true, false}) {
+        std::fprintf(
+            stderr, "   %s%s: %s\n", kernel.c_str(), indexer ? " with indexer" : " without",
+            fit.errors([&](const SparseRow& row) { return row.kernel == kernel && row.indexer == indexer; })
+                .c_str());
+      }
+      fit.errors([&](const SparseRow& row) { return row.kernel == kernel; });
+      print("attention.nsa." + kernel + "." + phase, c, fit.last_median(), source);
+    }
+    fit.errors([&](const SparseRow& row) { return row.indexer && row.kernel != "dense"; });
+    print("attention.nsa.indexer." + phase, fit.index(), fit.last_median(), source);
+    if (argc > 3) {
+      std::ofstream dump(argv[3], decode ? std::ios::trunc : std::ios::app);
+      for (const SparseRow& row : fit.held_out())
+        dump << phase << "," << row.kernel << "," << row.indexer << "," << row.model.hidden << ","
+             << row.fp8_gemm << "," << row.fp8_kv << "," << row.heads << "," << row.batch << "," << row.q_len
+             << "," << row.prefix << "," << row.seconds * 1e6 << "," << fit.price(row) * 1e6 << "\n";
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tpsim::calibration
+
+int main(int argc, char** argv) { return tpsim::calibration::run(argc, argv); }

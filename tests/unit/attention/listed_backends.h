@@ -1,0 +1,36 @@
+// The backends of the list that tests of plans run over.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "attention/planned_backend.h"
+#include "attention/registry.h"
+
+namespace tpsim::attention::testing {
+
+// Backends with an MHA form whose plans are carried out by the paged or the gathered kernel. `decode`: only
+// those that also decode.
+inline std::vector<std::string> mha_backends(bool decode = false) {
+  proto::HardwareProfile gpu;
+  gpu.set_multiprocessors(1);
+  std::vector<std::string> names;
+  for (const BackendDescription* backend : backend_list()) {
+    const BackendRow& row = backend->row;
+    if (!backend->implemented() || !row.has_mha || (decode && row.prefill_only)) continue;
+    const auto made = backend->create(gpu, 1);
+    if (dynamic_cast<PlannedBackend*>(made.get()) == nullptr) continue;
+    if (made->kernel() != KernelKind::kPaged && made->kernel() != KernelKind::kGathered) continue;
+    names.emplace_back(row.name);
+  }
+  return names;
+}
+
+// Keys outside a window are masked, not left out.
+inline bool gathers(const std::string& name) {
+  proto::HardwareProfile gpu;
+  gpu.set_multiprocessors(1);
+  return create_attention_backend(name, gpu, 1)->kernel() == KernelKind::kGathered;
+}
+
+}  // namespace tpsim::attention::testing
