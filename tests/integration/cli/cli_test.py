@@ -347,9 +347,51 @@ class LaunchLines(CommandLine):
 
     def test_what_changes_the_answer_is_refused(self):
         base = self.deployment("--trace", self.trace())
-        self.assert_refused([*base, "--dp-size", "2"], "--dp-size: only tensor parallelism")
+        self.assert_refused([*base, "--dp-size", "2"], "--dp-size 2: replicas that share nothing")
+        self.assert_refused([*base, "--dcp-size", "2"], "--dcp-size: of parallelism")
         self.assert_refused([*base, "--enable-lora", "--host", "h"], "--enable-lora: LoRA")
         self.assert_refused(["backends", "--port", "1"], "--port: is about SGLang's server process")
+
+
+class Layouts(CommandLine):
+    """Experts and data-parallel attention: any number of processes writes the same report."""
+
+    MODEL = ("run", "--model-path", "qwen3-30b-a3b", "--hardware", "h200-sxm", "--tp", "8", "--quiet",
+             "--check-invariants")
+
+    def report(self, *extra, processes=None):
+        folder = os.path.join(self.folder, f"report-{processes}")
+        done = self.tpsim(*self.MODEL, "--trace", self.trace(), "--report-dir", folder, *extra, processes=processes)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(folder, "report.json")) as file:
+            return file.read()
+
+    def test_data_parallel_attention(self):
+        words = ("--dp-size", "4", "--enable-dp-attention", "--ep-size", "8", "--expert-distribution", "zipf:0.7")
+        alone = self.report(*words)
+        for processes in (1, 2, 4, 8):
+            self.assertEqual(self.report(*words, processes=processes), alone)
+        report = json.loads(alone)
+        ranks = report["data_parallel_ranks"]
+        self.assertEqual([r["dp_rank"] for r in ranks], [0, 1, 2, 3])
+        self.assertEqual(sum(r["requests"] for r in ranks), report["completed"] + report["failed"])
+        self.assertEqual({r["steps"] + r["idle_steps"] for r in ranks}, {report["steps"]})
+        self.assertEqual(report["server_args"]["enable_dp_attention"], "true")
+        self.assertGreater(float(report["server_args"]["expert_imbalance"]), 1)
+        self.assertIn("moe.expert_parallel", [row["operator_class"] for row in report["calibration"]])
+
+    def test_plain_deployments_say_nothing_of_it(self):
+        report = json.loads(self.report())
+        self.assertNotIn("data_parallel_ranks", report)
+        for name in ("ep_size", "dp_size", "expert_distribution", "moe_a2a_backend"):
+            self.assertNotIn(name, report["server_args"])
+
+    def test_deepep(self):
+        report = json.loads(self.report("--moe-a2a-backend", "deepep", "--dp-size", "8", "--enable-dp-attention",
+                                        "--moe-dense-tp-size", "1", "--enable-dp-lm-head"))
+        self.assertEqual(report["server_args"]["ep_size"], "8")
+        status = {row["operator_class"]: row["status"] for row in report["calibration"]}
+        self.assertEqual(status["deepep.low_latency"], "uncalibrated")
 
 
 class Memory(CommandLine):

@@ -157,6 +157,49 @@ class Reference(Numeric):
                     self.check_reference(model, "--tp", "2", "--attention-backend", backend, "--page-size", str(page))
 
 
+class Layouts(Numeric):
+    """Transformers' tokens, as with --tp 1, however the model is shared among the ranks."""
+
+    WHOLE = ("--tp", "8", "--dp-size", "8", "--enable-dp-attention", "--ep-size", "8")
+
+    def test_data_parallel_attention_under_mpirun(self):
+        for model in ("deepseek-v3", "deepseek-v2", "qwen3-moe"):
+            with self.subTest(model=model):
+                self.check_reference(model, *self.WHOLE, processes=8)
+        for processes in (1, 2, 4):
+            with self.subTest(processes=processes):
+                self.check_reference("deepseek-v3", *self.WHOLE, processes=processes)
+
+    def test_layouts_in_one_process(self):
+        for model, words in (("deepseek-v3", "--dp-size 4 --enable-dp-attention --ep-size 2"),
+                             ("deepseek-v3", "--dp-size 8 --enable-dp-attention --moe-a2a-backend deepep "
+                                             "--moe-dense-tp-size 1 --enable-dp-lm-head"),
+                             ("deepseek-v2", "--moe-a2a-backend deepep"),
+                             ("qwen3-moe", "--attn-dp-size 2 --ep-size 4 --load-balance-method total_tokens"),
+                             ("qwen3", "--dp-size 2 --enable-dp-attention --chunked-prefill-size 32"),
+                             ("gpt-oss", "--dp-size 4 --enable-dp-attention --ep-size 4 --page-size 16"),
+                             ("mixtral", "--ep-size 4")):
+            with self.subTest(model=model, words=words):
+                self.check_reference(model, "--tp", "8", *words.split())
+
+    def test_the_same_bits_for_any_number_of_processes(self):
+        prompts = [p["prompt_ids"] for p in reference("deepseek-v3")["prompts"]]
+        rows = [self.generate("deepseek-v3", prompts, *self.WHOLE, logits=True, processes=processes)
+                for processes in (None, 4)]
+        self.assertEqual(rows[0], rows[1])
+
+    def test_refused(self):
+        base = ["generate", "--prompt-ids", "1", "--tp", "8", "--model-path"]
+        self.assert_refused([*base, os.path.join(MODELS, "llama"), "--dp-size", "2", "--enable-dp-attention"],
+                            "--enable-dp-attention: SGLang's LlamaForCausalLM")
+        self.assert_refused([*base, os.path.join(MODELS, "qwen3-moe"), "--dp-size", "3", "--enable-dp-attention"],
+                            "--dp-size 3: must divide --tp 8")
+        self.assert_refused([*base, os.path.join(MODELS, "gpt-oss"), "--moe-a2a-backend", "deepep"],
+                            "--moe-a2a-backend deepep: SGLang's GptOssForCausalLM has no such path")
+        self.assert_refused([*base, os.path.join(MODELS, "qwen3"), "--ep-size", "2"], "has no experts")
+        self.assert_refused([*base, os.path.join(MODELS, "qwen3"), "--enable-dp-lm-head"], "--enable-dp-lm-head: needs")
+
+
 class Processes(Numeric):
     """The same under mpirun."""
 
