@@ -63,7 +63,8 @@ PageChoice choose_page_size(const CombinationRequest& request, std::optional<std
     return {.page_size = chosen,
             .note = fmt::format(
                 "--page-size {}: {} works on pages of {} tokens only, {} is used instead, as SGLang does",
-                *given, strict.row.name, pages, chosen)};
+                *given, strict.row.name, pages, chosen),
+            .changed = true};
   return {.page_size = chosen,
           .note = fmt::format("--page-size: {} is chosen ({} works on pages of {} tokens only)", chosen,
                               strict.row.name, pages)};
@@ -76,7 +77,7 @@ std::string page_obstacle(const CombinationRequest& request) {
     return fmt::format(
         "--page-size: {} works on pages of {} tokens and {} of {}, and no page size serves both; name "
         "another "
-        "backend for prefill or decode",
+        "backend for one of the two",
         halves[1].row.name, halves[1].pages.words(), halves[0].row.name, halves[0].pages.words());
   if (request.page_size == 0 || std::ranges::find(sizes, request.page_size) != sizes.end()) return "";
   const Half& strict = strictest(halves);

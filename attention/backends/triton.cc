@@ -34,6 +34,7 @@ class TritonBackend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  MlaRule mla_rule() const override { return {.joins = true}; }
 };
 
 void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
@@ -69,6 +70,8 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
     item.splits = std::max(1U, ceil_div(tokens, item.split_tokens));
   }
   plan.merge = true;  // the second stage always runs
+  // The grid has the most splits for every request. MHA's blocks are light, and their coefficients know it.
+  if (layer.form == AttentionForm::kMlaAbsorbed) plan.launched_splits = kMaxKvSplits;
 }
 
 void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
@@ -112,6 +115,8 @@ std::string_view chosen_for(const Selection& selection) {
     return "MLA model on an NVIDIA GPU other than Hopper and SM100: triton is SGLang's default";
   if (selection.sinks && kOther.contains(selection.generation))
     return "attention sinks, which flashinfer lacks: triton is SGLang's other default";
+  if (selection.attention_chunk && kOther.contains(selection.generation))
+    return "Llama 4 on an NVIDIA GPU other than Hopper and SM100: triton is SGLang's default";
   if (selection.generation == GpuGeneration::kTuring)
     return "Turing: flashinfer needs Ampere or later, and triton is SGLang's other default";
   if (selection.generation == GpuGeneration::kRocm && (selection.mla || selection.sliding_window))
