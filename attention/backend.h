@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "attention/layer_shape.h"
+#include "attention/mla_extend.h"
 #include "attention/plan.h"
 #include "attention/sparse_kernels.h"
 #include "attention/sparse_plan.h"
@@ -29,6 +30,8 @@ struct ForwardMetadata {
   std::span<const std::uint32_t> decode_seq_lens;
   // Batch size of the captured graph that runs the decode (>= decode_seq_lens.size()); 0 = eager.
   std::uint32_t capture_bucket = 0;
+  // Prefill whose pieces between two attention calls are captured graphs.
+  bool in_pieces = false;
 };
 
 // Cost of one call of one layer on one GPU.
@@ -81,6 +84,12 @@ class AttentionBackend {
   virtual void init_forward_metadata_replay_cuda_graph(const ForwardMetadata& metadata) = 0;
   // Once per eager pass. The spans must stay valid until the pass's last forward_* call.
   virtual void init_forward_metadata(const ForwardMetadata& metadata) = 0;
+
+  // MLA models: how the layers of the extend planned last attend. forward_extend() and extend_plan() then
+  // take a shape of that form: kMlaAbsorbed, or kMlaExpanded for the other methods.
+  virtual MlaExtend mla_extend() const { return {}; }
+  // Before the first pass.
+  virtual void set_mla_options(const MlaOptions&) {}
 
   // Per layer: the extend part, and the decode part, of the batch that was planned last.
   virtual KernelCost forward_extend(const LayerShape& layer) = 0;

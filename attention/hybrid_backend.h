@@ -12,6 +12,11 @@ class HybridAttnBackend : public AttentionBackend {
  public:
   HybridAttnBackend(std::unique_ptr<AttentionBackend> prefill, std::unique_ptr<AttentionBackend> decode);
 
+  MlaExtend mla_extend() const override { return active_->mla_extend(); }
+  void set_mla_options(const MlaOptions& options) override {
+    prefill_->set_mla_options(options);
+    decode_->set_mla_options(options);
+  }
   std::string_view name() const override { return name_; }
   // Only the decode backend is captured: prefill is never replayed without speculative decoding.
   void init_cuda_graph_state(std::uint32_t max_bs) override { decode_->init_cuda_graph_state(max_bs); }

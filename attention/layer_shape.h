@@ -32,12 +32,16 @@ struct LayerShape {
 
   std::uint32_t token_bytes = 0;  // kSparse: of one stored token, index key not included
 
+  // kSparse: fp8 latents with scales, the rope part in 16 bit (not the raw fp8 that some kernels read).
+  bool scaled_latents() const { return form == AttentionForm::kSparse && fp8_kv() && token_bytes > head_dim; }
   bool fp8_kv() const { return kv_format == NumberFormat::kFp8E4M3 || kv_format == NumberFormat::kFp8E5M2; }
   // Bytes of one element of the cache, block scales included.
   double kv_bytes() const {
     constexpr std::uint64_t kMany = 16 * 64;  // whole blocks
     return static_cast<double>(stored_bytes(kv_format, kMany)) / kMany;
   }
+  // A kernel that reads the latent in the width of its queries has it widened before.
+  bool widens_latent() const { return form == AttentionForm::kMlaAbsorbed && kv_bytes() < q_bytes; }
   // Elements that the cache holds for one token of this layer: keys and values, or the latent.
   std::uint32_t kv_elements() const {
     const bool latent = form == AttentionForm::kMlaAbsorbed || form == AttentionForm::kSparse;

@@ -14,15 +14,24 @@ struct DecodeItem {
   std::uint32_t kv_end = 0;
   std::uint32_t splits = 1;
   std::uint32_t split_tokens = 0;
+  std::uint32_t first_tokens = 0;  // of the first part, where it is shorter than the others; 0: it is not
 };
 
 struct DecodePlan {
   std::vector<DecodeItem> items;
   std::uint32_t blocks_per_split = 0;  // thread blocks: KV heads x blocks of query heads
   std::uint32_t rows = 1;              // query rows that a block's arithmetic is done for, padding included
+  std::uint32_t resident = 1;          // thread blocks that find room on a multiprocessor at once
   bool tensor_cores = true;
   bool merge = false;            // a second pass adds up the parts
   bool merge_in_kernel = false;  // … by the last thread block of a request, without a launch of its own
+  // A persistent kernel has as many thread blocks as fit the device, each of which reads several parts one
+  // after another: KV tokens of the busiest, what a part costs besides its tokens included. 0: a block for
+  // each part.
+  std::uint64_t busiest_block = 0;
+  std::uint32_t launched_splits =
+      0;  // parts that blocks are launched for, empty ones included, of every request; 0: its own
+  bool widens_kv = false;  // a kernel before this one makes a 16-bit copy of the KV it reads
   // Dual chunk attention: `items` are the chunks that the new tokens lie in; these, as many, are the chunk
   // before (succ) and all before that (inter; empty ranges where a sequence is short). Each of the three is a
   // kernel of its own with queries of its own, and their results are merged. Empty: none of it.
@@ -32,9 +41,12 @@ struct DecodePlan {
     succ_items.clear();
     inter_items.clear();
     blocks_per_split = 0;
-    rows = 1;
+    rows = resident = 1;
     tensor_cores = true;
     merge = merge_in_kernel = false;
+    busiest_block = 0;
+    launched_splits = 0;
+    widens_kv = false;
   }
 };
 
@@ -66,6 +78,11 @@ struct ExtendPlan {
   std::uint32_t prefix_tile_m = 0;
   std::uint32_t prefix_head_blocks = 0;
   std::uint32_t prefix_chunk = 0;
+  // MLA, expanded: the cached prefixes are read by one kernel for every so many tokens of each request,
+  // without causal mask, and what it finds is merged with the rest. 0: prefix and new tokens are read
+  // together.
+  std::uint32_t mla_chunk = 0;
+  bool widens_kv = false;     // a kernel before this one makes a 16-bit copy of the KV it reads
   bool walks_window = false;  // a window's tiles are masked one by one: the loop walks the whole range
   // Dual chunk attention: tokens of a chunk. A tile lies in one chunk and reads it, the chunk before it and
   // all before that in three kernels with queries of their own, whose results are merged. 0: none of it.
@@ -75,7 +92,8 @@ struct ExtendPlan {
     items.clear();
     tile_m = tile_n = rows = 128;
     head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk = 0;
-    chunk_len = 0;
+    mla_chunk = chunk_len = 0;
+    widens_kv = false;
   }
 };
 

@@ -9,7 +9,7 @@ namespace tpsim::attention {
 namespace {
 
 using Field = std::pair<const char*, double PlanCoefficients::*>;
-constexpr std::array<Field, 28> kParameters = {
+constexpr std::array<Field, 29> kParameters = {
     {{"block_seconds", &PlanCoefficients::block_seconds},
      {"block_memory", &PlanCoefficients::block_memory},
      {"block_compute", &PlanCoefficients::block_compute},
@@ -35,6 +35,7 @@ constexpr std::array<Field, 28> kParameters = {
      {"window_seconds", &PlanCoefficients::window_seconds},
      {"head_dim_192_seconds", &PlanCoefficients::head_dim_192_seconds},
      {"walk", &PlanCoefficients::walk},
+     {"resident", &PlanCoefficients::resident},
      {"prefix", &PlanCoefficients::prefix},
      {"launch_seconds", &PlanCoefficients::launch_seconds},
      {"shape_seconds", &PlanCoefficients::shape_seconds}}};
@@ -44,6 +45,19 @@ constexpr double kL2Kept = 0.7;
 constexpr double kL2Gone = 1.5;
 
 std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
+
+// Of what is read of one token.
+double kv_token_bytes_of(const LayerShape& layer) { return layer.kv_elements() * layer.kv_bytes(); }
+
+// What the kernel itself reads.
+LayerShape read_shape(const LayerShape& stored, bool widened) {
+  LayerShape shape = stored;
+  if (widened) shape.kv_format = NumberFormat::kBf16;
+  return shape;
+}
+
+// The kernel widens the KV cache before it multiplies.
+bool converts(const LayerShape& layer) { return layer.q_bytes != 1 && layer.kv_bytes() < 2; }
 
 }  // namespace
 
@@ -90,7 +104,7 @@ PlanCost::PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients
 
 double PlanCost::flops_per_second(const LayerShape& layer) const {
   double rate = c_.compute * (layer.q_bytes == 1 ? fp8_flops_ * c_.fp8_compute : bf16_flops_);
-  if (layer.q_bytes != 1 && layer.fp8_kv()) rate *= c_.fp8_convert;
+  if (converts(layer)) rate *= c_.fp8_convert;
   if (layer.head_dim <= 64) {
     rate *= c_.head_dim_64;
   } else if (layer.head_dim > 256) {
@@ -104,7 +118,7 @@ double PlanCost::flops_per_second(const LayerShape& layer) const {
 }
 
 double PlanCost::memory_seconds(double bytes, const LayerShape& layer) const {
-  const double rate = bandwidth_ * c_.memory * (layer.fp8_kv() && layer.q_bytes != 1 ? c_.fp8_kv : 1);
+  const double rate = bandwidth_ * c_.memory * (converts(layer) ? c_.fp8_kv : 1);
   if (hot_bytes_ <= 0) return bytes / rate;
   const double missed = std::clamp((bytes / hot_bytes_ - kL2Kept) / (kL2Gone - kL2Kept), 0.0, 1.0);
   return bytes * (missed + (1 - missed) / c_.l2_memory) / rate;
@@ -135,23 +149,25 @@ KernelCost PlanCost::gather(double bytes, const LayerShape& layer) const {
   return cost;
 }
 
-KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& layer) const {
+KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& stored) const {
+  const LayerShape layer = read_shape(stored, plan.widens_kv);
   KernelCost cost;
   if (plan.items.empty()) return cost;
   const double width = double(layer.head_dim) + layer.v_head_dim;
   std::uint64_t tokens = 0;
   std::uint64_t parts = 0;
-  std::uint32_t longest = 0;  // tokens of one part
+  std::uint64_t longest = 0;  // tokens of one part, or of all parts of one persistent block
   std::uint32_t most_parts = 1;
   for (const DecodeItem& item : plan.items) {
     tokens += item.kv_end - item.kv_begin;
     parts += item.splits;
-    longest = std::max(longest, item.split_tokens);
+    longest = std::max<std::uint64_t>(longest, item.split_tokens);
     most_parts = std::max(most_parts, item.splits);
   }
+  if (plan.busiest_block != 0) longest = plan.busiest_block;
   const double blocks = double(parts) * plan.blocks_per_split;
   const double requests = static_cast<double>(plan.items.size());
-  const double kv_bytes = double(tokens) * layer.num_kv_heads * width * layer.kv_bytes();
+  const double kv_bytes = double(tokens) * kv_token_bytes_of(layer);
   const double qo_bytes = requests * layer.num_q_heads * width * layer.q_bytes;
   cost.bytes = kv_bytes + qo_bytes;
   cost.flops = 2.0 * double(tokens) * plan.blocks_per_split * plan.rows * width;
@@ -160,14 +176,17 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& layer) con
   const double rate = flops_per_second(layer) * (plan.tensor_cores ? 1 : c_.vector_compute);
   const double device = memory_seconds(cost.bytes, layer);
   // One block alone: its stream of KV and its arithmetic, at one multiprocessor's share of the device.
-  const double part_bytes = double(longest) * width * layer.kv_bytes();
+  const double part_bytes = double(longest) * kv_token_bytes_of(layer) / layer.num_kv_heads;
   const double stream =
       memory_seconds(cost.bytes, layer) / cost.bytes * part_bytes * multiprocessors_ / c_.block_memory;
-  const double block =
-      std::max(stream, 2.0 * longest * plan.rows * width / (rate / multiprocessors_ * c_.block_compute));
+  const double block = std::max(
+      stream, 2.0 * double(longest) * plan.rows * width / (rate / multiprocessors_ * c_.block_compute));
   const double arithmetic = cost.flops / rate;
   const double most = std::max({device, block, arithmetic});
-  const double waves = std::ceil(blocks / multiprocessors_);
+  const double launched =
+      plan.launched_splits != 0 ? requests * plan.launched_splits * plan.blocks_per_split : blocks;
+  const double room = multiprocessors_ * std::clamp(c_.resident, 1.0, static_cast<double>(plan.resident));
+  const double waves = plan.busiest_block != 0 ? 1 : std::ceil(launched / room);
   const double block_seconds = c_.block_seconds + c_.block_width_seconds * width * layer.kv_bytes() / 1024;
   cost.seconds =
       c_.fixed_seconds + waves * block_seconds + most + c_.overlap * (device + block + arithmetic - most);
@@ -178,6 +197,10 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& layer) con
     cost.seconds +=
         c_.merge_seconds + most_parts * c_.merge_part_seconds + memory_seconds(merge_bytes, layer);
     if (!plan.merge_in_kernel) ++cost.launches;
+  }
+  if (plan.widens_kv) {
+    cost += gather(double(tokens) * (kv_token_bytes_of(stored) + kv_token_bytes_of(layer)), layer);
+    ++cost.launches;
   }
   if (layer.sliding_window != 0) cost.seconds *= c_.window;
   cost.seconds += write_seconds(requests, layer) + special_seconds(layer);
@@ -216,8 +239,8 @@ KernelCost PlanCost::extend_all(const ExtendPlan& plan, std::uint32_t q_len, std
   load.tiles = ceil_div(q_len, plan.tile_m);
   load.longest = ceil_div(kv_len, plan.tile_n) * plan.tile_n;
   load.tokens = load.tiles * load.longest;
-  load.bytes = double(kv_len) * layer.num_kv_heads * width * layer.kv_bytes() +
-               double(q_len) * layer.num_q_heads * width * layer.q_bytes;
+  load.bytes =
+      double(kv_len) * kv_token_bytes_of(layer) + double(q_len) * layer.num_q_heads * width * layer.q_bytes;
   KernelCost cost;
   cost.flops = 2.0 * width * load.tokens * load.rows * load.head_blocks;
   cost.bytes = load.bytes;
@@ -226,12 +249,13 @@ KernelCost PlanCost::extend_all(const ExtendPlan& plan, std::uint32_t q_len, std
   return cost;
 }
 
-KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& layer) const {
+KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& stored) const {
+  const LayerShape layer = read_shape(stored, plan.widens_kv);
   KernelCost cost;
   if (plan.items.empty()) return cost;
   const double width = double(layer.head_dim) + layer.v_head_dim;
   const std::uint32_t window = plan.walks_window ? 0 : layer.sliding_window;
-  const double kv_token_bytes = double(layer.num_kv_heads) * width * layer.kv_bytes();
+  const double kv_token_bytes = kv_token_bytes_of(layer);
   const double q_token_bytes = double(layer.num_q_heads) * width * layer.q_bytes;
   Load main;    // the kernel over the new tokens (and the prefix, where it is not separate)
   Load prefix;  // the kernel over the cached prefix
@@ -243,7 +267,7 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& layer) con
   double parts = 0;  // query tokens x parts that are merged
   for (const ExtendItem& item : plan.items) {
     ExtendItem own = item;
-    if (plan.prefix_rows != 0) own.prefix = 0;
+    if (plan.prefix_rows != 0 || plan.mla_chunk != 0) own.prefix = 0;
     const std::uint32_t tiles = ceil_div(item.q_len, plan.tile_m);
     const std::uint32_t last_row = (tiles - 1) * plan.tile_m;
     const TileRange last = tile_range(plan, own, last_row, window);
@@ -301,14 +325,52 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& layer) con
     cost.seconds += c_.fixed_seconds + tiles_seconds(prefix, layer, rate * c_.prefix);
     merge = true;
   }
+  if (plan.mla_chunk != 0) cost += mla_chunks(plan, layer, q_tokens);
   if (merge) {
     const double merge_bytes = 2 * parts * layer.num_q_heads * (layer.v_head_dim + 1) * 4.0;
     cost.bytes += merge_bytes;
     cost.seconds += c_.merge_seconds + memory_seconds(merge_bytes, layer);
     if (prefix.tiles == 0 || plan.prefix_chunk != 0) ++cost.launches;
   }
+  if (plan.widens_kv) {
+    double tokens = 0;
+    for (const ExtendItem& item : plan.items) tokens += double(item.prefix) + item.q_len;
+    cost += gather(tokens * (kv_token_bytes_of(stored) + kv_token_bytes_of(layer)), layer);
+    ++cost.launches;
+  }
   if (layer.sliding_window != 0) cost.seconds *= c_.window;
   cost.seconds += write_seconds(q_tokens, layer) + special_seconds(layer);
+  return cost;
+}
+
+// One kernel over each chunk of all prefixes, and one that adds what it found to the sum so far: output (16
+// bit) and log-sum-exp of both read, the new sum written.
+KernelCost PlanCost::mla_chunks(const ExtendPlan& plan, const LayerShape& layer, double q_tokens) const {
+  KernelCost cost;
+  const double width = double(layer.head_dim) + layer.v_head_dim;
+  const double rate = flops_per_second(layer);
+  const double q_bytes = q_tokens * layer.num_q_heads * width * layer.q_bytes;
+  const double merge_bytes = 3 * q_tokens * layer.num_q_heads * (2.0 * layer.v_head_dim + 4);
+  std::uint32_t longest_prefix = 0;
+  for (const ExtendItem& item : plan.items) longest_prefix = std::max(longest_prefix, item.prefix);
+  for (std::uint32_t begin = 0; begin < longest_prefix; begin += plan.mla_chunk) {
+    Load load;
+    load.rows = plan.rows;
+    load.head_blocks = plan.head_blocks;
+    load.bytes = q_bytes;
+    for (const ExtendItem& item : plan.items) {
+      const std::uint32_t tokens = std::min(plan.mla_chunk, item.prefix - std::min(begin, item.prefix));
+      const std::uint32_t walked = ceil_div(tokens, plan.tile_n) * plan.tile_n;
+      const double tiles = ceil_div(item.q_len, plan.tile_m);
+      load.tokens += tiles * walked;
+      load.tiles += tiles;
+      load.longest = std::max<double>(load.longest, walked);
+      load.bytes += tokens * kv_token_bytes_of(layer);
+    }
+    cost += {c_.fixed_seconds + tiles_seconds(load, layer, rate),
+             2 * width * load.tokens * load.rows * load.head_blocks, load.bytes, 1};
+    cost += {c_.merge_seconds + memory_seconds(merge_bytes, layer), 0, merge_bytes, 1};
+  }
   return cost;
 }
 

@@ -29,6 +29,8 @@ struct PlanCoefficients {
   double memory = 0.8;   // of the memory bandwidth
   double fixed_seconds = 5e-6;
   double block_seconds = 1e-6;  // "block_seconds": start and end of one thread block, per wave
+  // "resident": thread blocks of a wave on one multiprocessor, at most as many as the plan says (decode)
+  double resident = 1;
   double block_memory = 2.0;    // "block_memory": one block streams this x bandwidth / multiprocessors
   double block_compute = 1.0;   // "block_compute": one block reaches this x its multiprocessor's share
   double overlap = 0.3;         // "overlap": share of the lesser costs that is not hidden
@@ -85,8 +87,8 @@ class PlanCost {
   PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients& coefficients,
            Residency residency = Residency::kCold);
 
-  KernelCost decode(const DecodePlan& plan, const LayerShape& layer) const;
-  KernelCost extend(const ExtendPlan& plan, const LayerShape& layer) const;
+  KernelCost decode(const DecodePlan& plan, const LayerShape& stored) const;
+  KernelCost extend(const ExtendPlan& plan, const LayerShape& stored) const;
   // `q_len` query tokens against all of `kv_len` tokens, without a mask, in one kernel with the tiles of
   // `plan` (whose items are not read).
   KernelCost extend_all(const ExtendPlan& plan, std::uint32_t q_len, std::uint32_t kv_len,
@@ -100,6 +102,7 @@ class PlanCost {
   double write_seconds(double tokens, const LayerShape& layer) const;
 
   struct Load;  // of one kernel's thread blocks
+  KernelCost mla_chunks(const ExtendPlan& plan, const LayerShape& layer, double q_tokens) const;
   double flops_per_second(const LayerShape& layer) const;
   double memory_seconds(double bytes, const LayerShape& layer) const;
   double tiles_seconds(const Load& load, const LayerShape& layer, double rate) const;

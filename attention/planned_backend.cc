@@ -8,8 +8,24 @@
 
 namespace tpsim::attention {
 
+namespace {
+
+// Coefficients of an MLA kernel: its own, else those of the backend whose kernels serve, else of its MHA
+// kernel.
+PlanCoefficients mla_coefficients(const proto::HardwareProfile& profile, const std::string& name,
+                                  const std::string& kernels, const char* kernel, const char* otherwise) {
+  for (const std::string& owner : {name, kernels}) {
+    const std::string mla = "attention." + owner + "." + kernel;
+    for (const proto::OperatorEfficiency& entry : profile.efficiencies())
+      if (entry.operator_class() == mla) return coefficients_of(profile, mla);
+  }
+  return coefficients_of(profile, "attention." + kernels + "." + otherwise);
+}
+
+}  // namespace
+
 PlannedBackend::PlannedBackend(std::string name, const proto::HardwareProfile& profile,
-                               std::uint32_t page_size)
+                               std::uint32_t page_size, const std::string& extend_kernels)
     : name_(std::move(name)),
       profile_(profile),
       page_size_(page_size),
@@ -17,7 +33,14 @@ PlannedBackend::PlannedBackend(std::string name, const proto::HardwareProfile& p
       extend_coefficients_(coefficients_of(profile, "attention." + name_ + ".extend")),
       decode_coefficients_(coefficients_of(profile, "attention." + name_ + ".decode")),
       extend_cost_(profile, extend_coefficients_),
-      decode_cost_(profile, decode_coefficients_) {}
+      decode_cost_(profile, decode_coefficients_),
+      mla_extend_cost_(profile,
+                       mla_coefficients(profile, name_, extend_kernels.empty() ? name_ : extend_kernels,
+                                        "mla_extend", "extend")),
+      mla_decode_cost_(profile, mla_coefficients(profile, name_, name_, "mla_decode", "decode")),
+      mla_prefill_cost_(profile,
+                        mla_coefficients(profile, name_, extend_kernels.empty() ? name_ : extend_kernels,
+                                         "mla_prefill", "extend")) {}
 
 void PlannedBackend::init_cuda_graph_state(std::uint32_t max_bs) { captured_.assign(max_bs + 1, false); }
 
@@ -51,15 +74,20 @@ const ExtendPlan& PlannedBackend::extend_plan(const LayerShape& layer) {
   if (metadata_.extend_lens.empty() && metadata_.decode_seq_lens.empty()) return extend_plan_;
   attention_chunk_ = layer.attention_chunk;
   plan_extend(layer, extend_plan_);
+  if (layer.form == AttentionForm::kMlaExpanded) extend_plan_.mla_chunk = mla_extend().chunk_tokens;
   return extend_plan_;
 }
 
 KernelCost PlannedBackend::forward_extend(const LayerShape& layer) {
-  return extend_cost(extend_cost_, extend_plan(layer), layer);
+  const PlanCost& model = layer.form == AttentionForm::kMlaAbsorbed   ? mla_extend_cost_
+                          : layer.form == AttentionForm::kMlaExpanded ? mla_prefill_cost_
+                                                                      : extend_cost_;
+  return extend_cost(model, extend_plan(layer), layer);
 }
 
 KernelCost PlannedBackend::forward_decode(const LayerShape& layer) {
-  return decode_cost(decode_cost_, decode_plan(layer), layer);
+  return decode_cost(layer.form == AttentionForm::kMlaAbsorbed ? mla_decode_cost_ : decode_cost_,
+                     decode_plan(layer), layer);
 }
 
 KernelCost PlannedBackend::decode_cost(const PlanCost& model, const DecodePlan& plan,
@@ -70,6 +98,10 @@ KernelCost PlannedBackend::decode_cost(const PlanCost& model, const DecodePlan& 
 KernelCost PlannedBackend::extend_cost(const PlanCost& model, const ExtendPlan& plan,
                                        const LayerShape& layer) {
   return model.extend(plan, layer);
+}
+
+MlaExtend PlannedBackend::mla_extend() const {
+  return attention::mla_extend(mla_rule(), mla_options_, metadata_);
 }
 
 DecodeItem PlannedBackend::decode_item(std::uint32_t request, std::uint32_t seq_len,

@@ -15,7 +15,9 @@ namespace tpsim::attention {
 
 class PlannedBackend : public AttentionBackend {
  public:
-  PlannedBackend(std::string name, const proto::HardwareProfile& profile, std::uint32_t page_size);
+  // `extend_kernels`: the backend whose kernels serve its extends; empty: its own.
+  PlannedBackend(std::string name, const proto::HardwareProfile& profile, std::uint32_t page_size,
+                 const std::string& extend_kernels = "");
 
   std::string_view name() const override { return name_; }
   void init_cuda_graph_state(std::uint32_t max_bs) override;
@@ -31,6 +33,8 @@ class PlannedBackend : public AttentionBackend {
 
   // The plan for the batch that was planned last, for tests and for whoever carries it out. A mixed batch is
   // an extend batch in which decoding requests extend by one token, as in SGLang.
+  MlaExtend mla_extend() const override;
+  void set_mla_options(const MlaOptions& options) override { mla_options_ = options; }
   const DecodePlan& decode_plan(const LayerShape& layer) override;
   const ExtendPlan& extend_plan(const LayerShape& layer) override;
   // Cost of carrying out a plan of this backend, by any model of the GPU: the one that the profile's
@@ -42,6 +46,7 @@ class PlannedBackend : public AttentionBackend {
   // Fill `plan` for metadata(); `plan` is empty but keeps its capacity.
   virtual void plan_decode(const LayerShape& layer, DecodePlan& plan) = 0;
   virtual void plan_extend(const LayerShape& layer, ExtendPlan& plan) = 0;
+  virtual MlaRule mla_rule() const { return {}; }
   const ForwardMetadata& metadata() const { return metadata_; }
   std::uint32_t page_size() const { return page_size_; }
   std::uint32_t multiprocessors() const { return multiprocessors_; }
@@ -63,6 +68,10 @@ class PlannedBackend : public AttentionBackend {
   PlanCoefficients decode_coefficients_;
   PlanCost extend_cost_;
   PlanCost decode_cost_;
+  PlanCost mla_extend_cost_;   // absorbed
+  PlanCost mla_decode_cost_;   // absorbed
+  PlanCost mla_prefill_cost_;  // expanded
+  MlaOptions mla_options_;
   std::vector<bool> captured_;  // by batch size
   ForwardMetadata metadata_;
   std::uint32_t attention_chunk_ = 0;  // of the layer that is being planned

@@ -9,6 +9,7 @@
 
 #include "rank/model/layers.h"
 #include "rank/model/matrix_kernel.h"
+#include "rank/model/mla_cost.h"
 #include "rank/model/shard.h"
 
 namespace tpsim::launch {
@@ -32,11 +33,10 @@ void take(const Fit& fit, proto::Calibration& row) {
 
 void add_operator(const PricedRun& run, const std::string& name, proto::RunReport& report) {
   proto::Calibration& row = add_row(report, name);
-  if (run.model.is_mla() && !run.model.is_sparse() && name.starts_with("attention.")) {
+  if (run.model.is_mla() && !run.model.is_sparse() && name.starts_with("attention."))
     row.set_source(
-        "no MLA kernel was measured: priced with the MHA kernels' efficiency on the latent's width");
-    return;
-  }
+        "this MLA kernel was not measured on this GPU: efficiencies of the backend's other kernels, or "
+        "defaults");
   for (const proto::OperatorEfficiency& entry : run.hardware.efficiencies()) {
     if (entry.operator_class() == name) take(entry, row);
   }
@@ -75,15 +75,26 @@ bool uses(const PricedRun& run, std::string_view backend) {
 }  // namespace
 
 void write_calibration(const PricedRun& run, proto::RunReport& report) {
-  std::vector<std::string> operators = {"attention." + run.backends.prefill + ".extend",
-                                        "attention." + run.backends.decode + ".decode"};
+  const std::string prefill = "attention." + run.backends.prefill;
+  const std::string decode = "attention." + run.backends.decode;
+  std::vector<std::string> operators = {prefill + ".extend", decode + ".decode"};
   if (run.model.is_sparse()) {
     const auto nsa = [](std::string_view kernel, const char* phase) {
       return fmt::format("attention.nsa.{}.{}", kernel, phase);
     };
-    operators = {nsa(to_string(run.sparse.prefill), "extend"), nsa("dense", "extend"),
-                 nsa("indexer", "extend"), nsa(to_string(run.sparse.decode), "decode"),
-                 nsa("indexer", "decode")};
+    const bool by_batch = run.sparse.prefill == attention::SparseKernel::kFlashMlaAuto;
+    operators = {nsa(by_batch ? "flashmla_sparse" : to_string(run.sparse.prefill), "extend")};
+    if (by_batch) operators.push_back(nsa("flashmla_kv", "extend"));
+    operators.insert(operators.end(),
+                     {nsa("dense", "extend"), nsa("indexer", "extend"),
+                      nsa(to_string(run.sparse.decode), "decode"), nsa("indexer", "decode")});
+  } else if (run.model.is_mla()) {
+    operators = {
+        prefill + ".mla_prefill", prefill + ".mla_extend", decode + ".mla_decode",
+        std::string(rank::MlaCosts::product_class(
+            rank::weight_named(rank::weight_list(run.model, rank::make_shard(run.model, run.tp_size, 0)),
+                               "kv_b_proj")
+                .format))};
   }
   for (const std::string_view name : matrix_classes(run)) operators.emplace_back(name);
   if (run.tp_size > 1)

@@ -11,6 +11,7 @@
 #include "kvcache/page_allocator.h"
 #include "launch/attention_choice.h"
 #include "launch/calibration.h"
+#include "launch/capture_report.h"
 #include "launch/service_level_args.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
@@ -19,6 +20,7 @@
 #include "rank/model/layers.h"
 #include "rank/model/memory.h"
 #include "rank/model/modeled_forward.h"
+#include "rank/model/quantised_weights.h"
 #include "rank/parallel/batch_wire.h"
 #include "rank/parallel/rank_state.h"
 #include "rank/parallel/slowdown.h"
@@ -115,6 +117,10 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["retraction_policy"] = to_string(config.retraction_policy);
   out["schedule_conservativeness"] = format_real(config.schedule_conservativeness);
   out["disable_radix_cache"] = on_off(config.disable_radix_cache);
+  if (deployment.model.is_mla()) {
+    out["disable_chunked_prefix_cache"] = on_off(args.disable_chunked_prefix_cache);
+    out["flashinfer_mla_disable_ragged"] = on_off(args.flashinfer_mla_disable_ragged);
+  }
   out["radix_eviction_policy"] = to_string(config.radix_eviction_policy);
   out["disable_overlap_schedule"] = on_off(config.disable_overlap_schedule);
   out["disable_cuda_graph"] = on_off(config.cuda_graph_bs.empty());
@@ -167,7 +173,8 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
 std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const scheduler::ReleaseRules& rules,
                                             const Deployment& deployment) {
   if (args.disable_prefill_cuda_graph || !rank::default_graphs(deployment.hardware).prefill ||
-      (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too))
+      (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too) ||
+      (deployment.model.is_sparse() && !rules.sparse_attention_prefills_in_pieces))
     return {};
   if (!args.prefill_cuda_graph_tokens.empty()) return args.prefill_cuda_graph_tokens;
   std::uint64_t most = deployment.scheduler.chunked_prefill_size;
@@ -360,6 +367,8 @@ void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
                                         .generation = generation_of(deployment.hardware),
                                         .kv_format = deployment.kv_format});
   deployment.sparse.top_k = model.indexer.top_k;
+  deployment.sparse.expanded_head_dim = model.head_dim;
+  deployment.sparse.expanded_v_head_dim = model.mla.v_head_dim;
   deployment.sparse_token_bytes = attention::sparse_token_bytes(
       deployment.sparse.kernels, deployment.kv_format, model.mla.kv_lora_rank, model.mla.qk_rope_head_dim);
 }
@@ -402,7 +411,9 @@ void resolve_weights(const ServerArgs& args, Deployment& deployment) {
           args.quantization);
     return;
   }
+  if (!quantization.quantized()) return;
   rank::check_capability(quantization, deployment.hardware);
+  rank::check_blocks(deployment.model, rank::make_shard(deployment.model, args.tp_size, 0, args.ep_size));
 }
 
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
@@ -419,6 +430,10 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   deployment.notes = std::move(attention.notes);
   deployment.warnings = std::move(attention.warnings);
   resolve_sparse_attention(args, deployment);
+  deployment.mla.chunked_prefix_cache = !args.disable_chunked_prefix_cache;
+  deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
+  if (args.load_format == "dummy" && rank::dummy_weights_share_experts(deployment.model))
+    deployment.experts_in_use = deployment.model.moe.top_k;
   resolve_scheduler(args, deployment);
   resolve_model_rules(deployment);
   const double mem_fraction_static = resolve_batches(args, deployment);
@@ -444,6 +459,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
                        .prefill_pieces = !deployment.prefill_graphs.tokens.empty()},
                       header);
+    write_capture_cost(deployment, header);
   }
   write_server_args(args, mem_fraction_static, deployment);
   return deployment;
@@ -453,6 +469,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
 
 std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
   auto backend = attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);
+  backend->set_mla_options(mla);
   backend->set_sparse_options(sparse);
   return backend;
 }
@@ -466,7 +483,8 @@ rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const 
       rank::ModeledForward::Options{.kv_format = kv_format,
                                     .sparse_token_bytes = sparse_token_bytes,
                                     .cuda_graph_bs = scheduler.cuda_graph_bs,
-                                    .prefill_graphs = prefill_graphs}));
+                                    .prefill_graphs = prefill_graphs,
+                                    .experts_in_use = experts_in_use}));
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
                           std::move(models));
 }

@@ -29,6 +29,8 @@ struct Deployment {
   std::uint32_t sparse_token_bytes = 0;  // of one stored latent of theirs; 0: as kv_format has it
   scheduler::SchedulerConfig scheduler;
   rank::PrefillGraphs prefill_graphs;
+  attention::MlaOptions mla;
+  std::uint32_t experts_in_use = 0;  // as ModeledForward::Options
   rank::DeploymentConfig ranks;
   std::uint64_t state_slots = 0;  // requests with room for states of gated delta-net layers
   // The report's names, calibration and server_args; the rest is filled in by the run.

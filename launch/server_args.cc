@@ -290,7 +290,7 @@ void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
       "--quantization", "METHOD",
       "fp8 or w8a8_fp8 quantise 16-bit weights while they are loaded; of a quantised checkpoint only "
       "its own method is accepted (default: what its config.json declares)",
-      [&args](std::string_view, const std::string& value) { args.quantization = value; });
+      text(args.quantization));
 }
 
 FlagSet::ReadValue priority_value(std::function<void(std::int32_t)> take) {
@@ -402,6 +402,12 @@ void declare_scheduling(FlagSet& flags, ServerArgs& args) {
                   real(args.schedule_conservativeness, 0, true, 1000, true));
   declare_priorities(flags, args);
   flags.add_switch("--disable-radix-cache", "no reuse of prefixes", args.disable_radix_cache);
+  flags.add_switch("--disable-chunked-prefix-cache",
+                   "an MLA model's cached prefix is attended to by the absorbed kernel, never in chunks",
+                   args.disable_chunked_prefix_cache);
+  flags.add_switch("--flashinfer-mla-disable-ragged",
+                   "flashinfer and flashmla extend an MLA model with the absorbed kernel only",
+                   args.flashinfer_mla_disable_ragged);
   flags.add_value("--radix-eviction-policy", "NAME",
                   "lru, lfu, slru, fifo, mru, filo or priority (default lru)",
                   choice(kEvictionPolicies, args.radix_eviction_policy));

@@ -71,6 +71,8 @@ struct ServerArgs {
   scheduler::PriorityConfig priority;
   scheduler::RetractionPolicy retraction_policy = scheduler::RetractionPolicy::kLength;
   bool disable_radix_cache = false;
+  bool disable_chunked_prefix_cache = false;  // MLA models
+  bool flashinfer_mla_disable_ragged = false;
   kvcache::EvictionPolicy radix_eviction_policy = kvcache::EvictionPolicy::kLru;
   bool disable_overlap_schedule = false;
   bool disable_cuda_graph = false;

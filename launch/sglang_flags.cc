@@ -192,7 +192,7 @@ constexpr Group kGroups[] = {
      "the KV cache has one pool of equal pages; leave it out",
      "swa-full-tokens-ratio= swa-prefix-tails= enable-decoder-swa-bounded-replay "
      "no-enable-decoder-swa-bounded-replay c128-page-size= enable-page-major-kv-layout "
-     "enable-unified-memory disable-chunked-prefix-cache kv-canary=none kv-canary-sweep-interval=0 "
+     "enable-unified-memory kv-canary=none kv-canary-sweep-interval=0 "
      "kv-canary-real-data=none prefill-kv-cache-dequant-dtype=auto"},
     {Verdict::kRefused,
      "sparse attention is simulated with SGLang's default indexer; leave it out",
@@ -222,7 +222,7 @@ constexpr Group kGroups[] = {
      "the kernels are SGLang's default ones for the GPU; leave it out",
      "model-impl=auto|sglang enable-lean-attention triton-attention-reduce-in-fp32 "
      "triton-attention-num-kv-splits=8 triton-attention-split-tile-size= "
-     "flashinfer-mla-disable-ragged disable-flashinfer-autotune flashinfer-autotune-skip-ops* "
+     "disable-flashinfer-autotune flashinfer-autotune-skip-ops* "
      "bf16-gemm-backend=auto sampling-backend= enable-fp32-lm-head enable-tf32-matmul "
      "no-enable-tf32-matmul enable-fused-qk-norm-rope no-enable-fused-qk-norm-rope "
      "moe-runner-backend=auto moe-a2a-backend=none flashinfer-mxfp4-moe-precision=default "

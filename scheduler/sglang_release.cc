@@ -80,6 +80,8 @@ constexpr ReleaseRule kReleaseRules[] = {
     {&ReleaseRules::prefill_graphs_limit_padding, k0_5_23, "prefill-graphs-limit-padding",
      "a prefill whose captured size is more than twice its tokens runs without graphs",
      "model_executor/runner/prefill_cuda_graph_runner.py:1419"},
+    {&ReleaseRules::sparse_attention_prefills_in_pieces, k0_5_23, "sparse-attention-prefills-in-pieces",
+     "prefill of DeepSeek-V3.2 and GLM-5 is captured in pieces, too", "configs/model_config.py:2475"},
     {&ReleaseRules::larger_batches_below_35_gib, k0_5_23, "larger-batches-below-35-gib",
      "GPUs of 20 to 35 GiB prefill chunks of 4,096 tokens and capture decodes of up to 48 or 160 requests",
      "arg_groups/memory_hook.py:101"},

@@ -45,6 +45,7 @@ struct ReleaseRules {
   bool torch_native_prefill_is_eager = false;
   bool mla_prefill_graphs_to_8192 = false;
   bool prefill_graphs_limit_padding = false;
+  bool sparse_attention_prefills_in_pieces = false;
   bool larger_batches_below_35_gib = false;
   bool uncaptured_decode_reserves_nothing = false;
   bool captured_sizes_end_at_running_requests = false;

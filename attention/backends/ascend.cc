@@ -38,6 +38,8 @@ class AscendBackend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  // MHA_NPU: every extend is expanded, a cached prefix in one further part of the ring operator.
+  MlaRule mla_rule() const override { return {.prefix = MlaPrefix::kExpanded}; }
 };
 
 void AscendBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {

@@ -5,6 +5,10 @@
 // head size 64), KV steps by head size; decode packs the query heads of one KV head into a tile; the number
 // of KV splits comes from how far the blocks of the longest sequence fill the multiprocessors, and is then
 // lowered per request by a small kernel that runs before the attention.
+//
+// MLA: the absorbed kernel multiplies the rotated 64 elements and, as a second product, the latent (its
+// `qv`), in tiles of 64 by 64; a cache of another width than the queries is widened as a whole before every
+// call. The un-absorbed kernel reads dense keys and values and is never split (flashattention_backend.py).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -18,6 +22,18 @@ namespace {
 
 std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
+// The absorbed kernel's tiles (tile_size.h, head size 64 with values of 512) are square.
+constexpr std::uint32_t kAbsorbedTile = 64;
+
+std::uint32_t tile_m(const LayerShape& layer) {
+  return layer.form == AttentionForm::kMlaAbsorbed ? kAbsorbedTile : flash3_tile_m(layer.head_dim);
+}
+
+std::uint32_t tile_n(const LayerShape& layer) {
+  if (layer.form == AttentionForm::kMlaAbsorbed) return kAbsorbedTile;
+  return layer.form == AttentionForm::kMlaExpanded ? 128 : flash3_tile_n(layer.head_dim);
+}
+
 class Fa3Backend : public PlannedBackend {
  public:
   Fa3Backend(const proto::HardwareProfile& profile, std::uint32_t page_size)
@@ -28,23 +44,30 @@ class Fa3Backend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  MlaRule mla_rule() const override { return {.prefix = MlaPrefix::kFromThreshold, .one_shot = true}; }
 };
 
 void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto& lengths = metadata().decode_seq_lens;
   flash3_decode_blocks(layer, plan);
+  if (layer.form == AttentionForm::kMlaAbsorbed) {
+    plan.rows = kAbsorbedTile;
+    plan.blocks_per_split = ceil_div(layer.num_q_heads, plan.rows);
+    plan.widens_kv = layer.widens_latent();
+  }
   for (std::uint32_t i = 0; i < lengths.size(); ++i) plan.items.push_back(decode_item(i, lengths[i], layer));
-  plan.merge =
-      flash3_split(plan.blocks_per_split, flash3_tile_n(layer.head_dim), multiprocessors(), plan.items);
+  plan.merge = flash3_split(plan.blocks_per_split, tile_n(layer), multiprocessors(), plan.items);
 }
 
 void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  plan.rows = flash3_tile_m(layer.head_dim);
+  plan.rows = tile_m(layer);
   plan.tile_m = std::max(1U, plan.rows / group);  // packed, as in every batch of unequal lengths
   plan.head_blocks = layer.num_kv_heads * ceil_div(group, plan.rows);
-  plan.tile_n = flash3_tile_n(layer.head_dim);
+  plan.tile_n = tile_n(layer);
   add_extend_items(plan);
+  if (layer.form == AttentionForm::kMlaExpanded) return;
+  plan.widens_kv = layer.widens_latent();
   // Split as in decode. The scheduler counts every tile with the request's whole KV, causal or not.
   std::uint64_t steps = 0;
   std::uint32_t longest = 0;

@@ -38,6 +38,8 @@ class Fa4Backend : public PlannedBackend {
     throw std::logic_error("fa4 plans prefill only");
   }
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  // As SGLang 0.5.23 has it on data-center Blackwell; 0.5.12 never absorbed with it.
+  MlaRule mla_rule() const override { return {.prefix = MlaPrefix::kFromThreshold}; }
 };
 
 void Fa4Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
@@ -62,6 +64,7 @@ void Fa4Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
       std::uint64_t{plan.items.size()} * layer.num_kv_heads * ceil_div(longest_q * group, plan.rows);
   const auto splits =
       static_cast<std::uint32_t>(std::min<std::uint64_t>({multiprocessors() / tiles, kMaxSplits, steps}));
+  if (layer.form == AttentionForm::kMlaExpanded) return;
   if (steps > 4 && splits > 1) plan.kv_chunk = ceil_div(steps, splits) * kStep;
 }
 

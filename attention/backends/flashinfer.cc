@@ -13,6 +13,7 @@
 // the
 //   cached prefix with a second, paged kernel without mask, and merges both;
 // - SGLang gives it page size 1 whatever the pool's page size is.
+// - MLA (flashinfer_mla_backend.py): see attention/flashinfer_mla.h.
 // The plan reads the lengths on the host.
 #include <algorithm>
 #include <cmath>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "attention/backend_description.h"
+#include "attention/flashinfer_mla.h"
 #include "attention/planned_backend.h"
 #include "attention/split_heuristics.h"
 
@@ -56,6 +58,7 @@ class FlashInferBackend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  MlaRule mla_rule() const override { return kFlashInferMlaRule; }
 
  private:
   // A request for smallest_chunk: its query tiles, each to be cut into parts of its KV tokens.
@@ -135,6 +138,11 @@ std::uint32_t FlashInferBackend::smallest_chunk(std::uint64_t room, std::uint32_
 
 void FlashInferBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto& lengths = metadata().decode_seq_lens;
+  if (layer.form == AttentionForm::kMlaAbsorbed) {
+    plan_flashinfer_mla_decode(lengths, layer.num_q_heads, multiprocessors(), plan);
+    plan.widens_kv = layer.widens_latent();
+    return;
+  }
   const std::uint32_t group = std::max(1U, layer.num_q_heads / layer.num_kv_heads);
   plan.tensor_cores = group >= 4 || layer.fp8_kv();
   const std::uint32_t row_blocks =
@@ -147,6 +155,7 @@ void FlashInferBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
           ? kBlocksPerMultiprocessor
           : decode_blocks_per_multiprocessor(
                 layer, profile().shared_memory_bytes() > 0 ? profile().shared_memory_bytes() : 100e3);
+  plan.resident = resident;
   const std::uint64_t room = std::uint64_t{resident} * multiprocessors() / layer.num_kv_heads;
   const bool captured = metadata().capture_bucket > 0;
   plan.merge = captured && plan.tensor_cores;
@@ -165,6 +174,10 @@ void FlashInferBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
 
 void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   add_extend_items(plan);
+  if (layer.form == AttentionForm::kMlaAbsorbed || layer.form == AttentionForm::kMlaExpanded) {
+    plan_flashinfer_mla_extend(profile(), layer, plan);
+    return;
+  }
   const std::uint32_t group = std::max(1U, layer.num_q_heads / layer.num_kv_heads);
   std::uint64_t tokens = 0;
   bool cached = false;

@@ -34,6 +34,7 @@ class TritonBackend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  MlaRule mla_rule() const override { return {.joins = true}; }
 };
 
 void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
@@ -69,6 +70,8 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
     item.splits = std::max(1U, ceil_div(tokens, item.split_tokens));
   }
   plan.merge = true;  // the second stage always runs
+  // The grid has the most splits for every request. MHA's blocks are light, and their coefficients know it.
+  if (layer.form == AttentionForm::kMlaAbsorbed) plan.launched_splits = kMaxKvSplits;
 }
 
 void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {

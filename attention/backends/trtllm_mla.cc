@@ -1,8 +1,25 @@
-// TensorRT-LLM's generated MLA kernels (Blackwell); its row only.
+// TensorRT-LLM's MLA kernels (Blackwell): absorbed decode over pages of 32 or 64 latents, and un-absorbed
+// prefill over dense keys and values, always in chunks where a prefix is cached; absorbed extends are
+// flashinfer's.
+//
+// Source: SGLang's trtllm_mla_backend.py, and the planner that mla_plans.h names.
 #include "attention/backend_description.h"
+#include "attention/flashinfer_mla.h"
 
 namespace tpsim::attention::backends {
 namespace {
+
+class TrtllmMlaBackend : public FlashInferMlaBackend {
+ public:
+  TrtllmMlaBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
+      : FlashInferMlaBackend("trtllm_mla", profile, page_size) {}
+
+ protected:
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
+    plan_trtllm_mla_decode(metadata().decode_seq_lens, layer.num_q_heads, multiprocessors(), plan);
+  }
+  MlaRule mla_rule() const override { return {.prefix = MlaPrefix::kExpanded}; }
+};
 
 std::string_view chosen_for(const Selection& selection) {
   return selection.generation == GpuGeneration::kBlackwell && selection.mla
@@ -25,6 +42,7 @@ extern const BackendDescription trtllm_mla = {
             .mla_spec = Support::kYes,
             .fp8_e5m2 = false,
             .eager_deepseek_v3_prefill = true},
+    .create = create_backend<TrtllmMlaBackend>,
     .chosen_for = chosen_for,
 };
 

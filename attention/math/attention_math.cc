@@ -50,11 +50,15 @@ void AttentionMath::read_queries(const AttentionCall& call, const float* q, cons
 // Keys and values of tokens [begin, end), page by page.
 void AttentionMath::load(const AttentionCall& call, std::uint32_t request, std::uint32_t kv_head,
                          std::uint32_t begin, std::uint32_t end) {
-  const std::uint32_t page_size = call.store->config().page_size;
   const std::uint32_t k_dim = call.shape.head_dim;
   const std::uint32_t v_dim = call.shape.v_head_dim;
   keys_.resize(std::size_t{end - begin} * k_dim);
   values_.resize(std::size_t{end - begin} * v_dim + kProductSlack);
+  if (call.dense != nullptr) {
+    load_dense(call, request, kv_head, begin, end);
+    return;
+  }
+  const std::uint32_t page_size = call.store->config().page_size;
   const std::span<const std::uint32_t> table = call.page_tables[request];
   for (std::uint32_t at = begin; at < end;) {
     const std::uint32_t count = std::min(end - at, page_size - at % page_size);
@@ -63,6 +67,24 @@ void AttentionMath::load(const AttentionCall& call, std::uint32_t request, std::
     call.store->load_values(call.layer, slot, count, kv_head,
                             values_.data() + std::size_t{at - begin} * v_dim);
     at += count;
+  }
+}
+
+void AttentionMath::load_dense(const AttentionCall& call, std::uint32_t request, std::uint32_t kv_head,
+                               std::uint32_t begin, std::uint32_t end) {
+  const DenseKv& dense = *call.dense;
+  const std::uint32_t v_dim = call.shape.v_head_dim;
+  const std::uint32_t rest = call.shape.head_dim - dense.own;
+  const std::size_t width = std::size_t{dense.own} + v_dim;
+  float* key = keys_.data();
+  float* value = values_.data();
+  for (std::size_t row = dense.first_row[request] + begin; row < std::size_t{dense.first_row[request]} + end;
+       ++row) {
+    const float* const head = dense.heads + (row * call.shape.num_kv_heads + kv_head) * width;
+    const float* const shared = dense.shared + row * dense.stride;
+    key = std::copy(head, head + dense.own, key);
+    key = std::copy(shared, shared + rest, key);
+    value = std::copy(head + dense.own, head + width, value);
   }
 }
 
@@ -231,7 +253,9 @@ void AttentionMath::decode(const DecodePlan& plan, const AttentionCall& call, st
   if (call.kernel == KernelKind::kGathered) {
     attend_in_parts(call, rows, kv_head, of.kv_begin, of.kv_end, of.kv_end - of.kv_begin, 0);
   } else {
-    attend_in_parts(call, rows, kv_head, of.kv_begin, of.kv_end, kDecodeStep, of.split_tokens);
+    const std::uint32_t first = of.kv_begin + of.first_tokens;
+    if (of.first_tokens > 0) attend_in_parts(call, rows, kv_head, of.kv_begin, first, kDecodeStep, 0);
+    attend_in_parts(call, rows, kv_head, first, of.kv_end, kDecodeStep, of.split_tokens);
   }
   finish(call, rows, kv_head);
 }
@@ -269,6 +293,9 @@ void AttentionMath::extend(const ExtendPlan& plan, const AttentionCall& call, co
     if (range.begin < prefix_end)
       attend_in_parts(call, rows, kv_head, range.begin, prefix_end, plan.tile_n, plan.prefix_chunk);
     attend_in_parts(call, rows, kv_head, std::max(range.begin, prefix_end), end, plan.tile_n, plan.kv_chunk);
+  } else if (plan.mla_chunk != 0 && item.prefix > 0) {
+    attend_in_parts(call, rows, kv_head, prefix_end, end, plan.tile_n, plan.kv_chunk);
+    attend_in_parts(call, rows, kv_head, item.kv_begin, prefix_end, plan.tile_n, plan.mla_chunk);
   } else {
     attend_in_parts(call, rows, kv_head, range.begin, end, plan.tile_n, plan.kv_chunk);
   }

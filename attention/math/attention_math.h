@@ -19,9 +19,22 @@
 
 namespace tpsim::attention {
 
+// Keys and values that lie before the kernel instead of in the store: MLA's, expanded for every head.
+struct DenseKv {
+  std::span<const std::uint32_t> first_row;  // of each request's first KV token
+  // [rows, num_kv_heads, own + v_head_dim]: of every head the part of the key that is its own, then its
+  // value.
+  const float* heads = nullptr;
+  std::uint32_t own = 0;
+  // The rest of the key, which all heads share: head_dim - own elements, rows `stride` apart.
+  const float* shared = nullptr;
+  std::uint32_t stride = 0;
+};
+
 struct AttentionCall {
   KernelKind kernel = KernelKind::kPaged;
   const kvcache::KvStore* store = nullptr;
+  const DenseKv* dense = nullptr;  // where not null, instead of the store
   std::uint32_t layer = 0;
   LayerShape shape;              // of this rank
   float scale = 1;               // of q.k
@@ -86,6 +99,8 @@ class AttentionMath {
   void read_queries(const AttentionCall& call, const float* q, const Rows& rows, std::uint32_t kv_head);
   void load(const AttentionCall& call, std::uint32_t request, std::uint32_t kv_head, std::uint32_t begin,
             std::uint32_t end);
+  void load_dense(const AttentionCall& call, std::uint32_t request, std::uint32_t kv_head,
+                  std::uint32_t begin, std::uint32_t end);
   void turn_keys(std::uint32_t dim, std::uint32_t count);
   void score(const AttentionCall& call, const Rows& rows, std::uint32_t begin, std::uint32_t count);
   void accumulate(const AttentionCall& call, const Rows& rows, std::uint32_t count, Part& part);

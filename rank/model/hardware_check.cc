@@ -137,7 +137,9 @@ bool is_operator_class(const std::string& name) {
       attention::backend_list(), [&name](const attention::BackendDescription* backend) {
         const std::string begin = fmt::format("attention.{}.", backend->row.name);
         // A backend of several kernels names them: "attention.nsa.fa3.decode".
-        return name.starts_with(begin) && (name.ends_with(".extend") || name.ends_with(".decode"));
+        return name.starts_with(begin) &&
+               (name.ends_with(".extend") || name.ends_with(".decode") || name == begin + "mla_extend" ||
+                name == begin + "mla_decode" || name == begin + "mla_prefill");
       });
 }
 

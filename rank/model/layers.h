@@ -18,6 +18,8 @@ namespace tpsim::rank {
 // Layers that attend alike.
 struct AttentionLayers {
   attention::LayerShape shape;
+  attention::LayerShape
+      expanded;  // MLA: of an extend that expands the latents; keys and values are dense, in 16 bit
   std::uint32_t count = 0;
 };
 // One for each of model.attention, in its order.

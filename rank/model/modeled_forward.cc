@@ -17,11 +17,17 @@ constexpr double kSharedIssued = 3;  // activation of the shared experts, scalin
 
 }  // namespace
 
+bool dummy_weights_share_experts(const ModelConfig& model) {
+  return model.moe.num_layers > 0 && model.architecture == "DeepseekV2ForCausalLM" &&
+         model.moe.scoring == ExpertScoring::kSoftmaxThenTopK;
+}
+
 ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile,
                                const Shard& shard, std::unique_ptr<attention::AttentionBackend> backend,
                                Options options)
     : model_(model),
       shard_(shard),
+      profile_(profile),
       costs_(profile),
       backend_(std::move(backend)),
       attention_layers_(attention_layers(model_, shard_, options.kv_format, options.sparse_token_bytes)),
@@ -33,6 +39,9 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       graph_replay_(profile.graph_replay_seconds()),
       graph_gap_(profile.graph_kernel_gap_seconds()),
       prefill_graphs_(std::move(options.prefill_graphs)) {
+  experts_in_use_ = options.experts_in_use;
+  if (model_.is_mla())
+    mla_costs_.emplace(model_, shard_, profile_, weight_named(weights_, "kv_b_proj").format);
   if (!options.cuda_graph_bs.empty()) {
     backend_->init_cuda_graph_state(options.cuda_graph_bs.back());
     for (const std::uint32_t bs : options.cuda_graph_bs)
@@ -40,7 +49,8 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
   }
 }
 
-ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint32_t sampled) const {
+ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint32_t sampled,
+                                                  Latent latent) const {
   Dense dense;
   const double m = rows;
   const double hidden = model_.hidden_size;
@@ -66,20 +76,27 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   for (const WeightSpec& weight : weights_) {
     const double weight_rows = weight.sharding == Sharding::kVocabulary ? sampled : m;
     if (weight.role != WeightRole::kLinear || weight_rows == 0) continue;
+    if (latent != Latent::kExpanded && weight.name == "kv_b_proj") {
+      add(&Dense::gemm, mla_costs_->absorbed(m), weight.layers);
+      if (latent == Latent::kAbsorbedJoined)
+        add(&Dense::other, mla_costs_->joining(costs_, m), weight.layers);
+      continue;
+    }
     add(&Dense::gemm, costs_.gemm(weight_rows, weight.n, weight.k, weight.format), weight.layers);
   }
   for (const WeightSpec& weight : weights_) {
     if (weight.role != WeightRole::kExperts || weight.name != "experts.gate_up_proj") continue;
     // Fused shared experts run among the routed ones, each token's on top of its choice.
-    const RoutedExperts experts{.tokens = m,
-                                .hidden = weight.k,
-                                .width = weight.n / 2,
-                                .experts = weight.experts + shard_.num_fused_shared_experts,
-                                .top_k = model_.moe.top_k + shard_.num_fused_shared_experts,
-                                .ep_size = shard_.ep_size};
-    add(&Dense::gemm,
-        costs_.moe(costs_.experts(model_.architecture, experts, weight.format), experts, weight.format),
-        weight.layers);
+    RoutedExperts experts{.tokens = m,
+                          .hidden = weight.k,
+                          .width = weight.n / 2,
+                          .experts = weight.experts + shard_.num_fused_shared_experts,
+                          .top_k = model_.moe.top_k + shard_.num_fused_shared_experts,
+                          .ep_size = shard_.ep_size};
+    const MatrixClass kernel = costs_.experts(model_.architecture, experts, weight.format);
+    if (experts_in_use_ > 0)
+      experts.experts = std::min(experts.experts, experts_in_use_ + shard_.num_fused_shared_experts);
+    add(&Dense::gemm, costs_.moe(kernel, experts, weight.format), weight.layers);
   }
   if (const std::uint32_t dense_layers = model_.num_layers - model_.moe.num_layers; dense_layers > 0) {
     other(m * 3.0 * model_.intermediate_size / tp, dense_layers);  // silu and mul
@@ -118,16 +135,38 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   return dense;
 }
 
-const ModeledForward::Dense& ModeledForward::dense(std::uint32_t rows, std::uint32_t sampled) {
-  const std::uint64_t key = std::uint64_t{rows} << 32 | sampled;
+const ModeledForward::Dense& ModeledForward::dense(std::uint32_t rows, std::uint32_t sampled, Latent latent) {
+  const std::uint64_t key =
+      std::uint64_t{rows} << 32 | std::uint64_t{sampled} << 2 | static_cast<std::uint64_t>(latent);
   const auto found = dense_.find(key);
   if (found != dense_.end()) return found->second;
-  return dense_.emplace(key, price_dense(rows, sampled)).first->second;
+  return dense_.emplace(key, price_dense(rows, sampled, latent)).first->second;
 }
 
-StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
+KernelCost ModeledForward::expansion(const attention::MlaExtend& extend,
+                                     const attention::ForwardMetadata& metadata, std::uint32_t rows) const {
+  double fetched = 0;
+  std::uint32_t longest = 0;
+  for (const std::uint32_t prefix : metadata.extend_prefix_lens) {
+    fetched += prefix;
+    longest = std::max(longest, prefix);
+  }
+  if (metadata.forward_mode == proto::MIXED) {
+    for (const std::uint32_t length : metadata.decode_seq_lens) {
+      fetched += length - 1;
+      longest = std::max(longest, length - 1);
+    }
+  }
+  if (extend.method == attention::MlaForwardMethod::kMha) fetched = 0;
+  const double chunks =
+      extend.chunk_tokens == 0 ? 1 : (longest + extend.chunk_tokens - 1) / extend.chunk_tokens;
+  return mla_costs_->expanded(costs_, rows, fetched, chunks, attention_layers_.front().shape.kv_bytes());
+}
+
+StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   StepCost step;
-  if (metadata.forward_mode == proto::IDLE) return step;
+  if (batch.forward_mode == proto::IDLE) return step;
+  attention::ForwardMetadata metadata = batch;
   const bool captured = metadata.capture_bucket > 0;
   bool pieces = false;
   std::uint32_t rows = 0;
@@ -137,7 +176,6 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
     backend_->init_forward_metadata_replay_cuda_graph(metadata);
     rows = sampled = metadata.capture_bucket;
   } else {
-    backend_->init_forward_metadata(metadata);
     if (metadata.forward_mode != proto::EXTEND) {
       rows += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
       sampled += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
@@ -147,8 +185,15 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
       pieces = bucket > 0;
       if (pieces) rows = bucket;
     }
+    metadata.in_pieces = pieces;
+    backend_->init_forward_metadata(metadata);
   }
-  const Dense& dense = this->dense(rows, sampled);
+  const attention::MlaExtend mla = model_.is_mla() ? backend_->mla_extend() : attention::MlaExtend{};
+  const bool expanded = mla.expanded();
+  const Latent latent = !model_.is_mla() || expanded ? Latent::kExpanded
+                        : mla.joins                  ? Latent::kAbsorbedJoined
+                                                     : Latent::kAbsorbed;
+  const Dense& dense = this->dense(rows, sampled, latent);
   step.gemm = dense.gemm;
   step.collective = dense.collective;
   step.other = dense.other;
@@ -160,9 +205,10 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& metadata) {
   double attention_launches = 0;
   for (const AttentionLayers& kind : attention_layers_) {
     const double layers = kind.count;
-    const attention::KernelCost cost = metadata.forward_mode == proto::DECODE
-                                           ? backend_->forward_decode(kind.shape)
-                                           : backend_->forward_extend(kind.shape);
+    attention::KernelCost cost = metadata.forward_mode == proto::DECODE ? backend_->forward_decode(kind.shape)
+                                 : expanded ? backend_->forward_extend(kind.expanded)
+                                            : backend_->forward_extend(kind.shape);
+    if (expanded) cost += expansion(mla, metadata, rows);
     step.attention += cost.seconds * layers;
     step.flops += cost.flops * layers;
     step.memory_bytes += cost.bytes * layers;

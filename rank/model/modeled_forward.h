@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "proto/hardware.pb.h"
 #include "rank/model/layers.h"
 #include "rank/model/linear_attention_cost.h"
+#include "rank/model/mla_cost.h"
 #include "rank/model/model_config.h"
 #include "rank/model/op_cost.h"
 #include "rank/model/prefill_graphs.h"
@@ -24,6 +26,12 @@
 
 namespace tpsim::rank {
 
+// With --load-format dummy a DeepSeek V2's router weights are so small that the softmax over the experts,
+// taken in 16 bit, is the same number for all, and the top-k of every token are the same experts
+// (grouped_topk_gpu in SGLang's layers/moe/topk.py; seen on H200 servers, shared/data/serving). Routers that
+// score in fp32 or by sigmoid and a correction bias spread their tokens.
+bool dummy_weights_share_experts(const ModelConfig& model);
+
 class ModeledForward : public RankModel {
  public:
   struct Options {
@@ -31,6 +39,9 @@ class ModeledForward : public RankModel {
     std::uint32_t sparse_token_bytes = 0;      // attention_layers()
     std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes; empty = eager
     PrefillGraphs prefill_graphs = {};
+    // Experts that tokens are ever sent to; 0: all alike. Dummy weights send every token of a DeepSeek V2 to
+    // the same top_k (sends_all_to_the_same_experts).
+    std::uint32_t experts_in_use = 0;
   };
   ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile, const Shard& shard,
                  std::unique_ptr<attention::AttentionBackend> backend, Options options);
@@ -47,8 +58,17 @@ class ModeledForward : public RankModel {
   };
   // The gated delta-net layers, projections not included.
   attention::KernelCost linear_attention(const attention::ForwardMetadata& metadata, std::uint32_t rows);
-  const Dense& dense(std::uint32_t rows, std::uint32_t sampled);
-  Dense price_dense(std::uint32_t rows, std::uint32_t sampled) const;
+  // What an MLA pass makes of kv_b_proj.
+  enum class Latent : std::uint8_t {
+    kExpanded,        // multiplies with it; all other models, too
+    kAbsorbed,        // batched products take its place
+    kAbsorbedJoined,  // and MlaRule::joins
+  };
+  const Dense& dense(std::uint32_t rows, std::uint32_t sampled, Latent latent);
+  Dense price_dense(std::uint32_t rows, std::uint32_t sampled, Latent latent) const;
+  // An MLA layer that expands what the extend planned last sees.
+  attention::KernelCost expansion(const attention::MlaExtend& extend,
+                                  const attention::ForwardMetadata& metadata, std::uint32_t rows) const;
   // Seconds of an eager pass, or of one whose pieces are captured, of which `attention` and
   // `attention_launches` are the attention layers'.
   double uncaptured_seconds(const StepCost& step, const Dense& dense, const attention::KernelCost& plan,
@@ -56,7 +76,9 @@ class ModeledForward : public RankModel {
 
   ModelConfig model_;
   Shard shard_;
+  proto::HardwareProfile profile_;
   OperatorCosts costs_;
+  std::optional<MlaCosts> mla_costs_;  // MLA models
   std::unique_ptr<attention::AttentionBackend> backend_;
   const std::vector<AttentionLayers> attention_layers_;
   const LinearLayers linear_layers_;
@@ -64,6 +86,7 @@ class ModeledForward : public RankModel {
   const std::vector<WeightSpec> weights_;
   double kernel_launch_, piecewise_layer_, graph_replay_, graph_gap_;
   PrefillGraphs prefill_graphs_;
+  std::uint32_t experts_in_use_ = 0;
   std::vector<std::uint32_t> linear_lens_;
   std::unordered_map<std::uint64_t, Dense> dense_;
 };

@@ -84,7 +84,8 @@ void AttentionLayer::take_gates(float* row, std::uint32_t heads, std::uint32_t t
   }
 }
 
-// MLA, absorbed: queries_ [tokens, heads, kv_lora_rank + qk_rope_head_dim] meet the latent itself.
+// MLA: the new latents go to their pages and stay in values_. Absorbed, queries_ [tokens, heads, kv_lora_rank
+// + qk_rope_head_dim] meet the latent itself; expanded, queries_ [tokens, heads, head_dim] meet its keys.
 void AttentionLayer::project_latent(const Pass& pass, std::uint32_t layer, const Shard& shard,
                                     const MlaWeights& weights, kvcache::KvStore& store, const float* x) {
   const MlaConfig& mla = model_.mla;
@@ -92,9 +93,10 @@ void AttentionLayer::project_latent(const Pass& pass, std::uint32_t layer, const
   const std::uint32_t heads = shard.q_heads.count();
   const std::uint32_t q_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim;
   const std::uint32_t k_dim = mla.kv_lora_rank + mla.qk_rope_head_dim;
+  const bool expanded = pass.mla().expanded();
   const auto eps = static_cast<float>(model_.rms_norm_eps);
   projected_.resize(std::size_t{tokens} * heads * q_dim);
-  queries_.resize(std::size_t{tokens} * heads * k_dim);
+  queries_.resize(std::size_t{tokens} * heads * (expanded ? q_dim : k_dim));
   values_.resize(std::size_t{tokens} * k_dim);
   {
     const Stopwatch watch(times_.gemm);
@@ -112,23 +114,29 @@ void AttentionLayer::project_latent(const Pass& pass, std::uint32_t layer, const
     }
     weights.q_b.multiply(q_in, tokens, q_width, projected_.data(), heads * q_dim, nullptr, pool_);
     weights.kv_a.multiply(x, tokens, model_.hidden_size, values_.data(), k_dim, nullptr, pool_);
-    for (std::uint32_t h = 0; h < heads; ++h) {
+    for (std::uint32_t h = 0; h < heads && !expanded; ++h) {
       weights.absorb_k[h].multiply(projected_.data() + std::size_t{h} * q_dim, tokens, heads * q_dim,
                                    queries_.data() + std::size_t{h} * k_dim, heads * k_dim, nullptr, pool_);
     }
   }
   const Stopwatch watch(times_.other);
+  const bool scaled = pass.plan(model_.layers[layer].attention).shape.scaled_latents();
   const std::uint32_t rope = model_.layers[layer].rope;
   pool_.parallel_for(tokens, [&](std::uint32_t t, std::uint32_t) {
     float* const key = values_.data() + std::size_t{t} * k_dim;
     rms_norm(key, mla.kv_lora_rank, weights.kv_a_norm.data(), 0, eps, key);
     pass.rope(rope).rotate(pass.cos(rope, t), pass.sin(rope, t), key + mla.kv_lora_rank);
+    if (scaled) attention::round_scaled_latent(key, mla.kv_lora_rank, mla.qk_rope_head_dim);
     store.store(model_.layers[layer].kv_layer, pass.slot(t), key, nullptr);
     for (std::uint32_t h = 0; h < heads; ++h) {
       const std::size_t head = std::size_t{t} * heads + h;
-      float* const turned = queries_.data() + head * k_dim + mla.kv_lora_rank;
-      std::memcpy(turned, projected_.data() + head * q_dim + mla.qk_nope_head_dim,
-                  mla.qk_rope_head_dim * sizeof(float));
+      const float* const query = projected_.data() + head * q_dim;
+      float* turned = queries_.data() + head * k_dim + mla.kv_lora_rank;
+      if (expanded) {
+        turned = queries_.data() + head * q_dim + mla.qk_nope_head_dim;
+        std::memcpy(queries_.data() + head * q_dim, query, mla.qk_nope_head_dim * sizeof(float));
+      }
+      std::memcpy(turned, query + mla.qk_nope_head_dim, mla.qk_rope_head_dim * sizeof(float));
       pass.rope(rope).rotate(pass.cos(rope, t), pass.sin(rope, t), turned);
     }
   });
@@ -136,11 +144,12 @@ void AttentionLayer::project_latent(const Pass& pass, std::uint32_t layer, const
 
 // The plan's tasks over the threads: one KV head of a request or tile each.
 void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWeights& weights,
-                            const kvcache::KvStore& store, float* out) {
+                            const kvcache::KvStore& store, float* out, const attention::DenseKv* dense) {
   const LayerPlan& plan = pass.plan(model_.layers[layer].attention);
   attention::AttentionCall call;
   call.kernel = pass.kernel();
   call.store = &store;
+  call.dense = dense;
   call.layer = model_.layers[layer].kv_layer;
   call.shape = plan.shape;
   call.scale = static_cast<float>(model_.attention_scale);
@@ -197,6 +206,18 @@ void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard&
     indexer_.select(pass, layer, weights.indexer, *index_keys, x, latent_.data());
   const std::uint32_t latent = model_.mla.kv_lora_rank;
   const std::uint32_t v_dim = model_.mla.v_head_dim;
+  if (pass.mla().expanded()) {
+    attended_.resize(std::size_t{tokens} * heads * v_dim);
+    {
+      const Stopwatch watch(times_.attention);
+      const attention::DenseKv dense = expansion_.expand(pass, model_.layers[layer].kv_layer, model_.mla,
+                                                         heads, weights.mla, store, values_.data(), pool_);
+      attend(pass, layer, weights, store, attended_.data(), &dense);
+    }
+    const Stopwatch watch(times_.gemm);
+    weights.o.multiply(attended_.data(), tokens, heads * v_dim, out, model_.hidden_size, nullptr, pool_);
+    return;
+  }
   attended_.resize(std::size_t{tokens} * heads * latent);
   values_.resize(std::size_t{tokens} * heads * v_dim);
   {

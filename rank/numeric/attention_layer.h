@@ -10,6 +10,7 @@
 #include "rank/linear/thread_pool.h"
 #include "rank/model/model_config.h"
 #include "rank/numeric/indexer.h"
+#include "rank/numeric/mla_expansion.h"
 #include "rank/numeric/pass.h"
 #include "rank/numeric/rank_weights.h"
 #include "rank/numeric/token_batch.h"
@@ -32,8 +33,9 @@ class AttentionLayer {
   void take_gates(float* row, std::uint32_t heads, std::uint32_t token);
   void project_latent(const Pass& pass, std::uint32_t layer, const Shard& shard, const MlaWeights& weights,
                       kvcache::KvStore& store, const float* x);
+  // `dense`: keys and values, where they are not the store's.
   void attend(const Pass& pass, std::uint32_t layer, const LayerWeights& weights,
-              const kvcache::KvStore& store, float* out);
+              const kvcache::KvStore& store, float* out, const attention::DenseKv* dense = nullptr);
 
   const ModelConfig& model_;
   ThreadPool& pool_;
@@ -41,6 +43,7 @@ class AttentionLayer {
   std::vector<attention::AttentionMath> math_;      // per thread
   std::vector<attention::SparseMath> sparse_math_;  // per thread
   Indexer indexer_;
+  MlaExpansion expansion_;
   const std::vector<float> ones_;  // [head_dim]
   std::vector<float> projected_, queries_, latent_, attended_, values_;
   std::vector<float> gates_;  // [tokens, q heads, head_dim]

@@ -26,7 +26,8 @@ namespace {
 kvcache::KvStoreConfig store_config(const ModelConfig& model, const AttentionLayers& attention,
                                     const NumericOptions& options) {
   kvcache::KvStoreConfig config;
-  config.format = options.kv_format;
+  // Scaled latents are rounded before they are stored.
+  config.format = attention.shape.scaled_latents() ? NumberFormat::kFp32 : options.kv_format;
   config.num_layers = model.num_layers - model.linear.num_layers;
   config.num_pages = options.num_pages;
   config.page_size = options.page_size;
@@ -46,7 +47,8 @@ kvcache::KvStoreConfig store_config(const ModelConfig& model, const AttentionLay
 // Index keys: one head of a key without a value, in the layers that have an indexer.
 kvcache::KvStoreConfig index_store_config(const ModelConfig& model, const NumericOptions& options) {
   kvcache::KvStoreConfig config;
-  config.format = options.kv_format;
+  // With an fp8 cache they are rounded with their scales before they are stored.
+  config.format = options.kv_format == NumberFormat::kFp8E4M3 ? NumberFormat::kFp32 : options.kv_format;
   config.num_layers = model.indexer.num_layers;
   config.num_pages = options.num_pages;
   config.page_size = options.page_size;
@@ -76,7 +78,8 @@ struct Rank {
 
 // Bytes of the KV cache of all ranks.
 std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, std::uint32_t tp_size) {
-  const auto layers = attention_layers(model, make_shard(model, tp_size, 0, options.ep_size));
+  const auto layers = attention_layers(model, make_shard(model, tp_size, 0, options.ep_size),
+                                       options.kv_format, options.sparse_token_bytes);
   return (kvcache::KvStore::bytes_per_token(store_config(model, layers.front(), options)) +
           kvcache::KvStore::bytes_per_token(index_store_config(model, options))) *
          options.num_pages * options.page_size * tp_size;
@@ -119,7 +122,7 @@ class NumericForward::Implementation {
     for (const RopeConfig& rope : model_.ropes)
       ropes_.emplace_back(rope, model_.rope_dim(rope), model_.max_position_embeddings);
     for (std::shared_ptr<const RankWeights>& loaded : weights) {
-      layers_ = attention_layers(model_, loaded->shard, options_.kv_format);
+      layers_ = attention_layers(model_, loaded->shard, options_.kv_format, options_.sparse_token_bytes);
       const kvcache::KvStoreConfig store = store_config(model_, layers_.front(), options_);
       const LinearLayers linear = linear_layers(model_, loaded->shard);
       ranks_.push_back(

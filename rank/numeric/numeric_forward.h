@@ -22,6 +22,8 @@ namespace tpsim::rank {
 struct NumericOptions {
   WeightType weight_type = WeightType::kFp32;  // how weights are kept in memory
   NumberFormat kv_format = NumberFormat::kFp32;
+  // Bytes of a stored latent of sparse attention (attention/sparse_kernels.h); 0: as kv_format has it.
+  std::uint32_t sparse_token_bytes = 0;
   std::uint32_t page_size = 1;
   std::uint32_t num_pages = 0;
   std::uint32_t ep_size = 1;  // 1: every rank has a part of every expert; tp_size: whole experts

@@ -37,9 +37,11 @@ Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> r
     backend.init_forward_metadata(batch.metadata);
   }
   kernel_ = backend.kernel();
+  if (!decodes() && layers.front().shape.form == attention::AttentionForm::kMlaAbsorbed)
+    mla_ = backend.mla_extend();
   for (const AttentionLayers& kind : layers) {
     LayerPlan& plan = plans_.emplace_back();
-    plan.shape = kind.shape;
+    plan.shape = mla_.expanded() ? kind.expanded : kind.shape;
     if (kernel_ == attention::KernelKind::kSparse) {
       plan.sparse = backend.sparse_plan(plan.shape);
     } else if (decodes()) {

@@ -65,6 +65,8 @@ class Pass {
   // `kind`: LayerConfig::attention.
   const LayerPlan& plan(std::uint32_t kind) const { return plans_[kind]; }
   attention::KernelKind kernel() const { return kernel_; }
+  // MLA models: how the layers of an extend attend.
+  const attention::MlaExtend& mla() const { return mla_; }
   bool decodes() const { return batch_.metadata.forward_mode == proto::DECODE; }
   std::span<const std::uint32_t> first_rows() const { return first_rows_; }
   // Row of the last new token of each request.
@@ -76,6 +78,7 @@ class Pass {
   const TokenBatch& batch_;
   std::span<const RotaryEmbedding> ropes_;
   attention::KernelKind kernel_;
+  attention::MlaExtend mla_;
   std::vector<std::uint32_t> positions_, slots_, requests_, first_rows_;
   void add_angles(const RotaryEmbedding& rope, std::span<const std::uint32_t> rotations,
                   std::span<const std::uint32_t> lengths);

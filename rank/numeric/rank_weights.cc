@@ -135,6 +135,7 @@ class Loader {
     out.q_b = matrix(at, mla.q_lora_rank > 0 ? "q_b_proj" : "q_proj");
     if (mla.q_lora_rank == 0) out.kv_a = matrix(at, "kv_a_proj_with_mqa");
     out.kv_a_norm = vector(at + "self_attn.", "kv_a_layernorm");
+    out.expand = matrix(at, "kv_b_proj");
     // kv_b: per head, nope rows of W_UK and then v rows of W_UV, each over the latent.
     const TensorSlice& kv_b = spec("kv_b_proj").slices.front();
     const std::uint64_t latent = mla.kv_lora_rank;

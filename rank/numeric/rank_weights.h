@@ -40,6 +40,7 @@ struct MlaWeights {
   std::vector<float> kv_a_norm;
   std::vector<PackedMatrix> absorb_k;  // per head of this rank: [kv_lora_rank, qk_nope_head_dim]
   std::vector<PackedMatrix> absorb_v;  // per head of this rank: [v_head_dim, kv_lora_rank]
+  PackedMatrix expand;  // kv_b_proj: [heads of this rank x (qk_nope_head_dim + v_head_dim), kv_lora_rank]
 };
 
 // The indexer of sparse attention, the same on every rank.

@@ -24,7 +24,12 @@ struct AttentionRow {
   attention::Residency residency = attention::Residency::kHot;
   bool captured = false;  // a decode planned for a captured graph
   double seconds = 0;
+  double rest_seconds = 0;  // of other operators that the row timed with it, by their own prices
 };
+
+inline NumberFormat kv_format(const std::string& dtype) {
+  return dtype == "fp8" ? NumberFormat::kFp8E4M3 : NumberFormat::kBf16;
+}
 
 // `every`: only each every-th matching row.
 inline std::vector<AttentionRow> attention_rows(const std::filesystem::path& folder,
@@ -49,6 +54,76 @@ inline std::vector<AttentionRow> attention_rows(const std::filesystem::path& fol
     row.lengths.assign(batch_size, length);
     if (!decode) row.prefixes.assign(batch_size, 0);
     row.seconds = table.number(i, "latency_ms") / 1e3;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// What an MLA table times.
+enum class MlaKernel : std::uint8_t {
+  kDecode,
+  kExtend,
+  kPrefill
+};  // absorbed decode, absorbed extend, expanded
+inline const char* class_suffix(MlaKernel kernel) {
+  return kernel == MlaKernel::kDecode   ? "mla_decode"
+         : kernel == MlaKernel::kExtend ? "mla_extend"
+                                        : "mla_prefill";
+}
+
+// DeepSeek's layer over `heads` heads of one rank.
+inline attention::LayerShape mla_layer(MlaKernel kernel, std::uint32_t heads) {
+  attention::LayerShape layer;
+  const bool expanded = kernel == MlaKernel::kPrefill;
+  layer.form = expanded ? attention::AttentionForm::kMlaExpanded : attention::AttentionForm::kMlaAbsorbed;
+  layer.num_q_heads = heads;
+  layer.num_kv_heads = expanded ? heads : 1;
+  layer.head_dim = expanded ? 192 : 576;
+  layer.v_head_dim = expanded ? 128 : 512;
+  return layer;
+}
+
+// The rows of generation_mla_perf, or of context_mla_perf, whose kernel is absorbed or not by backend.
+inline std::vector<AttentionRow> mla_rows(const std::filesystem::path& folder,
+                                          const std::string& kernel_source, MlaKernel kernel) {
+  const bool decode = kernel == MlaKernel::kDecode;
+  const KernelTable table(folder / (decode ? "generation_mla_perf.csv.gz" : "context_mla_perf.csv.gz"));
+  std::vector<AttentionRow> rows;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table.text(i, "kernel_source") != kernel_source) continue;
+    AttentionRow row;
+    row.layer = mla_layer(kernel, static_cast<std::uint32_t>(table.number(i, "num_heads")));
+    row.layer.kv_format = kv_format(table.text(i, "kv_cache_dtype"));
+    const auto length = static_cast<std::uint32_t>(table.number(i, "isl") + table.number(i, "step"));
+    row.lengths.assign(static_cast<std::size_t>(table.number(i, "batch_size")), length);
+    if (!decode) row.prefixes.assign(row.lengths.size(), 0);
+    row.seconds = table.number(i, "latency_ms") / 1e3;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// The bf16 rows of mla_context_module_perf or mla_generation_module_perf: a whole MLA module of DeepSeek V3,
+// whose other operators `rest(layer, new_tokens)` prices in seconds.
+template <typename Rest>
+std::vector<AttentionRow> mla_module_rows(const std::filesystem::path& folder,
+                                          const std::string& kernel_source, MlaKernel kernel, Rest rest) {
+  const bool decode = kernel == MlaKernel::kDecode;
+  const KernelTable table(folder /
+                          (decode ? "mla_generation_module_perf.csv.gz" : "mla_context_module_perf.csv.gz"));
+  std::vector<AttentionRow> rows;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table.text(i, "kernel_source") != kernel_source || table.text(i, "gemm_type") != "bfloat16") continue;
+    AttentionRow row;
+    row.layer = mla_layer(kernel, static_cast<std::uint32_t>(table.number(i, "num_heads")));
+    row.layer.kv_format =
+        kernel == MlaKernel::kPrefill ? NumberFormat::kBf16 : kv_format(table.text(i, "kv_cache_dtype"));
+    const auto length =
+        static_cast<std::uint32_t>(table.number(i, "isl") + (decode ? table.number(i, "step") : 0));
+    row.lengths.assign(static_cast<std::size_t>(table.number(i, "batch_size")), length);
+    if (!decode) row.prefixes.assign(row.lengths.size(), 0);
+    row.seconds = table.number(i, "latency_ms") / 1e3;
+    row.rest_seconds = rest(row.layer, double(row.lengths.size()) * (decode ? 1 : length));
     rows.push_back(std::move(row));
   }
   return rows;
@@ -90,6 +165,37 @@ inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv,
     row.residency = attention::Residency::kCold;
     row.captured = kernel == "flashinfer";
     row.seconds = std::strtod(cells[9].c_str(), nullptr) / 1e3;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// Rows of one kernel of a CSV that measure_mla.py wrote.
+inline std::vector<AttentionRow> measured_mla_rows(const std::filesystem::path& csv, const std::string& name,
+                                                   MlaKernel kernel) {
+  std::ifstream stream(csv);
+  if (!stream) throw std::runtime_error("cannot read " + csv.string());
+  std::string line;
+  std::getline(stream, line);
+  std::vector<AttentionRow> rows;
+  while (std::getline(stream, line)) {
+    // kernel,phase,heads,kv_heads,head_dim,v_head_dim,page,kv_dtype,prefix,lengths,ms
+    std::vector<std::string> cells;
+    std::stringstream cell_stream(line);
+    for (std::string cell; std::getline(cell_stream, cell, ',');) cells.push_back(cell);
+    if (cells.size() != 11 || cells[0] != name) continue;
+    const MlaKernel measured = cells[1] == "decode" ? MlaKernel::kDecode
+                               : cells[4] == "576"  ? MlaKernel::kExtend
+                                                    : MlaKernel::kPrefill;
+    if (measured != kernel) continue;
+    AttentionRow row;
+    row.layer = mla_layer(kernel, static_cast<std::uint32_t>(std::stoul(cells[2])));
+    row.layer.kv_format = kv_format(cells[7]);
+    if (cells[7] == "fp8") row.layer.q_bytes = 1;
+    row.prefixes = parse_lengths(cells[8]);
+    row.lengths = parse_lengths(cells[9]);
+    row.residency = attention::Residency::kCold;
+    row.seconds = std::strtod(cells[10].c_str(), nullptr) / 1e3;
     rows.push_back(std::move(row));
   }
   return rows;

@@ -1,14 +1,13 @@
-#!/usr/bin/env python3
-"""Compares predicted with measured serving: every load of shared/data/serving whose server is named.
+"""Predicted against measured serving: the loads of shared/data/serving through `tpsim run`.
 
-Usage: serving.py TPSIM SERVING_FOLDER [SERVER ...]
+    python3 serving.py TPSIM SERVING_FOLDER [SERVER-PREFIX]
 
-Prints, for each load, the token-weighted mean time per output token (the sum over requests of last token - first
-token, divided by the tokens behind the first ones) and the duration, predicted, measured and as a ratio.
+One line a load: mean time per output token, weighted by tokens, and duration, with the ratio of predicted to measured.
+The measured servers had dummy weights, so --load-format dummy is given.
 """
-
 import collections
 import csv
+import datetime
 import gzip
 import json
 import os
@@ -17,63 +16,65 @@ import sys
 import tempfile
 
 
-def measured(folder):
-    loads = collections.OrderedDict()
-    with gzip.open(os.path.join(folder, "requests.csv.gz"), "rt") as file:
-        for row in csv.DictReader(file):
-            loads.setdefault((row["server"], row["load"]), []).append(row)
-    return loads
-
-
-def figures(rows):
-    """(TPOT in ms, duration in s) of rows with first_token_s, last_token_s, output_tokens."""
-    seconds = sum(float(r["last_token_s"]) - float(r["first_token_s"]) for r in rows)
+def measured(rows):
+    spans = sum(float(r["last_token_s"]) - float(r["first_token_s"]) for r in rows)
     tokens = sum(int(r["output_tokens"]) - 1 for r in rows)
-    return seconds / tokens * 1e3, max(float(r["last_token_s"]) for r in rows)
+    duration = max(float(r["last_token_s"]) for r in rows) - min(float(r["sent_s"]) for r in rows)
+    ttft = sum(float(r["first_token_s"]) - float(r["sent_s"]) for r in rows) / len(rows)
+    return spans / tokens, duration, ttft
 
 
-def run(tpsim, server, load, folder):
-    kind, *numbers = load.split(":")
-    model = server["model_path"]
-    config = os.path.join(folder, "models", model)
-    flags = [tpsim, "run", "--model-path", config if os.path.isdir(config) else model, "--hardware", os.environ.get("HARDWARE", "h200-sxm"),
-             "--tp", str(server["tp_size"]), "--attention-backend", server["attention_backend"],
-             "--mem-fraction-static", str(server["mem_fraction_static"])]
-    if server.get("quantization"):
-        flags += ["--quantization", server["quantization"]]
-    if kind != "closed":
-        return None
-    tokens_in, tokens_out, concurrency, prompts = numbers
-    flags += ["--dataset-name", "random", "--random-input-len", tokens_in, "--random-output-len", tokens_out,
-              "--random-range-ratio", "1", "--num-prompts", prompts, "--max-concurrency", concurrency]
-    with tempfile.TemporaryDirectory() as report:
-        done = subprocess.run(flags + ["--report-dir", report], capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"{' '.join(flags)}\n{done.stderr}")
-        with open(os.path.join(report, "requests.csv")) as file:
-            rows = list(csv.DictReader(file))
-        with open(os.path.join(report, "report.json")) as file:
-            whole = json.load(file)
-    return rows, whole
+def load_flags(load, rows, folder):
+    """The load's flags; a slice of a trace is written out as it was sent."""
+    words = load.split(":")
+    if words[0] == "closed":
+        size, answer, flying, prompts = words[1:5]
+        return ["--dataset-name", "random", "--random-input-len", size, "--random-output-len", answer,
+                "--random-range-ratio", "1", "--max-concurrency", flying, "--num-prompts", prompts]
+    path = os.path.join(folder, "trace.csv")
+    with open(path, "w") as out:
+        out.write("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+        for r in sorted(rows, key=lambda r: float(r["sent_s"])):
+            at = datetime.datetime(2023, 11, 16) + datetime.timedelta(seconds=float(r["sent_s"]))
+            out.write(f"{at:%Y-%m-%d %H:%M:%S.%f}0,{r['input_tokens']},{r['output_tokens']}\n")
+    return ["--trace", path, "--trace-format", "azure"]
 
 
 def main():
-    tpsim, folder, *wanted = sys.argv[1:]
-    with open(os.path.join(folder, "servers.jsonl")) as file:
-        servers = {s["server"]: s for s in map(json.loads, file)}
-    print(f"{'server':26} {'load':24} {'TPOT ms':>8} {'measured':>9} {'ratio':>6} {'seconds':>8} {'measured':>9} {'ratio':>6}")
-    for (name, load), rows in measured(folder).items():
-        if name not in servers or (wanted and name not in wanted):
+    tpsim, serving = sys.argv[1:3]
+    prefix = sys.argv[3] if len(sys.argv) > 3 else ""
+    servers = {s["server"]: s for s in map(json.loads, open(os.path.join(serving, "servers.jsonl")))}
+    loads = collections.defaultdict(list)
+    with gzip.open(os.path.join(serving, "requests.csv.gz"), "rt") as stream:
+        for r in csv.DictReader(stream):
+            if r["server"].startswith(prefix):
+                loads[r["server"], r["load"]].append(r)
+    for (name, load), rows in loads.items():
+        server = servers[name]
+        if server.get("speculative_algorithm"):
             continue
-        result = run(tpsim, servers[name], load, folder)
-        if result is None:
-            continue
-        tpot, duration = figures(rows)
-        ours = result[0]
-        seconds = sum(float(r["finish_time"]) - float(r["first_token_time"]) for r in ours)
-        mine = seconds / sum(int(r["output_tokens"]) - 1 for r in ours) * 1e3
-        print(f"{name:26} {load:24} {mine:8.3f} {tpot:9.3f} {mine / tpot:6.3f} {result[1]['duration']:8.2f} "
-              f"{duration:9.2f} {result[1]['duration'] / duration:6.3f}", flush=True)
+        folder = os.path.join(serving, "models", server["model_path"])
+        with tempfile.TemporaryDirectory() as report:
+            command = [tpsim, "run", "--model-path", folder if os.path.isdir(folder) else server["model_path"],
+                       "--hardware", "h200-sxm", "--tp", str(server["tp_size"]), "--sglang-version", server["version"],
+                       "--attention-backend", server["attention_backend"], "--page-size", str(server["page_size"]),
+                       "--load-format", "dummy", "--steps", "none", "--report-dir", report]
+            if server.get("quantization"):
+                command += ["--quantization", server["quantization"]]
+            done = subprocess.run(command + load_flags(load, rows, report), capture_output=True, text=True)
+            if done.returncode:
+                print(f"{name} {load}: {done.stderr.strip()[:200]}")
+                continue
+            text = open(os.path.join(report, "report.json")).read()
+            run = json.loads(text)["runs"][0] if "\"runs\"" in text else json.loads(text)
+            with open(os.path.join(report, "requests.csv")) as stream:
+                requests = list(csv.DictReader(stream))
+        tokens = sum(int(r["output_tokens"]) - 1 for r in requests)
+        tpot = sum(float(r["finish_time"]) - float(r["first_token_time"]) for r in requests) / tokens
+        want_tpot, want_duration, want_ttft = measured(rows)
+        print(f"{name} {load}: TPOT {1e3 * tpot:.2f} of {1e3 * want_tpot:.2f} ms (x{tpot / want_tpot:.3f}), duration "
+              f"{run['duration']:.2f} of {want_duration:.2f} s (x{run['duration'] / want_duration:.3f}), mean TTFT "
+              f"{run['mean_ttft_ms']:.1f} of {1e3 * want_ttft:.1f} ms")
 
 
 if __name__ == "__main__":

@@ -256,6 +256,27 @@ class Schedules(Numeric):
                     self.assertEqual(self.generate(model, prompts, "--disable-radix-cache", "--check-invariants",
                                                    *extra, new_tokens=40), plain)
 
+    def test_sparse_attention(self):
+        """Index keys in pages, chunks, retraction, every kernel's plan: the same tokens."""
+        for model in models():
+            if not config_of(model).get("index_topk"):
+                continue
+            prompts = self.conversations(model)[:12]
+            plain = self.generate(model, prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=24)
+            for extra in (
+                ["--tp", "4"],
+                ["--chunked-prefill-size", "64", "--enable-mixed-chunk"],
+                ["--max-total-tokens", "512", "--schedule-conservativeness", "0", "--tp", "2"],
+                ["--attention-backend", "dsa", "--nsa-prefill-backend", "fa3", "--nsa-decode-backend", "tilelang"],
+                ["--hardware", "b200", "--dsa-decode-backend", "trtllm"],
+            ):
+                with self.subTest(model=model, extra=" ".join(extra)):
+                    self.assertEqual(self.generate(model, prompts, "--check-invariants", *extra, new_tokens=24), plain)
+        self.assert_refused(["generate", "--model-path", os.path.join(MODELS, "llama"), "--prompt-ids", "1",
+                             "--nsa-decode-backend", "fa3"], "--nsa-decode-backend", "no sparse attention")
+        self.assert_refused(["generate", "--model-path", os.path.join(MODELS, "deepseek-v32"), "--prompt-ids", "1",
+                             "--dsa-prefill-backend", "fa2"], "--dsa-prefill-backend fa2", "flashmla_sparse")
+
     def test_sampling_depends_on_the_seed_alone(self):
         model = models()[0]
         prompts = self.conversations(model)[:8]

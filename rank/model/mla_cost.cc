@@ -1,0 +1,85 @@
+#include "rank/model/mla_cost.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace tpsim::rank {
+namespace {
+
+constexpr double kElement = 2;  // bytes of an activation (bf16)
+
+struct Tile {
+  double m, n;
+};
+constexpr std::array<Tile, 4> kTiles = {{{64, 64}, {64, 128}, {128, 128}, {128, 256}}};
+
+}  // namespace
+
+KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProfile& profile, double b,
+                        double m, double n, double k, double bytes, double memory_share) {
+  const double flops =
+      bytes < 2 && profile.dense_flops_fp8() > 0 ? profile.dense_flops_fp8() : profile.dense_flops_bf16();
+  KernelCost cost;
+  cost.flops = 2 * b * m * n * k;
+  cost.bytes = b * (m * k * bytes + k * n * bytes + m * n * kElement);
+  cost.launches = 1;
+  if (bytes < 2) {  // the input is quantised by a kernel of its own
+    cost.bytes += b * m * k * (kElement + bytes);
+    ++cost.launches;
+  }
+  double arithmetic = 0;
+  for (const Tile& tile : kTiles) {
+    const double tiles = b * std::ceil(m / tile.m) * std::ceil(n / tile.n);
+    const double one =
+        2 * tile.m * tile.n * k / (flops * c.compute / profile.multiprocessors()) + c.tile_seconds;
+    const double waves = std::max(1.0, tiles / profile.multiprocessors());
+    if (arithmetic == 0 || waves * one < arithmetic) arithmetic = waves * one;
+  }
+  const double memory = memory_share * cost.bytes / (profile.memory_bandwidth() * c.memory);
+  cost.seconds = c.fixed_seconds + std::max(arithmetic, memory) + c.overlap * std::min(arithmetic, memory);
+  return cost;
+}
+
+MlaCosts::MlaCosts(const ModelConfig& model, const Shard& shard, const proto::HardwareProfile& profile,
+                   const WeightFormat& kv_b)
+    : profile_(profile),
+      bmm_(operator_coefficients(profile, std::string(product_class(kv_b)))),
+      heads_(shard.q_heads.count()),
+      latent_(model.mla.kv_lora_rank),
+      nope_(model.mla.qk_nope_head_dim),
+      rope_(model.mla.qk_rope_head_dim),
+      v_dim_(model.mla.v_head_dim),
+      product_bytes_(kv_b.kind == WeightFormat::Kind::kFp8 ? 1 : 2),
+      kv_b_(kv_b) {}
+
+KernelCost MlaCosts::absorbed(double rows) const {
+  KernelCost cost = batched_gemm(bmm_, profile_, heads_, rows, latent_, nope_, product_bytes_);
+  cost += batched_gemm(bmm_, profile_, heads_, rows, v_dim_, latent_, product_bytes_);
+  return cost;
+}
+
+KernelCost MlaCosts::joining(const OperatorCosts& costs, double rows) const {
+  const double width = 2 * (latent_ + rope_) * kElement;  // read and written
+  KernelCost cost = costs.elementwise(rows * heads_ * width);
+  cost += costs.elementwise(rows * width);
+  return cost;
+}
+
+KernelCost MlaCosts::expanded(const OperatorCosts& costs, double rows, double fetched, double chunks,
+                              double kv_bytes) const {
+  const auto keys = [&](double tokens) {  // two parts read, one key written
+    return costs.elementwise(tokens * heads_ * (2 * nope_ + rope_) * kElement + tokens * rope_ * kElement);
+  };
+  KernelCost cost = keys(rows);
+  if (fetched == 0 || chunks == 0) return cost;
+  const double each = fetched / chunks;
+  KernelCost turn = costs.elementwise(each * (latent_ + rope_) * (kv_bytes + kElement));
+  turn += costs.gemm(each, static_cast<std::uint64_t>(heads_ * (nope_ + v_dim_)),
+                     static_cast<std::uint64_t>(latent_), kv_b_);
+  turn += keys(each);
+  for (double i = 0; i < chunks; ++i) cost += turn;
+  return cost;
+}
+
+}  // namespace tpsim::rank

@@ -1,0 +1,325 @@
+// Fits the coefficients of MLA kernels (attention/plan_cost.h) to measured rows.
+//
+//   fit_mla HARDWARE_JSON BACKEND KERNEL SOURCES…
+//
+// KERNEL: mla_decode, mla_extend (absorbed) or mla_prefill (expanded). SOURCES, one or more of
+//   --table FOLDER KERNEL_SOURCE    generation_mla_perf or context_mla_perf
+//   --module FOLDER KERNEL_SOURCE   mla_*_module_perf, less the prices of the projections and small kernels
+//   that a row
+//                                   times with it, where attention is the greater part
+//   --beside FOLDER OTHER           wideep_*_mla_perf, modules of SGLang that were measured with this backend
+//   and with
+//                                   OTHER, whose kernel is fitted: their times differ by what the kernels
+//                                   differ by
+//   --own CSV                       a file of measure_mla.py
+// One row in five, by a hash of its shape, is left out of the fit; median_error is theirs. Prints the
+// OperatorEfficiency object as a JSON line, and what it missed to stderr.
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <sstream>
+
+#include "attention/registry.h"
+#include "rank/model/hardware.h"
+#include "rank/model/op_cost.h"
+#include "tests/calibration/attention_rows.h"
+#include "tests/calibration/search.h"
+
+namespace tpsim::calibration {
+namespace {
+
+using attention::KernelCost;
+using attention::PlanCoefficients;
+using attention::PlanCost;
+using attention::Residency;
+
+struct Planned {
+  AttentionRow row;
+  double weight = 1;
+  attention::DecodePlan decode;
+  attention::ExtendPlan extend;
+  bool held_out = false;
+};
+
+// Of the shape alone, so that every dtype of a shape is on the same side.
+bool held_out(const AttentionRow& row) {
+  std::uint64_t hash = row.layer.num_q_heads;
+  for (const std::uint64_t value : {std::uint64_t{row.lengths.size()}, std::uint64_t{row.lengths.front()}}) {
+    hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
+    hash ^= hash >> 29;
+  }
+  return hash % 5 == 0;
+}
+
+class Fit {
+ public:
+  Fit(const proto::HardwareProfile& profile, attention::PlannedBackend& backend, MlaKernel kernel)
+      : profile_(profile), backend_(backend), kernel_(kernel) {}
+
+  void add(const std::vector<AttentionRow>& rows) {
+    const bool decode = kernel_ == MlaKernel::kDecode;
+    for (const AttentionRow& row : rows) {
+      with_metadata(row, decode, [&](const attention::ForwardMetadata& metadata) {
+        backend_.init_forward_metadata(metadata);
+        Planned p{row, 1.0 / double(rows.size()), {}, {}, held_out(row)};
+        if (decode) {
+          p.decode = backend_.decode_plan(row.layer);
+        } else {
+          p.extend = backend_.extend_plan(row.layer);
+        }
+        rows_.push_back(std::move(p));
+      });
+    }
+  }
+  std::size_t size() const { return rows_.size(); }
+
+  void minimise(PlanCoefficients& c) {
+    std::vector<double*> values;
+    std::vector<double> low, high;
+    const auto vary = [&](double& value, double least, double most) {
+      values.push_back(&value);
+      low.push_back(least);
+      high.push_back(most);
+    };
+    vary(c.compute, 0.02, 1);
+    vary(c.memory, 0.05, 1);
+    vary(c.fixed_seconds, 5e-7, 3e-4);
+    vary(c.block_seconds, 1e-8, 1e-4);
+    vary(c.overlap, 1e-3, 1);
+    vary(c.block_compute, 0.3, 8);
+    vary(c.merge_seconds, 1e-7, 1e-4);
+    if (kernel_ == MlaKernel::kDecode) {
+      vary(c.block_memory, 0.2, 12);
+    } else {
+      vary(c.tail, 1e-3, 1);
+    }
+    if (any([](const Planned& p) { return p.row.residency == Residency::kHot; })) vary(c.l2_memory, 1, 10);
+    if (any([](const Planned& p) { return p.decode.widens_kv || p.extend.widens_kv; }))
+      vary(c.gather, 0.05, 2);
+    if (any([](const Planned& p) { return p.row.layer.q_bytes == 1; })) vary(c.fp8_compute, 0.1, 2);
+    if (any([](const Planned& p) {
+          return p.row.layer.q_bytes == 2 && p.row.layer.kv_bytes() < 2 && !p.decode.widens_kv &&
+                 !p.extend.widens_kv;
+        })) {
+      vary(c.fp8_kv, 0.2, 2);
+      vary(c.fp8_convert, 0.05, 3);
+    }
+    const auto loss = [&] {
+      const PlanCost hot(profile_, c, Residency::kHot);
+      const PlanCost cold(profile_, c, Residency::kCold);
+      double sum = 0;
+      for (Planned& p : rows_) {
+        if (!p.held_out)
+          sum += p.weight * std::min(0.7, std::abs(std::log(price(p, hot, cold) / p.row.seconds)));
+      }
+      return sum;
+    };
+    for (int round = 0; round < 3; ++round) calibration::minimise(values, low, high, loss);
+  }
+
+  // Median and 90th percentile of the relative error of the rows that `which` accepts.
+  template <typename Which>
+  std::pair<double, double> errors(const PlanCoefficients& c, Which which) {
+    const PlanCost hot(profile_, c, Residency::kHot);
+    const PlanCost cold(profile_, c, Residency::kCold);
+    std::vector<double> errors;
+    for (Planned& p : rows_)
+      if (which(p)) errors.push_back(std::abs(price(p, hot, cold) / p.row.seconds - 1));
+    if (errors.empty()) return {-1, -1};
+    std::sort(errors.begin(), errors.end());
+    return {errors[errors.size() / 2], errors[errors.size() * 9 / 10]};
+  }
+
+  void dump(const PlanCoefficients& c, const std::string& path) {
+    const PlanCost hot(profile_, c, Residency::kHot);
+    const PlanCost cold(profile_, c, Residency::kCold);
+    std::ofstream out(path);
+    out << "heads,kv,batch,length,us,predicted_us\n";
+    for (Planned& p : rows_)
+      out << p.row.layer.num_q_heads << "," << p.row.layer.kv_bytes() << "," << p.row.lengths.size() << ","
+          << p.row.lengths.front() << "," << p.row.seconds * 1e6 << "," << price(p, hot, cold) * 1e6 << "\n";
+  }
+
+ private:
+  template <typename Which>
+  bool any(Which which) const {
+    return std::any_of(rows_.begin(), rows_.end(), which);
+  }
+  double price(Planned& p, const PlanCost& hot, const PlanCost& cold) {
+    const PlanCost& model = p.row.residency == Residency::kHot ? hot : cold;
+    return p.row.rest_seconds + (kernel_ == MlaKernel::kDecode
+                                     ? backend_.decode_cost(model, p.decode, p.row.layer).seconds
+                                     : backend_.extend_cost(model, p.extend, p.row.layer).seconds);
+  }
+
+  const proto::HardwareProfile& profile_;
+  attention::PlannedBackend& backend_;
+  MlaKernel kernel_;
+  std::vector<Planned> rows_;
+};
+
+// The projections of DeepSeek V3 around a layer's attention, its norms, rotation and copies.
+double module_rest(const rank::OperatorCosts& costs, const attention::LayerShape& layer, double tokens) {
+  const std::uint32_t heads = layer.num_q_heads;
+  KernelCost rest = costs.gemm(tokens, 1536 + 576, 7168);
+  rest += costs.gemm(tokens, std::uint64_t{heads} * 192, 1536);
+  rest += costs.gemm(tokens, std::uint64_t{heads} * 256, 512);
+  rest += costs.gemm(tokens, 7168, std::uint64_t{heads} * 128);
+  rest += costs.elementwise(tokens * (2 * 1536 + 4 * 576) * 2);
+  rest += costs.elementwise(tokens * heads * 4 * 192);
+  rest += costs.elementwise(tokens * heads * 4 * 256);
+  return rest.seconds;
+}
+
+// Rows of `name` in wideep_*_mla_perf for whose shape there is one of `known`, too: the rest of the module is
+// what that took beyond its kernel's price.
+std::vector<AttentionRow> beside(const std::filesystem::path& folder, const std::string& name,
+                                 const std::string& known, MlaKernel kernel, const std::string& gpu) {
+  const bool decode = kernel == MlaKernel::kDecode;
+  const KernelTable table(folder /
+                          (decode ? "wideep_generation_mla_perf.csv.gz" : "wideep_context_mla_perf.csv.gz"));
+  const proto::HardwareProfile profile = rank::load_hardware(gpu);
+  auto backend = attention::create_attention_backend(known, profile, 64);
+  auto& planned = dynamic_cast<attention::PlannedBackend&>(*backend);
+  const PlanCost cost(profile,
+                      attention::coefficients_of(profile, "attention." + known + "." + class_suffix(kernel)),
+                      Residency::kHot);
+  std::map<std::string, double> rest;
+  std::vector<AttentionRow> rows;
+  for (const std::string& source : {known, name}) {
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      if (table.text(i, "kernel_source") != source) continue;
+      AttentionRow row;
+      row.layer = mla_layer(kernel, static_cast<std::uint32_t>(table.number(i, "num_heads")));
+      const auto length =
+          static_cast<std::uint32_t>(table.number(i, "isl") + (decode ? table.number(i, "step") : 0));
+      row.lengths.assign(static_cast<std::size_t>(table.number(i, "batch_size")), length);
+      if (!decode) row.prefixes.assign(row.lengths.size(), 0);
+      row.seconds = table.number(i, "latency_ms") / 1e3;
+      const std::string shape = std::to_string(row.layer.num_q_heads) + "," +
+                                std::to_string(row.lengths.size()) + "," + std::to_string(length);
+      with_metadata(row, decode, [&](const attention::ForwardMetadata& metadata) {
+        if (source == name) {
+          const auto found = rest.find(shape);
+          if (found == rest.end()) return;
+          row.rest_seconds = found->second;
+          rows.push_back(row);
+          return;
+        }
+        planned.init_forward_metadata(metadata);
+        const KernelCost own = decode ? planned.decode_cost(cost, planned.decode_plan(row.layer), row.layer)
+                                      : planned.extend_cost(cost, planned.extend_plan(row.layer), row.layer);
+        rest[shape] = row.seconds - own.seconds;
+      });
+    }
+  }
+  // Only where the kernel is a good part of the module.
+  std::erase_if(rows, [](const AttentionRow& row) {
+    return row.rest_seconds > 0.6 * row.seconds || row.rest_seconds < 0;
+  });
+  return rows;
+}
+
+int run(std::vector<std::string> words) {
+  std::string table, source, own, module, module_source, wideep, known;
+  const auto option = [&](const std::string& name, std::vector<std::string*> values) {
+    const auto at = std::find(words.begin(), words.end(), name);
+    if (at == words.end() || words.end() - at <= static_cast<std::ptrdiff_t>(values.size())) return;
+    for (std::size_t i = 0; i < values.size(); ++i) *values[i] = at[static_cast<std::ptrdiff_t>(i) + 1];
+    words.erase(at, at + static_cast<std::ptrdiff_t>(values.size()) + 1);
+  };
+  option("--table", {&table, &source});
+  option("--own", {&own});
+  option("--module", {&module, &module_source});
+  option("--beside", {&wideep, &known});
+  if (words.size() != 3 || (table.empty() && own.empty() && module.empty() && wideep.empty())) {
+    std::cerr << "usage: fit_mla HARDWARE_JSON BACKEND KERNEL [--table FOLDER KERNEL_SOURCE] "
+                 "[--module FOLDER KERNEL_SOURCE] [--beside FOLDER OTHER] [--own CSV]\n";
+    return 2;
+  }
+  MlaKernel kernel = MlaKernel::kDecode;
+  for (const MlaKernel k : {MlaKernel::kDecode, MlaKernel::kExtend, MlaKernel::kPrefill})
+    if (words[2] == class_suffix(k)) kernel = k;
+  std::stringstream text;
+  text << std::ifstream(words[0]).rdbuf();
+  proto::HardwareProfile profile;
+  if (!google::protobuf::util::JsonStringToMessage(text.str(), &profile).ok()) {
+    std::cerr << words[0] << " is not a hardware profile\n";
+    return 2;
+  }
+  auto backend = attention::create_attention_backend(words[1], profile, 64);
+  Fit fit(profile, dynamic_cast<attention::PlannedBackend&>(*backend), kernel);
+  std::string from;
+  const bool decode = kernel == MlaKernel::kDecode;
+  if (!table.empty()) {
+    const auto rows = mla_rows(table, source, kernel);
+    fit.add(rows);
+    from = std::string(kernel == MlaKernel::kDecode ? "generation" : "context") + "_mla_perf of " +
+           std::filesystem::path(table).filename().string() + ", " + source + ", " +
+           std::to_string(rows.size()) + " rows (AIConfigurator, Apache-2.0)";
+  }
+  if (!module.empty()) {
+    const rank::OperatorCosts costs(profile);
+    auto rows = mla_module_rows(
+        module, module_source, kernel,
+        [&](const attention::LayerShape& layer, double tokens) { return module_rest(costs, layer, tokens); });
+    std::erase_if(rows, [](const AttentionRow& row) { return row.rest_seconds > 0.5 * row.seconds; });
+    fit.add(rows);
+    from += std::string(from.empty() ? "" : "; ") +
+            (kernel == MlaKernel::kDecode ? "mla_generation" : "mla_context") + "_module_perf of " +
+            std::filesystem::path(module).filename().string() + ", " + module_source + ", " +
+            std::to_string(rows.size()) + " rows, less their projections (AIConfigurator, Apache-2.0)";
+  }
+  if (!wideep.empty()) {
+    const auto rows = beside(wideep, words[1], known, kernel, profile.name());
+    fit.add(rows);
+    from += std::string(from.empty() ? "" : "; ") + (decode ? "wideep_generation" : "wideep_context") +
+            "_mla_perf of " + std::filesystem::path(wideep).filename().string() + ", " +
+            std::to_string(rows.size()) + " rows beside those of " + known + " (AIConfigurator, Apache-2.0)";
+  }
+  if (!own.empty()) {
+    const auto rows = measured_mla_rows(own, words[1], kernel);
+    fit.add(rows);
+    from += (from.empty() ? "" : "; ") + std::to_string(rows.size()) +
+            " rows of tests/calibration/measured/" + std::filesystem::path(own).filename().string();
+  }
+  if (fit.size() == 0) {
+    std::cerr << "no rows\n";
+    return 1;
+  }
+  PlanCoefficients c;
+  fit.minimise(c);
+  const auto [median, p90] = fit.errors(c, [](const Planned& p) { return p.held_out; });
+  proto::OperatorEfficiency out;
+  out.set_operator_class("attention." + words[1] + "." + words[2]);
+  attention::write_coefficients(c, out);
+  out.set_median_error(median);
+  out.set_source(from + "; the error is that of one row in five, left out of the fit");
+  std::string json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  if (!google::protobuf::util::MessageToJsonString(out, &json, options).ok()) return 1;
+  std::cout << json << "\n";
+  const auto [own_median, own_p90] = fit.errors(c, [](const Planned& p) { return !p.held_out; });
+  std::fprintf(stderr, "%s %s: %zu rows, left out: median %.1f %%, p90 %.1f %%; fitted: %.1f %%, %.1f %%\n",
+               profile.name().c_str(), out.operator_class().c_str(), fit.size(), 100 * median, 100 * p90,
+               100 * own_median, 100 * own_p90);
+  for (const double kv : {2.0, 1.0}) {
+    const auto [m, n] = fit.errors(c, [&](const Planned& p) { return p.row.layer.kv_bytes() == kv; });
+    if (m >= 0)
+      std::fprintf(stderr, "   kv of %g bytes: median %.1f %%, p90 %.1f %%\n", kv, 100 * m, 100 * n);
+  }
+  if (const char* path = std::getenv("FIT_DUMP")) fit.dump(c, path);
+  return 0;
+}
+
+}  // namespace
+}  // namespace tpsim::calibration
+
+int main(int argc, char** argv) { return tpsim::calibration::run({argv + 1, argv + argc}); }
