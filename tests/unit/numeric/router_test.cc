@@ -54,7 +54,9 @@ std::vector<double> expected(const MoeConfig& config, const std::vector<float>& 
   double total = 0;
   for (std::size_t i = 0; i < n; ++i) {
     if (!chosen[i]) continue;
-    weights[i] = config.scoring == ExpertScoring::kTopKThenSoftmax ? std::exp(scores[i]) : scores[i];
+    weights[i] = config.scoring == ExpertScoring::kTopKThenSoftmax   ? std::exp(scores[i])
+                 : config.scoring == ExpertScoring::kTopKThenSigmoid ? 1 / (1 + std::exp(-scores[i]))
+                                                                     : scores[i];
     total += weights[i];
   }
   const bool divide = config.scoring == ExpertScoring::kTopKThenSoftmax || config.normalize_weights;
@@ -67,8 +69,10 @@ TEST(Router, AgreesWithTheDefinition) {
   std::normal_distribution<float> normal;
   for (int round = 0; round < 3000; ++round) {
     MoeConfig config;
-    config.scoring = static_cast<ExpertScoring>(random() % 3);
-    const bool grouped = config.scoring != ExpertScoring::kTopKThenSoftmax && random() % 2 == 0;
+    config.scoring = static_cast<ExpertScoring>(random() % 4);
+    const bool top_k_first = config.scoring == ExpertScoring::kTopKThenSoftmax ||
+                             config.scoring == ExpertScoring::kTopKThenSigmoid;
+    const bool grouped = !top_k_first && random() % 2 == 0;
     config.num_groups = grouped ? 4 : 1;
     config.topk_groups = grouped ? 2 : 1;
     config.group_score_top2 = config.scoring == ExpertScoring::kSigmoid;
