@@ -109,19 +109,6 @@ KernelCost SparseCost::dense(const SparsePlan& plan, const SparseLoad& load, con
   return cost;
 }
 
-KernelCost SparseCost::expand(double tokens, const LayerShape& absorbed, const LayerShape& expanded) const {
-  KernelCost cost;
-  if (tokens == 0) return cost;
-  const double width = double(expanded.head_dim) + expanded.v_head_dim;
-  const double latent = absorbed.v_head_dim;
-  cost.flops = 2 * tokens * latent * expanded.num_q_heads * width;
-  // The latents, copied once, and what is made of them.
-  cost.bytes = tokens * (3 * 2.0 * absorbed.head_dim + 2 * expanded.num_q_heads * width);
-  cost.launches = 2;
-  cost.seconds = std::max(cost.flops / (bf16_flops_ * a_.compute), cost.bytes / (bandwidth_ * a_.memory));
-  return cost;
-}
-
 KernelCost SparseCost::index_keys_only(const SparseLoad& load, const IndexShape& shape) const {
   KernelCost cost;
   // A key in bf16 through the norm, and into its page.

@@ -64,9 +64,6 @@ class SparseCost {
   // Dense attention of short prefills: keys and values of every head are there already. `layer` is the
   // expanded shape.
   KernelCost dense(const SparsePlan& plan, const SparseLoad& load, const LayerShape& layer) const;
-  // Before it: `tokens` cached latents of `absorbed` are fetched, and keys and values of every head made of
-  // them.
-  KernelCost expand(double tokens, const LayerShape& absorbed, const LayerShape& expanded) const;
   // All of the indexer behind its projections: norm, rotation, fp8 rounding, new keys into their pages,
   // logits, selection. `gathers`: the keys of all tokens are first copied together (the kernel for ragged
   // extends).

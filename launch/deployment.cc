@@ -383,8 +383,6 @@ void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
                                         .generation = generation_of(deployment.hardware),
                                         .kv_format = deployment.kv_format});
   deployment.sparse.top_k = model.indexer.top_k;
-  deployment.sparse.expanded_head_dim = model.head_dim;
-  deployment.sparse.expanded_v_head_dim = model.mla.v_head_dim;
   deployment.sparse_token_bytes = attention::sparse_token_bytes(
       deployment.sparse.kernels, deployment.kv_format, model.mla.kv_lora_rank, model.mla.qk_rope_head_dim);
 }

@@ -28,6 +28,7 @@ class NsaBackend : public PlannedBackend {
 
   void set_sparse_options(const SparseOptions& options) override { options_ = options; }
   KernelKind kernel() const override { return KernelKind::kSparse; }
+  MlaExtend mla_extend() const override;
   const SparsePlan& sparse_plan(const LayerShape& layer) override;
   KernelCost forward_extend(const LayerShape& layer) override;
   KernelCost forward_decode(const LayerShape& layer) override;
@@ -159,22 +160,22 @@ KernelCost NsaBackend::sparse(const LayerShape& layer) {
   return cost;
 }
 
-// kv_b_proj expands the new tokens where the absorbed form has its products with the same weights, which the
-// pass counts; cached ones are fetched and expanded besides.
+MlaExtend NsaBackend::mla_extend() const {
+  if (!dense()) return {};
+  const auto prefixes = metadata().extend_prefix_lens;
+  const bool cached = metadata().forward_mode == proto::MIXED ||
+                      std::any_of(prefixes.begin(), prefixes.end(), [](std::uint32_t n) { return n > 0; });
+  return {.method = cached ? MlaForwardMethod::kMhaOneShot : MlaForwardMethod::kMha};
+}
+
 KernelCost NsaBackend::forward_extend(const LayerShape& layer) {
-  if (!dense()) return sparse(layer);
+  if (layer.form != AttentionForm::kMlaExpanded) return sparse(layer);
   plan_.clear();
   add_items(plan_);
   plan_.top_k = layer.top_k;
   const SparseLoad load = load_of(plan_);
   const SparseCost& price = costs("dense");
-  LayerShape expanded = layer;
-  expanded.form = AttentionForm::kMlaExpanded;
-  expanded.num_kv_heads = layer.num_q_heads;
-  expanded.head_dim = options_.expanded_head_dim;
-  expanded.v_head_dim = options_.expanded_v_head_dim;
-  KernelCost cost = price.dense(plan_, load, expanded);
-  cost += price.expand(load.stored - load.queries, layer, expanded);
+  KernelCost cost = price.dense(plan_, load, layer);
   if (layer.index_heads > 0) cost += price.index_keys_only(load, {layer.index_heads, layer.index_head_dim});
   return cost;
 }

@@ -40,6 +40,9 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
     shape.top_k = model.indexer.top_k;
     if (kind.indexer) shape.index_heads = model.indexer.num_heads;
     shape.index_head_dim = model.indexer.head_dim;
+    for (const auto part : {&attention::LayerShape::top_k, &attention::LayerShape::index_heads,
+                            &attention::LayerShape::index_head_dim})
+      layers.expanded.*part = shape.*part;
     shape.token_bytes = sparse_token_bytes > 0
                             ? sparse_token_bytes
                             : static_cast<std::uint32_t>(stored_bytes(kv_format, shape.kv_elements()));

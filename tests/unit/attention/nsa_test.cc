@@ -143,7 +143,7 @@ TEST(Nsa, PlansEveryTokenOfTheBatch) {
   EXPECT_EQ(decode.rows, 128U);
   EXPECT_EQ(decode.part, 2048U / 16);  // two requests on 132 multiprocessors
   auto blackwell = create_attention_backend("nsa", gpu("blackwell"), 64);
-  blackwell->set_sparse_options({{SparseKernel::kFlashMlaSparse, SparseKernel::kTrtllm}, 2048, 192, 128});
+  blackwell->set_sparse_options({{SparseKernel::kFlashMlaSparse, SparseKernel::kTrtllm}, 2048});
   batch = {{0}, {10}, {}};
   blackwell->init_forward_metadata(batch.metadata());
   EXPECT_EQ(blackwell->sparse_plan(layer(16, kBf16, 1152)).rows, 128U);
@@ -152,7 +152,7 @@ TEST(Nsa, PlansEveryTokenOfTheBatch) {
 // Attention stops growing at top_k tokens, the indexer does not; a layer that shares a selection has none.
 TEST(Nsa, PricesTheListAndTheIndexer) {
   auto backend = create_attention_backend("nsa", gpu("hopper"), 64);
-  backend->set_sparse_options({{}, 2048, 192, 128});
+  backend->set_sparse_options({{}, 2048});
   const auto decode = [&](std::uint32_t length, bool indexer) {
     Batch batch{{}, {}, std::vector<std::uint32_t>(32, length)};
     const ForwardMetadata metadata = batch.metadata();
@@ -180,18 +180,30 @@ TEST(Nsa, PricesTheListAndTheIndexer) {
 // absorbed.
 TEST(Nsa, ShortPrefillsAttendDense) {
   auto backend = create_attention_backend("nsa", gpu("hopper"), 64);
-  backend->set_sparse_options({{}, 2048, 192, 128});
-  const auto flops = [&](std::uint32_t prefix, std::uint32_t tokens, bool pieces) {
+  backend->set_sparse_options({{}, 2048});
+  LayerShape expanded = layer(16, kBf16, 1152);
+  expanded.form = AttentionForm::kMlaExpanded;
+  expanded.num_kv_heads = 16;
+  expanded.head_dim = 192;
+  expanded.v_head_dim = 128;
+  const auto method = [&](std::uint32_t prefix, std::uint32_t tokens, bool pieces) {
     Batch batch{{prefix, 0}, {tokens, 100}, {}};
     ForwardMetadata metadata = batch.metadata();
     metadata.in_pieces = pieces;
     backend->init_forward_metadata(metadata);
-    return backend->forward_extend(layer(16, kBf16, 1152)).flops;
+    return backend->mla_extend().method;
   };
+  EXPECT_EQ(method(0, 2048, false), MlaForwardMethod::kMha);
+  EXPECT_EQ(method(1, 2047, false), MlaForwardMethod::kMhaOneShot);
+  EXPECT_EQ(method(1, 2048, false), MlaForwardMethod::kAbsorbed);
+  EXPECT_EQ(method(0, 2048, true), MlaForwardMethod::kAbsorbed);
+  const Batch batch{{0, 0}, {2048, 100}, {}};
+  const ForwardMetadata metadata = batch.metadata();
+  backend->init_forward_metadata(metadata);
   const double seen = 2048.0 * 2049 / 2 + 100.0 * 101 / 2;
-  EXPECT_DOUBLE_EQ(flops(0, 2048, false), 2 * seen * 16 * (192 + 128));
-  EXPECT_DOUBLE_EQ(flops(0, 2048, true), 2 * seen * 64 * (576 + 512));  // heads padded to 64
-  EXPECT_GT(flops(1, 2048, false), flops(0, 2048, true));
+  EXPECT_DOUBLE_EQ(backend->forward_extend(expanded).flops, 2 * seen * 16 * (192 + 128));
+  // Heads padded to 64; no token is scored.
+  EXPECT_DOUBLE_EQ(backend->forward_extend(layer(16, kBf16, 1152)).flops, 2 * seen * 64 * (576 + 512));
 }
 
 // The fp8 kernel of FlashMLA walks all top_k places of a list, the others what it holds.
