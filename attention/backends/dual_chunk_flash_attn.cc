@@ -67,8 +67,10 @@ void DualChunkBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
     plan.inter_items.push_back({i, 0, before, 1, before});
   }
   flash3_decode_blocks(layer, plan);
-  for (std::vector<DecodeItem>* part : {&plan.items, &plan.succ_items, &plan.inter_items})
-    flash3_split(plan.blocks_per_split, flash3_tile_n(layer.head_dim), multiprocessors(), *part);
+  for (std::vector<DecodeItem>* part : {&plan.items, &plan.succ_items, &plan.inter_items}) {
+    plan.merge |=
+        flash3_split(plan.blocks_per_split, flash3_tile_n(layer.head_dim), multiprocessors(), *part);
+  }
 }
 
 // One query head at a time, in flash_attn_varlen_func's tiles, which are not split.
