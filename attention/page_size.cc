@@ -75,9 +75,8 @@ std::string page_obstacle(const CombinationRequest& request) {
   const std::vector<std::uint32_t> sizes = common_sizes(halves);
   if (sizes.empty() && halves.size() == 2)
     return fmt::format(
-        "--page-size: {} works on pages of {} tokens and {} of {}, and no page size serves both; name "
-        "another "
-        "backend for one of the two",
+        "--page-size: {} works on pages of {} tokens and {} of {}: none serves both; name another "
+        "backend for one of them",
         halves[1].row.name, halves[1].pages.words(), halves[0].row.name, halves[0].pages.words());
   if (request.page_size == 0 || std::ranges::find(sizes, request.page_size) != sizes.end()) return "";
   const Half& strict = strictest(halves);

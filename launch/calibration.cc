@@ -92,7 +92,7 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
     operators = {
         prefill + ".mla_prefill", prefill + ".mla_extend", decode + ".mla_decode",
         std::string(rank::MlaCosts::product_class(
-            rank::weight_named(rank::weight_list(run.model, rank::make_shard(run.model, run.tp_size, 0)),
+            rank::weight_named(rank::weight_list(run.model, rank::make_shard(run.model, run.layout, 0)),
                                "kv_b_proj")
                 .format))};
   }

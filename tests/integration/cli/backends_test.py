@@ -306,7 +306,7 @@ class Pairs(Backends):
     def test_fa4_with_an_fp4_cache(self):
         fp4 = ("--kv-cache-dtype", "fp4_e2m1")
         self.assertEqual(self.pair("fa4", "triton", "b200", "llama-3.1-8b", *fp4).returncode, 0)
-        self.refused(self.pair("fa4", "trtllm_mha", "b200", "llama-3.1-8b", *fp4), "fa4", "trtllm_mha", "page size")
+        self.refused(self.pair("fa4", "trtllm_mha", "b200", "llama-3.1-8b", *fp4), "fa4", "trtllm_mha", "--page-size")
         self.refused(self.pair("fa4", "flashinfer", "b200", "llama-3.1-8b", *fp4), "flashinfer cannot read an fp4")
         self.assertEqual(self.pair("fa4", "trtllm_mla", "b200", "deepseek-v2-lite", *fp4).returncode, 0)
 
