@@ -55,17 +55,22 @@ void DualChunkBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   succ_ = false;
   const auto& lengths = metadata().decode_seq_lens;
   for (std::uint32_t i = 0; i < lengths.size(); ++i) {
-    const std::uint32_t own = chunk == 0 ? 0 : (lengths[i] - 1) / chunk * chunk;
+    if (chunk == 0) {
+      plan.items.push_back(decode_item(i, lengths[i], layer));
+      continue;
+    }
+    const std::uint32_t own = (lengths[i] - 1) / chunk * chunk;
     const std::uint32_t before = own > 0 ? own - chunk : 0;
     succ_ = succ_ || own > 0;
     plan.items.push_back({i, own, lengths[i], 1, lengths[i] - own});
-    if (chunk == 0) continue;
     plan.succ_items.push_back({i, before, own, 1, own - before});
     plan.inter_items.push_back({i, 0, before, 1, before});
   }
   flash3_decode_blocks(layer, plan);
-  for (std::vector<DecodeItem>* part : {&plan.items, &plan.succ_items, &plan.inter_items})
-    flash3_split(plan.blocks_per_split, flash3_tile_n(layer.head_dim), multiprocessors(), *part);
+  for (std::vector<DecodeItem>* part : {&plan.items, &plan.succ_items, &plan.inter_items}) {
+    plan.merge |=
+        flash3_split(plan.blocks_per_split, flash3_tile_n(layer.head_dim), multiprocessors(), *part);
+  }
 }
 
 // One query head at a time, in flash_attn_varlen_func's tiles, which are not split.
