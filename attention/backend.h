@@ -32,6 +32,11 @@ struct ForwardMetadata {
   std::uint32_t capture_bucket = 0;
   // Prefill whose pieces between two attention calls are captured graphs.
   bool in_pieces = false;
+  // Data-parallel attention: new tokens, and tokens whose logits are wanted, of every data-parallel rank in
+  // this pass (SGLang's names); empty without. A rank whose mode is IDLE still computes what all gather.
+  std::span<const std::uint32_t> global_num_tokens;
+  std::span<const std::uint32_t> global_num_tokens_for_logprob;
+  bool is_extend_in_batch = false;  // some rank extends
 };
 
 // Cost of one call of one layer on one GPU.

@@ -84,7 +84,10 @@ struct BackendRow {
   bool dual_chunk = false;       // for models with dual chunk attention, and for them only
   bool sparse = false;           // for models whose indexer chooses tokens, and for them only
   bool fp8_e5m2 = true;          // of the fp8 formats, this one too
-  GpuGenerations fp8_by_default{};  // where an open --kv-cache-dtype means fp8_e4m3
+  GpuGenerations fp8_by_default{};         // where an open --kv-cache-dtype means fp8_e4m3
+  bool eager_deepseek_v3_prefill = false;  // SGLang 0.5.23 captures no prefill of that architecture with it
+  // What SGLang leaves of --mem-fraction-static where the context is longer than 8,192 tokens.
+  double long_context_memory = 1;
   // Pages of the pool that SGLang gives it, where the matrices say that its kernels take any.
   PageSizes pool_pages{};
 };

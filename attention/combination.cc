@@ -84,9 +84,6 @@ std::string half_obstacle(const CombinationRequest& request, const std::string& 
   const std::string fitting = names_where([&](const BackendDescription& other) {
     return !(decode && other.row.prefill_only) && unfit(other.row, request).empty();
   });
-  if (!backend.implemented())
-    return fmt::format("{} {}: this backend of SGLang is not implemented in tpsim yet{}", flag, name,
-                       instead(fitting));
   if (const std::string clause = unfit(row, request); !clause.empty()) {
     const bool device = !row.generations.contains(request.generation);
     return fmt::format(
@@ -94,6 +91,9 @@ std::string half_obstacle(const CombinationRequest& request, const std::string& 
         device ? fmt::format(", and {} is {}", request.gpu, to_string(request.generation)) : "",
         instead(fitting));
   }
+  if (!backend.implemented())
+    return fmt::format("{} {}: this backend of SGLang is not implemented in tpsim yet{}", flag, name,
+                       instead(fitting));
   if (decode && row.prefill_only)
     return fmt::format("{} {}: is for prefill only; name another backend for decode{}", flag, name,
                        fitting.empty() ? "" : ": " + fitting);
@@ -104,7 +104,7 @@ std::string half_obstacle(const CombinationRequest& request, const std::string& 
 
 std::string unfit(const BackendRow& row, const Selection& selection) {
   if (!row.generations.contains(selection.generation))
-    return fmt::format("needs a GPU of {}", row.generations.names());
+    return fmt::format("runs on {} only", row.generations.names());
   if (row.sparse != selection.sparse)
     return row.sparse ? "is for models with DeepSeek's sparse attention (V3.2, GLM-5)"
                       : "has no sparse attention, whose tokens this model's indexer chooses";

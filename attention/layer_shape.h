@@ -32,6 +32,8 @@ struct LayerShape {
 
   std::uint32_t token_bytes = 0;  // kSparse: of one stored token, index key not included
 
+  // kSparse: fp8 latents with scales, the rope part in 16 bit (not the raw fp8 that some kernels read).
+  bool scaled_latents() const { return form == AttentionForm::kSparse && fp8_kv() && token_bytes > head_dim; }
   bool fp8_kv() const { return kv_format == NumberFormat::kFp8E4M3 || kv_format == NumberFormat::kFp8E5M2; }
   // Bytes of one element of the cache, block scales included.
   double kv_bytes() const {

@@ -63,7 +63,8 @@ PageChoice choose_page_size(const CombinationRequest& request, std::optional<std
     return {.page_size = chosen,
             .note = fmt::format(
                 "--page-size {}: {} works on pages of {} tokens only, {} is used instead, as SGLang does",
-                *given, strict.row.name, pages, chosen)};
+                *given, strict.row.name, pages, chosen),
+            .changed = true};
   return {.page_size = chosen,
           .note = fmt::format("--page-size: {} is chosen ({} works on pages of {} tokens only)", chosen,
                               strict.row.name, pages)};
@@ -74,9 +75,8 @@ std::string page_obstacle(const CombinationRequest& request) {
   const std::vector<std::uint32_t> sizes = common_sizes(halves);
   if (sizes.empty() && halves.size() == 2)
     return fmt::format(
-        "--page-size: {} works on pages of {} tokens and {} of {}, and no page size serves both; name "
-        "another "
-        "backend for prefill or decode",
+        "--page-size: {} works on pages of {} tokens and {} of {}: none serves both; name another "
+        "backend for one of them",
         halves[1].row.name, halves[1].pages.words(), halves[0].row.name, halves[0].pages.words());
   if (request.page_size == 0 || std::ranges::find(sizes, request.page_size) != sizes.end()) return "";
   const Half& strict = strictest(halves);

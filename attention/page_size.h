@@ -26,6 +26,7 @@ struct PageChoice {
   std::uint32_t page_size = 1;
   // What was done to the user's --page-size, or that the backend set one; empty where neither.
   std::string note{};
+  bool changed = false;  // the user's --page-size was
 };
 // The page size of a deployment: `given`, or what SGLang sets where that is open or no page of the pair,
 // which SGLang changes with a warning. Where the pair takes single tokens only, another given size is left

@@ -21,6 +21,7 @@ struct DecodePlan {
   std::vector<DecodeItem> items;
   std::uint32_t blocks_per_split = 0;  // thread blocks: KV heads x blocks of query heads
   std::uint32_t rows = 1;              // query rows that a block's arithmetic is done for, padding included
+  std::uint32_t resident = 1;          // thread blocks that find room on a multiprocessor at once
   bool tensor_cores = true;
   bool merge = false;            // a second pass adds up the parts
   bool merge_in_kernel = false;  // … by the last thread block of a request, without a launch of its own
@@ -40,7 +41,7 @@ struct DecodePlan {
     succ_items.clear();
     inter_items.clear();
     blocks_per_split = 0;
-    rows = 1;
+    rows = resident = 1;
     tensor_cores = true;
     merge = merge_in_kernel = false;
     busiest_block = 0;

@@ -9,7 +9,7 @@ namespace tpsim::attention {
 namespace {
 
 using Field = std::pair<const char*, double PlanCoefficients::*>;
-constexpr std::array<Field, 28> kParameters = {
+constexpr std::array<Field, 29> kParameters = {
     {{"block_seconds", &PlanCoefficients::block_seconds},
      {"block_memory", &PlanCoefficients::block_memory},
      {"block_compute", &PlanCoefficients::block_compute},
@@ -35,6 +35,7 @@ constexpr std::array<Field, 28> kParameters = {
      {"window_seconds", &PlanCoefficients::window_seconds},
      {"head_dim_192_seconds", &PlanCoefficients::head_dim_192_seconds},
      {"walk", &PlanCoefficients::walk},
+     {"resident", &PlanCoefficients::resident},
      {"prefix", &PlanCoefficients::prefix},
      {"launch_seconds", &PlanCoefficients::launch_seconds},
      {"shape_seconds", &PlanCoefficients::shape_seconds}}};
@@ -184,7 +185,8 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& stored) co
   const double most = std::max({device, block, arithmetic});
   const double launched =
       plan.launched_splits != 0 ? requests * plan.launched_splits * plan.blocks_per_split : blocks;
-  const double waves = plan.busiest_block != 0 ? 1 : std::ceil(launched / multiprocessors_);
+  const double room = multiprocessors_ * std::clamp(c_.resident, 1.0, static_cast<double>(plan.resident));
+  const double waves = plan.busiest_block != 0 ? 1 : std::ceil(launched / room);
   const double block_seconds = c_.block_seconds + c_.block_width_seconds * width * layer.kv_bytes() / 1024;
   cost.seconds =
       c_.fixed_seconds + waves * block_seconds + most + c_.overlap * (device + block + arithmetic - most);

@@ -29,6 +29,8 @@ struct PlanCoefficients {
   double memory = 0.8;   // of the memory bandwidth
   double fixed_seconds = 5e-6;
   double block_seconds = 1e-6;  // "block_seconds": start and end of one thread block, per wave
+  // "resident": thread blocks of a wave on one multiprocessor, at most as many as the plan says (decode)
+  double resident = 1;
   double block_memory = 2.0;    // "block_memory": one block streams this x bandwidth / multiprocessors
   double block_compute = 1.0;   // "block_compute": one block reaches this x its multiprocessor's share
   double overlap = 0.3;         // "overlap": share of the lesser costs that is not hidden

@@ -29,7 +29,10 @@ AutomaticChoice choose_backend(const Selection& selection) {
                           row.name)};
   }
   throw_user_error("--attention-backend: no backend of tpsim runs this {} model on a device of kind {}{}",
-                   selection.mla ? "MLA" : "MHA", to_string(selection.generation),
+                   selection.sparse ? "sparse-attention"
+                   : selection.mla  ? "MLA"
+                                    : "MHA",
+                   to_string(selection.generation),
                    wanted.empty() ? "" : fmt::format("; SGLang's {} is not implemented yet", wanted));
 }
 

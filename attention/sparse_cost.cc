@@ -18,9 +18,10 @@ constexpr std::uint32_t kKeysOnlyKernels = 2;
 double padded_heads(std::uint32_t heads) { return std::max(32.0, double(heads)); }
 
 using Field = std::pair<const char*, double IndexCoefficients::*>;
-constexpr std::array<Field, 3> kParameters = {{{"overlap", &IndexCoefficients::overlap},
-                                               {"select_seconds", &IndexCoefficients::select_seconds},
-                                               {"select_token", &IndexCoefficients::select_token}}};
+constexpr std::array<Field, 3> kParameters = {
+    {{"overlap", &IndexCoefficients::overlap},
+     {"select_seconds", &IndexCoefficients::select_seconds},
+     {"select_token_seconds", &IndexCoefficients::select_token_seconds}}};
 
 }  // namespace
 
@@ -108,6 +109,19 @@ KernelCost SparseCost::dense(const SparsePlan& plan, const SparseLoad& load, con
   return cost;
 }
 
+KernelCost SparseCost::expand(double tokens, const LayerShape& absorbed, const LayerShape& expanded) const {
+  KernelCost cost;
+  if (tokens == 0) return cost;
+  const double width = double(expanded.head_dim) + expanded.v_head_dim;
+  const double latent = absorbed.v_head_dim;
+  cost.flops = 2 * tokens * latent * expanded.num_q_heads * width;
+  // The latents, copied once, and what is made of them.
+  cost.bytes = tokens * (3 * 2.0 * absorbed.head_dim + 2 * expanded.num_q_heads * width);
+  cost.launches = 2;
+  cost.seconds = std::max(cost.flops / (bf16_flops_ * a_.compute), cost.bytes / (bandwidth_ * a_.memory));
+  return cost;
+}
+
 KernelCost SparseCost::index_keys_only(const SparseLoad& load, const IndexShape& shape) const {
   KernelCost cost;
   // A key in bf16 through the norm, and into its page.
@@ -128,9 +142,10 @@ KernelCost SparseCost::index(const SparseLoad& load, const IndexShape& shape, bo
   cost.launches = kIndexKernels + (gathers ? 1 : 0);
   const double arithmetic = cost.flops / (fp8_flops_ * i_.compute);
   const double memory = cost.bytes / (bandwidth_ * i_.memory);
-  const double row = load.longest_row == 0 ? 0 : i_.select_seconds + load.longest_row * i_.select_token;
+  const double row =
+      load.longest_row == 0 ? 0 : i_.select_seconds + load.longest_row * i_.select_token_seconds;
   const double rows =
-      (load.searching * i_.select_seconds + load.searched * i_.select_token) / multiprocessors_;
+      (load.searching * i_.select_seconds + load.searched * i_.select_token_seconds) / multiprocessors_;
   cost.seconds = i_.fixed_seconds + std::max(arithmetic, memory) + i_.overlap * std::min(arithmetic, memory) +
                  std::max(row, rows);
   return cost;

@@ -43,7 +43,7 @@ struct IndexCoefficients {
   double fixed_seconds = 2.5e-5;
   double overlap = 0.1;          // "overlap": share of the lesser of arithmetic and memory that is not hidden
   double select_seconds = 1e-5;  // "select_seconds": picking the best top_k of a row of logits
-  double select_token = 4e-10;   // "select_token": seconds of each logit of such a row
+  double select_token_seconds = 4e-10;  // "select_token_seconds": seconds of each logit of such a row
 };
 IndexCoefficients index_coefficients_of(const proto::HardwareProfile& profile,
                                         const std::string& operator_class);
@@ -64,6 +64,9 @@ class SparseCost {
   // Dense attention of short prefills: keys and values of every head are there already. `layer` is the
   // expanded shape.
   KernelCost dense(const SparsePlan& plan, const SparseLoad& load, const LayerShape& layer) const;
+  // Before it: `tokens` cached latents of `absorbed` are fetched, and keys and values of every head made of
+  // them.
+  KernelCost expand(double tokens, const LayerShape& absorbed, const LayerShape& expanded) const;
   // All of the indexer behind its projections: norm, rotation, fp8 rounding, new keys into their pages,
   // logits, selection. `gathers`: the keys of all tokens are first copied together (the kernel for ragged
   // extends).

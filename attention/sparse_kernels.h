@@ -36,6 +36,8 @@ struct SparseKernels {
 struct SparseOptions {
   SparseKernels kernels;
   std::uint32_t top_k = 0;  // tokens that are attended to
+  // Of the keys and values of a head, where short prefills attend dense.
+  std::uint32_t expanded_head_dim = 0, expanded_v_head_dim = 0;
 };
 
 // What the user named, or else SGLang's default for the device and the KV cache. Throws UserError naming

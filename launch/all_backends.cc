@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
+#include <cstddef>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include "attention/registry.h"
 #include "launch/attention_choice.h"
@@ -17,18 +19,24 @@ namespace {
 
 constexpr std::string_view kFlag = "--attention-backends";
 
-// Why `pair` cannot be run on any of the devices; empty where it can on one.
+// Why `pair` cannot be run in any of the settings; empty where it can in one.
 class Judge {
  public:
-  Judge(const ServerArgs& args, const std::vector<std::string>& hardware)
-      : args_(args), model_(rank::load_model_config(args.model_path)) {
-    for (const std::string& name : hardware) devices_.push_back(rank::load_hardware(name));
+  explicit Judge(std::span<const ServerArgs> settings)
+      : model_(rank::load_model_config(settings.front().model_path)) {
+    std::set<std::string> seen;
+    for (const ServerArgs& args : settings) {
+      const std::string what =
+          fmt::format("{} {} {}", hardware_name(args), args.kv_cache_dtype, args.page_size.value_or(0));
+      if (seen.insert(what).second) settings_.push_back({&args, rank::load_hardware(hardware_name(args))});
+    }
   }
 
   std::string obstacle(const BackendPair& pair) const {
     std::string first;
-    for (const proto::HardwareProfile& device : devices_) {
-      std::string obstacle = judge_pair(args_, pair, std::string(kFlag), device, model_).obstacle;
+    for (const Setting& setting : settings_) {
+      std::string obstacle =
+          judge_pair(*setting.args, pair, std::string(kFlag), setting.hardware, model_).obstacle;
       if (obstacle.empty()) return "";
       if (first.empty()) first = std::move(obstacle);
     }
@@ -37,21 +45,24 @@ class Judge {
 
   // Whether the half serves in that role beside some other backend.
   bool fits(const attention::BackendRow& row) const {
-    return std::ranges::any_of(devices_, [&](const proto::HardwareProfile& device) {
-      return attention::unfit(row, selection_of(device, model_)).empty();
+    return std::ranges::any_of(settings_, [&](const Setting& setting) {
+      return attention::unfit(row, selection_of(setting.hardware, model_)).empty();
     });
   }
 
  private:
-  const ServerArgs& args_;
+  struct Setting {
+    const ServerArgs* args;
+    proto::HardwareProfile hardware;
+  };
   const rank::ModelConfig model_;
-  std::vector<proto::HardwareProfile> devices_;
+  std::vector<Setting> settings_;
 };
 
 }  // namespace
 
-AllBackends all_backends(const ServerArgs& args, const std::vector<std::string>& hardware) {
-  const Judge judge(args, hardware);
+AllBackends all_backends(std::span<const ServerArgs> settings) {
+  const Judge judge(settings);
   AllBackends all;
   std::vector<const attention::BackendRow*> halves;
   bool captured = false;

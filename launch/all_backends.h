@@ -2,6 +2,7 @@
 // pair of them, with a reason for each that cannot.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,10 @@ struct AllBackends {
   // entry for each such backend; name the pairs to run them.
   std::vector<Entry> left_out;
 };
-// Of --hardware (one, or a list of them in `hardware`), --model-path, --kv-cache-dtype and --page-size; on
-// several devices what runs on any of them is included. Throws UserError for unknown names and where nothing
-// is left.
-AllBackends all_backends(const ServerArgs& args, const std::vector<std::string>& hardware);
+// Of --hardware, --model-path, --kv-cache-dtype and --page-size. Of several settings of a sweep, which have
+// one model, what runs in any of them is included. Throws UserError for unknown names and where nothing is
+// left. REQUIRES: at least one setting.
+AllBackends all_backends(std::span<const ServerArgs> settings);
 
 // What a comparison was asked for beside its runs.
 void note_in(const AllBackends& all, proto::ComparisonReport& report);

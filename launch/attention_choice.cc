@@ -61,8 +61,10 @@ attention::Selection selection_of(const proto::HardwareProfile& hardware, const 
   selection.sinks = model.attention_sinks;
   selection.dual_chunk = model.dual_chunk.enabled();
   selection.linear_layers = model.is_hybrid_linear();
-  for (const rank::AttentionKind& kind : model.attention)
+  for (const rank::AttentionKind& kind : model.attention) {
     selection.sliding_window = selection.sliding_window || kind.sliding_window > 0;
+    selection.attention_chunk = selection.attention_chunk || kind.attention_chunk > 0;
+  }
   return selection;
 }
 
@@ -123,9 +125,8 @@ AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* comp
   attention::PageChoice page = attention::choose_page_size(request, args.page_size);
   choice.page_size = request.page_size = page.page_size;
   attention::check_combination(request);
-  for (std::string* note : {&kv.note, &page.note}) {
-    if (!note->empty()) choice.notes.push_back(std::move(*note));
-  }
+  if (!kv.note.empty()) choice.notes.push_back(std::move(kv.note));
+  if (!page.note.empty()) (page.changed ? choice.warnings : choice.notes).push_back(std::move(page.note));
   return choice;
 }
 

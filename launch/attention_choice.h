@@ -33,7 +33,8 @@ struct AttentionChoice {
   BackendPair backends;
   NumberFormat kv_format = NumberFormat::kBf16;
   std::uint32_t page_size = 1;
-  std::vector<std::string> notes;  // what was chosen or changed, a sentence each
+  std::vector<std::string> notes;     // what was chosen where the user left it open, a sentence each
+  std::vector<std::string> warnings;  // what was changed of what the user said
 };
 // `compared`: the pair of `tpsim compare`, in place of the flags that name backends. Throws UserError with
 // the sentence of what cannot be carried out.

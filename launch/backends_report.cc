@@ -36,6 +36,7 @@ BackendsReport report_backends(const ServerArgs& args, const proto::HardwareProf
     AttentionChoice resolved = choose_attention(args, nullptr, hardware, model);
     resolved.notes.erase(resolved.notes.begin());  // the choice itself
     report.notes = std::move(resolved.notes);
+    report.notes.insert(report.notes.end(), resolved.warnings.begin(), resolved.warnings.end());
   } catch (const UserError& error) {
     if (report.chosen.empty())
       report.reason = error.what();

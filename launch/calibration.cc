@@ -53,7 +53,7 @@ void add_constant(const PricedRun& run, const std::string& name, proto::RunRepor
 std::vector<std::string_view> matrix_classes(const PricedRun& run) {
   std::vector<std::string_view> names;
   for (const rank::WeightSpec& weight :
-       rank::weight_list(run.model, rank::make_shard(run.model, run.tp_size, 0))) {
+       rank::weight_list(run.model, rank::make_shard(run.model, run.layout, 0))) {
     if (weight.role != rank::WeightRole::kLinear && weight.role != rank::WeightRole::kExperts) continue;
     const rank::MatrixClass id =
         weight.role == rank::WeightRole::kLinear
@@ -82,22 +82,31 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
     const auto nsa = [](std::string_view kernel, const char* phase) {
       return fmt::format("attention.nsa.{}.{}", kernel, phase);
     };
-    operators = {nsa(to_string(run.sparse.prefill), "extend"), nsa("dense", "extend"),
-                 nsa("indexer", "extend"), nsa(to_string(run.sparse.decode), "decode"),
-                 nsa("indexer", "decode")};
+    const bool by_batch = run.sparse.prefill == attention::SparseKernel::kFlashMlaAuto;
+    operators = {nsa(by_batch ? "flashmla_sparse" : to_string(run.sparse.prefill), "extend")};
+    if (by_batch) operators.push_back(nsa("flashmla_kv", "extend"));
+    operators.insert(operators.end(),
+                     {nsa("dense", "extend"), nsa("indexer", "extend"),
+                      nsa(to_string(run.sparse.decode), "decode"), nsa("indexer", "decode")});
   } else if (run.model.is_mla()) {
     operators = {
         prefill + ".mla_prefill", prefill + ".mla_extend", decode + ".mla_decode",
         std::string(rank::MlaCosts::product_class(
-            rank::weight_named(rank::weight_list(run.model, rank::make_shard(run.model, run.tp_size, 0)),
+            rank::weight_named(rank::weight_list(run.model, rank::make_shard(run.model, run.layout, 0)),
                                "kv_b_proj")
                 .format))};
   }
   for (const std::string_view name : matrix_classes(run)) operators.emplace_back(name);
-  if (run.tp_size > 1)
+  const rank::ParallelLayout& layout = run.layout;
+  if (layout.tp_size > 1)
     operators.insert(operators.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});
+  if (layout.dp_size > 1 || layout.a2a() || layout.moe_dense_tp1) operators.emplace_back("reduce_scatter");
   operators.emplace_back("elementwise");
   for (const std::string& name : operators) add_operator(run, name, report);
+  if (layout.a2a()) {
+    for (const char* const kernels : {"deepep.normal", "deepep.low_latency"})
+      add_row(report, kernels).set_source("not measured: bandwidths that DeepEP states for the H800");
+  }
   if (run.model.is_hybrid_linear()) {
     for (const char* name : {"gated_delta.extend", "gated_delta.decode"})
       add_row(report, name).set_source("not measured: bytes and arithmetic of SGLang's Triton kernels");

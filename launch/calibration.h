@@ -8,6 +8,7 @@
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
 #include "rank/model/model_config.h"
+#include "rank/model/parallel_layout.h"
 
 namespace tpsim::launch {
 
@@ -16,8 +17,8 @@ struct PricedRun {
   const rank::ModelConfig& model;
   const proto::HardwareProfile& hardware;
   const BackendPair& backends;
+  const rank::ParallelLayout& layout;
   attention::SparseKernels sparse = {};  // models with sparse attention only
-  std::uint32_t tp_size = 1;
   NumberFormat kv_format = NumberFormat::kBf16;
   bool decode_graphs = false;   // some decode replays a captured graph
   bool prefill_pieces = false;  // some prefill runs in captured pieces

@@ -144,7 +144,8 @@ rank::TaskFarm::Task task_of(const Plan& plan) {
 void announce(const ServerArgs& args, const Sweep& sweep, const Plan& plan) {
   std::set<std::string> notes;
   for (const Resolved* resolved : plan.served())
-    notes.insert(resolved->deployment->notes.begin(), resolved->deployment->notes.end());
+    for (const auto* said : {&resolved->deployment->notes, &resolved->deployment->warnings})
+      notes.insert(said->begin(), said->end());
   for (const std::string& note : notes) spdlog::info("{}", note);
   for (const std::string& note : plan.workload().notes) spdlog::warn("{}", note);
   if (args.quiet) return;

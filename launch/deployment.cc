@@ -11,6 +11,8 @@
 #include "kvcache/page_allocator.h"
 #include "launch/attention_choice.h"
 #include "launch/calibration.h"
+#include "launch/capture_report.h"
+#include "launch/parallel_args.h"
 #include "launch/service_level_args.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
@@ -19,6 +21,7 @@
 #include "rank/model/layers.h"
 #include "rank/model/memory.h"
 #include "rank/model/modeled_forward.h"
+#include "rank/model/quantised_weights.h"
 #include "rank/parallel/batch_wire.h"
 #include "rank/parallel/rank_state.h"
 #include "rank/parallel/slowdown.h"
@@ -170,8 +173,11 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
 // The captured sizes of prefill that the flags ask for: up to a chunk, or less with MLA.
 std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const scheduler::ReleaseRules& rules,
                                             const Deployment& deployment) {
-  if (args.disable_prefill_cuda_graph || !rank::default_graphs(deployment.hardware).prefill ||
-      (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too))
+  const bool plain = deployment.layout.dp_size == 1 && !deployment.layout.a2a();
+  if (args.disable_prefill_cuda_graph || (!plain && !rules.dp_attention_prefill_graphs) ||
+      !rank::default_graphs(deployment.hardware).prefill ||
+      (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too) ||
+      (deployment.model.is_sparse() && !rules.sparse_attention_prefills_in_pieces))
     return {};
   if (!args.prefill_cuda_graph_tokens.empty()) return args.prefill_cuda_graph_tokens;
   std::uint64_t most = deployment.scheduler.chunked_prefill_size;
@@ -213,6 +219,7 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
   const double fraction = args.mem_fraction_static.value_or(rank::default_mem_fraction(
       deployment.hardware,
       {.tp_size = args.tp_size,
+       .dp_size = deployment.layout.dp_size,
        .activation_tokens = chunks ? chunk : args.max_prefill_tokens,
        .cuda_graph_max_bs = decodes_eagerly && rules.uncaptured_decode_reserves_nothing ? 0 : max_bs,
        .prefill_captures = static_cast<std::uint32_t>(deployment.prefill_graphs.tokens.size()),
@@ -233,7 +240,21 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
   if (rules.torch_native_prefill_is_eager &&
       !captures(deployment.backends.prefill, "--prefill-attention-backend"))
     deployment.prefill_graphs.tokens.clear();
-  return fraction;
+  apply_data_parallelism(args, deployment.layout, config);
+  if (deployment.layout.dp_size > 1 && config.chunked_prefill_size > 0)
+    std::erase_if(deployment.prefill_graphs.tokens,
+                  [&](std::uint32_t tokens) { return tokens > config.chunked_prefill_size; });
+  const attention::BackendRow& prefill =
+      attention::find_backend(deployment.backends.prefill, "--prefill-attention-backend").row;
+  if (rules.deepseek_v3_prefill_may_be_eager && prefill.eager_deepseek_v3_prefill &&
+      deployment.model.architecture == "DeepseekV3ForCausalLM" && !deployment.prefill_graphs.tokens.empty()) {
+    deployment.notes.push_back(fmt::format("{}: prefill of {} runs without CUDA graphs, as in SGLang",
+                                           deployment.backends.prefill, deployment.model.name));
+    deployment.prefill_graphs.tokens.clear();
+  }
+  // Workspace of attention over long contexts.
+  constexpr std::uint32_t kLongContext = 8192;
+  return config.context_length > kLongContext ? fraction * prefill.long_context_memory : fraction;
 }
 
 // Numeric execution has no GPU memory to divide: 65,536 tokens, or what 4 GiB hold on all ranks together.
@@ -254,7 +275,7 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
 // The KV pool and how many requests share it.
 void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
-  const rank::Shard shard = rank::make_shard(deployment.model, args.tp_size, 0, args.ep_size);
+  const rank::Shard shard = rank::make_shard(deployment.model, deployment.layout, 0);
   const rank::KvCapacity capacity =
       args.numeric() ? numeric_capacity(args, shard, deployment)
                      : rank::kv_capacity(deployment.hardware, deployment.model, shard, mem_fraction_static,
@@ -283,6 +304,12 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   constexpr std::uint32_t kMaxRows = 65535;
   config.max_running_requests = args.max_running_requests.value_or(
       rank::default_max_running_requests(config.max_total_num_tokens, config.context_length));
+  if (args.max_running_requests && deployment.layout.dp_size > 1) {
+    config.max_running_requests /= deployment.layout.dp_size;
+    if (config.max_running_requests == 0)
+      throw_user_error("--max-running-requests {}: leaves none to some of --dp-size {} data-parallel ranks",
+                       *args.max_running_requests, deployment.layout.dp_size);
+  }
   if (capacity.state_slots > 0)
     config.max_running_requests = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(config.max_running_requests, capacity.state_slots));
@@ -290,9 +317,11 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
     throw_user_error("--max-running-requests {}: at most {} are simulated", config.max_running_requests,
                      kMaxRows);
   config.cuda_graph_bs = captured_sizes(std::move(config.cuda_graph_bs), config.max_running_requests);
+  align_captured_sizes(deployment.layout, config);
 
   rank::DeploymentConfig& ranks = deployment.ranks;
   ranks.tp_size = args.tp_size;
+  ranks.dp_size = deployment.layout.dp_size;
   ranks.slowdown = rank::parse_rank_slowdowns(args.rank_slowdown, args.tp_size);
   ranks.state.page_size = config.page_size;
   // Page numbers: the allocator's address space is larger than the pool.
@@ -302,7 +331,7 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   ranks.state.max_requests = kMaxRows;
   ranks.state.check = args.check_invariants;
   for (std::uint32_t r = 0; r < args.tp_size; ++r) {
-    const rank::Shard of_rank = rank::make_shard(deployment.model, args.tp_size, r, args.ep_size);
+    const rank::Shard of_rank = rank::make_shard(deployment.model, deployment.layout, r);
     proto::RankReport report;
     report.set_rank(r);
     report.add_q_heads(of_rank.q_heads.first);
@@ -354,6 +383,8 @@ void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
                                         .generation = generation_of(deployment.hardware),
                                         .kv_format = deployment.kv_format});
   deployment.sparse.top_k = model.indexer.top_k;
+  deployment.sparse.expanded_head_dim = model.head_dim;
+  deployment.sparse.expanded_v_head_dim = model.mla.v_head_dim;
   deployment.sparse_token_bytes = attention::sparse_token_bytes(
       deployment.sparse.kernels, deployment.kv_format, model.mla.kv_lora_rank, model.mla.qk_rope_head_dim);
 }
@@ -396,7 +427,9 @@ void resolve_weights(const ServerArgs& args, Deployment& deployment) {
           args.quantization);
     return;
   }
+  if (!quantization.quantized()) return;
   rank::check_capability(quantization, deployment.hardware);
+  rank::check_blocks(deployment.model, rank::make_shard(deployment.model, args.tp_size, 0, args.ep_size));
 }
 
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
@@ -411,11 +444,14 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   deployment.kv_format = attention.kv_format;
   deployment.scheduler.page_size = attention.page_size;
   deployment.notes = std::move(attention.notes);
+  deployment.warnings = std::move(attention.warnings);
   resolve_sparse_attention(args, deployment);
   deployment.mla.chunked_prefix_cache = !args.disable_chunked_prefix_cache;
   deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
   if (args.load_format == "dummy" && rank::dummy_weights_share_experts(deployment.model))
     deployment.experts_in_use = deployment.model.moe.top_k;
+  deployment.layout = resolve_layout(args, deployment.model, deployment.notes);
+  deployment.expert_load = resolve_expert_load(args, deployment.model);
   resolve_scheduler(args, deployment);
   resolve_model_rules(deployment);
   const double mem_fraction_static = resolve_batches(args, deployment);
@@ -435,14 +471,16 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
     write_calibration({.model = deployment.model,
                        .hardware = deployment.hardware,
                        .backends = deployment.backends,
+                       .layout = deployment.layout,
                        .sparse = deployment.sparse.kernels,
-                       .tp_size = args.tp_size,
                        .kv_format = deployment.kv_format,
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
                        .prefill_pieces = !deployment.prefill_graphs.tokens.empty()},
                       header);
+    write_capture_cost(deployment, header);
   }
   write_server_args(args, mem_fraction_static, deployment);
+  write_parallel_args(args, deployment.layout, deployment.expert_load, deployment.model, header);
   return deployment;
 }
 
@@ -457,7 +495,7 @@ std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
 
 rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const {
   // All shards have the same shapes (make_shard refuses others), so one model prices them all.
-  const rank::Shard shard = rank::make_shard(model, ranks.tp_size, group.first_rank(group.process));
+  const rank::Shard shard = rank::make_shard(model, layout, group.first_rank(group.process));
   std::vector<std::unique_ptr<rank::RankModel>> models;
   models.push_back(std::make_unique<rank::ModeledForward>(
       model, hardware, shard, make_backend(),
@@ -465,7 +503,8 @@ rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const 
                                     .sparse_token_bytes = sparse_token_bytes,
                                     .cuda_graph_bs = scheduler.cuda_graph_bs,
                                     .prefill_graphs = prefill_graphs,
-                                    .experts_in_use = experts_in_use}));
+                                    .experts_in_use = experts_in_use,
+                                    .expert_load = expert_load}));
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
                           std::move(models));
 }

@@ -12,7 +12,9 @@
 #include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
+#include "rank/model/expert_load.h"
 #include "rank/model/model_config.h"
+#include "rank/model/parallel_layout.h"
 #include "rank/model/prefill_graphs.h"
 #include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_session.h"
@@ -25,9 +27,11 @@ struct Deployment {
   rank::ModelConfig model;
   proto::HardwareProfile hardware;
   NumberFormat kv_format = NumberFormat::kBf16;
+  rank::ParallelLayout layout;
+  rank::ExpertLoad expert_load;
   attention::SparseOptions sparse;       // models with sparse attention only
   std::uint32_t sparse_token_bytes = 0;  // of one stored latent of theirs; 0: as kv_format has it
-  scheduler::SchedulerConfig scheduler;
+  scheduler::SchedulerConfig scheduler;  // of one data-parallel rank
   rank::PrefillGraphs prefill_graphs;
   attention::MlaOptions mla;
   std::uint32_t experts_in_use = 0;  // as ModeledForward::Options
@@ -35,8 +39,10 @@ struct Deployment {
   std::uint64_t state_slots = 0;  // requests with room for states of gated delta-net layers
   // The report's names, calibration and server_args; the rest is filled in by the run.
   proto::RunReport header;
-  // What was changed from what the user might expect, one sentence each.
+  // What was chosen or changed from what the user might expect, one sentence each; and what was changed of
+  // what was said.
   std::vector<std::string> notes;
+  std::vector<std::string> warnings;
 
   // Name and page size of `backends`, for this GPU.
   std::unique_ptr<attention::AttentionBackend> make_backend() const;

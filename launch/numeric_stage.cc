@@ -56,9 +56,10 @@ std::unique_ptr<rank::NumericRanks> NumericStage::make_ranks(const Deployment& d
   rank::NumericOptions options;
   options.weight_type = weight_type(args_, deployment.model);
   options.kv_format = deployment.kv_format;
+  options.sparse_token_bytes = deployment.sparse_token_bytes;
   options.page_size = deployment.scheduler.page_size;
   options.num_pages = deployment.ranks.state.num_pages;
-  options.ep_size = args_.ep_size;
+  options.layout = deployment.layout;
   options.free_windows = deployment.scheduler.disable_radix_cache;
 #ifdef NDEBUG
   options.tag_pages = args_.check_invariants;

@@ -147,6 +147,7 @@ scheduler::StepOutcome compute(scheduler::Executor& executor, const proto::Forwa
 int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& stream,
               const Deployment& deployment) {
   for (const std::string& note : deployment.notes) spdlog::info("{}", note);
+  for (const std::string& warning : deployment.warnings) spdlog::warn("{}", warning);
   ReportJson json(args.server.report_dir);
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   proto::RunReport report = deployment.header;

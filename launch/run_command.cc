@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "launch/all_backends.h"
-#include "launch/attention_choice.h"
 #include "launch/commands.h"
 #include "launch/compare_sweep.h"
 #include "launch/flag_set.h"
@@ -16,12 +15,14 @@ namespace tpsim::launch {
 
 namespace {
 
-// One device, or those of a sweep.
-std::vector<std::string> hardware_of(const FlagSet& flags, const ServerArgs& args) {
-  for (const FlagSet::List& list : flags.lists()) {
-    if (list.flag == "--hardware") return list.values;
-  }
-  return {hardware_name(args)};
+// What --attention-backends all comes to, in whichever settings the lists make; `args`, into which `flags`
+// read, is left as the last of them.
+AllBackends find_backends(FlagSet& flags, ServerArgs& args) {
+  check_deployment_args(args);
+  std::vector<ServerArgs> settings;
+  for (const Setting& setting : expand_sweep(flags, args).settings) settings.push_back(setting.args);
+  if (settings.empty()) settings.push_back(args);
+  return all_backends(settings);
 }
 
 // run and compare differ in how backends are named and in how the result is shown.
@@ -36,8 +37,7 @@ void add(CLI::App& root, const char* name, const char* description, bool compare
       flags->read();
       std::optional<AllBackends> all;
       if (args->all_attention_backends) {
-        check_deployment_args(*args);
-        all = all_backends(*args, hardware_of(*flags, *args));
+        all = find_backends(*flags, *args);
         args->attention_backends = all->pairs;
       }
       const AllBackends* found = all ? &*all : nullptr;

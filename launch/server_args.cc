@@ -37,6 +37,13 @@ constexpr std::array<Named<scheduler::SchedulePolicy>, 5> kSchedulePolicies = {{
     {"random", scheduler::SchedulePolicy::kRandom},
 }};
 
+constexpr std::array<Named<scheduler::LoadBalanceMethod>, 4> kLoadBalanceMethods = {{
+    {"round_robin", scheduler::LoadBalanceMethod::kRoundRobin},
+    {"auto", scheduler::LoadBalanceMethod::kRoundRobin},
+    {"total_requests", scheduler::LoadBalanceMethod::kTotalRequests},
+    {"total_tokens", scheduler::LoadBalanceMethod::kTotalTokens},
+}};
+
 constexpr std::array<Named<scheduler::RetractionPolicy>, 2> kRetractionPolicies = {{
     {"length", scheduler::RetractionPolicy::kLength},
     {"priority", scheduler::RetractionPolicy::kPriority},
@@ -183,6 +190,33 @@ void read_capture_sizes(std::string_view flag, const std::vector<std::string>& v
   target.erase(std::unique(target.begin(), target.end()), target.end());
 }
 
+void declare_parallel(FlagSet& flags, ParallelArgs& args) {
+  flags.add_value("--dp-size,--dp,--data-parallel-size", "N",
+                  "data-parallel ranks, with --enable-dp-attention (default 1)",
+                  count(args.dp_size, 1, 1024));
+  flags.add_switch("--enable-dp-attention",
+                   "each of --dp-size parts of the GPUs attends for requests of its own; MLPs see all tokens",
+                   args.enable_dp_attention);
+  flags.add_value("--attn-dp-size,--attention-data-parallel-size", "N",
+                  "the same in one flag, as SGLang 0.5.23 says it", count(args.attn_dp_size, 1, 1024));
+  flags.add_switch("--enable-dp-lm-head", "each data-parallel rank has a head of its own",
+                   args.enable_dp_lm_head);
+  flags.add_value(
+      "--load-balance-method", "METHOD",
+      "of requests over data-parallel ranks: round_robin, total_requests or total_tokens (default "
+      "round_robin)",
+      choice(kLoadBalanceMethods, args.load_balance));
+  flags.add_value("--moe-dense-tp-size", "N", "1: dense MLPs are whole on every GPU (default --tp)",
+                  count(args.moe_dense_tp_size, 1, 1024));
+  flags.add_value("--moe-a2a-backend", "NAME",
+                  "how tokens come to their experts: none (every rank sees all) or deepep (default none)",
+                  word({"none", "deepep"}, args.moe_a2a_backend));
+  flags.add_value("--expert-distribution", "LOAD",
+                  "of tokens over experts: uniform, zipf:ALPHA, or a JSON file with recorded logical_count "
+                  "(default uniform)",
+                  text(args.expert_distribution));
+}
+
 void declare_deployment(FlagSet& flags, ServerArgs& args) {
   flags.accept_server_flags(args.ignored_flags);
   flags.group("Deployment");
@@ -212,9 +246,10 @@ void declare_deployment(FlagSet& flags, ServerArgs& args) {
         if (args.dtype == "float") args.dtype = "float32";
       });
   flags.add_value("--ep-size,--ep,--expert-parallel-size", "N",
-                  "numeric execution: 1 cuts every expert over the ranks, --tp gives each rank whole experts "
-                  "(default 1)",
+                  "groups of ranks that experts are spread over; within one, each expert is cut by its width "
+                  "(default 1; --tp with deepep)",
                   count(args.ep_size, 1, 1024));
+  declare_parallel(flags, args.parallel);
   flags.add_switch("--disable-shared-experts-fusion",
                    "shared experts run apart from the routed ones (DeepSeek V3, GLM)",
                    args.disable_shared_experts_fusion);
@@ -290,7 +325,7 @@ void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
       "--quantization", "METHOD",
       "fp8 or w8a8_fp8 quantise 16-bit weights while they are loaded; of a quantised checkpoint only "
       "its own method is accepted (default: what its config.json declares)",
-      [&args](std::string_view, const std::string& value) { args.quantization = value; });
+      text(args.quantization));
 }
 
 FlagSet::ReadValue priority_value(std::function<void(std::int32_t)> take) {
@@ -680,9 +715,6 @@ void check_executor(const ServerArgs& args) {
   if (args.numeric()) {
     if (!args.rank_slowdown.empty())
       throw_user_error("--rank-slowdown: is for --executor modeled, numeric ranks take the time they take");
-    if (args.ep_size != 1 && args.ep_size != args.tp_size)
-      throw_user_error("--ep-size {}: must be 1, or --tp {} for whole experts on each rank", args.ep_size,
-                       args.tp_size);
     return;
   }
   if (args.hardware.empty()) throw_user_error("--hardware: is required, for example h200-sxm");
@@ -696,9 +728,6 @@ void check_executor(const ServerArgs& args) {
         "fp8_e5m2 or fp4_e2m1",
         args.kv_cache_dtype);
   }
-  if (args.ep_size != 1)
-    throw_user_error("--ep-size {}: is for --executor numeric, modeled ranks cut every expert by --tp",
-                     args.ep_size);
 }
 
 }  // namespace
@@ -793,6 +822,13 @@ std::string_view to_string(scheduler::SchedulePolicy policy) {
 std::string_view to_string(scheduler::SessionMode mode) {
   for (const auto& entry : kSessionModes) {
     if (entry.value == mode) return entry.name;
+  }
+  return "?";
+}
+
+std::string_view to_string(scheduler::LoadBalanceMethod method) {
+  for (const auto& entry : kLoadBalanceMethods) {
+    if (entry.value == method) return entry.name;
   }
   return "?";
 }

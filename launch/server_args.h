@@ -26,6 +26,18 @@ struct BackendPair {
   std::string name() const { return prefill == decode ? prefill : prefill + "+" + decode; }
 };
 
+// How the model is shared among the GPUs, beside --tp and --ep-size (launch/parallel_args.h).
+struct ParallelArgs {
+  std::uint32_t dp_size = 1;
+  bool enable_dp_attention = false;
+  std::optional<std::uint32_t> attn_dp_size;  // of SGLang 0.5.23: both of the above
+  bool enable_dp_lm_head = false;
+  std::optional<std::uint32_t> moe_dense_tp_size;
+  std::string moe_a2a_backend = "none";
+  std::string expert_distribution = "uniform";
+  scheduler::LoadBalanceMethod load_balance = scheduler::LoadBalanceMethod::kRoundRobin;
+};
+
 struct ServerArgs {
   // Deployment.
   std::string model_path;
@@ -35,6 +47,7 @@ struct ServerArgs {
   std::string load_format = "auto";
   std::string dtype = "auto";
   std::uint32_t ep_size = 1;
+  ParallelArgs parallel;
   bool disable_shared_experts_fusion = false;
   std::optional<std::uint32_t> context_length;
   std::vector<std::string> rank_slowdown;  // RANK:FACTOR, read by rank/parallel/slowdown.h
@@ -155,5 +168,6 @@ std::string_view to_string(scheduler::SchedulePolicy policy);
 std::string_view to_string(scheduler::SessionMode mode);
 std::string_view to_string(kvcache::EvictionPolicy policy);
 std::string_view to_string(scheduler::RetractionPolicy policy);
+std::string_view to_string(scheduler::LoadBalanceMethod method);
 
 }  // namespace tpsim::launch

@@ -42,7 +42,7 @@ constexpr Group kGroups[] = {
      "ssl-keyfile-password= enable-ssl-refresh api-key= admin-api-key= skip-server-warmup warmups= "
      "file-storage-path= enable-response-store tool-server= nccl-port= dist-timeout= dist-init-addr= "
      "nccl-init-addr= gated-launch-port= pre-warm-nccl enable-p2p-check base-gpu-id= gpu-id-step= "
-     "numa-node* use-ray load-balance-method= gc-threshold* sleep-on-idle watchdog-timeout= "
+     "numa-node* use-ray gc-threshold* sleep-on-idle watchdog-timeout= "
      "soft-watchdog-timeout= custom-sigquit-handler= chat-template= trust-request-chat-template "
      "hf-chat-template-name= completion-template= default-chat-template-kwargs= reasoning-parser= "
      "tool-call-parser= enable-strict-thinking sampling-defaults= preferred-sampling-params= "
@@ -111,16 +111,18 @@ constexpr Group kGroups[] = {
      "modelopt-checkpoint-restore-path= modelopt-checkpoint-save-path= modelopt-export-path= "
      "quantize-and-serve rl-quant-profile= fp8-gemm-backend=auto fp4-gemm-backend=auto"},
     {Verdict::kRefused,
-     "only tensor parallelism (--tp) is simulated",
+     "pipeline stages are not simulated; share the model by --tp, --ep-size and --dp-size",
      "pp-size=1 pipeline-parallel-size=1 pp-max-micro-batch-size= pp-async-batch-depth=0 "
-     "enable-dynamic-chunking dp-size=1 dp=1 data-parallel-size=1 attn-dp-size=1 "
-     "attention-data-parallel-size=1 enable-dp-attention enable-dp-attention-local-control-broadcast "
-     "enable-dp-lm-head dcp-size=1 decode-context-parallel-size=1 dcp-comm-backend= "
+     "enable-dynamic-chunking pp-*"},
+    {Verdict::kRefused,
+     "of parallelism, --tp, --ep-size, --dp-size and what belongs to them are simulated; leave it out",
+     "enable-dp-attention-local-control-broadcast "
+     "dcp-size=1 decode-context-parallel-size=1 dcp-comm-backend= "
      "dcp-replicate-q-proj no-dcp-replicate-q-proj attn-cp-size=1 attention-context-parallel-size=1 "
      "enable-prefill-cp enable-prefill-context-parallel enable-nsa-prefill-context-parallel "
      "enable-dsa-prefill-context-parallel prefill-cp-mode= nsa-prefill-cp-mode= dsa-prefill-cp-mode= "
      "cp-strategy= enable-dsa-cache-layer-split enable-cp-decode-attn-tp enable-kv-cache-sharding "
-     "moe-dp-size=1 moe-data-parallel-size=1 dwdp-size=1 moe-dense-tp-size= "
+     "moe-dp-size=1 moe-data-parallel-size=1 dwdp-size=1 "
      "enable-tp-lm-head-all-to-all no-enable-tp-lm-head-all-to-all enable-attn-tp-input-scattered "
      "enable-shared-experts-attn-tp shared-experts-tp-size= enable-dense-mlp-attn-tp "
      "enable-layernorm-sp enable-megamoe-for-layernorm-sp disable-attn-tp-gather deepep-mode=auto "
@@ -131,7 +133,7 @@ constexpr Group kGroups[] = {
      "expert-distribution-recorder-buffer-size= enable-expert-distribution-metrics "
      "elastic-ep-backend=none elastic-ep-rejoin enable-elastic-expert-backup mooncake-ib-device= "
      "enable-waterfill elastic-ep-join-mode= elastic-ep-join-rank-offset=0 elastic-ep-initial-size= "
-     "max-ep-size= elastic-ep-scale-timeout= prefill-round-robin-balance pp-* dp-* deepep-* eplb-*"},
+     "max-ep-size= elastic-ep-scale-timeout= prefill-round-robin-balance dp-* deepep-* eplb-*"},
     {Verdict::kRefused,
      "one deployment is simulated on one node; leave it out",
      "nnodes=1 node-rank=0"},
@@ -225,7 +227,7 @@ constexpr Group kGroups[] = {
      "disable-flashinfer-autotune flashinfer-autotune-skip-ops* "
      "bf16-gemm-backend=auto sampling-backend= enable-fp32-lm-head enable-tf32-matmul "
      "no-enable-tf32-matmul enable-fused-qk-norm-rope no-enable-fused-qk-norm-rope "
-     "moe-runner-backend=auto moe-a2a-backend=none flashinfer-mxfp4-moe-precision=default "
+     "moe-runner-backend=auto flashinfer-mxfp4-moe-precision=default "
      "flashinfer-a2a-dispatch-type= enable-w4a4-mxfp4-megamoe "
      "disable-flashinfer-cutlass-moe-fp4-allgather "
      "enforce-shared-experts-fusion enable-fused-moe-sum-all-reduce enable-deterministic-inference "

@@ -78,6 +78,7 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
   const ServerArgs& args = stage.args();
   for (const Deployment& deployment : deployments) {
     for (const std::string& note : deployment.notes) spdlog::info("{}", note);
+    for (const std::string& warning : deployment.warnings) spdlog::warn("{}", warning);
   }
   const scheduler::Workload workload = load_workload(args);
   for (const std::string& note : workload.notes) spdlog::warn("{}", note);

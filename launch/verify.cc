@@ -82,7 +82,12 @@ ServerArgs variant_args(const ServerArgs& args, const VerifyVariant& variant, st
                         const std::string& backend) {
   ServerArgs out = args;
   out.tp_size = tp_size;
+  // What spreads over all ranks does so for every --tp.
   if (args.ep_size != 1) out.ep_size = tp_size;
+  out.parallel.dp_size = std::min(args.parallel.dp_size, tp_size);
+  if (args.parallel.attn_dp_size) out.parallel.attn_dp_size = std::min(*args.parallel.attn_dp_size, tp_size);
+  if (args.parallel.moe_dense_tp_size.value_or(1) != 1) out.parallel.moe_dense_tp_size = tp_size;
+  if (tp_size == 1) out.parallel.enable_dp_lm_head = false;
   const std::size_t plus = backend.find('+');
   out.prefill_attention_backend = backend.substr(0, plus);
   out.decode_attention_backend = plus == std::string::npos ? backend : backend.substr(plus + 1);

@@ -28,6 +28,17 @@ struct PriorityConfig {
   std::optional<std::int32_t> default_value;  // of requests without one
 };
 
+// SGLang's --load-balance-method: which data-parallel rank a request is dispatched to.
+enum class LoadBalanceMethod : std::uint8_t { kRoundRobin, kTotalRequests, kTotalTokens };
+
+// SGLang's --dp-size with --enable-dp-attention.
+struct DataParallelConfig {
+  std::uint32_t size = 1;
+  LoadBalanceMethod load_balance = LoadBalanceMethod::kRoundRobin;
+  // Some layer runs on the tokens of all ranks, so all replay graphs of one size (require_mlp_tp_gather).
+  bool gathers_mlp = true;
+};
+
 struct SchedulerConfig {
   SglangRelease sglang_release = kNewestRelease;
   std::uint32_t page_size = 1;             // tokens; 1, 16, 32, 64 or 128
@@ -47,6 +58,7 @@ struct SchedulerConfig {
   std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes, ascending; empty = no graphs
   std::uint64_t random_seed = 1;
   double scheduler_step_seconds = 0;  // host work of one step, overlapped unless disabled
+  DataParallelConfig data_parallel;   // the other options are those of one rank
   bool send_tokens = false;  // batches carry the tokens of their extend part (numeric execution, recordings)
   std::vector<std::uint32_t> eos_token_ids;  // end a request whose sampling does not ignore them
   bool check_invariants = false;             // allocated + free + cached = pool, after every step

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "proto/base/stop_flag.h"
+#include "scheduler/data_parallel_group.h"
 #include "scheduler/load.h"
 #include "scheduler/metrics.h"
 #include "scheduler/overload.h"
-#include "scheduler/scheduler.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -48,14 +48,15 @@ class Engine {
     report.set_stopped_early(stopped_);
     if (stopped_ && !warming_up_) record_unfinished();
     report.set_page_size(config_.page_size);
-    report.set_kv_pool_tokens(scheduler_.pool().capacity());
+    report.set_kv_pool_tokens(scheduler_.totals().capacity);
     report.set_retractions(scheduler_.retractions() - warmup_retractions_);
-    report.set_evicted_tokens(scheduler_.pool().evicted_tokens() - warmup_evicted_tokens_);
+    report.set_evicted_tokens(scheduler_.evicted_tokens() - warmup_evicted_tokens_);
     if (load_.turns() > 0) {
       report.set_session_mode(offer_.session_mode == SessionMode::kClosed ? "closed" : "timestamps");
       report.set_turns(load_.turns());
       report.set_early_turns(early_turns_);
     }
+    scheduler_.write_report(report);
     metrics_.write(now_, report);
     if (!stopped_) overload_.write(report);
     return report;
@@ -63,7 +64,7 @@ class Engine {
 
  private:
   struct Launched {
-    ScheduleBatch* batch = nullptr;
+    LockstepBatch* batch = nullptr;
     double end = 0;
   };
 
@@ -96,8 +97,9 @@ class Engine {
     workload_ = &measured;
     load_ = std::move(load);
     if (offer_.flush_cache) scheduler_.flush_cache();
+    scheduler_.reset_report();
     warmup_retractions_ = scheduler_.retractions();
-    warmup_evicted_tokens_ = scheduler_.pool().evicted_tokens();
+    warmup_evicted_tokens_ = scheduler_.evicted_tokens();
     now_ = gpu_free_ = 0;
   }
 
@@ -111,7 +113,7 @@ class Engine {
 
   // Returns whether there is anything left to do.
   bool step_normal() {
-    ScheduleBatch* batch = scheduler_.get_next_batch_to_run(now_);
+    LockstepBatch* batch = scheduler_.get_next_batch_to_run(now_);
     if (batch == nullptr) return idle();
     const Launched launched = launch(*batch);
     now_ = launched.end;
@@ -121,7 +123,7 @@ class Engine {
 
   // The next pass is formed and launched while the one before still runs; only then is its result looked at.
   bool step_overlap() {
-    ScheduleBatch* batch = scheduler_.get_next_batch_to_run(now_);
+    LockstepBatch* batch = scheduler_.get_next_batch_to_run(now_);
     Launched launched;
     if (batch != nullptr) {
       launched = launch(*batch);
@@ -145,9 +147,8 @@ class Engine {
     return true;
   }
 
-  Launched launch(ScheduleBatch& batch) {
-    scheduler_.write_forward_batch(batch, message_);
-    message_.set_sequence_number(sequence_number_++);
+  Launched launch(LockstepBatch& batch) {
+    scheduler_.write_forward_batch(batch, sequence_number_++, message_);
     const StepOutcome outcome = executor_.forward(message_);
     scheduler_.take_sampled(batch, outcome);
     const double host = config_.scheduler_step_seconds + outcome.host_time;
@@ -163,36 +164,36 @@ class Engine {
     if (config_.check_invariants) scheduler_.check_invariants();
   }
 
-  void record_step(const ScheduleBatch& batch, double start, double step_time) {
+  void record_step(const LockstepBatch& batch, double start, double step_time) {
     if (warming_up_) {
       report_progress_after(batch);
       return;
     }
-    const KvPool& pool = scheduler_.pool();
+    const DataParallelGroup::Totals totals = scheduler_.totals();
     StepRecord record;
     record.sequence_number = message_.sequence_number();
     record.forward_mode = batch.forward_mode;
     record.start_time = start;
     record.step_time = step_time;
-    record.extend_requests = static_cast<std::uint32_t>(batch.num_extend);
+    record.extend_requests = batch.extend_requests;
     record.extend_tokens = batch.extend_tokens;
     record.cached_tokens = batch.cached_tokens;
-    record.decode_requests = static_cast<std::uint32_t>(batch.reqs.size() - batch.num_extend);
+    record.decode_requests = batch.decode_requests;
     record.capture_bucket = batch.capture_bucket;
-    record.waiting = static_cast<std::uint32_t>(scheduler_.waiting_queue().size());
-    record.running = static_cast<std::uint32_t>(scheduler_.num_running());
-    record.kv_cached_tokens = pool.evictable_size();
-    record.kv_free_tokens = pool.available_size();
-    record.kv_allocated_tokens = pool.capacity() - record.kv_cached_tokens - record.kv_free_tokens;
+    record.waiting = static_cast<std::uint32_t>(totals.waiting);
+    record.running = static_cast<std::uint32_t>(totals.running);
+    record.kv_cached_tokens = totals.evictable;
+    record.kv_free_tokens = totals.available;
+    record.kv_allocated_tokens = totals.capacity - record.kv_cached_tokens - record.kv_free_tokens;
     metrics_.on_step(record, step_time);
     observer_.on_step(record);
     report_progress_after(batch);
   }
 
-  void report_progress_after(const ScheduleBatch& batch) {
+  void report_progress_after(const LockstepBatch& batch) {
     // Priced steps take microseconds; computed ones are long enough to look up after each.
     constexpr std::uint64_t kProgressEvery = 512;
-    if (message_.sequence_number() % kProgressEvery != 0 && batch.next_token_ids.empty()) return;
+    if (message_.sequence_number() % kProgressEvery != 0 && !batch.computed()) return;
     const Progress progress{now_, metrics_.finished(), load_.size(), metrics_.steps()};
     if (!observer_.on_progress(progress)) stopped_ = true;
   }
@@ -249,7 +250,7 @@ class Engine {
   std::uint64_t warmup_retractions_ = 0;
   std::uint64_t warmup_evicted_tokens_ = 0;
   RunMetrics metrics_;
-  Scheduler scheduler_;
+  DataParallelGroup scheduler_;
   OverloadWatch overload_;
   proto::ForwardBatch message_;
   Launched pending_;

@@ -104,6 +104,7 @@ void RunMetrics::on_step(const StepRecord& step, double gpu_seconds) {
   prefill_steps_ += step.forward_mode == proto::EXTEND ? 1 : 0;
   decode_steps_ += step.forward_mode == proto::DECODE ? 1 : 0;
   mixed_steps_ += step.forward_mode == proto::MIXED ? 1 : 0;
+  replayed_steps_ += step.capture_bucket > 0 ? 1 : 0;
   gpu_seconds_ += gpu_seconds;
   const std::uint64_t pool = step.kv_allocated_tokens + step.kv_cached_tokens + step.kv_free_tokens;
   const double usage =
@@ -219,6 +220,9 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_prefill_steps(prefill_steps_);
   report.set_decode_steps(decode_steps_);
   report.set_mixed_steps(mixed_steps_);
+  report.set_replayed_steps(replayed_steps_);
+  report.set_replayed_fraction(
+      decode_steps_ > 0 ? static_cast<double>(replayed_steps_) / static_cast<double>(decode_steps_) : 0);
   report.set_gpu_busy_fraction(std::min(1.0, rate(gpu_seconds_)));  // a last dropped pass may outlast the run
   if (goodput_.any()) {
     const std::uint64_t all = completed_ + rejected_ + unfinished_;

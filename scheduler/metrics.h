@@ -81,6 +81,7 @@ class RunMetrics {
   std::uint64_t input_tokens_ = 0, output_tokens_ = 0;
   std::uint64_t prompt_tokens_ = 0, hit_tokens_ = 0;
   std::uint64_t steps_ = 0, prefill_steps_ = 0, decode_steps_ = 0, mixed_steps_ = 0;
+  std::uint64_t replayed_steps_ = 0;  // decode steps of a captured graph
   double gpu_seconds_ = 0;
   double latency_sum_ = 0;
   double last_finish_ = 0;

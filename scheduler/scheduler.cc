@@ -512,6 +512,14 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
   pool_.edits().flush(message);
 }
 
+void Scheduler::write_idle_batch(std::uint32_t capture_bucket, proto::ForwardBatch& message) {
+  message.Clear();
+  message.set_version(kForwardBatchVersion);
+  message.set_forward_mode(proto::IDLE);
+  message.set_capture_bucket(capture_bucket);
+  pool_.edits().flush(message);
+}
+
 void Scheduler::take_sampled(ScheduleBatch& batch, const StepOutcome& outcome) {
   constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
   if (outcome.next_token_ids.empty()) return;

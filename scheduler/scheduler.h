@@ -59,6 +59,8 @@ class Scheduler {
   ScheduleBatch* get_next_batch_to_run(double now);
   // Moves the metadata of `batch` (deltas since the batch before) into `message`.
   void write_forward_batch(const ScheduleBatch& batch, proto::ForwardBatch& message);
+  // The same of a pass in which only other data-parallel ranks have something to run.
+  void write_idle_batch(std::uint32_t capture_bucket, proto::ForwardBatch& message);
   // What numeric execution sampled in `batch`; kept until process_batch_result(). Call it right after the
   // pass was launched. Throws std::logic_error where a request of the batch has no token.
   void take_sampled(ScheduleBatch& batch, const StepOutcome& outcome);

@@ -40,10 +40,13 @@ struct ReleaseRules {
   bool request_hits_node_once = false;
   bool refresh_waiting_prefixes = false;
   // CUDA graphs.
+  bool deepseek_v3_prefill_may_be_eager = false;
   bool disable_cuda_graph_is_for_prefill_too = false;
   bool torch_native_prefill_is_eager = false;
   bool mla_prefill_graphs_to_8192 = false;
   bool prefill_graphs_limit_padding = false;
+  bool sparse_attention_prefills_in_pieces = false;
+  bool dp_attention_prefill_graphs = false;
   bool larger_batches_below_35_gib = false;
   bool uncaptured_decode_reserves_nothing = false;
   bool captured_sizes_end_at_running_requests = false;

@@ -85,7 +85,8 @@ extern const BackendDescription aiter = {
             .mha_spec_topk = Support::kYes,
             .multimodal = Support::kYes,
             .sinks = true,
-            .attention_chunk = true},
+            .attention_chunk = true,
+            .long_context_memory = 0.85},
     .create = create_backend<AiterBackend>,
     .chosen_for = chosen_for,
 };

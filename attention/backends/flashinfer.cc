@@ -155,6 +155,7 @@ void FlashInferBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
           ? kBlocksPerMultiprocessor
           : decode_blocks_per_multiprocessor(
                 layer, profile().shared_memory_bytes() > 0 ? profile().shared_memory_bytes() : 100e3);
+  plan.resident = resident;
   const std::uint64_t room = std::uint64_t{resident} * multiprocessors() / layer.num_kv_heads;
   const bool captured = metadata().capture_bucket > 0;
   plan.merge = captured && plan.tensor_cores;

@@ -40,6 +40,7 @@ class NsaBackend : public PlannedBackend {
  private:
   [[noreturn]] static void refuse() { throw std::logic_error("nsa: plans lists of tokens (sparse_plan)"); }
   bool decodes() const { return metadata().forward_mode == proto::DECODE; }
+  bool dense() const;
   SparseKernel kernel_of(const LayerShape& layer) const;
   std::uint32_t rows_of(SparseKernel kernel, std::uint32_t heads) const;
   const SparseCost& costs(std::string_view kernel);
@@ -61,6 +62,28 @@ void NsaBackend::add_items(SparsePlan& plan) const {
     if (batch.forward_mode != proto::MIXED) return;
   }
   for (const std::uint32_t length : batch.decode_seq_lens) plan.items.push_back({request++, length - 1, 1});
+}
+
+// Of an eager extend: no sequence is longer than what would be selected of it
+// (SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD, the model's top_k unless set).
+bool NsaBackend::dense() const {
+  constexpr std::uint64_t kMostTokens = 128 * 1024;  // of the batch: ForwardBatch.get_max_chunk_capacity
+  const ForwardMetadata& batch = metadata();
+  if (decodes() || batch.in_pieces) return false;
+  std::uint64_t all = 0;
+  const auto fits = [&](std::uint64_t length) {
+    all += length;
+    return length <= options_.top_k && all <= kMostTokens;
+  };
+  for (std::size_t i = 0; i < batch.extend_lens.size(); ++i) {
+    if (!fits(std::uint64_t{batch.extend_prefix_lens[i]} + batch.extend_lens[i])) return false;
+  }
+  if (batch.forward_mode == proto::MIXED) {
+    for (const std::uint32_t length : batch.decode_seq_lens) {
+      if (!fits(length)) return false;
+    }
+  }
+  return true;
 }
 
 SparseKernel NsaBackend::kernel_of(const LayerShape& layer) const {
@@ -129,18 +152,29 @@ KernelCost NsaBackend::sparse(const LayerShape& layer) {
     token_bytes = wide;
   }
   cost += price.attend(plan, load, read, token_bytes);
-  if (layer.index_heads > 0) cost += price.index(load, {layer.index_heads, layer.index_head_dim}, !decodes());
+  if (layer.index_heads == 0) return cost;
+  const IndexShape index{layer.index_heads, layer.index_head_dim};
+  const bool all_attended = !decodes() && load.searching == 0;
+  cost += all_attended ? price.index_keys_only(load, index) : price.index(load, index, !decodes());
   return cost;
 }
 
+// kv_b_proj expands the new tokens where the absorbed form has its products with the same weights, which the
+// pass counts; cached ones are fetched and expanded besides.
 KernelCost NsaBackend::forward_extend(const LayerShape& layer) {
-  if (layer.form != AttentionForm::kMlaExpanded) return sparse(layer);
+  if (!dense()) return sparse(layer);
   plan_.clear();
   add_items(plan_);
-  plan_.top_k = options_.top_k;
+  plan_.top_k = layer.top_k;
   const SparseLoad load = load_of(plan_);
   const SparseCost& price = costs("dense");
-  KernelCost cost = price.dense(plan_, load, layer);
+  LayerShape expanded = layer;
+  expanded.form = AttentionForm::kMlaExpanded;
+  expanded.num_kv_heads = layer.num_q_heads;
+  expanded.head_dim = options_.expanded_head_dim;
+  expanded.v_head_dim = options_.expanded_v_head_dim;
+  KernelCost cost = price.dense(plan_, load, expanded);
+  cost += price.expand(load.stored - load.queries, layer, expanded);
   if (layer.index_heads > 0) cost += price.index_keys_only(load, {layer.index_heads, layer.index_head_dim});
   return cost;
 }

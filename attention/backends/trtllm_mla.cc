@@ -40,7 +40,8 @@ extern const BackendDescription trtllm_mla = {
             .mla_fp4 = Support::kYes,
             .mla_chunked_prefix = Support::kYes,
             .mla_spec = Support::kYes,
-            .fp8_e5m2 = false},
+            .fp8_e5m2 = false,
+            .eager_deepseek_v3_prefill = true},
     .create = create_backend<TrtllmMlaBackend>,
     .chosen_for = chosen_for,
 };

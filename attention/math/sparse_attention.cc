@@ -7,6 +7,7 @@
 
 #include "attention/math/small_product.h"
 #include "proto/base/lanes.h"
+#include "proto/base/number_format.h"
 
 namespace tpsim::attention {
 namespace {
@@ -19,7 +20,32 @@ std::uint32_t slot_of(std::span<const std::uint32_t> table, std::uint32_t page_s
   return table[position / page_size] * page_size + position % page_size;
 }
 
+constexpr std::uint32_t kScaled = 128;  // elements that share a scale
+constexpr float kLargestE4m3 = 448;
+
+template <typename ScaleOf>
+void round_tiles(float* x, std::uint32_t size, ScaleOf scale_of) {
+  for (std::uint32_t first = 0; first < size; first += kScaled) {
+    const std::uint32_t last = std::min(first + kScaled, size);
+    float largest = 0;
+    for (std::uint32_t i = first; i < last; ++i) largest = std::max(largest, std::fabs(x[i]));
+    if (largest == 0) continue;
+    const float scale = scale_of(largest);
+    for (std::uint32_t i = first; i < last; ++i) x[i] = from_e4m3(to_e4m3(x[i] / scale)) * scale;
+  }
+}
+
 }  // namespace
+
+void round_scaled_latent(float* token, std::uint32_t latent, std::uint32_t rope) {
+  round_tiles(token, latent, [](float largest) { return largest / kLargestE4m3; });
+  for (std::uint32_t i = latent; i < latent + rope; ++i) token[i] = from_bf16(to_bf16(token[i]));
+}
+
+void round_index_key(float* key, std::uint32_t dim) {
+  round_tiles(key, dim,
+              [](float largest) { return std::exp2(std::ceil(std::log2(largest / kLargestE4m3))); });
+}
 
 void IndexMath::select(const IndexCall& call, std::uint32_t request, std::uint32_t row,
                        std::uint32_t position, std::vector<std::uint32_t>& selected) {

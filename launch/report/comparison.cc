@@ -317,6 +317,11 @@ std::string run_summary(const proto::RunReport& r) {
   line("Retractions:", std::to_string(r.retractions()));
   line("Steps (prefill, decode, mixed):",
        fmt::format("{} ({}, {}, {})", r.steps(), r.prefill_steps(), r.decode_steps(), r.mixed_steps()));
+  if (r.cuda_graphs() > 0)
+    line("Decode steps in CUDA graphs:",
+         fmt::format("{:.1f} % ({} sizes captured in {:.1f} s, {:.2f} GB)", r.replayed_fraction() * 100,
+                     r.cuda_graphs(), r.cuda_graph_capture_seconds(),
+                     static_cast<double>(r.cuda_graph_bytes()) / 1e9));
   return out;
 }
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "proto/report.pb.h"
+
 namespace tpsim::launch {
 namespace {
 
@@ -88,6 +90,8 @@ Json to_json(const Message& message) {
     if (field->is_map()) {
       json[field->name()] = string_map(message, reflection, *field);
     } else if (field->is_repeated()) {
+      if (field->options().GetExtension(proto::omit_empty) && reflection.FieldSize(message, field) == 0)
+        continue;
       Json list = Json::array();
       for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
         list.push_back(element(message, reflection, *field, i));

@@ -89,12 +89,16 @@ class List {
       add_head_attention();
     }
     if (model_.is_hybrid_linear()) add_linear_attention();
+    for (WeightSpec& spec : list_) spec.part = ModelPart::kAttention;
     if (moe().num_layers > 0) add_router_and_shared_experts();
     if (const std::uint32_t dense = model_.num_layers - moe().num_layers; dense > 0)
-      add_gated("", model_.names.mlp, model_.intermediate_size, model_.mlp_bias, dense);
-    add_vocabulary("lm_head").tied = model_.tie_word_embeddings;
+      add_gated(ModelPart::kDenseMlp, shard_.dense_mlp, "", model_.names.mlp, model_.intermediate_size,
+                model_.mlp_bias, dense);
+    WeightSpec& head = add_vocabulary("lm_head", shard_.head, shard_.vocab);
+    head.part = ModelPart::kHead;
+    head.tied = model_.tie_word_embeddings;
     if (moe().num_layers > 0) add_experts();
-    add_vocabulary("embed_tokens").role = WeightRole::kEmbedding;
+    add_vocabulary("embed_tokens", shard_.attention, shard_.embedding_vocab).role = WeightRole::kEmbedding;
     add_vectors();
     return std::move(list_);
   }
@@ -260,44 +264,48 @@ class List {
         .quantised = false;
   }
 
-  void add_gated(const std::string& prefix, const std::string& at, std::uint64_t width, bool bias,
-                 std::uint32_t layers) {
-    const std::uint64_t mine = width / shard_.tp_size;
-    const std::uint64_t first = mine * shard_.tp_rank;
+  void add_gated(ModelPart part, Split split, const std::string& prefix, const std::string& at,
+                 std::uint64_t width, bool bias, std::uint32_t layers) {
+    const std::uint64_t mine = width / split.size;
+    const std::uint64_t first = mine * split.rank;
     std::vector<TensorSlice> slices = {rows_of(at + "gate_proj", width, hidden_, first, mine),
                                        rows_of(at + "up_proj", width, hidden_, first, mine)};
     if (model_.names.fused_projections) fuse(at + "gate_up_proj", slices);
     WeightSpec& gate_up = add(prefix + "gate_up_proj", Sharding::kColumn, layers, std::move(slices));
+    gate_up.part = part;
     if (bias) gate_up.bias = gate_up.n;
     WeightSpec& down = add(prefix + "down_proj", Sharding::kRow, layers,
                            {columns_of(at + "down_proj", hidden_, width, first, mine)});
+    down.part = part;
     if (bias) down.bias = down.n;
   }
 
   void add_router_and_shared_experts() {
     WeightSpec& gate =
         add("gate", Sharding::kReplicated, moe().num_layers, {whole("mlp.gate", moe().num_experts, hidden_)});
+    gate.part = ModelPart::kRouter;
     gate.quantised = false;
     // The sigmoid's bias chooses experts only, but is there as well.
     if (moe().router_bias || moe().scoring == ExpertScoring::kSigmoid) gate.bias = moe().num_experts;
     if (moe().num_shared_experts == 0) return;
     const std::size_t shared = list_.size();
-    add_gated("shared_experts.", model_.names.mlp + model_.names.shared,
+    add_gated(ModelPart::kSharedExperts, shard_.shared_experts, "shared_experts.",
+              model_.names.mlp + model_.names.shared,
               std::uint64_t{moe().num_shared_experts} * moe().intermediate_size, false, moe().num_layers);
     if (shard_.num_fused_shared_experts > 0) {
       for (std::size_t i = shared; i < list_.size(); ++i) list_[i].role = WeightRole::kExperts;
     }
   }
 
-  // A part of every expert's width, or whole experts.
+  // A part of their number, and of each a part of its width.
   void add_experts() {
     const std::uint64_t width = moe().intermediate_size;
-    const bool parts = shard_.ep_size == 1;
-    const std::uint64_t mine = parts ? width / shard_.tp_size : width;
-    const std::uint64_t first = parts ? mine * shard_.tp_rank : 0;
+    const std::uint64_t mine = width / shard_.expert_width.size;
+    const std::uint64_t first = mine * shard_.expert_width.rank;
     const auto of_experts = [&](WeightSpec& spec) {
       spec.role = WeightRole::kExperts;
-      spec.experts = moe().num_experts / shard_.ep_size;
+      spec.part = ModelPart::kExperts;
+      spec.experts = moe().num_experts / shard_.experts.size;
       if (moe().expert_bias) spec.bias = spec.n;
     };
     of_experts(add("experts.gate_up_proj", Sharding::kColumn, moe().num_layers,
@@ -308,10 +316,10 @@ class List {
   }
 
   // The padded rows are not in the checkpoint.
-  WeightSpec& add_vocabulary(const std::string& name) {
-    WeightSpec& spec = add(name, Sharding::kVocabulary, 1,
-                           {rows_of(name, model_.vocab_size, hidden_,
-                                    std::uint64_t{shard_.tp_rank} * shard_.vocab, shard_.vocab)});
+  WeightSpec& add_vocabulary(const std::string& name, Split split, std::uint32_t entries) {
+    WeightSpec& spec =
+        add(name, Sharding::kVocabulary, 1,
+            {rows_of(name, model_.vocab_size, hidden_, std::uint64_t{split.rank} * entries, entries)});
     spec.quantised = false;
     return spec;
   }

@@ -63,6 +63,18 @@ enum class WeightRole : std::uint8_t {
   kVector,     // norms and the like: n elements
 };
 
+// The part of a layer that a weight belongs to: which tokens it is multiplied with, and over which ranks it
+// is cut (rank/model/parallel_layout.h).
+enum class ModelPart : std::uint8_t {
+  kAttention,
+  kDenseMlp,
+  kRouter,
+  kSharedExperts,
+  kExperts,
+  kHead,
+  kRest
+};
+
 // Rows [first, first + count) of a checkpoint's tensor [rows, columns], and of each the columns
 // [column, column + width).
 struct TensorSlice {
@@ -77,6 +89,7 @@ struct WeightSpec {
   std::string name;  // SGLang's: "qkv_proj", "shared_experts.down_proj" …
   WeightRole role = WeightRole::kLinear;
   Sharding sharding = Sharding::kReplicated;
+  ModelPart part = ModelPart::kRest;
   std::uint64_t k = 0, n = 0;  // of this rank
   std::uint64_t bias = 0;      // elements of this rank
   std::uint32_t layers = 1;    // that have it

@@ -74,9 +74,11 @@ class CachingAllocator {
   std::size_t segments_ = 0;
 };
 
+// The quantised copy, a byte each; its scales are another, small allocation.
+std::uint64_t copy_bytes(const WeightSpec& weight) { return weight.n * weight.k; }
+
 bool is_copied(const WeightSpec& weight) {
-  return weight.role == WeightRole::kLinear && weight.format.quantized() &&
-         weight.format.bytes(weight.n, weight.k) > kMiB;
+  return weight.role == WeightRole::kLinear && weight.format.quantized() && copy_bytes(weight) > kMiB;
 }
 
 }  // namespace
@@ -99,10 +101,9 @@ std::uint64_t loading_leftover_bytes(const std::vector<WeightSpec>& weights) {
   std::uint64_t kept = 0;
   std::size_t next = 0;
   for_each([&](const WeightSpec& weight) {
-    const std::uint64_t bytes = weight.format.bytes(weight.n, weight.k);
-    allocator.allocate(bytes);
+    allocator.allocate(copy_bytes(weight));
     allocator.free(originals[next++]);
-    kept += bytes;
+    kept += copy_bytes(weight);
   });
   return allocator.reserved_bytes() - kept;
 }

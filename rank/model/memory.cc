@@ -60,6 +60,10 @@ double default_mem_fraction(const proto::HardwareProfile& profile, const MemoryR
   reserved += std::max(reserve.activation_tokens, 2048U) * 1.5;
   reserved += reserve.cuda_graph_max_bs * 2.0;
   reserved += reserve.tp_size / 8.0 * 1024;
+  if (reserve.dp_size > 1) {  // more padding, and larger buffers
+    const double rows = double(reserve.cuda_graph_max_bs) * reserve.dp_size;
+    reserved += rows * (reserve.cuda_graph_max_bs > 300 ? 4.5 : 3);
+  }
   if (reserve.prefill_captures > 0) reserved += reserve.mla ? 1536 : reserve.prefill_captures * 8.0;
   if (mib > 60 * 1024) reserved = std::max(reserved, 10.0 * 1024);
   // Scratch of oneDNN for matrices with an odd number of rows.

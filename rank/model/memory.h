@@ -27,6 +27,7 @@ BatchDefaults default_batches(const proto::HardwareProfile& profile, std::uint32
 // What memory is kept free for, besides weights and KV cache.
 struct MemoryReserve {
   std::uint32_t tp_size = 1;
+  std::uint32_t dp_size = 1;  // of attention
   std::uint32_t activation_tokens =
       0;  // of the largest prefill: its chunk, or the batch where there are none
   std::uint32_t cuda_graph_max_bs = 0;  // 0: no decode is captured

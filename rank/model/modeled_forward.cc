@@ -38,8 +38,9 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       piecewise_layer_(profile.piecewise_layer_seconds()),
       graph_replay_(profile.graph_replay_seconds()),
       graph_gap_(profile.graph_kernel_gap_seconds()),
-      prefill_graphs_(std::move(options.prefill_graphs)) {
-  experts_in_use_ = options.experts_in_use;
+      prefill_graphs_(std::move(options.prefill_graphs)),
+      experts_in_use_(options.experts_in_use),
+      expert_load_(std::move(options.expert_load)) {
   if (model_.is_mla())
     mla_costs_.emplace(model_, shard_, profile_, weight_named(weights_, "kv_b_proj").format);
   if (!options.cuda_graph_bs.empty()) {
@@ -49,14 +50,14 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
   }
 }
 
-ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint32_t sampled,
-                                                  Latent latent) const {
+ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent latent) const {
   Dense dense;
-  const double m = rows;
+  const ParallelLayout& layout = shard_.layout;
+  const Communication communication(model_, shard_, costs_);
+  const double m = rows.attention;
   const double hidden = model_.hidden_size;
   const double q = double(shard_.q_heads.count()) * model_.head_dim;
   const double kv = double(attention_layers_.front().shape.kv_elements()) / 2;
-  const std::uint32_t tp = shard_.tp_size;
   const double layers = model_.num_layers;
   const auto add = [&dense](double Dense::*part, const KernelCost& cost, double times) {
     dense.*part += cost.seconds * times;
@@ -67,14 +68,15 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   const auto other = [&](double elements, double times) {
     add(&Dense::other, costs_.elementwise(elements * kElement), times);
   };
-  const auto all_reduce = [&](double bytes, double times) {
-    if (tp == 1) return;
-    add(&Dense::collective, costs_.all_reduce(bytes, tp), times);
-    dense.communicated += costs_.all_reduce_sent(bytes, tp) * times;
+  const auto exchange = [&](const std::vector<Communication::Exchange>& exchanges) {
+    for (const Communication::Exchange& one : exchanges) {
+      add(&Dense::collective, one.cost, one.times);
+      dense.communicated += one.sent * one.times;
+    }
   };
 
   for (const WeightSpec& weight : weights_) {
-    const double weight_rows = weight.sharding == Sharding::kVocabulary ? sampled : m;
+    const double weight_rows = communication.rows_of(weight.part, rows);
     if (weight.role != WeightRole::kLinear || weight_rows == 0) continue;
     if (latent != Latent::kExpanded && weight.name == "kv_b_proj") {
       add(&Dense::gemm, mla_costs_->absorbed(m), weight.layers);
@@ -85,23 +87,44 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
     add(&Dense::gemm, costs_.gemm(weight_rows, weight.n, weight.k, weight.format), weight.layers);
   }
   for (const WeightSpec& weight : weights_) {
-    if (weight.role != WeightRole::kExperts || weight.name != "experts.gate_up_proj") continue;
+    if (weight.role != WeightRole::kExperts || weight.name != "experts.gate_up_proj" || rows.routed == 0)
+      continue;
     // Fused shared experts run among the routed ones, each token's on top of its choice.
-    RoutedExperts experts{.tokens = m,
+    RoutedExperts experts{.tokens = double(rows.routed),
                           .hidden = weight.k,
                           .width = weight.n / 2,
                           .experts = weight.experts + shard_.num_fused_shared_experts,
                           .top_k = model_.moe.top_k + shard_.num_fused_shared_experts,
                           .ep_size = shard_.ep_size};
+    experts.only_own_rows = layout.a2a();
     const MatrixClass kernel = costs_.experts(model_.architecture, experts, weight.format);
     if (experts_in_use_ > 0)
       experts.experts = std::min(experts.experts, experts_in_use_ + shard_.num_fused_shared_experts);
-    add(&Dense::gemm, costs_.moe(kernel, experts, weight.format), weight.layers);
+    const double layers_of_load = double(weight.layers) / double(expert_load_.num_layers());
+    for (std::size_t i = 0; i < expert_load_.num_layers(); ++i) {
+      if (!expert_load_.uniform()) {
+        const ExpertRows busiest = expert_load_.busiest(i, rows.routed, model_.moe, layout.ep_size);
+        const double fused = shard_.num_fused_shared_experts;
+        experts.rows = busiest.rows + double(rows.routed) * fused;
+        experts.hit = busiest.hit + fused;
+      }
+      add(&Dense::gemm, costs_.moe(kernel, experts, weight.format), layers_of_load);
+    }
   }
   if (const std::uint32_t dense_layers = model_.num_layers - model_.moe.num_layers; dense_layers > 0) {
-    other(m * 3.0 * model_.intermediate_size / tp, dense_layers);  // silu and mul
+    const double dense_rows = communication.rows_of(ModelPart::kDenseMlp, rows);
+    other(dense_rows * 3.0 * model_.intermediate_size / shard_.dense_mlp.size, dense_layers);  // silu and mul
   }
-  other(m * 4 * hidden, 2 * layers);  // add and rmsnorm, twice a layer
+  // Add and rmsnorm, twice a layer; with several ranks to a data-parallel rank the second one runs on the
+  // gathered sum.
+  const bool norm_behind_gather = layout.dp_size > 1 && layout.attn_tp_size() > 1;
+  if (norm_behind_gather) {
+    other(m * 4 * hidden, layers);
+    other(double(rows.gathered) * 4 * hidden, layers);
+  } else {
+    other(m * 4 * hidden, 2 * layers);
+  }
+  if (const double copied = communication.copied_elements(rows); copied > 0) other(copied, layers);
   if (model_.post_norms) other(m * 2 * hidden, 2 * layers);
   const double attended = layers - linear_layers_.count;  // layers with keys and values
   const auto rotated =
@@ -116,18 +139,13 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   other(m * 4 * kv, attended);                              // new keys and values into the pool
   if (model_.attn_output_gate) other(m * 3 * q, attended);  // outputs times sigmoid of the gates
   if (model_.moe.shared_gate) other(m * 4 * hidden, model_.moe.num_layers);  // gate of the shared expert
-  all_reduce(m * hidden * kElement, 2 * layers);
+  exchange(communication.layers(rows));
   other(m * 2 * hidden, 1);  // embedding
-  all_reduce(m * hidden * kElement, 1);
+  exchange(communication.embedding(rows));
   other(m * 4 * hidden, 1);  // final norm
-  if (sampled > 0) {
-    if (tp > 1) {
-      const double part = double(sampled) * shard_.vocab * kElement;
-      add(&Dense::collective, costs_.all_gather(part, tp), 1);
-      dense.communicated += part * (tp - 1);
-    }
-    add(&Dense::other, costs_.elementwise(double(sampled) * model_.vocab_size * kLogit), 2);  // sampling
-  }
+  if (rows.head > 0) exchange(communication.head(rows));
+  if (rows.sampled > 0)
+    add(&Dense::other, costs_.elementwise(double(rows.sampled) * model_.vocab_size * kLogit), 2);  // sampling
   dense.issued = dense.launches;
   if (model_.is_mla()) dense.issued += kMlaIssued * layers;
   const bool shared_apart = model_.moe.num_shared_experts > shard_.num_fused_shared_experts;
@@ -135,12 +153,18 @@ ModeledForward::Dense ModeledForward::price_dense(std::uint32_t rows, std::uint3
   return dense;
 }
 
-const ModeledForward::Dense& ModeledForward::dense(std::uint32_t rows, std::uint32_t sampled, Latent latent) {
-  const std::uint64_t key =
-      std::uint64_t{rows} << 32 | std::uint64_t{sampled} << 2 | static_cast<std::uint64_t>(latent);
+const ModeledForward::Dense& ModeledForward::dense(const PassRows& rows, Latent latent) {
+  const DenseKey key{rows, latent};
   const auto found = dense_.find(key);
   if (found != dense_.end()) return found->second;
-  return dense_.emplace(key, price_dense(rows, sampled, latent)).first->second;
+  return dense_.emplace(key, price_dense(rows, latent)).first->second;
+}
+
+std::size_t ModeledForward::HashKey::operator()(const DenseKey& key) const {
+  const PassRows& rows = key.rows;
+  std::uint64_t hash = std::uint64_t{rows.attention} << 32 | rows.sampled;
+  hash = hash * 0x9e3779b97f4a7c15U + (std::uint64_t{rows.gathered} << 32 | rows.routed);
+  return (hash * 0x9e3779b97f4a7c15U + rows.head) * 4 + static_cast<std::uint64_t>(key.latent);
 }
 
 KernelCost ModeledForward::expansion(const attention::MlaExtend& extend,
@@ -165,35 +189,31 @@ KernelCost ModeledForward::expansion(const attention::MlaExtend& extend,
 
 StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   StepCost step;
-  if (batch.forward_mode == proto::IDLE) return step;
+  const bool idle = batch.forward_mode == proto::IDLE;
+  if (idle && batch.global_num_tokens.empty()) return step;
   attention::ForwardMetadata metadata = batch;
   const bool captured = metadata.capture_bucket > 0;
-  bool pieces = false;
-  std::uint32_t rows = 0;
-  for (const std::uint32_t length : metadata.extend_lens) rows += length;
-  auto sampled = static_cast<std::uint32_t>(metadata.extend_lens.size());
-  if (captured) {
+  std::uint32_t tokens = 0;
+  for (const std::uint32_t length : metadata.extend_lens) tokens += length;
+  tokens += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
+  const auto sampled =
+      static_cast<std::uint32_t>(metadata.extend_lens.size() + metadata.decode_seq_lens.size());
+  std::uint32_t bucket = metadata.capture_bucket;
+  if (captured && !idle) {
     backend_->init_forward_metadata_replay_cuda_graph(metadata);
-    rows = sampled = metadata.capture_bucket;
-  } else {
-    if (metadata.forward_mode != proto::EXTEND) {
-      rows += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
-      sampled += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
-    }
-    if (metadata.forward_mode != proto::DECODE) {
-      const std::uint32_t bucket = prefill_graphs_.bucket(rows);
-      pieces = bucket > 0;
-      if (pieces) rows = bucket;
-    }
-    metadata.in_pieces = pieces;
-    backend_->init_forward_metadata(metadata);
+  } else if (!captured) {
+    bucket = prefill_bucket(metadata, tokens);
+    metadata.in_pieces = bucket > 0;
+    if (!idle) backend_->init_forward_metadata(metadata);
   }
-  const attention::MlaExtend mla = model_.is_mla() ? backend_->mla_extend() : attention::MlaExtend{};
+  const bool pieces = !captured && bucket > 0;
+  const attention::MlaExtend mla = model_.is_mla() && !idle ? backend_->mla_extend() : attention::MlaExtend{};
   const bool expanded = mla.expanded();
   const Latent latent = !model_.is_mla() || expanded ? Latent::kExpanded
                         : mla.joins                  ? Latent::kAbsorbedJoined
                                                      : Latent::kAbsorbed;
-  const Dense& dense = this->dense(rows, sampled, latent);
+  const PassRows rows = pass_rows(metadata, shard_, tokens, sampled, bucket);
+  const Dense& dense = this->dense(rows, latent);
   step.gemm = dense.gemm;
   step.collective = dense.collective;
   step.other = dense.other;
@@ -201,21 +221,22 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   step.memory_bytes = dense.bytes;
   step.communicated_bytes = dense.communicated;
 
-  const attention::KernelCost plan = backend_->plan_cost();
+  const attention::KernelCost plan = idle ? attention::KernelCost{} : backend_->plan_cost();
   double attention_launches = 0;
   for (const AttentionLayers& kind : attention_layers_) {
+    if (idle) break;  // attention without tokens launches nothing
     const double layers = kind.count;
     attention::KernelCost cost = metadata.forward_mode == proto::DECODE ? backend_->forward_decode(kind.shape)
                                  : expanded ? backend_->forward_extend(kind.expanded)
                                             : backend_->forward_extend(kind.shape);
-    if (expanded) cost += expansion(mla, metadata, rows);
+    if (expanded) cost += expansion(mla, metadata, rows.attention);
     step.attention += cost.seconds * layers;
     step.flops += cost.flops * layers;
     step.memory_bytes += cost.bytes * layers;
     attention_launches += cost.launches * layers;
   }
   if (linear_layers_.count > 0) {
-    const attention::KernelCost cost = linear_attention(metadata, rows);
+    const attention::KernelCost cost = linear_attention(metadata, bucket > 0 ? bucket : tokens);
     step.attention += cost.seconds;
     step.flops += cost.flops;
     step.memory_bytes += cost.bytes;
@@ -228,8 +249,19 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
                   (step.attention + plan.seconds + step.gemm + step.collective + step.other);
   }
   step.attention += plan.seconds;
-  step.host_seconds = backend_->plan_host_seconds();
+  if (!idle) step.host_seconds = backend_->plan_host_seconds();
   return step;
+}
+
+// The captured size that a pass with an extend part is padded to; 0: it runs eagerly. Data-parallel ranks
+// replay together or not at all, and not beside an idle one (SGLang 0.5.23's prefill_cuda_graph_runner.py;
+// releases before it have no such graphs with data-parallel attention).
+std::uint32_t ModeledForward::prefill_bucket(const attention::ForwardMetadata& metadata,
+                                             std::uint32_t tokens) const {
+  const auto global = metadata.global_num_tokens;
+  if (global.empty()) return metadata.forward_mode != proto::DECODE ? prefill_graphs_.bucket(tokens) : 0;
+  if (!metadata.is_extend_in_batch || *std::min_element(global.begin(), global.end()) == 0) return 0;
+  return prefill_graphs_.bucket(*std::max_element(global.begin(), global.end()));
 }
 
 attention::KernelCost ModeledForward::linear_attention(const attention::ForwardMetadata& metadata,
@@ -251,7 +283,7 @@ attention::KernelCost ModeledForward::linear_attention(const attention::ForwardM
 double ModeledForward::uncaptured_seconds(const StepCost& step, const Dense& dense,
                                           const attention::KernelCost& plan, double attention_launches,
                                           bool pieces) const {
-  const attention::HostCost host = backend_->host_cost();
+  const attention::HostCost host = attention_launches > 0 ? backend_->host_cost() : attention::HostCost{};
   // Kernels leave the same gaps on the device as in a graph.
   const double other_device =
       step.gemm + step.collective + step.other + plan.seconds + (dense.launches + plan.launches) * graph_gap_;

@@ -15,6 +15,8 @@
 
 #include "attention/backend.h"
 #include "proto/hardware.pb.h"
+#include "rank/model/communication.h"
+#include "rank/model/expert_load.h"
 #include "rank/model/layers.h"
 #include "rank/model/linear_attention_cost.h"
 #include "rank/model/mla_cost.h"
@@ -42,6 +44,7 @@ class ModeledForward : public RankModel {
     // Experts that tokens are ever sent to; 0: all alike. Dummy weights send every token of a DeepSeek V2 to
     // the same top_k (sends_all_to_the_same_experts).
     std::uint32_t experts_in_use = 0;
+    ExpertLoad expert_load = {};
   };
   ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile, const Shard& shard,
                  std::unique_ptr<attention::AttentionBackend> backend, Options options);
@@ -49,13 +52,14 @@ class ModeledForward : public RankModel {
   StepCost forward(const attention::ForwardMetadata& metadata) override;
 
  private:
-  // Everything but attention: depends on the number of token rows and of sampled rows only.
+  // Everything but attention: depends on the numbers of rows only.
   struct Dense {
     double gemm = 0, collective = 0, other = 0;
     double flops = 0, bytes = 0, communicated = 0;
     double launches = 0;
     double issued = 0;  // kernels that the host of an eager pass issues
   };
+  std::uint32_t prefill_bucket(const attention::ForwardMetadata& metadata, std::uint32_t tokens) const;
   // The gated delta-net layers, projections not included.
   attention::KernelCost linear_attention(const attention::ForwardMetadata& metadata, std::uint32_t rows);
   // What an MLA pass makes of kv_b_proj.
@@ -64,8 +68,17 @@ class ModeledForward : public RankModel {
     kAbsorbed,        // batched products take its place
     kAbsorbedJoined,  // and MlaRule::joins
   };
-  const Dense& dense(std::uint32_t rows, std::uint32_t sampled, Latent latent);
-  Dense price_dense(std::uint32_t rows, std::uint32_t sampled, Latent latent) const;
+  // Which pass everything but attention is priced for.
+  struct DenseKey {
+    PassRows rows;
+    Latent latent = Latent::kExpanded;
+    friend bool operator==(const DenseKey&, const DenseKey&) = default;
+  };
+  struct HashKey {
+    std::size_t operator()(const DenseKey& key) const;
+  };
+  const Dense& dense(const PassRows& rows, Latent latent);
+  Dense price_dense(const PassRows& rows, Latent latent) const;
   // An MLA layer that expands what the extend planned last sees.
   attention::KernelCost expansion(const attention::MlaExtend& extend,
                                   const attention::ForwardMetadata& metadata, std::uint32_t rows) const;
@@ -87,8 +100,9 @@ class ModeledForward : public RankModel {
   double kernel_launch_, piecewise_layer_, graph_replay_, graph_gap_;
   PrefillGraphs prefill_graphs_;
   std::uint32_t experts_in_use_ = 0;
+  ExpertLoad expert_load_;
   std::vector<std::uint32_t> linear_lens_;
-  std::unordered_map<std::uint64_t, Dense> dense_;
+  std::unordered_map<DenseKey, Dense, HashKey> dense_;
 };
 
 }  // namespace tpsim::rank

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "rank/model/power.h"
+
 namespace tpsim::rank {
 namespace {
 
@@ -19,17 +21,6 @@ constexpr std::array<Field, 7> kParameters = {{{"tile_seconds", &OperatorCoeffic
 
 // What each GPU sends for a reduce-scatter and an all-gather.
 double ring_sent(double bytes, std::uint32_t gpus) { return 2 * bytes * (gpus - 1) / gpus; }
-
-// base^exponent by multiplication alone: processes compare prices bit for bit, and the last bits of a
-// library's exponential differ between processors.
-double power(double base, std::uint64_t exponent) {
-  double result = 1;
-  for (; exponent > 0; exponent /= 2) {
-    if (exponent % 2 == 1) result *= base;
-    base *= base;
-  }
-  return result;
-}
 
 // Tile shapes of GEMM libraries, and of the grouped products of MoE kernels.
 constexpr double kGemmTiles[][2] = {{64, 64}, {64, 128}, {128, 128}, {128, 256}, {256, 128}};
@@ -52,6 +43,9 @@ OperatorCoefficients matrix_coefficients(const proto::HardwareProfile& profile, 
 OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile,
                                            const std::string& operator_class) {
   OperatorCoefficients c;
+  // DeepEP's own figures over the H800's 200 GB/s of NVLink (op_cost.h).
+  if (operator_class == "deepep.normal") c.memory = 153.0 / 200;
+  if (operator_class == "deepep.low_latency") c.memory = 116.5 / 200;  // dispatch and combine together
   for (const proto::OperatorEfficiency& entry : profile.efficiencies()) {
     if (entry.operator_class() != operator_class) continue;
     c.compute = entry.compute();
@@ -70,7 +64,9 @@ std::span<const std::string_view> operator_classes() {
   static const std::vector<std::string_view> kClasses = [] {
     std::vector<std::string_view> names;
     for (std::size_t i = 0; i < kMatrixClasses; ++i) names.push_back(matrix_class(MatrixClass(i)).name);
-    names.insert(names.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather", "elementwise", "mla_bmm", "mla_bmm_fp8"});
+    names.insert(names.end(),
+                 {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter", "all_to_all",
+                  "deepep.normal", "deepep.low_latency", "elementwise", "mla_bmm", "mla_bmm_fp8"});
     return names;
   }();
   return kClasses;
@@ -93,6 +89,10 @@ OperatorCosts::OperatorCosts(const proto::HardwareProfile& profile)
     : custom_(operator_coefficients(profile, "all_reduce.custom")),
       nccl_(operator_coefficients(profile, "all_reduce.nccl")),
       gather_(operator_coefficients(profile, "all_gather")),
+      scatter_(operator_coefficients(profile, "reduce_scatter")),
+      all_to_all_(operator_coefficients(profile, "all_to_all")),
+      deepep_(operator_coefficients(profile, "deepep.normal")),
+      low_latency_(operator_coefficients(profile, "deepep.low_latency")),
       elementwise_(operator_coefficients(profile, "elementwise")),
       profile_(profile),
       bandwidth_(profile.memory_bandwidth()),
@@ -168,14 +168,16 @@ KernelCost OperatorCosts::moe(MatrixClass kernel, const RoutedExperts& experts,
   const double input = matrix_class(kernel).input_bytes;
   const auto hidden = static_cast<double>(experts.hidden);
   const auto width = static_cast<double>(experts.width);
-  const double all_rows = experts.tokens * experts.top_k;
-  const double rows = std::max(1.0, all_rows / experts.ep_size);
+  const double chosen_rows = experts.tokens * experts.top_k;
+  const double rows = std::max(1.0, experts.rows > 0 ? experts.rows : chosen_rows / experts.ep_size);
+  const double all_rows = experts.only_own_rows ? rows : chosen_rows;
   const double all_experts = double(experts.experts) * experts.ep_size;
   // Experts that are hit: each token chooses top_k different ones.
   const double chance =
       1 - power(1 - experts.top_k / all_experts, static_cast<std::uint64_t>(experts.tokens));
-  const double hit = experts.in_turn ? std::min<double>(experts.experts, rows)
-                                     : std::min<double>(rows, std::max(1.0, experts.experts * chance));
+  const double even = experts.rows > 0 ? experts.hit : experts.experts * chance;
+  const double hit =
+      experts.in_turn ? std::min<double>(experts.experts, rows) : std::min<double>(rows, std::max(1.0, even));
   const double per_expert = rows / hit;
   const double up = static_cast<double>(weight.bytes(2 * experts.width, experts.hidden)) * hit;
   const double down = static_cast<double>(weight.bytes(experts.hidden, experts.width)) * hit;
@@ -230,6 +232,23 @@ KernelCost OperatorCosts::all_gather(double bytes_per_gpu, std::uint32_t gpus) c
   const double sent = bytes_per_gpu * (gpus - 1);
   return {gather_.fixed_seconds + gather_.per_gpu_seconds * gpus + sent / (link_ * gather_.memory), 0,
           bytes_per_gpu * gpus, 1};
+}
+
+KernelCost OperatorCosts::reduce_scatter(double bytes, std::uint32_t gpus) const {
+  if (gpus <= 1) return {};
+  const double sent = bytes * (gpus - 1) / gpus;
+  return {scatter_.fixed_seconds + scatter_.per_gpu_seconds * gpus + sent / (link_ * scatter_.memory), 0,
+          bytes, 1};
+}
+
+KernelCost OperatorCosts::send(double bytes) const {
+  return {all_to_all_.fixed_seconds + all_to_all_.per_gpu_seconds * 2 + bytes / (link_ * all_to_all_.memory),
+          0, bytes, 1};
+}
+
+KernelCost OperatorCosts::expert_exchange(double bytes, bool low_latency) const {
+  const OperatorCoefficients& c = low_latency ? low_latency_ : deepep_;
+  return {c.fixed_seconds + bytes / (link_ * c.memory), 0, 2 * bytes, low_latency ? 2U : 3U};
 }
 
 KernelCost OperatorCosts::elementwise(double bytes) const {

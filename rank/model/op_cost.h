@@ -52,6 +52,11 @@ struct RoutedExperts {
   std::uint32_t experts = 0;  // of this rank
   std::uint32_t top_k = 0;
   std::uint32_t ep_size = 1;  // ranks with other experts: this one gets 1 / ep_size of the rows
+  // Rows of this rank and experts that have any, where choices are not even (rank/model/expert_load.h); 0:
+  // they are.
+  double rows = 0;
+  double hit = 0;
+  bool only_own_rows = false;  // an all-to-all brings this rank its rows, and no others
   // The rows go round the experts in turn, as in measurements, and are not each token's own choice.
   bool in_turn = false;
 };
@@ -74,6 +79,15 @@ class OperatorCosts {
   // are two. (custom_all_reduce.py, 0.5)
   bool uses_custom_all_reduce(double bytes, std::uint32_t gpus) const;
   KernelCost all_gather(double bytes_per_gpu, std::uint32_t gpus) const;
+  // `bytes`: of the whole message, of which each GPU keeps its part of the sum.
+  KernelCost reduce_scatter(double bytes, std::uint32_t gpus) const;
+  // From one GPU to another: NCCL's all-to-all, which is made of such sends.
+  KernelCost send(double bytes) const;
+  // One direction of DeepEP's all-to-all, `bytes` leaving each GPU, by its kernels for throughput or for low
+  // latency. DeepEP's own figures (docs/legacy.md: H800 with 200 GB/s of NVLink, 8 ranks, 7,168 wide, 8
+  // experts a token: 153 GB/s; low latency 98 and 127 GB/s) give the fractions of the link; launches and
+  // latency are not measured here.
+  KernelCost expert_exchange(double bytes, bool low_latency) const;
   // Bytes that one GPU of the group sends in all_reduce(): the whole message to each peer in the custom
   // kernel's one-shot form (two GPUs, or below 512 KiB on up to 4 and 256 KiB on up to 8), else a
   // reduce-scatter and an all-gather.
@@ -101,7 +115,7 @@ class OperatorCosts {
   double rate(MatrixClass kernel) const;
 
   std::array<OperatorCoefficients, kMatrixClasses> matrix_;
-  OperatorCoefficients custom_, nccl_, gather_, elementwise_;
+  OperatorCoefficients custom_, nccl_, gather_, scatter_, all_to_all_, deepep_, low_latency_, elementwise_;
   std::array<double, 3> rates_;  // by MatrixClassRow::Rate
   proto::HardwareProfile profile_;
   double bandwidth_;

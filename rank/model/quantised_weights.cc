@@ -65,7 +65,6 @@ std::vector<WeightSpec> with_formats(const ModelConfig& model, std::vector<Weigh
       WeightSpec& part = out.emplace_back(weight);
       part.format = format;
       part.layers = quantised;
-      check_blocks(part, model.name);
     }
     if (plain > 0) {
       weight.layers = plain;
@@ -73,6 +72,10 @@ std::vector<WeightSpec> with_formats(const ModelConfig& model, std::vector<Weigh
     }
   }
   return out;
+}
+
+void check_blocks(const ModelConfig& model, const Shard& shard) {
+  for (const WeightSpec& weight : weight_list(model, shard)) check_blocks(weight, model.name);
 }
 
 }  // namespace tpsim::rank

@@ -244,8 +244,13 @@ QuantizationConfig resolve_quantization(const QuantizationConfig& checkpoint, co
 
 void check_capability(const QuantizationConfig& config, const proto::HardwareProfile& hardware) {
   if (!config.quantized()) return;
-  static constexpr std::array<std::pair<std::string_view, std::uint32_t>, 5> kCapabilities = {
-      {{"turing", 75}, {"ampere", 80}, {"ada", 89}, {"hopper", 90}, {"blackwell", 100}}};
+  static constexpr std::array<std::pair<std::string_view, std::uint32_t>, 6> kCapabilities = {
+      {{"turing", 75},
+       {"ampere", 80},
+       {"ada", 89},
+       {"hopper", 90},
+       {"blackwell", 100},
+       {"blackwell_sm120", 120}}};
   const bool nvfp4 = config.linear.kind == WeightFormat::Kind::kNvfp4;
   for (const auto& [architecture, capability] : kCapabilities) {
     if (hardware.architecture() != architecture) continue;

@@ -1,4 +1,4 @@
-// One rank's share of a model under tensor parallelism, as SGLang cuts it: query heads are split; KV heads
+// One rank's share of a model, as SGLang cuts it: query heads are split; KV heads
 // are split, or replicated where there are more ranks than heads; column- and row-parallel linear layers;
 // vocabulary padded to 64 entries and split.
 #pragma once
@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "rank/model/model_config.h"
+#include "rank/model/parallel_layout.h"
 
 namespace tpsim::rank {
 
@@ -16,16 +17,25 @@ struct HeadRange {
 };
 
 struct Shard {
-  std::uint32_t tp_size = 1;
+  ParallelLayout layout;
+  std::uint32_t tp_size = 1;  // of the layout
   std::uint32_t tp_rank = 0;
+  Split attention;  // heads and embedding
+  Split dense_mlp, shared_experts;
+  Split experts, expert_width;  // whole experts, and of each a part
+  Split head;
   HeadRange q_heads;
   HeadRange kv_heads;
-  std::uint32_t vocab = 0;                     // entries of the (padded) vocabulary
+  std::uint32_t vocab = 0;                     // entries of the (padded) vocabulary in the head
+  std::uint32_t embedding_vocab = 0;           // and in the embedding
   std::uint32_t num_fused_shared_experts = 0;  // that run among the routed experts
-  std::uint32_t ep_size = 1;  // 1: a part of every expert; tp_size: whole experts, a part of their number
+  std::uint32_t ep_size = 1;                   // of the layout
 };
 
-// Throws UserError naming --tp or --ep-size where it does not divide what must be split.
+// Throws UserError naming the flag (--tp, --dp-size, --ep-size …) where it does not divide what must be
+// split.
+Shard make_shard(const ModelConfig& model, const ParallelLayout& layout, std::uint32_t rank);
+// Without data-parallel attention.
 Shard make_shard(const ModelConfig& model, std::uint32_t tp_size, std::uint32_t tp_rank,
                  std::uint32_t ep_size = 1);
 

@@ -126,14 +126,13 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vec
   const WeightSpec& down = weight_named(weights, "experts.down_proj");
   const Part part{down.slices.front().column, down.k};
   const std::uint32_t count = gate_up.experts;
-  const bool whole = shard.ep_size > 1;
-  moe.first_expert = whole ? count * shard.tp_rank : 0;
+  moe.first_expert = count * shard.experts.rank;
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t expert = moe.first_expert + i;
     const std::string one = fmt::format("{}experts.{}.", block, expert);
     if (model.names.experts != ExpertLayout::kRows) {
       moe.experts.push_back(
-          load_columns(reader, block + "experts.", model, expert, part, whole || shard.tp_rank == 0));
+          load_columns(reader, block + "experts.", model, expert, part, shard.expert_width.rank == 0));
     } else if (mixtral && source.has(one + "w1.weight")) {
       moe.experts.push_back(load_expert(reader, one, {"w1", "w3", "w2"}, gate_up, down));
     } else if (source.has(one + "gate_proj.weight") || !source.has(block + "experts.gate_up_proj")) {
@@ -145,7 +144,7 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vec
   }
   if (config.num_shared_experts > 0)
     moe.shared = load_mlp(reader, at, weight_named(weights, "shared_experts.gate_up_proj"),
-                          weight_named(weights, "shared_experts.down_proj"), shard.tp_rank == 0);
+                          weight_named(weights, "shared_experts.down_proj"), shard.shared_experts.rank == 0);
   if (config.shared_gate)
     moe.shared_gate = reader.range(at + "mlp.shared_expert_gate.weight", {1, hidden}, 0, hidden);
   return moe;

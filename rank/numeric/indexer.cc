@@ -33,6 +33,8 @@ void Indexer::select(const Pass& pass, std::uint32_t layer, const IndexerWeights
   {
     const Stopwatch watch(times_.other);
     const std::uint32_t rope = indexer.rope;
+    // SGLang rounds them always; here only with an fp8 cache, so that a wider one is exact.
+    const bool rounds = pass.plan(model_.layers[layer].attention).shape.fp8_kv();
     const float scale = 1 / std::sqrt(static_cast<float>(heads) * static_cast<float>(dim));
     pool_.parallel_for(tokens, [&](std::uint32_t t, std::uint32_t) {
       const auto turn = [&](float* head) {
@@ -41,9 +43,12 @@ void Indexer::select(const Pass& pass, std::uint32_t layer, const IndexerWeights
       float* const key = keys_.data() + std::size_t{t} * dim;
       layer_norm(key, dim, weights.k_norm.data(), weights.k_norm_bias.data(), kNormEps, key);
       turn(key);
+      if (rounds) attention::round_index_key(key, dim);
       keys.store(place, pass.slot(t), key, nullptr);
       for (std::uint32_t h = 0; h < heads; ++h) {
-        turn(queries_.data() + (std::size_t{t} * heads + h) * dim);
+        float* const query = queries_.data() + (std::size_t{t} * heads + h) * dim;
+        turn(query);
+        if (rounds) attention::round_index_key(query, dim);
         weights_[std::size_t{t} * heads + h] *= scale;
       }
     });

@@ -46,8 +46,18 @@ void MlpLayer::gated(const MlpWeights& weights, const float* x, std::uint32_t to
                         weights.down_bias.empty() ? nullptr : weights.down_bias.data(), pool_);
 }
 
+// Only for `rows`; zeros elsewhere.
+void MlpLayer::gated_rows(const MlpWeights& weights, const float* x, std::uint32_t tokens, Rows rows,
+                          float* out) {
+  const std::size_t hidden = model_.hidden_size;
+  std::fill(out, out + rows.first * hidden, 0.0F);
+  std::fill(out + (rows.first + rows.count) * hidden, out + tokens * hidden, 0.0F);
+  if (rows.count > 0) gated(weights, x + rows.first * hidden, rows.count, out + rows.first * hidden);
+}
+
 // Expert by expert, so that a token's results are added up in the same order in any batch.
-void MlpLayer::experts(const MoeWeights& weights, const float* x, std::uint32_t tokens, float* out) {
+void MlpLayer::experts(const MoeWeights& weights, const float* x, std::uint32_t tokens, Rows shared,
+                       float* out) {
   const std::uint32_t hidden = model_.hidden_size;
   const std::uint32_t num_experts = model_.moe.num_experts;
   scores_.resize(std::size_t{tokens} * num_experts);
@@ -64,7 +74,7 @@ void MlpLayer::experts(const MoeWeights& weights, const float* x, std::uint32_t 
     for (const Routed& to : routed_) assigned_[to.expert].push_back({t, to.weight});
   }
   if (weights.shared.width > 0) {
-    gated(weights.shared, x, tokens, out);
+    gated_rows(weights.shared, x, tokens, shared, out);
     for (std::uint32_t t = 0; !weights.shared_gate.empty() && t < tokens; ++t) {
       const std::size_t row = std::size_t{t} * hidden;
       const float score = dot(x + row, weights.shared_gate.data(), hidden);
@@ -97,12 +107,13 @@ void MlpLayer::experts(const MoeWeights& weights, const float* x, std::uint32_t 
   }
 }
 
-void MlpLayer::forward(const LayerWeights& weights, bool moe, const float* x, std::uint32_t tokens,
-                       float* out) {
+void MlpLayer::forward(const LayerWeights& weights, bool moe, const Shard& shard, const float* x,
+                       std::uint32_t tokens, Rows whole, float* out) {
+  const Rows all{0, tokens};
   if (moe) {
-    experts(weights.moe, x, tokens, out);
+    experts(weights.moe, x, tokens, shard.layout.a2a() ? whole : all, out);
   } else {
-    gated(weights.mlp, x, tokens, out);
+    gated_rows(weights.mlp, x, tokens, shard.layout.moe_dense_tp1 ? whole : all, out);
   }
 }
 

@@ -16,12 +16,21 @@ class MlpLayer {
  public:
   MlpLayer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times);
 
+  // Tokens [first, first + count).
+  struct Rows {
+    std::uint32_t first = 0, count = 0;
+  };
+
   // x: normed activations [tokens, hidden_size]; `out` receives this rank's part [tokens, hidden_size].
-  void forward(const LayerWeights& weights, bool moe, const float* x, std::uint32_t tokens, float* out);
+  // `whole`: the tokens for which this rank computes a dense MLP, or shared experts, that are not cut over
+  // ranks.
+  void forward(const LayerWeights& weights, bool moe, const Shard& shard, const float* x,
+               std::uint32_t tokens, Rows whole, float* out);
 
  private:
   void gated(const MlpWeights& weights, const float* x, std::uint32_t tokens, float* out);
-  void experts(const MoeWeights& weights, const float* x, std::uint32_t tokens, float* out);
+  void gated_rows(const MlpWeights& weights, const float* x, std::uint32_t tokens, Rows rows, float* out);
+  void experts(const MoeWeights& weights, const float* x, std::uint32_t tokens, Rows shared, float* out);
 
   struct Assigned {
     std::uint32_t token = 0;

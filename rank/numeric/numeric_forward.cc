@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <stdexcept>
 #include <utility>
 
 #include "proto/base/error.h"
@@ -26,7 +28,8 @@ namespace {
 kvcache::KvStoreConfig store_config(const ModelConfig& model, const AttentionLayers& attention,
                                     const NumericOptions& options) {
   kvcache::KvStoreConfig config;
-  config.format = options.kv_format;
+  // Scaled latents are rounded before they are stored.
+  config.format = attention.shape.scaled_latents() ? NumberFormat::kFp32 : options.kv_format;
   config.num_layers = model.num_layers - model.linear.num_layers;
   config.num_pages = options.num_pages;
   config.page_size = options.page_size;
@@ -46,7 +49,8 @@ kvcache::KvStoreConfig store_config(const ModelConfig& model, const AttentionLay
 // Index keys: one head of a key without a value, in the layers that have an indexer.
 kvcache::KvStoreConfig index_store_config(const ModelConfig& model, const NumericOptions& options) {
   kvcache::KvStoreConfig config;
-  config.format = options.kv_format;
+  // With an fp8 cache they are rounded with their scales before they are stored.
+  config.format = options.kv_format == NumberFormat::kFp8E4M3 ? NumberFormat::kFp32 : options.kv_format;
   config.num_layers = model.indexer.num_layers;
   config.num_pages = options.num_pages;
   config.page_size = options.page_size;
@@ -62,21 +66,30 @@ struct Rank {
        const LinearLayers& linear, const kvcache::KvStoreConfig& index)
       : owner(std::move(loaded)),
         weights(*owner),
+        dp_rank(weights.shard.layout.dp_rank(weights.shard.tp_rank)),
         store(config),
         index_keys(index),
         linear_layers(linear),
         states(linear) {}
   std::shared_ptr<const RankWeights> owner;
   const RankWeights& weights;
+  const std::uint32_t dp_rank;
   kvcache::KvStore store;
   kvcache::KvStore index_keys;
   const LinearLayers linear_layers;
   GatedDeltaStates states;
 };
 
+ParallelLayout layout_of(const NumericOptions& options, std::uint32_t tp_size) {
+  ParallelLayout layout = options.layout;
+  layout.tp_size = tp_size;
+  return layout;
+}
+
 // Bytes of the KV cache of all ranks.
 std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, std::uint32_t tp_size) {
-  const auto layers = attention_layers(model, make_shard(model, tp_size, 0, options.ep_size));
+  const auto layers = attention_layers(model, make_shard(model, layout_of(options, tp_size), 0),
+                                       options.kv_format, options.sparse_token_bytes);
   return (kvcache::KvStore::bytes_per_token(store_config(model, layers.front(), options)) +
           kvcache::KvStore::bytes_per_token(index_store_config(model, options))) *
          options.num_pages * options.page_size * tp_size;
@@ -87,7 +100,7 @@ std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, 
 LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, const NumericOptions& options,
                        const Collectives& collectives) {
   const std::uint32_t tp = collectives.tp_size();
-  const std::uint64_t parameters = num_parameters(model, make_shard(model, tp, 0, options.ep_size));
+  const std::uint64_t parameters = num_parameters(model, make_shard(model, layout_of(options, tp), 0));
   const std::uint64_t bytes = parameters * (options.weight_type == WeightType::kBf16 ? 2 : 4) * tp;
   check_host_memory(
       bytes + kv_bytes(model, options, tp),
@@ -95,7 +108,7 @@ LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, con
   LoadedRanks ranks;
   for (std::uint32_t i = 0; i < collectives.num_ranks(); ++i) {
     ranks.push_back(std::make_shared<const RankWeights>(
-        load_rank_weights(model, make_shard(model, tp, collectives.first_rank() + i, options.ep_size),
+        load_rank_weights(model, make_shard(model, layout_of(options, tp), collectives.first_rank() + i),
                           options.weight_type, source)));
   }
   return ranks;
@@ -119,7 +132,7 @@ class NumericForward::Implementation {
     for (const RopeConfig& rope : model_.ropes)
       ropes_.emplace_back(rope, model_.rope_dim(rope), model_.max_position_embeddings);
     for (std::shared_ptr<const RankWeights>& loaded : weights) {
-      layers_ = attention_layers(model_, loaded->shard, options_.kv_format);
+      layers_ = attention_layers(model_, loaded->shard, options_.kv_format, options_.sparse_token_bytes);
       const kvcache::KvStoreConfig store = store_config(model_, layers_.front(), options_);
       const LinearLayers linear = linear_layers(model_, loaded->shard);
       ranks_.push_back(
@@ -128,9 +141,10 @@ class NumericForward::Implementation {
     parts_.resize(ranks_.size());
   }
 
-  std::span<const float> forward(const TokenBatch& batch);
-  void release_pages(std::span<const std::uint32_t> pages) {
+  std::span<const float> forward(std::span<const TokenBatch> batches);
+  void release_pages(std::uint32_t dp_rank, std::span<const std::uint32_t> pages) {
     for (const auto& rank : ranks_) {
+      if (rank->dp_rank != dp_rank) continue;
       for (const std::uint32_t page : pages) rank->store.release_windows(page);
     }
   }
@@ -143,11 +157,18 @@ class NumericForward::Implementation {
   void reduce_into_hidden(const std::vector<float>& bias, const std::vector<float>& post_norm);
   void reduce(float* out);
   std::vector<float>& part(std::size_t rank, std::size_t size);
-  void embed(const TokenBatch& batch);
-  void hand_out_pages(const TokenBatch& batch);
-  void release_what_slid_out(const TokenBatch& batch);
+  // Zeros but in the rows of the rank's own tokens, which `fill` fills.
+  template <typename Fill>
+  void fill_own(std::size_t rank, Fill fill);
+  MlpLayer::Rows whole_rows(const Rank& rank) const;
+  void begin(std::span<const TokenBatch> batches);
+  void embed(std::span<const TokenBatch> batches);
+  void hand_out_pages(std::uint32_t dp_rank, const TokenBatch& batch);
+  void release_what_slid_out(std::uint32_t dp_rank, const TokenBatch& batch);
   void norm(const std::vector<float>& weight, const float* x, std::uint32_t rows, float* out);
-  std::span<const float> head(const Pass& pass);
+  void last_rows();
+  void gather_logits(const Rank& first);
+  std::span<const float> head();
 
   const ModelConfig model_;
   const NumericOptions options_;
@@ -162,7 +183,15 @@ class NumericForward::Implementation {
   std::vector<AttentionLayers> layers_;  // alike on all ranks
   std::vector<std::unique_ptr<Rank>> ranks_;
 
+  // Of the pass: tokens of the data-parallel ranks, one rank's after the other.
   std::uint32_t tokens_ = 0;
+  std::uint32_t requests_ = 0;
+  struct Part {
+    std::uint32_t first_token = 0, tokens = 0;
+    std::uint32_t first_request = 0;
+    std::unique_ptr<const Pass> pass;  // null: nothing to do
+  };
+  std::vector<Part> of_dp_;
   std::vector<float> hidden_, normed_, summed_, logits_, gathered_;
   std::vector<std::vector<float>> parts_;  // per rank of this process
   std::vector<const float*> views_;
@@ -203,24 +232,48 @@ void NumericForward::Implementation::reduce_into_hidden(const std::vector<float>
   add(hidden_.data(), summed_.data(), hidden_.size());
 }
 
+template <typename Fill>
+void NumericForward::Implementation::fill_own(std::size_t rank, Fill fill) {
+  const Part& own = of_dp_[ranks_[rank]->dp_rank];
+  const std::size_t size = model_.hidden_size;
+  std::vector<float>& out = part(rank, hidden_.size());
+  float* const first = out.data() + own.first_token * size;
+  std::fill(out.data(), first, 0.0F);
+  std::fill(first + own.tokens * size, out.data() + out.size(), 0.0F);
+  if (own.tokens > 0) fill(own, first);
+}
+
+// SGLang's tensor_split of a data-parallel rank's tokens over its ranks.
+MlpLayer::Rows NumericForward::Implementation::whole_rows(const Rank& rank) const {
+  const Part& own = of_dp_[rank.dp_rank];
+  const Split split = rank.weights.shard.attention;
+  const std::uint32_t share = own.tokens / split.size;
+  const std::uint32_t longer = own.tokens % split.size;  // the first ranks take one more
+  const std::uint32_t first = split.rank * share + std::min(split.rank, longer);
+  return {own.first_token + first, share + (split.rank < longer ? 1 : 0)};
+}
+
 // Each rank knows a part of the vocabulary; the sum over ranks has every row once.
-void NumericForward::Implementation::embed(const TokenBatch& batch) {
+void NumericForward::Implementation::embed(std::span<const TokenBatch> batches) {
   const std::uint32_t size = model_.hidden_size;
   hidden_.resize(std::size_t{tokens_} * size);
   {
     const Stopwatch watch(times_.other);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       const RankWeights& weights = ranks_[r]->weights;
-      const std::uint64_t first = std::uint64_t{weights.shard.tp_rank} * weights.shard.vocab;
-      std::vector<float>& out = part(r, hidden_.size());
-      pool_.parallel_for(tokens_, [&](std::uint32_t t, std::uint32_t) {
-        float* const row = out.data() + std::size_t{t} * size;
-        const std::uint64_t id = batch.token_ids[t];
-        if (id >= first && id - first < weights.shard.vocab) {
-          weights.embedding.row(static_cast<std::uint32_t>(id - first), row);
-        } else {
-          std::fill(row, row + size, 0.0F);
-        }
+      const std::uint64_t entries = weights.shard.embedding_vocab;
+      const std::uint64_t first = weights.shard.attention.rank * entries;
+      fill_own(r, [&](const Part& own, float* out) {
+        const std::span<const std::uint32_t> ids = batches[ranks_[r]->dp_rank].token_ids;
+        pool_.parallel_for(own.tokens, [&](std::uint32_t t, std::uint32_t) {
+          float* const row = out + std::size_t{t} * size;
+          const std::uint64_t id = ids[t];
+          if (id >= first && id - first < entries) {
+            weights.embedding.row(static_cast<std::uint32_t>(id - first), row);
+          } else {
+            std::fill(row, row + size, 0.0F);
+          }
+        });
       });
     }
   }
@@ -229,35 +282,62 @@ void NumericForward::Implementation::embed(const TokenBatch& batch) {
     scale(hidden_.data(), hidden_.size(), static_cast<float>(model_.embedding_scale));
 }
 
-std::span<const float> NumericForward::Implementation::head(const Pass& pass) {
+// The rows whose logits are wanted, normed.
+void NumericForward::Implementation::last_rows() {
   const std::uint32_t size = model_.hidden_size;
-  const std::uint32_t requests = pass.requests();
-  normed_.resize(std::size_t{requests} * size);
-  for (std::uint32_t i = 0; i < requests; ++i) {
-    std::memcpy(normed_.data() + std::size_t{i} * size, hidden_.data() + std::size_t{pass.last_row(i)} * size,
-                size * sizeof(float));
-  }
-  norm(ranks_.front()->weights.final_norm, normed_.data(), requests, normed_.data());
-  const std::uint32_t columns = ranks_.front()->weights.shard.vocab;
-  {
-    const Stopwatch watch(times_.gemm);
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      const RankWeights& weights = ranks_[r]->weights;
-      const PackedMatrix& matrix = model_.tie_word_embeddings ? weights.embedding : weights.head;
-      matrix.multiply(normed_.data(), requests, size, part(r, std::size_t{requests} * columns).data(),
-                      columns, nullptr, pool_);
+  normed_.resize(std::size_t{requests_} * size);
+  for (const Part& of : of_dp_) {
+    for (std::uint32_t i = 0; of.pass != nullptr && i < of.pass->requests(); ++i) {
+      std::memcpy(normed_.data() + std::size_t{of.first_request + i} * size,
+                  hidden_.data() + std::size_t{of.first_token + of.pass->last_row(i)} * size,
+                  size * sizeof(float));
     }
   }
-  const std::size_t width = std::size_t{columns} * collectives_.tp_size();
-  gathered_.resize(requests * width);
-  {
-    const Stopwatch watch(times_.collective);
-    views_.clear();
-    for (const std::vector<float>& part : parts_) views_.push_back(part.data());
-    collectives_.all_gather(views_, requests, columns, gathered_.data());
+  norm(ranks_.front()->weights.final_norm, normed_.data(), requests_, normed_.data());
+}
+
+// Fills gathered_ [requests, padded vocabulary]. A head cut over all ranks has a part of every row's columns
+// on each; one that each data-parallel rank has of its own, only in the rows of its requests.
+void NumericForward::Implementation::gather_logits(const Rank& first) {
+  const std::uint32_t size = model_.hidden_size;
+  const Shard& shape = first.weights.shard;
+  const std::uint32_t columns = shape.vocab;
+  const std::size_t width = std::size_t{columns} * shape.head.size;
+  const bool own_head = shape.head.size < collectives_.tp_size();
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const Stopwatch watch(times_.gemm);
+    const RankWeights& weights = ranks_[r]->weights;
+    const PackedMatrix& matrix = model_.tie_word_embeddings ? weights.embedding : weights.head;
+    if (!own_head) {
+      matrix.multiply(normed_.data(), requests_, size, part(r, std::size_t{requests_} * columns).data(),
+                      columns, nullptr, pool_);
+      continue;
+    }
+    std::vector<float>& out = part(r, requests_ * width);
+    std::fill(out.begin(), out.end(), 0.0F);
+    const Part& own = of_dp_[ranks_[r]->dp_rank];
+    if (own.pass == nullptr) continue;
+    matrix.multiply(normed_.data() + std::size_t{own.first_request} * size, own.pass->requests(), size,
+                    out.data() + own.first_request * width + std::size_t{weights.shard.head.rank} * columns,
+                    static_cast<std::uint32_t>(width), nullptr, pool_);
   }
-  logits_.resize(std::size_t{requests} * model_.vocab_size);
-  for (std::uint32_t i = 0; i < requests; ++i)
+  gathered_.resize(requests_ * width);
+  const Stopwatch watch(times_.collective);
+  views_.clear();
+  for (const std::vector<float>& part : parts_) views_.push_back(part.data());
+  if (own_head) {
+    collectives_.all_reduce(views_, gathered_.size(), gathered_.data());
+  } else {
+    collectives_.all_gather(views_, requests_, columns, gathered_.data());
+  }
+}
+
+std::span<const float> NumericForward::Implementation::head() {
+  last_rows();
+  gather_logits(*ranks_.front());
+  const std::size_t width = gathered_.size() / requests_;
+  logits_.resize(std::size_t{requests_} * model_.vocab_size);
+  for (std::uint32_t i = 0; i < requests_; ++i)
     std::memcpy(logits_.data() + std::size_t{i} * model_.vocab_size, gathered_.data() + i * width,
                 model_.vocab_size * sizeof(float));
   if (model_.final_logit_cap > 0)
@@ -266,12 +346,13 @@ std::span<const float> NumericForward::Implementation::head(const Pass& pass) {
 }
 
 // Pages that begin behind the stored prefix have a new owner.
-void NumericForward::Implementation::hand_out_pages(const TokenBatch& batch) {
+void NumericForward::Implementation::hand_out_pages(std::uint32_t dp_rank, const TokenBatch& batch) {
   const std::uint32_t page_size = options_.page_size;
   for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {
     const std::uint32_t end = batch.prefix_lens[i] + batch.q_lens[i];
     for (std::uint32_t at = (batch.prefix_lens[i] + page_size - 1) / page_size; at * page_size < end; ++at) {
       for (const auto& rank : ranks_) {
+        if (rank->dp_rank != dp_rank) continue;
         rank->store.hand_out(batch.page_tables[i][at]);
         rank->index_keys.hand_out(batch.page_tables[i][at]);
       }
@@ -280,7 +361,7 @@ void NumericForward::Implementation::hand_out_pages(const TokenBatch& batch) {
 }
 
 // The next token, at position L, looks back to L + 1 - window; pages that end there or before are done with.
-void NumericForward::Implementation::release_what_slid_out(const TokenBatch& batch) {
+void NumericForward::Implementation::release_what_slid_out(std::uint32_t dp_rank, const TokenBatch& batch) {
   std::uint32_t window = 0;
   for (const LayerConfig& layer : model_.layers) window = std::max(window, layer.sliding_window);
   if (!options_.free_windows || window == 0) return;
@@ -290,15 +371,35 @@ void NumericForward::Implementation::release_what_slid_out(const TokenBatch& bat
   for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {
     const std::uint32_t first = pages_behind(batch.prefix_lens[i]);
     const std::uint32_t last = pages_behind(batch.prefix_lens[i] + batch.q_lens[i]);
-    release_pages(batch.page_tables[i].subspan(first, last - first));
+    release_pages(dp_rank, batch.page_tables[i].subspan(first, last - first));
   }
 }
 
-std::span<const float> NumericForward::Implementation::forward(const TokenBatch& batch) {
-  hand_out_pages(batch);
-  const Pass pass(model_.dual_chunk, ropes_, batch, layers_, options_.page_size, *backend_);
-  tokens_ = pass.tokens();
-  embed(batch);
+// Where each data-parallel rank's tokens and requests are, and their plans.
+void NumericForward::Implementation::begin(std::span<const TokenBatch> batches) {
+  of_dp_.clear();
+  tokens_ = requests_ = 0;
+  for (std::size_t dp = 0; dp < batches.size(); ++dp) {
+    const TokenBatch& batch = batches[dp];
+    Part& of = of_dp_.emplace_back();
+    of.first_token = tokens_;
+    of.first_request = requests_;
+    if (batch.q_lens.empty()) continue;
+    hand_out_pages(static_cast<std::uint32_t>(dp), batch);
+    of.pass = std::make_unique<const Pass>(model_.dual_chunk, ropes_, batch, layers_, options_.page_size,
+                                           *backend_);
+    of.tokens = of.pass->tokens();
+    tokens_ += of.tokens;
+    requests_ += of.pass->requests();
+  }
+}
+
+std::span<const float> NumericForward::Implementation::forward(std::span<const TokenBatch> batches) {
+  if (batches.size() != options_.layout.dp_size)
+    throw std::invalid_argument("NumericForward: batches of another number of data-parallel ranks");
+  begin(batches);
+  const std::size_t size = model_.hidden_size;
+  embed(batches);
   std::uint32_t linear_index = 0;  // among the gated delta-nets
   for (std::uint32_t i = 0; i < model_.num_layers; ++i) {
     const LayerWeights& shared = ranks_.front()->weights.layers[i];  // norms are the same on every rank
@@ -306,15 +407,16 @@ std::span<const float> NumericForward::Implementation::forward(const TokenBatch&
     norm(shared.input_norm, hidden_.data(), tokens_, normed_.data());
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       Rank& rank = *ranks_[r];
-      float* const out = part(r, hidden_.size()).data();
-      const LayerConfig& layer = model_.layers[i];
-      if (layer.linear) {
-        linear_attention_.forward(pass, linear_index, rank.linear_layers, rank.weights.layers[i].linear,
-                                  rank.states, normed_.data(), out);
-      } else {
-        attention_.forward(pass, i, rank.weights.shard, rank.weights.layers[i], rank.store, &rank.index_keys,
-                           normed_.data(), out);
-      }
+      fill_own(r, [&](const Part& own, float* out) {
+        const float* const x = normed_.data() + own.first_token * size;
+        const LayerWeights& weights = rank.weights.layers[i];
+        if (model_.layers[i].linear) {
+          linear_attention_.forward(*own.pass, linear_index, rank.linear_layers, weights.linear, rank.states,
+                                    x, out);
+        } else {
+          attention_.forward(*own.pass, i, rank.weights.shard, weights, rank.store, &rank.index_keys, x, out);
+        }
+      });
     }
     if (model_.layers[i].linear) ++linear_index;
     static const std::vector<float> kNone;
@@ -322,13 +424,15 @@ std::span<const float> NumericForward::Implementation::forward(const TokenBatch&
     norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(),
          tokens_, normed_.data());
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      mlp_.forward(ranks_[r]->weights.layers[i], model_.layers[i].moe, normed_.data(), tokens_,
-                   part(r, hidden_.size()).data());
+      const RankWeights& weights = ranks_[r]->weights;
+      mlp_.forward(weights.layers[i], model_.layers[i].moe, weights.shard, normed_.data(), tokens_,
+                   whole_rows(*ranks_[r]), part(r, hidden_.size()).data());
     }
     reduce_into_hidden(kNone, shared.post_feedforward_norm);
   }
-  release_what_slid_out(batch);
-  return head(pass);
+  for (std::size_t dp = 0; dp < batches.size(); ++dp)
+    release_what_slid_out(static_cast<std::uint32_t>(dp), batches[dp]);
+  return head();
 }
 
 NumericForward::NumericForward(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
@@ -339,11 +443,11 @@ NumericForward::NumericForward(const ModelConfig& model, LoadedRanks weights, Nu
 
 NumericForward::~NumericForward() = default;
 
-std::span<const float> NumericForward::forward(const TokenBatch& batch) {
-  return implementation_->forward(batch);
+std::span<const float> NumericForward::forward(std::span<const TokenBatch> batches) {
+  return implementation_->forward(batches);
 }
-void NumericForward::release_pages(std::span<const std::uint32_t> pages) {
-  implementation_->release_pages(pages);
+void NumericForward::release_pages(std::uint32_t dp_rank, std::span<const std::uint32_t> pages) {
+  implementation_->release_pages(dp_rank, pages);
 }
 kvcache::KvStore& NumericForward::store(std::uint32_t local_rank) {
   return implementation_->store(local_rank);

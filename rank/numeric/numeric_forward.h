@@ -1,5 +1,10 @@
 // The forward pass of a transformer on the ranks that this process stands in for, in lockstep: after every
 // row-parallel layer the partial results of all ranks are added up.
+//
+// With data-parallel attention a rank attends for the requests of its data-parallel rank alone; the sum of
+// all ranks, each with zeros in the rows of the others, is the tokens of all together (SGLang's SUM_LEN
+// gather, layers/dp_attention.py), which the MLPs see. What is whole on every rank (--moe-dense-tp-size 1,
+// shared experts with an all-to-all) is computed for a part of the rank's own tokens.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +17,7 @@
 #include "rank/linear/packed_matrix.h"
 #include "rank/linear/thread_pool.h"
 #include "rank/model/model_config.h"
+#include "rank/model/parallel_layout.h"
 #include "rank/numeric/collectives.h"
 #include "rank/numeric/rank_weights.h"
 #include "rank/numeric/token_batch.h"
@@ -22,9 +28,11 @@ namespace tpsim::rank {
 struct NumericOptions {
   WeightType weight_type = WeightType::kFp32;  // how weights are kept in memory
   NumberFormat kv_format = NumberFormat::kFp32;
+  // Bytes of a stored latent of sparse attention (attention/sparse_kernels.h); 0: as kv_format has it.
+  std::uint32_t sparse_token_bytes = 0;
   std::uint32_t page_size = 1;
   std::uint32_t num_pages = 0;
-  std::uint32_t ep_size = 1;  // 1: every rank has a part of every expert; tp_size: whole experts
+  ParallelLayout layout;  // tp_size is that of the collectives
   bool tag_pages = false;
   // Layers with a sliding window let go of what slid out. Only where no request reads what another one wrote:
   // a shorter match of the radix pool needs what a longer sequence left behind.
@@ -47,8 +55,8 @@ class NumericForward : public TokenForward {
                  ThreadPool& pool);
   ~NumericForward() override;
 
-  std::span<const float> forward(const TokenBatch& batch) override;
-  void release_pages(std::span<const std::uint32_t> pages) override;
+  std::span<const float> forward(std::span<const TokenBatch> batches) override;
+  void release_pages(std::uint32_t dp_rank, std::span<const std::uint32_t> pages) override;
 
   kvcache::KvStore& store(std::uint32_t local_rank);
   const NumericTimes& times() const override;

@@ -75,7 +75,7 @@ class Loader {
     if (model_.layers[index].moe) {
       layer.moe = load_moe(model_, shard_, weights_, reader_, at);
     } else {
-      layer.mlp = load_mlp(reader_, at, spec("gate_up_proj"), spec("down_proj"), shard_.tp_rank == 0);
+      layer.mlp = load_mlp(reader_, at, spec("gate_up_proj"), spec("down_proj"), shard_.dense_mlp.rank == 0);
     }
     return layer;
   }

@@ -77,7 +77,8 @@ struct LayerWeights {
 
 struct RankWeights {
   Shard shard;
-  PackedMatrix embedding;  // [shard.vocab, hidden]: entries shard.tp_rank * shard.vocab and on
+  PackedMatrix embedding;  // [shard.embedding_vocab, hidden]: entries shard.attention.rank *
+                           // shard.embedding_vocab and on
   PackedMatrix head;       // empty where tied to the embedding
   std::vector<float> final_norm;
   std::vector<LayerWeights> layers;

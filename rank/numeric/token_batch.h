@@ -31,13 +31,14 @@ struct NumericTimes {
 class TokenForward {
  public:
   virtual ~TokenForward() = default;
-  // fp32 logits [requests, vocab_size] at the last new token of each request; the same in every process.
-  // Valid until the next call.
-  virtual std::span<const float> forward(const TokenBatch& batch) = 0;
+  // The batch of each data-parallel rank (one without data-parallel attention; some may be without requests).
+  // fp32 logits [requests, vocab_size] at the last new token of each request, one rank's after the other; the
+  // same in every process. Valid until the next call.
+  virtual std::span<const float> forward(std::span<const TokenBatch> batches) = 0;
   virtual const NumericTimes& times() const = 0;
-  // A request has ended or was retracted, and nobody else has these pages (no radix pool): their keys and
-  // values are not needed any more.
-  virtual void release_pages(std::span<const std::uint32_t> /*pages*/) {}
+  // A request of a data-parallel rank has ended or was retracted, and nobody else has these pages (no radix
+  // pool): their keys and values are not needed any more.
+  virtual void release_pages(std::uint32_t /*dp_rank*/, std::span<const std::uint32_t> /*pages*/) {}
 };
 
 }  // namespace tpsim::rank

@@ -1,7 +1,10 @@
 #include "rank/parallel/local_ranks.h"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
+
+#include "rank/parallel/dp_batches.h"
 
 namespace tpsim::rank {
 
@@ -42,41 +45,84 @@ LocalRanks::LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank,
       slowdown_(config.slowdown),
       first_rank_(first_rank),
       num_ranks_(num_ranks),
-      state_(state_of(config, first_rank)),
+      ranks_of_dp_(config.dp_size == 0 ? 0 : config.tp_size / config.dp_size),
       models_(std::move(models)),
-      costs_(models_.size()) {
+      metadata_(config.dp_size),
+      global_num_tokens_(config.dp_size),
+      global_num_tokens_for_logprob_(config.dp_size),
+      costs_(models_.size() == 1 ? config.dp_size : models_.size()) {
   if (config.slowdown.size() != config.tp_size || config.ranks.size() != config.tp_size || num_ranks == 0 ||
-      first_rank + num_ranks > config.tp_size || (models_.size() != 1 && models_.size() != num_ranks)) {
+      first_rank + num_ranks > config.tp_size || (models_.size() != 1 && models_.size() != num_ranks) ||
+      ranks_of_dp_ == 0 || config.tp_size % config.dp_size != 0) {
     throw std::invalid_argument("LocalRanks: numbers of ranks, slowdowns, reports or models do not fit");
   }
-  slowest_slowdown_ = *std::max_element(slowdown_.begin(), slowdown_.end());
+  states_.reserve(config.dp_size);
+  for (std::uint32_t dp = 0; dp < config.dp_size; ++dp) {
+    const auto first = slowdown_.begin() + dp * ranks_of_dp_;
+    slowest_slowdown_.push_back(*std::max_element(first, first + ranks_of_dp_));
+    states_.emplace_back(state_of(config, config.dp_size == 1 ? first_rank : dp * ranks_of_dp_));
+  }
   for (std::uint32_t i = 0; i < num_ranks; ++i) {
-    const std::size_t model = identical_shards() ? 0 : i;
+    const std::size_t cost = identical_shards() ? dp_rank(first_rank + i) : i;
     const double slowdown = slowdown_[first_rank + i];
-    const auto found = std::find_if(classes_.begin(), classes_.end(), [&](const Class& c) {
-      return c.model == model && c.slowdown == slowdown;
-    });
+    const auto found = std::find_if(classes_.begin(), classes_.end(),
+                                    [&](const Class& c) { return c.cost == cost && c.slowdown == slowdown; });
     class_of_.push_back(static_cast<std::size_t>(found - classes_.begin()));
-    if (found == classes_.end()) classes_.push_back(Class{model, slowdown, {}, {}, {}});
+    if (found == classes_.end()) classes_.push_back(Class{cost, slowdown, {}, {}, {}});
+  }
+}
+
+std::size_t LocalRanks::dp_rank_of(std::size_t cost) const {
+  return identical_shards() ? cost : dp_rank(first_rank_ + static_cast<std::uint32_t>(cost));
+}
+
+void LocalRanks::apply(const proto::ForwardBatch& batch) {
+  if (!batch.end_of_run()) check_dp_batches(batch, states_.size());
+  mode_ = batch.forward_mode();
+  if (states_.size() == 1 || batch.end_of_run()) {
+    for (std::size_t dp = 0; dp < states_.size(); ++dp) metadata_[dp] = states_[dp].apply(batch);
+    mode_ = metadata_.front().forward_mode;
+    return;
+  }
+  bool extends = false;
+  for (std::size_t dp = 0; dp < states_.size(); ++dp) {
+    metadata_[dp] = states_[dp].apply(batch.dp_batches(static_cast<int>(dp)));
+    const attention::ForwardMetadata& metadata = metadata_[dp];
+    const auto decodes = static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
+    global_num_tokens_[dp] =
+        std::accumulate(metadata.extend_lens.begin(), metadata.extend_lens.end(), decodes);
+    global_num_tokens_for_logprob_[dp] = static_cast<std::uint32_t>(metadata.extend_lens.size()) + decodes;
+    extends = extends || !metadata.extend_lens.empty();
+  }
+  for (attention::ForwardMetadata& metadata : metadata_) {
+    metadata.global_num_tokens = global_num_tokens_;
+    metadata.global_num_tokens_for_logprob = global_num_tokens_for_logprob_;
+    metadata.is_extend_in_batch = extends;
   }
 }
 
 StepTimes LocalRanks::price(const proto::ForwardBatch& batch) {
-  const attention::ForwardMetadata metadata = state_.apply(batch);
-  mode_ = metadata.forward_mode;
-  for (std::size_t i = 0; i < models_.size(); ++i) {
-    costs_[i] = metadata.forward_mode == proto::IDLE ? StepCost{} : models_[i]->forward(metadata);
+  apply(batch);
+  for (std::size_t i = 0; i < costs_.size(); ++i) {
+    const attention::ForwardMetadata& metadata = metadata_[dp_rank_of(i)];
+    const bool idle = metadata.forward_mode == proto::IDLE && metadata.global_num_tokens.empty();
+    costs_[i] = idle ? StepCost{} : model_of(i).forward(metadata);
   }
   StepTimes slowest;
-  for (const Class& c : classes_) slowest.take_slowest(times_of(slowed(costs_[c.model], c.slowdown)));
+  for (const Class& c : classes_) slowest.take_slowest(times_of(slowed(costs_[c.cost], c.slowdown)));
   return slowest;
 }
 
-StepTimes LocalRanks::slowest_of_deployment() const { return times_of(slowed(costs_[0], slowest_slowdown_)); }
+StepTimes LocalRanks::slowest_of_deployment() const {
+  StepTimes slowest = times_of(slowed(costs_[0], slowest_slowdown_[0]));
+  for (std::size_t dp = 1; dp < costs_.size(); ++dp)
+    slowest.take_slowest(times_of(slowed(costs_[dp], slowest_slowdown_[dp])));
+  return slowest;
+}
 
 void LocalRanks::account(double arrival) {
   for (Class& c : classes_) {
-    const StepCost cost = slowed(costs_[c.model], c.slowdown);
+    const StepCost cost = slowed(costs_[c.cost], c.slowdown);
     PassTotal& total = c.total(mode_);
     total.cost.attention += cost.attention;
     total.cost.gemm += cost.gemm;
@@ -110,7 +156,7 @@ std::vector<proto::RankReport> LocalRanks::reports() const {
     proto::RankReport report = ranks_[first_rank_ + i];
     report.set_rank(first_rank_ + i);
     report.set_slowdown(slowdown_[first_rank_ + i]);
-    report.set_peak_kv_bytes(state_.peak_held_bytes());
+    report.set_peak_kv_bytes(states_[dp_rank(first_rank_ + i)].peak_held_bytes());
     c.prefill.write(*report.mutable_prefill());
     c.decode.write(*report.mutable_decode());
     c.mixed.write(*report.mutable_mixed());

@@ -1,6 +1,8 @@
 // The ranks of a deployment that one process stands in for.
 //
-// Ranks see the same batches, so they share one RankState. Where their shards have the same shapes they also
+// Ranks see the same batches, so they share one RankState; with data-parallel attention, those of one
+// data-parallel rank do, and every process keeps and prices them all, because all run every pass together and
+// the slowest decides. Where their shards have the same shapes they also
 // share one RankModel: a pass is priced once and accounted for each rank, with the same result as pricing it
 // for each. An injected slowdown multiplies what a rank computes (attention, GEMM, other), not its launches
 // and not the wire.
@@ -20,7 +22,8 @@ namespace tpsim::rank {
 // What every process knows of the whole deployment; entry r of the vectors is rank r.
 struct DeploymentConfig {
   std::uint32_t tp_size = 1;
-  RankStateConfig state;         // state.rank is filled in
+  std::uint32_t dp_size = 1;     // data-parallel ranks of tp_size / dp_size ranks each
+  RankStateConfig state;         // of each data-parallel rank; state.rank is filled in
   std::vector<double> slowdown;  // tp_size factors
   // tp_size reports with what does not depend on the run: heads, weight_bytes, kv_pool_bytes.
   std::vector<proto::RankReport> ranks;
@@ -47,7 +50,7 @@ class LocalRanks {
   std::uint32_t first_rank() const { return first_rank_; }
   std::uint32_t num_ranks() const { return num_ranks_; }
   bool identical_shards() const { return models_.size() == 1; }
-  const RankState& state() const { return state_; }
+  std::uint64_t next_sequence_number() const { return states_.front().next_sequence_number(); }
 
   // Applies and prices `batch`; returns the slowest of the ranks of this process.
   // Throws UserError for a batch that RankState refuses.
@@ -70,7 +73,7 @@ class LocalRanks {
   };
   // Ranks with the same model and slowdown have the same totals.
   struct Class {
-    std::size_t model = 0;
+    std::size_t cost = 0;  // position in costs_
     double slowdown = 1;
     PassTotal prefill, decode, mixed;
 
@@ -79,12 +82,24 @@ class LocalRanks {
 
   const std::vector<proto::RankReport> ranks_;
   const std::vector<double> slowdown_;
+  std::uint32_t dp_rank(std::uint32_t rank) const { return rank / ranks_of_dp_; }
+  void apply(const proto::ForwardBatch& batch);
+  // The model that prices entry `cost` of costs_, and the data-parallel rank whose batch it prices.
+  RankModel& model_of(std::size_t cost) { return *models_[identical_shards() ? 0 : cost]; }
+  std::size_t dp_rank_of(std::size_t cost) const;
+
   const std::uint32_t first_rank_;
   const std::uint32_t num_ranks_;
-  double slowest_slowdown_ = 1;  // of the whole deployment
-  RankState state_;
+  const std::uint32_t ranks_of_dp_;
+  std::vector<double> slowest_slowdown_;  // of the whole deployment, per data-parallel rank
+  std::vector<RankState> states_;         // per data-parallel rank
   std::vector<std::unique_ptr<RankModel>> models_;
-  std::vector<StepCost> costs_;            // of the pass priced last, per model
+  // Of the pass applied last, per data-parallel rank.
+  std::vector<attention::ForwardMetadata> metadata_;
+  std::vector<std::uint32_t> global_num_tokens_, global_num_tokens_for_logprob_;
+  // Of the pass priced last: per data-parallel rank where shards are identical, else per rank of this
+  // process.
+  std::vector<StepCost> costs_;
   proto::ForwardMode mode_ = proto::IDLE;  // of that pass
   std::vector<Class> classes_;
   std::vector<std::size_t> class_of_;  // per local rank

@@ -88,7 +88,7 @@ void MpiExecutor::compare(std::uint32_t process, const AnswerHead& head, const s
 }
 
 std::vector<proto::RankReport> MpiExecutor::finish() {
-  const proto::ForwardBatch last = end_of_run(ranks_.state().next_sequence_number());
+  const proto::ForwardBatch last = end_of_run(ranks_.next_sequence_number());
   ranks_.price(last);
   std::vector<proto::RankReport> reports = ranks_.reports();
   link_.finish_run(last, reports);

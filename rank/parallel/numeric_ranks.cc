@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <utility>
 
 #include "proto/base/error.h"
 #include "rank/numeric/sampler.h"
+#include "rank/parallel/dp_batches.h"
 
 namespace tpsim::rank {
 namespace {
@@ -14,9 +16,11 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-RankStateConfig state_of(const NumericRanksConfig& config) {
-  RankStateConfig state = config.deployment.state;
-  state.rank = config.first_rank;
+RankStateConfig state_of(const NumericRanksConfig& config, std::uint32_t dp_rank) {
+  const DeploymentConfig& deployment = config.deployment;
+  RankStateConfig state = deployment.state;
+  state.rank =
+      deployment.dp_size == 1 ? config.first_rank : deployment.tp_size / deployment.dp_size * dp_rank;
   return state;
 }
 
@@ -24,10 +28,12 @@ RankStateConfig state_of(const NumericRanksConfig& config) {
 
 NumericRanks::NumericRanks(NumericRanksConfig config, std::unique_ptr<TokenForward> forward,
                            const Collectives* collectives)
-    : config_(std::move(config)),
-      state_(state_of(config_)),
-      forward_(std::move(forward)),
-      collectives_(collectives) {}
+    : config_(std::move(config)), forward_(std::move(forward)), collectives_(collectives) {
+  for (std::uint32_t dp = 0; dp < config_.deployment.dp_size; ++dp)
+    dp_ranks_.emplace_back(state_of(config_, dp));
+  passes_.resize(dp_ranks_.size());
+  requests_.resize(dp_ranks_.size());
+}
 
 std::uint32_t NumericRanks::fold(std::uint64_t id, std::uint32_t vocab_size) {
   if (id < vocab_size) return static_cast<std::uint32_t>(id);
@@ -37,13 +43,14 @@ std::uint32_t NumericRanks::fold(std::uint64_t id, std::uint32_t vocab_size) {
 }
 
 // The page numbers of row `row`, one by one.
-void NumericRanks::append_pages(std::uint32_t row, std::vector<std::uint32_t>& out) const {
-  for (const kvcache::PageRun& run : state_.pages(row)) {
+void NumericRanks::append_pages(const RankState& state, std::uint32_t row, std::vector<std::uint32_t>& out) {
+  for (const kvcache::PageRun& run : state.pages(row)) {
     for (std::uint32_t i = 0; i < run.count; ++i) out.push_back(run.first + i);
   }
 }
 
-void NumericRanks::add_request(std::uint32_t row, std::uint32_t prefix_len, std::uint32_t q_len) {
+void NumericRanks::add_request(const RankState& state, std::uint32_t row, std::uint32_t prefix_len,
+                               std::uint32_t q_len) {
   const std::size_t request = rows_.size();
   rows_.push_back(row);
   prefix_lens_.push_back(prefix_len);
@@ -51,12 +58,11 @@ void NumericRanks::add_request(std::uint32_t row, std::uint32_t prefix_len, std:
   if (tables_.size() <= request) tables_.emplace_back();
   std::vector<std::uint32_t>& table = tables_[request];
   table.clear();
-  append_pages(row, table);
+  append_pages(state, row, table);
 }
 
-// The token ids of the extend part, and of the decode set.
+// The token ids of the extend part.
 void NumericRanks::read_input(const proto::ForwardBatch& batch) {
-  token_ids_.clear();
   std::uint64_t wanted = 0;
   for (const std::uint32_t length : batch.extend_lens()) wanted += length;
   std::uint64_t given = 0;
@@ -78,77 +84,115 @@ void NumericRanks::read_input(const proto::ForwardBatch& batch) {
   }
 }
 
-void NumericRanks::sample_tokens(const proto::ForwardBatch& batch, std::span<const float> logits) {
-  const std::size_t highest = rows_.empty() ? 0 : *std::max_element(rows_.begin(), rows_.end());
-  if (last_token_.size() <= highest) {
-    last_token_.resize(highest + 1, 0);
-    sampling_.resize(highest + 1);
+void NumericRanks::sample_tokens(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first,
+                                 std::size_t count, std::span<const float> logits) {
+  if (count == 0) return;
+  const auto begin = rows_.begin() + static_cast<std::ptrdiff_t>(first);
+  const std::size_t highest = *std::max_element(begin, begin + static_cast<std::ptrdiff_t>(count));
+  if (dp_rank.last_token.size() <= highest) {
+    dp_rank.last_token.resize(highest + 1, 0);
+    dp_rank.sampling.resize(highest + 1);
   }
   for (int i = 0; i < batch.extend_lens_size(); ++i) {
-    proto::SamplingParams& sampling = sampling_[rows_[static_cast<std::size_t>(i)]];
+    proto::SamplingParams& sampling = dp_rank.sampling[rows_[first + static_cast<std::size_t>(i)]];
     sampling = batch.extend_sampling_size() > 0 ? batch.extend_sampling(i) : proto::SamplingParams();
   }
-  sampled_.clear();
-  for (std::size_t i = 0; i < rows_.size(); ++i) {
+  for (std::size_t i = first; i < first + count; ++i) {
     const std::uint32_t token = sample(logits.subspan(i * config_.vocab_size, config_.vocab_size),
-                                       sampling_[rows_[i]], prefix_lens_[i] + q_lens_[i]);
+                                       dp_rank.sampling[rows_[i]], prefix_lens_[i] + q_lens_[i]);
     sampled_.push_back(token);
-    last_token_[rows_[i]] = token;
+    dp_rank.last_token[rows_[i]] = token;
   }
 }
 
-// Of the requests in decoding_, those that have left the decode set.
-void NumericRanks::release_left() {
+// Of the requests that decoded before the pass, those that have left the decode set.
+void NumericRanks::release_left(std::uint32_t dp_rank) {
   if (!config_.exclusive_pages) return;
-  const std::span<const std::uint32_t> now = state_.decode_set();
-  if (now.size() >= decoding_.size() && std::equal(decoding_.begin(), decoding_.end(), now.begin())) return;
+  const std::vector<std::uint32_t>& before = dp_ranks_[dp_rank].decoding;
+  const RankState& state = dp_ranks_[dp_rank].state;
+  const std::span<const std::uint32_t> now = state.decode_set();
+  if (now.size() >= before.size() && std::equal(before.begin(), before.end(), now.begin())) return;
   std::vector<std::uint32_t> remaining(now.begin(), now.end());
   std::sort(remaining.begin(), remaining.end());
-  for (const std::uint32_t row : decoding_) {
+  for (const std::uint32_t row : before) {
     if (std::binary_search(remaining.begin(), remaining.end(), row)) continue;
     std::vector<std::uint32_t> pages;
-    append_pages(row, pages);
-    forward_->release_pages(pages);
+    append_pages(state, row, pages);
+    forward_->release_pages(dp_rank, pages);
   }
+}
+
+// Adds the requests of one data-parallel rank to those of the pass.
+void NumericRanks::apply(std::uint32_t dp_rank, const proto::ForwardBatch& batch, TokenBatch& pass) {
+  DpRank& of = dp_ranks_[dp_rank];
+  of.decoding.assign(of.state.decode_set().begin(), of.state.decode_set().end());
+  pass = TokenBatch{};
+  pass.metadata = of.state.apply(batch);
+  release_left(dp_rank);
+  const std::size_t first = rows_.size();
+  if (pass.metadata.forward_mode != proto::IDLE && !batch.end_of_run()) {
+    read_input(batch);
+    for (int i = 0; i < batch.extend_lens_size(); ++i)
+      add_request(of.state, batch.extend_req_pool_indices(i), batch.extend_prefix_lens(i),
+                  batch.extend_lens(i));
+    if (pass.metadata.forward_mode != proto::EXTEND) {
+      for (std::size_t i = 0; i < of.state.decode_set().size(); ++i) {
+        const std::uint32_t row = of.state.decode_set()[i];
+        add_request(of.state, row, of.state.decode_seq_lens()[i] - 1, 1);
+        token_ids_.push_back(row < of.last_token.size() ? of.last_token[row] : 0);
+      }
+    }
+  }
+  requests_[dp_rank] = static_cast<std::uint32_t>(rows_.size() - first);
 }
 
 scheduler::StepOutcome NumericRanks::compute(const proto::ForwardBatch& batch) {
   const double start = now();
-  TokenBatch pass;
-  decoding_.assign(state_.decode_set().begin(), state_.decode_set().end());
-  pass.metadata = state_.apply(batch);
-  release_left();
   scheduler::StepOutcome outcome;
-  if (pass.metadata.forward_mode == proto::IDLE || batch.end_of_run()) return outcome;
-
+  const bool lockstep = dp_ranks_.size() > 1 && !batch.end_of_run();
+  if (!batch.end_of_run()) check_dp_batches(batch, dp_ranks_.size());
+  const auto batch_of = [&](std::size_t dp) -> const proto::ForwardBatch& {
+    return lockstep ? batch.dp_batches(static_cast<int>(dp)) : batch;
+  };
   rows_.clear();
   prefix_lens_.clear();
   q_lens_.clear();
-  read_input(batch);
-  for (int i = 0; i < batch.extend_lens_size(); ++i)
-    add_request(batch.extend_req_pool_indices(i), batch.extend_prefix_lens(i), batch.extend_lens(i));
-  const std::size_t extends = rows_.size();
-  if (pass.metadata.forward_mode != proto::EXTEND) {
-    for (std::size_t i = 0; i < state_.decode_set().size(); ++i) {
-      const std::uint32_t row = state_.decode_set()[i];
-      add_request(row, state_.decode_seq_lens()[i] - 1, 1);
-      token_ids_.push_back(row < last_token_.size() ? last_token_[row] : 0);
-    }
-  }
-  views_.assign(tables_.begin(), tables_.begin() + static_cast<std::ptrdiff_t>(rows_.size()));
-  pass.token_ids = token_ids_;
-  pass.q_lens = q_lens_;
-  pass.prefix_lens = prefix_lens_;
-  pass.page_tables = views_;
-  pass.rows = rows_;
+  token_ids_.clear();
+  for (std::uint32_t dp = 0; dp < dp_ranks_.size(); ++dp) apply(dp, batch_of(dp), passes_[dp]);
+  if (rows_.empty()) return outcome;
 
+  views_.assign(tables_.begin(), tables_.begin() + static_cast<std::ptrdiff_t>(rows_.size()));
+  std::size_t request = 0, token = 0;
+  for (std::size_t dp = 0; dp < dp_ranks_.size(); ++dp) {
+    TokenBatch& pass = passes_[dp];
+    pass.q_lens = std::span(q_lens_).subspan(request, requests_[dp]);
+    pass.prefix_lens = std::span(prefix_lens_).subspan(request, requests_[dp]);
+    pass.page_tables = std::span(views_).subspan(request, requests_[dp]);
+    pass.rows = std::span(rows_).subspan(request, requests_[dp]);
+    const std::size_t tokens = std::accumulate(pass.q_lens.begin(), pass.q_lens.end(), std::size_t{0});
+    pass.token_ids = std::span(token_ids_).subspan(token, tokens);
+    request += requests_[dp];
+    token += tokens;
+  }
   const NumericTimes before = forward_->times();
-  const std::span<const float> logits = forward_->forward(pass);
-  account(pass.metadata.forward_mode, before);
-  sample_tokens(batch, logits);
+  const std::span<const float> logits = forward_->forward(passes_);
+  account(batch.forward_mode(), before);
+  sampled_.clear();
+  extend_logits_.clear();
+  std::size_t first = 0;
+  for (std::size_t dp = 0; dp < dp_ranks_.size(); ++dp) {
+    sample_tokens(dp_ranks_[dp], batch_of(dp), first, requests_[dp], logits);
+    if (config_.return_logits) {
+      const auto extends = static_cast<std::size_t>(batch_of(dp).extend_lens_size());
+      const auto part = logits.subspan(first * config_.vocab_size, extends * config_.vocab_size);
+      extend_logits_.insert(extend_logits_.end(), part.begin(), part.end());
+    }
+    first += requests_[dp];
+  }
   outcome.next_token_ids = sampled_;
   outcome.next_token_rows = rows_;
-  if (config_.return_logits) outcome.extend_logits = logits.first(extends * config_.vocab_size);
+  if (dp_ranks_.size() > 1) outcome.requests_of_dp_rank = requests_;
+  outcome.extend_logits = extend_logits_;
   outcome.step_time = now() - start;
   return outcome;
 }
@@ -173,7 +217,8 @@ std::vector<proto::RankReport> NumericRanks::reports() const {
     proto::RankReport report = config_.deployment.ranks[rank];
     report.set_rank(rank);
     report.set_slowdown(config_.deployment.slowdown[rank]);
-    report.set_peak_kv_bytes(state_.peak_held_bytes());
+    const std::uint32_t dp_rank = rank / (config_.deployment.tp_size / config_.deployment.dp_size);
+    report.set_peak_kv_bytes(dp_ranks_[dp_rank].state.peak_held_bytes());
     if (collectives_ != nullptr) report.set_communicated_bytes(collectives_->bytes_sent());
     // Ranks of one process compute in turns: each has its share of the process's time.
     const auto share = [this](const NumericTimes& t, proto::PassSeconds& seconds) {

@@ -42,31 +42,44 @@ class NumericRanks : public WorkerRanks {
   void forward(const proto::ForwardBatch& batch, bool synchronous, std::vector<char>& answer) override;
   void outcome(double) override {}
   std::vector<proto::RankReport> reports() const override;
-  std::uint64_t next_sequence_number() const { return state_.next_sequence_number(); }
+  std::uint64_t next_sequence_number() const { return dp_ranks_.front().state.next_sequence_number(); }
 
   // The vocabulary's token for an id of a workload: ids beyond it (a trace's invented ones) are folded.
   static std::uint32_t fold(std::uint64_t id, std::uint32_t vocab_size);
 
  private:
-  void add_request(std::uint32_t row, std::uint32_t prefix_len, std::uint32_t q_len);
+  // What is known of the requests of one data-parallel rank.
+  struct DpRank {
+    explicit DpRank(const RankStateConfig& config) : state(config) {}
+
+    RankState state;
+    std::vector<std::uint32_t> last_token;        // per row
+    std::vector<proto::SamplingParams> sampling;  // per row
+    std::vector<std::uint32_t> decoding;          // before the pass
+  };
+
+  void apply(std::uint32_t dp_rank, const proto::ForwardBatch& batch, TokenBatch& pass);
+  void add_request(const RankState& state, std::uint32_t row, std::uint32_t prefix_len, std::uint32_t q_len);
   void read_input(const proto::ForwardBatch& batch);
-  void append_pages(std::uint32_t row, std::vector<std::uint32_t>& out) const;
-  void release_left();
+  static void append_pages(const RankState& state, std::uint32_t row, std::vector<std::uint32_t>& out);
+  void release_left(std::uint32_t dp_rank);
   void account(proto::ForwardMode mode, const NumericTimes& before);
-  void sample_tokens(const proto::ForwardBatch& batch, std::span<const float> logits);
+  void sample_tokens(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first, std::size_t count,
+                     std::span<const float> logits);
 
   NumericRanksConfig config_;
-  RankState state_;
+  std::vector<DpRank> dp_ranks_;
   std::unique_ptr<TokenForward> forward_;
   const Collectives* collectives_;
   NumericTimes prefill_, decode_, mixed_;  // of the passes of each kind
 
-  std::vector<std::uint32_t> last_token_;           // per row
-  std::vector<proto::SamplingParams> sampling_;     // per row
-  std::vector<std::vector<std::uint32_t>> tables_;  // page numbers, per request of the pass
+  // Of the requests of the pass, one data-parallel rank's after the other.
+  std::vector<std::vector<std::uint32_t>> tables_;  // page numbers
   std::vector<std::span<const std::uint32_t>> views_;
   std::vector<std::uint32_t> rows_, prefix_lens_, q_lens_, token_ids_, sampled_;
-  std::vector<std::uint32_t> decoding_;  // before the pass
+  std::vector<float> extend_logits_;
+  std::vector<TokenBatch> passes_;       // per data-parallel rank
+  std::vector<std::uint32_t> requests_;  // of each
 };
 
 }  // namespace tpsim::rank

@@ -295,8 +295,8 @@ class Opener {
                                                      const StoredView& weight) const {
     if (weight.type == StoredType::kU8) {
       require_matrix(weight, StoredType::kU8);
-      return std::make_unique<Nvfp4>(weight, need(base + ".weight_scale", weight),
-                                     need(base + ".weight_scale_2", weight), false, where_);
+      const StoredView scale = need(base + ".weight_scale", weight);
+      return std::make_unique<Nvfp4>(weight, scale, need(base + ".weight_scale_2", weight), false, where_);
     }
     if (weight.type != StoredType::kF8E4M3 && weight.type != StoredType::kF8E5M2 &&
         weight.type != StoredType::kI8)

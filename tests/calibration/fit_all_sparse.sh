@@ -9,7 +9,7 @@ hardware=$here/../../rank/catalogue/hardware
 for pair in h200-sxm:h200_sxm h100-sxm:h100_sxm b200:b200_sxm gb200:gb200; do
   "$fit" "$hardware/${pair%:*}.json" "$kernels/${pair#*:}" | sed "s/^/${pair%:*} /"
 done | python3 -c 'import json,sys
-USED = {"block_compute", "block_seconds", "l2_memory", "overlap", "select_seconds", "select_token"}
+USED = {"block_compute", "block_seconds", "l2_memory", "overlap", "select_seconds", "select_token_seconds"}
 short = lambda v: float(f"{v:.4g}") if isinstance(v, float) else v
 gpus = {}
 for line in sys.stdin:

@@ -118,7 +118,7 @@ class Fit {
     vary(index_.fixed_seconds, 1e-6, 2e-4);
     vary(index_.overlap, 1e-3, 1);
     vary(index_.select_seconds, 1e-7, 5e-5);
-    vary(index_.select_token, 1e-12, 1e-8);
+    vary(index_.select_token_seconds, 1e-12, 1e-8);
     for (Products& p : products_) {
       vary(p.compute, 0.05, 1);
       vary(p.memory, 0.05, 1);

@@ -120,7 +120,8 @@ MODELS = {
     "gpt-oss": ("GptOss", {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 16,
                            "sliding_window": 12, "layer_types": ["sliding_attention", "full_attention"],
                            "rope_parameters": {**YARN, "rope_theta": 150000.0, "truncate": False}}, {}),
-    "deepseek-v3-fp8": ("DeepseekV3", {**MLA, "q_lora_rank": 24, "n_group": 4, "topk_group": 2,
+    # Sizes that blocks of 8 x 16 divide: Transformers takes the size of a block from the number of them.
+    "deepseek-v3-fp8": ("DeepseekV3", {**MLA, "q_lora_rank": 32, "n_group": 4, "topk_group": 2,
                                        "routed_scaling_factor": 2.5, "norm_topk_prob": True, "num_experts_per_tok": 3,
                                        "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}},
                         {"quantise": "fp8-block"}),

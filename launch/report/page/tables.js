@@ -17,6 +17,7 @@ function figuresTable() {
     ["latency, s", "mean", r => r.mean_e2e_latency_ms / 1000, show], ["latency, s", "p99", r => r.p99_e2e_latency_ms / 1000, show],
     ["KV cache, %", "hits", r => 100 * r.cache_hit_rate, show], ["KV cache, %", "peak", r => 100 * r.peak_kv_usage, show],
     ["GPU, %", "busy", r => 100 * r.gpu_busy_fraction, show],
+    ...(some("replayed_fraction") ? [["GPU, %", "graphs", r => 100 * r.replayed_fraction, show]] : []),
     ["number of", "steps", r => r.steps, count],
     ...(some("retractions") ? [["number of", "retracted", r => r.retractions, count]] : []),
     ...(some("failed") ? [["number of", "refused", r => r.failed, count]] : []),

@@ -17,7 +17,6 @@ import unittest
 TPSIM = None
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.abspath(os.path.join(HERE, "..", "..", ".."))
-MODELS = os.path.join(SOURCE, "tests", "golden", "models")
 REFERENCE = os.path.join(SOURCE, "..", "shared", "reference", "002_a8f55f341ad27a72.txt")
 LOAD = ["--dataset-name", "random", "--num-prompts", "3", "--random-input-len", "40", "--random-output-len", "8",
         "--max-total-tokens", "4096", "--quiet"]
@@ -55,6 +54,7 @@ MLA = {
     "fa4": ["FA4", "1", N, Y, N, N, N],
     "ascend": ["Ascend MLA (NPU)", "128", N, N, N, N, N],
 }
+MODEL = {"MHA": "llama-3.1-8b", "MLA": "deepseek-v2-lite"}
 # A device that each runs on; the H200 for the others.
 DEVICE = {"fa4": "b200", "trtllm_mha": "b200", "cutlass_mla": "b200", "trtllm_mla": "b200", "aiter": "mi300x",
           "wave": "mi300x", "ascend": "ascend-910b", "intel_xpu": "max-1550", "intel_amx": "xeon-amx"}
@@ -65,18 +65,6 @@ PAGES = {"128": ("16", 128), "16, 32 or 64": ("128", 64), Y: ("16", 16), N: ("16
          "64": ("16", 64), "32 or 64": ("128", 64), "n/a": ("16", 16)}
 # SGLang gives these pages of their own, whatever their kernels could read.
 OWN_PAGES = {"ascend": 128, "intel_xpu": 128}
-
-
-def dual_chunk_model(folder):
-    with open(os.path.join(MODELS, "llama", "config.json")) as file:
-        config = json.load(file)
-    config.update(architectures=["Qwen2ForCausalLM"], model_type="qwen2", dual_chunk_attention_config={
-        "chunk_size": 128, "local_size": 32, "original_max_position_embeddings": 128})
-    path = os.path.join(folder, "dual-chunk")
-    os.makedirs(path, exist_ok=True)
-    with open(os.path.join(path, "config.json"), "w") as file:
-        json.dump(config, file)
-    return path
 
 
 class Backends(unittest.TestCase):
@@ -96,8 +84,8 @@ class Backends(unittest.TestCase):
 
     def model(self, backend, form):
         if backend == "dual_chunk_flash_attn":
-            return dual_chunk_model(self.folder)
-        return os.path.join(MODELS, "deepseek-v2" if form == "MLA" else "llama")
+            return "qwen2.5-14b-1m"
+        return MODEL[form]
 
     def run_backend(self, backend, form, *extra, model=None):
         """server_args of the report, or the sentence of the refusal."""
@@ -161,10 +149,11 @@ class Printed(Backends):
                     self.assertNotEqual(choice["backend"], "")
 
     def test_one_deployment(self):
-        for hardware, model in (("h200-sxm", "llama"), ("b200", "llama"), ("a100-sxm", "deepseek-v2"),
-                                ("b200", "deepseek-v2"), ("mi300x", "llama"), ("h200-sxm", "gpt-oss"),
-                                ("xeon-amx", "deepseek-v2")):
-            model = os.path.join(MODELS, model)
+        for hardware, model in (("h200-sxm", "llama-3.1-8b"), ("b200", "llama-3.1-8b"),
+                                ("a100-sxm", "deepseek-v2-lite"), ("b200", "deepseek-v2-lite"),
+                                ("mi300x", "llama-3.1-8b"), ("h200-sxm", "gpt-oss-20b"),
+                                ("a100-sxm", "llama-4-scout"), ("h200-sxm", "qwen2.5-14b-1m"),
+                                ("xeon-amx", "deepseek-v2-lite")):
             with self.subTest(hardware=hardware, model=model):
                 told = self.json("--hardware", hardware, "--model-path", model)["deployments"]
                 self.assertEqual(len(told), 1)
@@ -180,7 +169,7 @@ class Printed(Backends):
         names = [entry["backend"] for entry in told["can_run"] + told["cannot_run"]]
         self.assertEqual(len(set(names)), 17)
         self.assertEqual(len(names), 17)
-        base = ["run", "--model-path", model, "--hardware", hardware, *LOAD]
+        base = ["run", "--model-path", model, "--hardware", hardware, "--tp", "4", *LOAD]
         done = self.tpsim(*base, "--report-dir", "out")
         if told["chosen"]:
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -255,7 +244,7 @@ class Cells(Backends):
     def test_windows(self):
         for backend, cells in MHA.items():
             with self.subTest(backend=backend):
-                done = self.run_backend(backend, "MHA", model=os.path.join(MODELS, "gemma2"))
+                done = self.run_backend(backend, "MHA", model="gemma-3-27b")
                 if self.not_implemented(done):
                     continue
                 if backend == "dual_chunk_flash_attn":
@@ -270,8 +259,7 @@ class Cells(Backends):
         for backend in sorted(set(MHA) ^ set(MLA)):
             form = "MLA" if backend in MHA else "MHA"
             with self.subTest(backend=backend):
-                done = self.run_backend(backend, form, model=os.path.join(
-                    MODELS, "deepseek-v2" if form == "MLA" else "llama"))
+                done = self.run_backend(backend, form, model=MODEL[form])
                 if self.not_implemented(done):
                     continue
                 self.assertIsInstance(done, str)
@@ -298,7 +286,7 @@ class Cells(Backends):
 
 class Pairs(Backends):
     def pair(self, prefill, decode, hardware, model, *extra):
-        done = self.tpsim("run", "--model-path", os.path.join(MODELS, model), "--hardware", hardware, *LOAD,
+        done = self.tpsim("run", "--model-path", model, "--hardware", hardware, *LOAD,
                           "--prefill-attention-backend", prefill, "--decode-attention-backend", decode, *extra)
         if "not implemented" in done.stderr:
             self.skipTest(done.stderr)
@@ -310,26 +298,26 @@ class Pairs(Backends):
             self.assertIn(text, done.stderr)
 
     def test_fa4_is_for_prefill(self):
-        done = self.tpsim("run", "--model-path", os.path.join(MODELS, "llama"), "--hardware", "b200", *LOAD,
+        done = self.tpsim("run", "--model-path", "llama-3.1-8b", "--hardware", "b200", *LOAD,
                           "--attention-backend", "fa4")
         self.refused(done, "--attention-backend fa4")
-        self.refused(self.pair("triton", "fa4", "b200", "llama"), "--decode-attention-backend fa4", "prefill only")
+        self.refused(self.pair("triton", "fa4", "b200", "llama-3.1-8b"), "--decode-attention-backend fa4", "prefill only")
 
     def test_fa4_with_an_fp4_cache(self):
         fp4 = ("--kv-cache-dtype", "fp4_e2m1")
-        self.assertEqual(self.pair("fa4", "triton", "b200", "llama", *fp4).returncode, 0)
-        self.refused(self.pair("fa4", "trtllm_mha", "b200", "llama", *fp4), "fa4", "trtllm_mha", "page size")
-        self.refused(self.pair("fa4", "flashinfer", "b200", "llama", *fp4), "flashinfer cannot read an fp4")
-        self.assertEqual(self.pair("fa4", "trtllm_mla", "b200", "deepseek-v2", *fp4).returncode, 0)
+        self.assertEqual(self.pair("fa4", "triton", "b200", "llama-3.1-8b", *fp4).returncode, 0)
+        self.refused(self.pair("fa4", "trtllm_mha", "b200", "llama-3.1-8b", *fp4), "fa4", "trtllm_mha", "--page-size")
+        self.refused(self.pair("fa4", "flashinfer", "b200", "llama-3.1-8b", *fp4), "flashinfer cannot read an fp4")
+        self.assertEqual(self.pair("fa4", "trtllm_mla", "b200", "deepseek-v2-lite", *fp4).returncode, 0)
 
     def test_each_half_is_checked(self):
-        self.refused(self.pair("fa3", "triton", "h200-sxm", "llama", "--kv-cache-dtype", "fp8_e4m3"),
+        self.refused(self.pair("fa3", "triton", "h200-sxm", "llama-3.1-8b", "--kv-cache-dtype", "fp8_e4m3"),
                      "triton cannot read an fp8 KV cache (decode)")
-        self.refused(self.pair("torch_native", "fa3", "h200-sxm", "deepseek-v2"),
+        self.refused(self.pair("torch_native", "fa3", "h200-sxm", "deepseek-v2-lite"),
                      "--prefill-attention-backend torch_native: has no MLA form")
-        self.refused(self.pair("flashinfer", "torch_native", "h200-sxm", "gemma2"),
+        self.refused(self.pair("flashinfer", "torch_native", "h200-sxm", "gemma-3-27b"),
                      "--decode-attention-backend torch_native: has no sliding-window attention")
-        self.refused(self.pair("triton", "fa3", "a100-sxm", "llama"), "--decode-attention-backend fa3", "a100-sxm")
+        self.refused(self.pair("triton", "fa3", "a100-sxm", "llama-3.1-8b"), "--decode-attention-backend fa3", "a100-sxm")
 
 
 class CompareAll(Backends):
@@ -341,8 +329,8 @@ class CompareAll(Backends):
             return json.load(file), done.stdout
 
     def test_runs_what_can_run_and_says_the_rest(self):
-        for hardware, model in (("h200-sxm", "llama"), ("h200-sxm", "deepseek-v2"), ("b200", "gpt-oss")):
-            model = os.path.join(MODELS, model)
+        for hardware, model in (("h200-sxm", "llama-3.1-8b"), ("h200-sxm", "deepseek-v2-lite"),
+                                ("b200", "gpt-oss-20b")):
             with self.subTest(hardware=hardware, model=model):
                 report, text = self.compare("--hardware", hardware, "--model-path", model)
                 told = self.json("--hardware", hardware, "--model-path", model)["deployments"][0]
@@ -365,7 +353,7 @@ class CompareAll(Backends):
                     self.assertIn(sentence, text)
 
     def test_with_a_sweep(self):
-        report, text = self.compare("--hardware", "h200-sxm", "--model-path", os.path.join(MODELS, "llama"), "--tp", "1,2")
+        report, text = self.compare("--hardware", "h200-sxm", "--model-path", "llama-3.1-8b", "--tp", "1,2")
         self.assertTrue(any(run["backend"] == "flashinfer+fa3" for run in report["runs"]))
         self.assertIn("fa4", text)
 
@@ -415,9 +403,10 @@ class Guide(Backends):
             with self.subTest(line=line):
                 done = self.tpsim("run", *words, "--hardware", hardware, *LOAD)
                 if "neither a known model" in done.stderr or "not implemented" in done.stderr:
-                    unknown.append(f"{line.split(None, 1)[1]}: {done.stderr.strip()}")
+                    unknown.append(f"{line.split(None, 1)[1]}: {done.stderr.strip().splitlines()[-1]}")
                     continue
-                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertRegex(done.stderr, r"\A(tpsim: warning: [^\n]+means nothing to a simulation\n)?\Z")
         if unknown:
             print("\nnot run:", *unknown, sep="\n  ", file=sys.stderr)
 

@@ -275,7 +275,7 @@ class Deployment(CommandLine):
         trace = self.trace()
         self.assert_refused(["run", "--model-path", "llama-3.1-7b", "--hardware", "h200-sxm", "--trace", trace],
                             "llama-3.1-7b", "llama-3.1-8b")
-        self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "h20", "--trace", trace], "h20",
+        self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxn", "--trace", trace], "h200-sxn",
                             "did you mean h200-sxm?")
         self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "a100-sxm", "--trace", trace,
                              "--attention-backend", "fa3"], "fa3", "a100-sxm")
@@ -311,7 +311,7 @@ class Names(CommandLine):
         trace = self.trace()
         for extra, flag in ((["--attention-backend", "flashinferr"], "--attention-backend"),
                             (["--attention-backend", "flashmlaa"], "--attention-backend"),
-                            (["--hardware", "h20"], "--hardware"), (["--model-path", "llama-3.1-7b"], "--model-path"),
+                            (["--hardware", "h200-sxn"], "--hardware"), (["--model-path", "llama-3.1-7b"], "--model-path"),
                             (["--model-path", "qwen3-9b"], "--model-path"), (["--attention-backend", "zzzz"], None),
                             (["--hardware", "zzzz"], None), (["--model-path", "zzzz"], None)):
             base = {"--model-path": "llama-3.1-8b", "--hardware": "h200-sxm", "--tp": "8", "--trace": trace}
@@ -347,9 +347,51 @@ class LaunchLines(CommandLine):
 
     def test_what_changes_the_answer_is_refused(self):
         base = self.deployment("--trace", self.trace())
-        self.assert_refused([*base, "--dp-size", "2"], "--dp-size: only tensor parallelism")
+        self.assert_refused([*base, "--dp-size", "2"], "--dp-size 2: replicas that share nothing")
+        self.assert_refused([*base, "--dcp-size", "2"], "--dcp-size: of parallelism")
         self.assert_refused([*base, "--enable-lora", "--host", "h"], "--enable-lora: LoRA")
         self.assert_refused(["backends", "--port", "1"], "--port: is about SGLang's server process")
+
+
+class Layouts(CommandLine):
+    """Experts and data-parallel attention: any number of processes writes the same report."""
+
+    MODEL = ("run", "--model-path", "qwen3-30b-a3b", "--hardware", "h200-sxm", "--tp", "8", "--quiet",
+             "--check-invariants")
+
+    def report(self, *extra, processes=None):
+        folder = os.path.join(self.folder, f"report-{processes}")
+        done = self.tpsim(*self.MODEL, "--trace", self.trace(), "--report-dir", folder, *extra, processes=processes)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(folder, "report.json")) as file:
+            return file.read()
+
+    def test_data_parallel_attention(self):
+        words = ("--dp-size", "4", "--enable-dp-attention", "--ep-size", "8", "--expert-distribution", "zipf:0.7")
+        alone = self.report(*words)
+        for processes in (1, 2, 4, 8):
+            self.assertEqual(self.report(*words, processes=processes), alone)
+        report = json.loads(alone)
+        ranks = report["data_parallel_ranks"]
+        self.assertEqual([r["dp_rank"] for r in ranks], [0, 1, 2, 3])
+        self.assertEqual(sum(r["requests"] for r in ranks), report["completed"] + report["failed"])
+        self.assertEqual({r["steps"] + r["idle_steps"] for r in ranks}, {report["steps"]})
+        self.assertEqual(report["server_args"]["enable_dp_attention"], "true")
+        self.assertGreater(float(report["server_args"]["expert_imbalance"]), 1)
+        self.assertIn("moe.expert_parallel", [row["operator_class"] for row in report["calibration"]])
+
+    def test_plain_deployments_say_nothing_of_it(self):
+        report = json.loads(self.report())
+        self.assertNotIn("data_parallel_ranks", report)
+        for name in ("ep_size", "dp_size", "expert_distribution", "moe_a2a_backend"):
+            self.assertNotIn(name, report["server_args"])
+
+    def test_deepep(self):
+        report = json.loads(self.report("--moe-a2a-backend", "deepep", "--dp-size", "8", "--enable-dp-attention",
+                                        "--moe-dense-tp-size", "1", "--enable-dp-lm-head"))
+        self.assertEqual(report["server_args"]["ep_size"], "8")
+        status = {row["operator_class"]: row["status"] for row in report["calibration"]}
+        self.assertEqual(status["deepep.low_latency"], "uncalibrated")
 
 
 class Memory(CommandLine):
@@ -757,7 +799,7 @@ class Sweeps(CommandLine):
         self.assert_refused([*base, "--tp", "3,5"], "--tp", "none of the 2 settings can be carried out")
         self.assert_refused([*base, "--tp", "3,5"], "none of the 2 settings", processes=2)
         self.assert_refused([*base, "--tp", "1,2", "--attention-backends", "fa3,trtion"], "trtion", "triton")
-        self.assert_refused([*base[:4], "b200,h20-sxm", *base[5:]], "h20-sxm", "h200-sxm")
+        self.assert_refused([*base[:4], "b200,h200-sxn", *base[5:]], "h200-sxn", "h200-sxm")
         self.assert_refused([*base, "--tp", "1,2", "--max-concurrency", ",".join(str(i) for i in range(1, 300))],
                             "make 598 settings, at most 512")
         self.assert_refused([*base, "--tp", "1,2", "--executor", "numeric"], "--executor numeric")

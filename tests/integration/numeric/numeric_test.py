@@ -157,6 +157,49 @@ class Reference(Numeric):
                     self.check_reference(model, "--tp", "2", "--attention-backend", backend, "--page-size", str(page))
 
 
+class Layouts(Numeric):
+    """Transformers' tokens, as with --tp 1, however the model is shared among the ranks."""
+
+    WHOLE = ("--tp", "8", "--dp-size", "8", "--enable-dp-attention", "--ep-size", "8")
+
+    def test_data_parallel_attention_under_mpirun(self):
+        for model in ("deepseek-v3", "deepseek-v2", "qwen3-moe"):
+            with self.subTest(model=model):
+                self.check_reference(model, *self.WHOLE, processes=8)
+        for processes in (1, 2, 4):
+            with self.subTest(processes=processes):
+                self.check_reference("deepseek-v3", *self.WHOLE, processes=processes)
+
+    def test_layouts_in_one_process(self):
+        for model, words in (("deepseek-v3", "--dp-size 4 --enable-dp-attention --ep-size 2"),
+                             ("deepseek-v3", "--dp-size 8 --enable-dp-attention --moe-a2a-backend deepep "
+                                             "--moe-dense-tp-size 1 --enable-dp-lm-head"),
+                             ("deepseek-v2", "--moe-a2a-backend deepep"),
+                             ("qwen3-moe", "--attn-dp-size 2 --ep-size 4 --load-balance-method total_tokens"),
+                             ("qwen3", "--dp-size 2 --enable-dp-attention --chunked-prefill-size 32"),
+                             ("gpt-oss", "--dp-size 4 --enable-dp-attention --ep-size 4 --page-size 16"),
+                             ("mixtral", "--ep-size 4")):
+            with self.subTest(model=model, words=words):
+                self.check_reference(model, "--tp", "8", *words.split())
+
+    def test_the_same_bits_for_any_number_of_processes(self):
+        prompts = [p["prompt_ids"] for p in reference("deepseek-v3")["prompts"]]
+        rows = [self.generate("deepseek-v3", prompts, *self.WHOLE, logits=True, processes=processes)
+                for processes in (None, 4)]
+        self.assertEqual(rows[0], rows[1])
+
+    def test_refused(self):
+        base = ["generate", "--prompt-ids", "1", "--tp", "8", "--model-path"]
+        self.assert_refused([*base, os.path.join(MODELS, "llama"), "--dp-size", "2", "--enable-dp-attention"],
+                            "--enable-dp-attention: SGLang's LlamaForCausalLM")
+        self.assert_refused([*base, os.path.join(MODELS, "qwen3-moe"), "--dp-size", "3", "--enable-dp-attention"],
+                            "--dp-size 3: must divide --tp 8")
+        self.assert_refused([*base, os.path.join(MODELS, "gpt-oss"), "--moe-a2a-backend", "deepep"],
+                            "--moe-a2a-backend deepep: SGLang's GptOssForCausalLM has no such path")
+        self.assert_refused([*base, os.path.join(MODELS, "qwen3"), "--ep-size", "2"], "has no experts")
+        self.assert_refused([*base, os.path.join(MODELS, "qwen3"), "--enable-dp-lm-head"], "--enable-dp-lm-head: needs")
+
+
 class Processes(Numeric):
     """The same under mpirun."""
 
@@ -255,6 +298,27 @@ class Schedules(Numeric):
                 with self.subTest(model=model, extra=" ".join(extra)):
                     self.assertEqual(self.generate(model, prompts, "--disable-radix-cache", "--check-invariants",
                                                    *extra, new_tokens=40), plain)
+
+    def test_sparse_attention(self):
+        """Index keys in pages, chunks, retraction, every kernel's plan: the same tokens."""
+        for model in models():
+            if not config_of(model).get("index_topk"):
+                continue
+            prompts = self.conversations(model)[:12]
+            plain = self.generate(model, prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=24)
+            for extra in (
+                ["--tp", "4"],
+                ["--chunked-prefill-size", "64", "--enable-mixed-chunk"],
+                ["--max-total-tokens", "512", "--schedule-conservativeness", "0", "--tp", "2"],
+                ["--attention-backend", "dsa", "--nsa-prefill-backend", "fa3", "--nsa-decode-backend", "tilelang"],
+                ["--hardware", "b200", "--dsa-decode-backend", "trtllm"],
+            ):
+                with self.subTest(model=model, extra=" ".join(extra)):
+                    self.assertEqual(self.generate(model, prompts, "--check-invariants", *extra, new_tokens=24), plain)
+        self.assert_refused(["generate", "--model-path", os.path.join(MODELS, "llama"), "--prompt-ids", "1",
+                             "--nsa-decode-backend", "fa3"], "--nsa-decode-backend", "no sparse attention")
+        self.assert_refused(["generate", "--model-path", os.path.join(MODELS, "deepseek-v32"), "--prompt-ids", "1",
+                             "--dsa-prefill-backend", "fa2"], "--dsa-prefill-backend fa2", "flashmla_sparse")
 
     def test_sampling_depends_on_the_seed_alone(self):
         model = models()[0]

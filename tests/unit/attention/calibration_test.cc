@@ -94,17 +94,21 @@ TEST_P(OwnMeasurement, RaggedBatchesAndCachedPrefixesAreWithinAQuarter) {
 
 INSTANTIATE_TEST_SUITE_P(H200, OwnMeasurement, ::testing::Values("flashinfer", "triton", "torch_native"));
 
-INSTANTIATE_TEST_SUITE_P(Measured, AttentionCalibration,
-                         ::testing::Values(Measured{"h200-sxm", "h200_sxm", "fa3", "fa3"},
-                                           Measured{"h200-sxm", "h200_sxm", "triton", "triton"},
-                                           Measured{"h100-sxm", "h100_sxm", "fa3", "fa3"},
-                                           Measured{"h100-sxm", "h100_sxm", "triton", "triton"},
-                                           Measured{"b200", "b200_sxm", "flashinfer", "flashinfer"},
-                                           Measured{"b200", "b200_sxm", "triton", "triton"},
-                                           Measured{"l40s", "l40s", "flashinfer", "flashinfer"},
-                                           Measured{"l40s", "l40s", "triton", "triton"},
-                                           Measured{"a100-sxm", "a100_sxm", "flashinfer",
-                                                    "flash_attention"}));
+INSTANTIATE_TEST_SUITE_P(
+    Measured, AttentionCalibration,
+    ::testing::Values(
+        Measured{"h200-sxm", "h200_sxm", "fa3", "fa3"}, Measured{"h200-sxm", "h200_sxm", "triton", "triton"},
+        Measured{"h100-sxm", "h100_sxm", "fa3", "fa3"}, Measured{"h100-sxm", "h100_sxm", "triton", "triton"},
+        Measured{"b200", "b200_sxm", "flashinfer", "flashinfer"},
+        Measured{"b200", "b200_sxm", "triton", "triton"},
+        Measured{"b200", "b200_sxm", "trtllm_mha", "trtllm_mha"},
+        Measured{"gb200", "gb200", "flashinfer", "flashinfer"},
+        Measured{"gb200", "gb200", "triton", "triton"},
+        Measured{"gb200", "gb200", "trtllm_mha", "trtllm_mha"},
+        Measured{"rtx-pro-6000", "rtx_pro_6000_server", "flashinfer", "flashinfer"},
+        Measured{"rtx-pro-6000", "rtx_pro_6000_server", "triton", "triton"},
+        Measured{"l40s", "l40s", "flashinfer", "flashinfer"}, Measured{"l40s", "l40s", "triton", "triton"},
+        Measured{"a100-sxm", "a100_sxm", "flashinfer", "flash_attention"}));
 
 }  // namespace
 }  // namespace tpsim::attention

@@ -113,7 +113,9 @@ TEST(DualChunkPlan, DecodePricesTheTokensOfAllParts) {
   EXPECT_GT(two.launches, one.launches);    // the chunk before
   EXPECT_GT(three.launches, two.launches);  // and all before that
   const double token = 4 * 256 * 2;         // bytes: four heads of K and V
-  EXPECT_NEAR(three.bytes - one.bytes, 2 * 4096 * token, 0.1 * 4096 * token);
+  // Beside them only the results of the parts, in fp32 where the KV range is split.
+  EXPECT_GE(three.bytes - one.bytes, 2 * 4096 * token);
+  EXPECT_LE(three.bytes - one.bytes, 1.1 * 2 * 4096 * token);
 }
 
 TEST(DualChunkPlan, ACapturedDecodeRunsAllThreeCalls) {

@@ -50,7 +50,7 @@ TEST(Registry, RefusesWhatCannotBe) {
   CombinationRequest ampere = on_hopper("fa3", "fa3");
   ampere.gpu = "a100-sxm";
   ampere.generation = GpuGeneration::kAmpere;
-  EXPECT_TRUE(says(obstacle(ampere), "needs a GPU of hopper, and a100-sxm is ampere; use flashinfer"))
+  EXPECT_TRUE(says(obstacle(ampere), "runs on hopper only, and a100-sxm is ampere; use flashinfer"))
       << obstacle(ampere);
   CombinationRequest fp8 = on_hopper("triton", "triton");
   fp8.kv_format = NumberFormat::kFp8E4M3;

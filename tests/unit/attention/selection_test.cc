@@ -156,6 +156,7 @@ TEST(PageSize, IsWhatTheBackendsNeed) {
     }
     EXPECT_EQ(sentence, "") << what;
     EXPECT_EQ(choice.page_size, pages.page) << what;
+    EXPECT_EQ(choice.changed, pages.given != 0 && pages.given != pages.page) << what;
     EXPECT_EQ(choice.note.empty(), pages.page == pages.given || (pages.given == 0 && pages.page == 1))
         << what;
   }

@@ -58,9 +58,9 @@ TEST(AttentionChoice, SinksRuleBackendsOut) {
 TEST(AttentionChoice, EachHalfIsRefusedUnderItsFlag) {
   EXPECT_TRUE(
       refused("llama-3.1-8b", "a100-sxm", {"--decode-attention-backend", "fa3"})
-          .starts_with("--decode-attention-backend fa3: needs a GPU of hopper, and a100-sxm is ampere"));
+          .starts_with("--decode-attention-backend fa3: runs on hopper only, and a100-sxm is ampere"));
   EXPECT_TRUE(refused("llama-3.1-8b", "h200-sxm", {"--prefill-attention-backend", "flashmla"})
-                  .starts_with("--prefill-attention-backend flashmla: "));
+                  .starts_with("--prefill-attention-backend flashmla: has no MHA form"));
 }
 
 TEST(AttentionChoice, SaysWhatItChose) {
@@ -76,7 +76,7 @@ TEST(AllBackends, AreThoseThatRun) {
   for (const char* hardware : {"h200-sxm", "b200", "a100-sxm", "mi300x", "rtx-pro-6000"}) {
     for (const std::string& model : {std::string("llama-3.1-8b"), kMla, kSinks}) {
       const ServerArgs args = args_for(model, hardware, {});
-      const AllBackends all = all_backends(args, {hardware});
+      const AllBackends all = all_backends({&args, 1});
       std::set<std::string> names;
       for (const BackendPair& pair : all.pairs) {
         EXPECT_TRUE(names.insert(pair.name()).second) << pair.name();
@@ -96,7 +96,8 @@ TEST(AllBackends, AreThoseThatRun) {
 }
 
 TEST(AllBackends, PairsThatNoGraphCapturesAreLeftOut) {
-  const AllBackends all = all_backends(args_for("llama-3.1-8b", "h200-sxm", {}), {"h200-sxm"});
+  const ServerArgs args = args_for("llama-3.1-8b", "h200-sxm", {});
+  const AllBackends all = all_backends({&args, 1});
   const auto has = [&](const std::string& name) {
     return std::ranges::any_of(all.pairs, [&](const BackendPair& pair) { return pair.name() == name; });
   };
@@ -105,6 +106,18 @@ TEST(AllBackends, PairsThatNoGraphCapturesAreLeftOut) {
   EXPECT_FALSE(has("torch_native+fa3"));
   ASSERT_EQ(all.left_out.size(), 1u);
   EXPECT_NE(all.left_out[0].backends.find("torch_native"), std::string::npos);
+}
+
+// FlashInfer takes an MLA cache in pages of one token, but not of 64.
+TEST(AllBackends, WhatRunsInOneSettingOfASweepIsIncluded) {
+  const std::vector<ServerArgs> settings = {args_for(kMla, "h200-sxm", {"--page-size", "64"}),
+                                            args_for(kMla, "h200-sxm", {"--page-size", "1"})};
+  const auto runs = [](const AllBackends& all) {
+    return std::ranges::any_of(all.pairs,
+                               [](const BackendPair& pair) { return pair.name() == "flashinfer"; });
+  };
+  EXPECT_FALSE(runs(all_backends({settings.data(), 1})));
+  EXPECT_TRUE(runs(all_backends(settings)));
 }
 
 }  // namespace

@@ -57,7 +57,10 @@ TEST_F(ConfigFile, TakesFlagsOfALaunchLine) {
       write(std::string(kBase) + "host: 0.0.0.0\ntrust_remote_code: true\ndp-size: 1\nenable-lora: false\n");
   EXPECT_EQ(parse({"--config", path}).ignored_flags,
             (std::vector<std::string>{"--host", "--trust-remote-code"}));
-  EXPECT_EQ(said("dp-size: 2\n"), ":1: --dp-size: only tensor parallelism (--tp) is simulated");
+  EXPECT_EQ(
+      said("dcp-size: 2\n"),
+      ":1: --dcp-size: of parallelism, --tp, --ep-size, --dp-size and what belongs to them are simulated; "
+      "leave it out");
   EXPECT_EQ(said("enable-lora: true\n"), ":1: --enable-lora: LoRA adapters are not simulated; leave it out");
 }
 

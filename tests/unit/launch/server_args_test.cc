@@ -166,9 +166,9 @@ TEST(ServerArgs, RefusesInOneSentence) {
       {{"--kv-cache-dtype", "fp4_e2m1"},
        "--kv-cache-dtype fp4_e2m1: is for --executor numeric, no measured kernel reads it; use auto, bf16, "
        "fp8_e4m3 or fp8_e5m2"},
-      {{"--ep", "8"}, "--ep-size 8: is for --executor numeric, modeled ranks cut every expert by --tp"},
-      {{"--executor", "numeric", "--tp", "8", "--ep", "4"},
-       "--ep-size 4: must be 1, or --tp 8 for whole experts on each rank"},
+      {{"--moe-a2a-backend", "mooncake"}, "--moe-a2a-backend mooncake: must be none or deepep"},
+      {{"--load-balance-method", "random"},
+       "--load-balance-method random: must be round_robin, auto, total_requests or total_tokens"},
       {{"--executor", "numeric", "--rank-slowdown", "0:2"},
        "--rank-slowdown: is for --executor modeled, numeric ranks take the time they take"},
       {{"--context-length", "1"}, "--context-length 1: must be a whole number from 2 to 1000000000"},
@@ -219,7 +219,12 @@ TEST(ServerArgs, RefusesInOneSentence) {
        "--speculative-algorithm: speculative decoding is not simulated yet; leave it out"},
       {{"--mm-attention-backend", "fa3"},
        "--mm-attention-backend: multimodal models are not simulated yet; leave it out"},
-      {{"--pp-size", "2"}, "--pp-size: only tensor parallelism (--tp) is simulated"},
+      {{"--pp-size", "2"},
+       "--pp-size: pipeline stages are not simulated; share the model by --tp, --ep-size and --dp-size"},
+      {{"--dcp-size", "2"},
+       "--dcp-size: of parallelism, --tp, --ep-size, --dp-size and what belongs to them are simulated; leave "
+       "it "
+       "out"},
   };
   for (const Refusal& test : kRefusals) EXPECT_EQ(refusal(with(test.words)), test.sentence);
 }

@@ -87,7 +87,7 @@ TEST(HybridLinear, RefusesWhatItCannotBe) {
   EXPECT_THAT(refused(with(next(), "mamba_ssm_dtype", "fp8")), HasSubstr("mamba_ssm_dtype"));
   EXPECT_THAT(refused(with(next(), "hidden_act", "gelu_pytorch_tanh")), HasSubstr("hidden_act"));
   EXPECT_THAT(refused(with(next(), "mlp_only_layers", {0})), HasSubstr("mlp_only_layers"));
-  EXPECT_THAT(refused(with(next(), "partial_rotary_factor", 0.01)), HasSubstr("even number"));
+  EXPECT_THAT(refused(with(next(), "partial_rotary_factor", 0.013)), HasSubstr("even number"));
   // 32 query heads can be cut in 32, but not 16 key heads of the delta-nets.
   const ModelConfig model = parse(with(next(), "num_attention_heads", 32));
   EXPECT_THAT(refusal([&] { make_shard(model, 32, 0); }), HasSubstr("16 key heads"));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rank/model/hardware.h"
+#include "rank/model/layers.h"
 #include "rank/model/prefill_graphs.h"
 #include "tests/unit/model/errors.h"
 
@@ -111,6 +112,22 @@ TEST(Memory, PoolIsWhatTheFractionLeaves) {
   const KvCapacity fp8 = kv_capacity(profile, model, shard, 0.9, NumberFormat::kFp8E4M3, 64);
   EXPECT_EQ(fp8.tokens % 64, 0U);
   EXPECT_NEAR(static_cast<double>(fp8.tokens), 2.0 * static_cast<double>(capacity.tokens), 65.0);
+}
+
+// Each layer keeps a latent and, where it has an indexer, an index key of 132 bytes (DSATokenToKVPool).
+TEST(Memory, SparseAttentionKeepsIndexKeysToo) {
+  const auto bytes = [](const char* name, NumberFormat format, std::uint32_t token) {
+    const ModelConfig model = load_model_config(name);
+    return kv_bytes_per_token(model, make_shard(model, 8, 0), format, token);
+  };
+  EXPECT_EQ(bytes("deepseek-v3.2", NumberFormat::kBf16, 0), 61U * (1152 + 132));
+  EXPECT_EQ(bytes("deepseek-v3.2", NumberFormat::kFp8E4M3, 656), 61U * (656 + 132));
+  EXPECT_EQ(bytes("glm-5", NumberFormat::kFp8E4M3, 576), 78U * (576 + 132));
+  // A layer that takes the selection of another keeps no keys.
+  ModelConfig model = load_model_config("glm-5");
+  ASSERT_EQ(model.attention.size(), 1U);
+  model.attention = {{58, 0, false, 0}, {20, 0, true, 0}};
+  EXPECT_EQ(kv_bytes_per_token(model, make_shard(model, 8, 0), NumberFormat::kBf16), 78U * 1152 + 20 * 132);
 }
 
 TEST(Memory, WhatDoesNotFitIsRefusedWithNumbers) {

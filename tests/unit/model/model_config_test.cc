@@ -33,13 +33,30 @@ std::string refused(const Json& json) {
 
 TEST(ModelCatalogue, EveryEntryLoads) {
   const std::vector<std::string> names = model_catalogue();
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"deepseek-r1",   "deepseek-v2-lite",  "deepseek-v3",   "deepseek-v3.2",
-                                      "gemma-3-27b",   "glm-4.5-air",       "glm-5",         "gpt-oss-120b",
-                                      "gpt-oss-20b",   "kimi-k2",           "llama-3.1-70b", "llama-3.1-8b",
-                                      "llama-3.3-70b", "llama-4-scout",     "mistral-7b",    "mistral-small",
-                                      "phi-4",         "qwen3-235b-a22b",   "qwen3-30b-a3b", "qwen3-32b",
-                                      "qwen3-8b",      "qwen3.5-397b-a17b", "tinyllama-1.1b"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"deepseek-r1",
+                                             "deepseek-v2-lite",
+                                             "deepseek-v3",
+                                             "deepseek-v3.2",
+                                             "gemma-3-27b",
+                                             "glm-4.5-air",
+                                             "glm-5",
+                                             "gpt-oss-120b",
+                                             "gpt-oss-20b",
+                                             "kimi-k2",
+                                             "llama-3.1-70b",
+                                             "llama-3.1-8b",
+                                             "llama-3.3-70b",
+                                             "llama-4-scout",
+                                             "mistral-7b",
+                                             "mistral-small",
+                                             "phi-4",
+                                             "qwen2.5-14b-1m",
+                                             "qwen3-235b-a22b",
+                                             "qwen3-30b-a3b",
+                                             "qwen3-32b",
+                                             "qwen3-8b",
+                                             "qwen3.5-397b-a17b",
+                                             "tinyllama-1.1b"}));
   for (const std::string& name : names) EXPECT_EQ(load_model_config(name).name, name);
 }
 
@@ -67,6 +84,7 @@ TEST(ModelCatalogue, PublishersNamesInAnyCase) {
                                         {"moonshotai/Kimi-K2-Instruct", "kimi-k2"},
                                         {"google/gemma-3-27b-it", "gemma-3-27b"},
                                         {"microsoft/phi-4", "phi-4"},
+                                        {"Qwen/Qwen2.5-14B-Instruct-1M", "qwen2.5-14b-1m"},
                                         {"mistralai/Mistral-Small-3.2-24B-Instruct-2506", "mistral-small"}}) {
     EXPECT_EQ(load_model_config(published).name, name);
   }

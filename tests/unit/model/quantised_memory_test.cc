@@ -7,6 +7,7 @@
 #include "rank/model/layers.h"
 #include "rank/model/memory.h"
 #include "rank/model/model_config.h"
+#include "rank/model/quantised_weights.h"
 #include "rank/model/shard.h"
 #include "tests/unit/model/errors.h"
 
@@ -75,8 +76,10 @@ TEST(QuantisedMemory, PartsOfBlocksAreRefused) {
   const std::string config =
       std::string(kDeepSeekV3) +
       R"(, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})";
-  EXPECT_EQ(refusal([&] { bytes_of(config, 8); }), "");
-  EXPECT_NE(refusal([&] { bytes_of(config, 32); }).find("blocks of 128"), std::string::npos);
+  const ModelConfig model = parse_model_config(config, "config.json");
+  EXPECT_EQ(refusal([&] { check_blocks(model, make_shard(model, 8, 0)); }), "");
+  EXPECT_NE(refusal([&] { check_blocks(model, make_shard(model, 32, 0)); }).find("blocks of 128"),
+            std::string::npos);
 }
 
 TEST(QuantisedMemory, SomeLayersMayStay16Bit) {

@@ -94,8 +94,59 @@ class Cluster {
     batch.q_lens = q_lens;
     batch.prefix_lens = prefixes;
     batch.page_tables = tables;
-    const std::span<const float> logits = forward_->forward(batch);
+    const std::span<const float> logits = forward_->forward({&batch, 1});
     return {logits.begin(), logits.end()};
+  }
+
+  // One pass of requests that belong to data-parallel ranks (ascending `owner`), each with its own three or
+  // more pages of its rank's pool: whole sequences are extended, or their last token is decoded.
+  std::vector<std::vector<float>> lockstep(const std::vector<std::vector<std::uint32_t>>& sequences,
+                                           const std::vector<std::uint32_t>& owner, std::uint32_t dp_size,
+                                           bool decodes) {
+    struct Of {
+      std::vector<std::uint32_t> tokens, q_lens, prefixes, seq_lens;
+      std::vector<std::vector<std::uint32_t>> tables;
+      std::vector<std::span<const std::uint32_t>> views;
+    };
+    std::vector<Of> of(dp_size);
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      Of& rank = of[owner[i]];
+      const auto length = static_cast<std::uint32_t>(sequences[i].size());
+      const std::uint32_t fresh = decodes ? 1 : length;
+      rank.tokens.insert(rank.tokens.end(), sequences[i].end() - fresh, sequences[i].end());
+      rank.q_lens.push_back(fresh);
+      rank.prefixes.push_back(length - fresh);
+      rank.seq_lens.push_back(length);
+      const auto mine = static_cast<std::uint32_t>(rank.tables.size());
+      std::vector<std::uint32_t> table;
+      for (std::uint32_t page = 0; page * options_.page_size < length; ++page)
+        table.push_back(options_.num_pages - 1 - (mine * 10 + page));
+      rank.tables.push_back(std::move(table));
+    }
+    std::vector<TokenBatch> batches(dp_size);
+    for (std::uint32_t d = 0; d < dp_size; ++d) {
+      if (of[d].tokens.empty()) continue;
+      TokenBatch& batch = batches[d];
+      of[d].views.assign(of[d].tables.begin(), of[d].tables.end());
+      batch.metadata.forward_mode = decodes ? proto::DECODE : proto::EXTEND;
+      if (decodes) {
+        batch.metadata.decode_seq_lens = of[d].seq_lens;
+      } else {
+        batch.metadata.extend_lens = of[d].q_lens;
+        batch.metadata.extend_prefix_lens = of[d].prefixes;
+      }
+      batch.token_ids = of[d].tokens;
+      batch.q_lens = of[d].q_lens;
+      batch.prefix_lens = of[d].prefixes;
+      batch.page_tables = of[d].views;
+    }
+    const std::span<const float> logits = forward_->forward(batches);
+    std::vector<std::vector<float>> out;
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const auto row = logits.subspan(i * model_.vocab_size, model_.vocab_size);
+      out.emplace_back(row.begin(), row.end());
+    }
+    return out;
   }
 
   NumericForward& forward() { return *forward_; }
@@ -212,9 +263,73 @@ TEST(NumericForward, WholeExpertsGiveTheSameAsPartsOfAll) {
     const std::vector<double> wanted = DenseReference(model, weights).forward(tokens);
     for (const std::uint32_t tp : {2U, 8U}) {
       NumericOptions options = options_of(16, 4);
-      options.ep_size = tp;
+      options.layout.ep_size = tp;
       Cluster cluster(model, weights, tp, options);
       EXPECT_LE(difference(cluster.extend(tokens, 0, {2, 1}), wanted, 23), 1e-4) << name << " --ep " << tp;
+    }
+  }
+}
+
+// Three data-parallel ranks' worth of layouts, with an idle one among them: attention of its own on each,
+// MLPs over all.
+TEST(NumericForward, EveryLayoutGivesTheSame) {
+  struct Case {
+    const char* model;
+    std::uint32_t tp;
+    ParallelLayout layout;
+  };
+  const auto layout = [](std::uint32_t dp, std::uint32_t ep, bool dense_tp1 = false, bool head = false,
+                         bool deepep = false) {
+    ParallelLayout out;
+    out.dp_size = dp;
+    out.ep_size = ep;
+    out.moe_dense_tp1 = dense_tp1;
+    out.dp_lm_head = head;
+    out.moe_a2a = deepep ? MoeA2aBackend::kDeepEp : MoeA2aBackend::kNone;
+    return out;
+  };
+  const Case kCases[] = {
+      {"deepseek-v2", 8, layout(8, 8)},
+      {"deepseek-v2", 8, layout(4, 2, true)},
+      {"deepseek-v3", 8, layout(8, 8, true, true, true)},
+      {"deepseek-v3", 4, layout(2, 4, false, true, true)},
+      {"deepseek-v3", 4, layout(1, 4, true, false, true)},
+      {"qwen3-moe", 8, layout(2, 4)},
+      {"qwen3-moe", 4, layout(4, 1, false, true)},
+      {"gpt-oss", 4, layout(2, 2)},
+      {"qwen3", 4, layout(2, 1)},
+      {"mixtral", 8, layout(1, 4)},
+  };
+  for (const Case& test : kCases) {
+    SCOPED_TRACE(std::string(test.model) + " --tp " + std::to_string(test.tp) + " --dp " +
+                 std::to_string(test.layout.dp_size) + " --ep " + std::to_string(test.layout.ep_size));
+    const ModelConfig model = load_model_config(folder_of(test.model));
+    const Checkpoint weights(folder_of(test.model));
+    NumericOptions options = options_of(4, 32);
+    options.layout = test.layout;
+    Cluster cluster(model, weights, test.tp, options);
+    const std::uint32_t dp = test.layout.dp_size;
+    // Rank d has d requests (the first is idle where there are others), in an extend pass and then a decode
+    // one.
+    std::vector<std::vector<std::uint32_t>> prompts;
+    std::vector<std::uint32_t> owner;
+    for (std::uint32_t d = dp == 1 ? 0 : 1; d < dp; ++d) {
+      for (std::uint32_t i = 0; i < (d % 3) + 1; ++i) {
+        std::vector<std::uint32_t> tokens = some_tokens(5 + 3 * d + i, model.vocab_size);
+        tokens[0] = d + i;
+        prompts.push_back(std::move(tokens));
+        owner.push_back(d);
+      }
+    }
+    for (const bool decodes : {false, true}) {
+      const std::vector<std::vector<float>> logits = cluster.lockstep(prompts, owner, dp, decodes);
+      ASSERT_EQ(logits.size(), prompts.size());
+      for (std::size_t i = 0; i < prompts.size(); ++i) {
+        const std::vector<double> wanted = DenseReference(model, weights).forward(prompts[i]);
+        EXPECT_LE(difference(logits[i], wanted, static_cast<std::uint32_t>(prompts[i].size()) - 1), 1e-4)
+            << "request " << i << (decodes ? ", decode" : "");
+      }
+      for (auto& prompt : prompts) prompt.push_back(7);  // what decodes next
     }
   }
 }
@@ -244,7 +359,7 @@ TEST(NumericForward, WindowLayersLetGoOfWhatSlidOut) {
       }
       EXPECT_LE(peak * page_size, 12 + 8 + page_size) << name;
       EXPECT_LE(cluster.forward().store(1).window_pages() * page_size, 12 + page_size);
-      cluster.forward().release_pages(table);
+      cluster.forward().release_pages(0, table);
       EXPECT_EQ(cluster.forward().store(0).window_pages(), 0U);
     }
   }
@@ -255,7 +370,7 @@ TEST(NumericForward, SaysWhatIsMissingOrTooMuchBeforeLoading) {
   const Checkpoint other(folder_of("mixtral"));
   EXPECT_THROW(Cluster(model, other, 1, options_of(1, 8)), UserError);
   NumericOptions options = options_of(1, 8);
-  options.ep_size = 2;
+  options.layout.ep_size = 2;
   EXPECT_THROW(Cluster(model, Checkpoint(folder_of("llama")), 2, options), UserError);  // no experts
   const ModelConfig large = load_model_config("llama-3.1-70b");
   try {

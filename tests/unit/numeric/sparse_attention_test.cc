@@ -203,6 +203,31 @@ TEST(SparseAttention, SelectsAndAttendsAsWrittenDown) {
   }
 }
 
+// Tiles of 128 share a scale; what is stored is within a 16th (E4M3 has 3 bits) of what was given, or a part
+// of the tile's largest.
+TEST(SparseAttention, RoundsAsTheFp8CachesDo) {
+  std::mt19937_64 random(8);
+  std::normal_distribution<float> normal(0, 30);
+  std::vector<float> token(512 + 64);
+  for (float& x : token) x = normal(random);
+  token[3] = 1000;
+  const std::vector<float> before = token;
+  round_scaled_latent(token.data(), 512, 64);
+  EXPECT_FLOAT_EQ(token[3], 1000);  // the largest of its tile
+  for (std::size_t i = 0; i < 512; ++i)
+    EXPECT_NEAR(token[i], before[i],
+                std::max(std::fabs(before[i]) / 16, i < 128 ? 1000 / 448.0F / 512 : 1e-3F));
+  for (std::size_t i = 512; i < 576; ++i) EXPECT_NEAR(token[i], before[i], std::fabs(before[i]) / 256);
+  std::vector<float> key(128, 0.25F);
+  key[0] = 449;
+  round_index_key(key.data(), 128);
+  EXPECT_EQ(key[0], 448);    // scale 2: 224.5 lies between 208 and 224
+  EXPECT_EQ(key[1], 0.25F);  // a power of two stays
+  std::vector<float> zeros(16, 0.0F);
+  round_index_key(zeros.data(), 16);
+  EXPECT_EQ(zeros[5], 0);
+}
+
 // Sums in closed form against the sums themselves.
 TEST(SparseAttention, CountsTokens) {
   std::mt19937_64 random(3);

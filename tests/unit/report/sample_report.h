@@ -53,6 +53,11 @@ inline proto::RunReport sample_run(const std::string& backend, double factor) {
   run.set_steps(2000);
   run.set_prefill_steps(400);
   run.set_decode_steps(1600);
+  run.set_replayed_steps(1500);
+  run.set_replayed_fraction(0.9375);
+  run.set_cuda_graphs(36);
+  run.set_cuda_graph_capture_seconds(9.5);
+  run.set_cuda_graph_bytes(540'000'000);
   run.set_last_arrival_time(90);
   run.set_kv_pool_tokens(2000000);
   for (std::uint32_t rank = 0; rank < 2; ++rank) {

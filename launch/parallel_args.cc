@@ -1,0 +1,152 @@
+#include "launch/parallel_args.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "launch/server_args.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+
+namespace tpsim::launch {
+namespace {
+
+// Of the model classes of SGLang 0.5.12 and 0.5.23, those whose layers gather and scatter tokens
+// (LayerCommunicator in models/*.py); the others cut attention by --tp whatever the flags say.
+bool has_data_parallel_attention(const std::string& architecture) {
+  constexpr std::array<std::string_view, 9> kPrefixes = {"Deepseek", "Glm4Moe", "GlmMoe", "Qwen2Moe", "Qwen3",
+                                                         "GptOss",   "Llama4",  "Kimi",   "MiniMaxM2"};
+  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [&](std::string_view prefix) { return architecture.starts_with(prefix); });
+}
+
+// Those with a forward_deepep().
+bool has_deepep(const std::string& architecture) {
+  constexpr std::array<std::string_view, 6> kPrefixes = {"Deepseek", "Glm4Moe", "GlmMoe",
+                                                         "Qwen2Moe", "Qwen3",   "Kimi"};
+  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [&](std::string_view prefix) { return architecture.starts_with(prefix); });
+}
+
+std::uint32_t attention_dp(const ServerArgs& args, const rank::ModelConfig& model) {
+  const ParallelArgs& parallel = args.parallel;
+  if (parallel.attn_dp_size && (parallel.enable_dp_attention || parallel.dp_size > 1))
+    throw_user_error(
+        "--attn-dp-size {}: says in one flag what --dp-size with --enable-dp-attention says in two; give one "
+        "or "
+        "the other",
+        *parallel.attn_dp_size);
+  std::uint32_t dp = parallel.attn_dp_size.value_or(parallel.enable_dp_attention ? parallel.dp_size : 1);
+  if (!parallel.enable_dp_attention && parallel.dp_size > 1)
+    throw_user_error(
+        "--dp-size {}: replicas that share nothing are not simulated together; give --enable-dp-attention, "
+        "or "
+        "run one replica with its share of the requests",
+        parallel.dp_size);
+  if (dp > 1 && !has_data_parallel_attention(model.architecture))
+    throw_user_error("--enable-dp-attention: SGLang's {} cuts attention by --tp alone; leave it out",
+                     model.architecture);
+  if (dp > 1 && model.is_hybrid_linear())
+    throw_user_error(
+        "--enable-dp-attention: gated delta-net layers of {} are simulated with --tp alone; leave it "
+        "out",
+        model.name);
+  return dp;
+}
+
+}  // namespace
+
+rank::ParallelLayout resolve_layout(const ServerArgs& args, const rank::ModelConfig& model,
+                                    std::vector<std::string>& notes) {
+  const ParallelArgs& parallel = args.parallel;
+  rank::ParallelLayout layout;
+  layout.tp_size = args.tp_size;
+  layout.ep_size = args.ep_size;
+  layout.dp_size = attention_dp(args, model);
+  if (parallel.moe_a2a_backend == "deepep") {
+    layout.moe_a2a = rank::MoeA2aBackend::kDeepEp;
+    if (model.moe.num_layers > 0 && !has_deepep(model.architecture))
+      throw_user_error("--moe-a2a-backend deepep: SGLang's {} has no such path; leave it out",
+                       model.architecture);
+    if (layout.ep_size != layout.tp_size)
+      notes.push_back(
+          fmt::format("--ep-size: {} like --tp, as --moe-a2a-backend deepep demands", args.tp_size));
+    layout.ep_size = layout.tp_size;
+  }
+  if (const auto dense = parallel.moe_dense_tp_size) {
+    if (*dense != 1 && *dense != args.tp_size)
+      throw_user_error("--moe-dense-tp-size {}: must be 1, or --tp {}", *dense, args.tp_size);
+    layout.moe_dense_tp1 = *dense == 1 && args.tp_size > 1;
+    if (layout.moe_dense_tp1 && !has_data_parallel_attention(model.architecture))
+      throw_user_error("--moe-dense-tp-size 1: SGLang's {} cuts its MLPs by --tp alone; leave it out",
+                       model.architecture);
+  }
+  if (parallel.enable_dp_lm_head && layout.dp_size == 1)
+    throw_user_error("--enable-dp-lm-head: needs --dp-size above 1 with --enable-dp-attention");
+  layout.dp_lm_head = parallel.enable_dp_lm_head;
+  return layout;
+}
+
+rank::ExpertLoad resolve_expert_load(const ServerArgs& args, const rank::ModelConfig& model) {
+  const std::string& spec = args.parallel.expert_distribution;
+  if (spec == "uniform") return {};
+  if (args.numeric())
+    throw_user_error(
+        "--expert-distribution {}: is for --executor modeled, numeric ranks send tokens where the router "
+        "says",
+        spec);
+  return {"--expert-distribution", spec, model, args.random_seed};
+}
+
+void apply_data_parallelism(const ServerArgs& args, const rank::ParallelLayout& layout,
+                            scheduler::SchedulerConfig& config) {
+  scheduler::DataParallelConfig& dp = config.data_parallel;
+  dp.size = layout.dp_size;
+  dp.gathers_mlp = layout.gathers_mlp();
+  dp.load_balance = args.parallel.load_balance;
+  if (layout.dp_size == 1) return;
+  constexpr double kConservativeness = 0.3;
+  config.schedule_conservativeness *= kConservativeness;
+  if (config.chunked_prefill_size == 0) return;
+  const std::uint32_t whole = config.chunked_prefill_size;
+  config.chunked_prefill_size /= layout.dp_size;
+  if (config.chunked_prefill_size == 0 || config.chunked_prefill_size % config.page_size != 0)
+    throw_user_error(
+        "--chunked-prefill-size {}: each of --dp-size {} data-parallel ranks has {} tokens of it, which must "
+        "be "
+        "a multiple of --page-size {}",
+        whole, layout.dp_size, config.chunked_prefill_size, config.page_size);
+}
+
+void align_captured_sizes(const rank::ParallelLayout& layout, scheduler::SchedulerConfig& config) {
+  const bool splits_tokens = layout.a2a() || layout.moe_dense_tp1 || layout.gathers_mlp();
+  const std::uint32_t unit = splits_tokens ? layout.attn_tp_size() : 1;
+  if (unit == 1 || config.cuda_graph_bs.empty()) return;
+  std::erase_if(config.cuda_graph_bs, [unit](std::uint32_t bs) { return bs % unit != 0; });
+  if (config.cuda_graph_bs.empty())
+    throw_user_error(
+        "--cuda-graph-bs: must have a size that is a multiple of the {} GPUs of a data-parallel rank", unit);
+}
+
+void write_parallel_args(const ServerArgs& args, const rank::ParallelLayout& layout,
+                         const rank::ExpertLoad& load, const rank::ModelConfig& model,
+                         proto::RunReport& header) {
+  auto& out = *header.mutable_server_args();
+  if (layout.ep_size > 1) out["ep_size"] = std::to_string(layout.ep_size);
+  if (layout.dp_size > 1) {
+    out["dp_size"] = std::to_string(layout.dp_size);
+    out["enable_dp_attention"] = "true";
+    out["enable_dp_lm_head"] = layout.dp_lm_head ? "true" : "false";
+    out["load_balance_method"] = to_string(args.parallel.load_balance);
+  }
+  if (layout.moe_dense_tp1) out["moe_dense_tp_size"] = "1";
+  if (layout.a2a()) out["moe_a2a_backend"] = "deepep";
+  if (!load.uniform()) {
+    out["expert_distribution"] = args.parallel.expert_distribution;
+    out["expert_imbalance"] = format_real(load.imbalance(model.moe, layout.ep_size));
+  }
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,267 @@
+#include "scheduler/data_parallel_group.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "proto/versions.h"
+
+namespace tpsim::scheduler {
+
+bool LockstepBatch::computed() const {
+  return std::any_of(of_rank.begin(), of_rank.end(),
+                     [](const ScheduleBatch* batch) { return batch && !batch->next_token_ids.empty(); });
+}
+
+DataParallelGroup::DataParallelGroup(const SchedulerConfig& config, const Scheduler::OnFinished& on_finished,
+                                     const Scheduler::OnInterToken& on_inter_token)
+    : config_(config.data_parallel), cuda_graph_bs_(config.cuda_graph_bs) {
+  if (config_.size == 0) throw std::invalid_argument("DataParallelGroup: no rank");
+  ranks_.resize(config_.size);
+  for (Rank& rank : ranks_) rank.scheduler = std::make_unique<Scheduler>(config, on_finished, on_inter_token);
+  for (LockstepBatch& batch : batches_) batch.of_rank.resize(ranks_.size());
+}
+
+// SGLang's load-balance methods (managers/data_parallel_controller.py). Its loads are snapshots that the
+// schedulers publish, plus what was dispatched since; here they are what the schedulers hold.
+std::size_t DataParallelGroup::dispatch() {
+  if (ranks_.size() == 1) return 0;
+  if (config_.load_balance == LoadBalanceMethod::kRoundRobin)
+    return std::exchange(next_rank_, (next_rank_ + 1) % ranks_.size());
+  const auto requests = [](const Rank& rank) {
+    return rank.scheduler->waiting_queue().size() + rank.scheduler->num_running();
+  };
+  const auto tokens = [&](const Rank& rank) {
+    if (config_.load_balance == LoadBalanceMethod::kTotalRequests) return std::uint64_t{0};
+    const KvPool& pool = rank.scheduler->pool();
+    std::uint64_t total = pool.capacity() - pool.evictable_size() - pool.available_size();
+    for (const Req* req : rank.scheduler->waiting_queue()) total += req->full_len();
+    return total;
+  };
+  const auto least = std::min_element(ranks_.begin(), ranks_.end(), [&](const Rank& a, const Rank& b) {
+    return std::pair(tokens(a), requests(a)) < std::pair(tokens(b), requests(b));
+  });
+  return static_cast<std::size_t>(least - ranks_.begin());
+}
+
+void DataParallelGroup::add_request(std::uint64_t id, const WorkloadRequest& source, double now) {
+  Rank& rank = ranks_[dispatch()];
+  ++rank.requests;
+  rank.scheduler->add_request(id, source, now);
+}
+
+LockstepBatch* DataParallelGroup::get_next_batch_to_run(double now) {
+  LockstepBatch& batch = batches_[next_batch_];
+  bool any = false;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    batch.of_rank[i] = ranks_[i].scheduler->get_next_batch_to_run(now);
+    any = any || batch.of_rank[i] != nullptr;
+  }
+  if (!any) return nullptr;
+  next_batch_ ^= 1;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    if (batch.of_rank[i] != nullptr) {
+      ++rank.in_flight;
+    } else if (rank.in_flight == 0 && !rank.scheduler->waiting_queue().empty()) {
+      // Others run, so this rank's scheduler never comes to SGLang's on_idle(); but a request that it will
+      // never admit must not wait for the end of all others.
+      rank.scheduler->on_idle(now);
+    }
+  }
+  synchronise(batch);
+  if (ranks_.size() > 1) account(batch);
+  return &batch;
+}
+
+// SGLang's prepare_mlp_sync_batch.
+void DataParallelGroup::synchronise(LockstepBatch& batch) {
+  batch.extend_requests = batch.extend_tokens = batch.cached_tokens = batch.decode_requests = 0;
+  bool decodes = false, extends = false;
+  std::size_t most = 0;
+  for (const ScheduleBatch* of : batch.of_rank) {
+    if (of == nullptr) continue;
+    decodes = decodes || of->forward_mode != proto::EXTEND;
+    extends = extends || of->forward_mode != proto::DECODE;
+    batch.extend_requests += static_cast<std::uint32_t>(of->num_extend);
+    batch.extend_tokens += of->extend_tokens;
+    batch.cached_tokens += of->cached_tokens;
+    batch.decode_requests += static_cast<std::uint32_t>(of->reqs.size() - of->num_extend);
+    most = std::max(most, of->reqs.size());
+  }
+  batch.forward_mode = decodes && extends ? proto::MIXED : extends ? proto::EXTEND : proto::DECODE;
+  if (ranks_.size() == 1) {
+    batch.capture_bucket = batch.of_rank.front()->capture_bucket;
+    return;
+  }
+  batch.capture_bucket = extends ? 0 : captured_size(most);
+  for (ScheduleBatch* of : batch.of_rank) {
+    if (of == nullptr) continue;
+    // Where no layer gathers, each rank replays a graph of its own size.
+    const bool own = !config_.gathers_mlp && batch.capture_bucket > 0;
+    of->capture_bucket = own ? captured_size(of->reqs.size()) : batch.capture_bucket;
+  }
+}
+
+std::uint32_t DataParallelGroup::captured_size(std::size_t requests) const {
+  const auto size = std::lower_bound(cuda_graph_bs_.begin(), cuda_graph_bs_.end(), requests);
+  return size == cuda_graph_bs_.end() ? 0 : *size;
+}
+
+void DataParallelGroup::account(const LockstepBatch& batch) {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    const ScheduleBatch* const of = batch.of_rank[i];
+    if (of == nullptr) {
+      ++rank.idle_steps;
+      continue;
+    }
+    ++rank.own_steps;
+    rank.extend_tokens += of->extend_tokens;
+    rank.cached_tokens += of->cached_tokens;
+    rank.decode_tokens += of->reqs.size() - of->num_extend;
+    rank.peak_usage = std::max(rank.peak_usage, rank.scheduler->pool().usage());
+  }
+}
+
+void DataParallelGroup::write_forward_batch(const LockstepBatch& batch, std::uint64_t sequence_number,
+                                            proto::ForwardBatch& message) {
+  if (ranks_.size() == 1) {
+    ranks_.front().scheduler->write_forward_batch(*batch.of_rank.front(), message);
+    message.set_sequence_number(sequence_number);
+    return;
+  }
+  // Elements keep their memory: the message is cleared member by member.
+  if (message.dp_batches_size() == 0) message.mutable_dp_batches()->Reserve(static_cast<int>(ranks_.size()));
+  while (message.dp_batches_size() < static_cast<int>(ranks_.size())) message.add_dp_batches();
+  message.set_version(kForwardBatchVersion);
+  message.set_sequence_number(sequence_number);
+  message.set_forward_mode(batch.forward_mode);
+  message.set_capture_bucket(batch.capture_bucket);
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    proto::ForwardBatch& of_rank = *message.mutable_dp_batches(static_cast<int>(i));
+    Scheduler& scheduler = *ranks_[i].scheduler;
+    if (batch.of_rank[i] != nullptr) {
+      scheduler.write_forward_batch(*batch.of_rank[i], of_rank);
+    } else {
+      scheduler.write_idle_batch(
+          config_.gathers_mlp || batch.capture_bucket == 0 ? batch.capture_bucket : captured_size(0),
+          of_rank);
+    }
+    of_rank.set_sequence_number(sequence_number);
+  }
+}
+
+void DataParallelGroup::take_sampled(LockstepBatch& batch, const StepOutcome& outcome) {
+  if (outcome.next_token_ids.empty()) return;
+  if (ranks_.size() == 1) {
+    ranks_.front().scheduler->take_sampled(*batch.of_rank.front(), outcome);
+    return;
+  }
+  if (outcome.requests_of_dp_rank.size() != ranks_.size())
+    throw std::logic_error("the executor does not say which tokens belong to which data-parallel rank");
+  std::size_t extends = 0;
+  for (const ScheduleBatch* of : batch.of_rank) extends += of != nullptr ? of->num_extend : 0;
+  const std::size_t vocabulary = extends > 0 ? outcome.extend_logits.size() / extends : 0;
+  std::size_t first = 0, first_logit = 0;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const std::size_t count = outcome.requests_of_dp_rank[i];
+    if (batch.of_rank[i] == nullptr) continue;
+    StepOutcome part;
+    part.next_token_ids = outcome.next_token_ids.subspan(first, count);
+    part.next_token_rows = outcome.next_token_rows.subspan(first, count);
+    const std::size_t logits = batch.of_rank[i]->num_extend * vocabulary;
+    part.extend_logits = outcome.extend_logits.subspan(first_logit, logits);
+    ranks_[i].scheduler->take_sampled(*batch.of_rank[i], part);
+    first += count;
+    first_logit += logits;
+  }
+}
+
+void DataParallelGroup::process_batch_result(LockstepBatch& batch, double now) {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (batch.of_rank[i] == nullptr) continue;
+    --ranks_[i].in_flight;
+    ranks_[i].scheduler->process_batch_result(*batch.of_rank[i], now);
+  }
+}
+
+bool DataParallelGroup::on_idle(double now) {
+  bool again = false;
+  for (Rank& rank : ranks_) again = rank.scheduler->on_idle(now) || again;
+  return again;
+}
+
+void DataParallelGroup::flush_cache() {
+  for (Rank& rank : ranks_) rank.scheduler->flush_cache();
+}
+
+void DataParallelGroup::visit_unfinished(const std::function<void(const Req&)>& visit) const {
+  if (ranks_.size() == 1) {
+    ranks_.front().scheduler->visit_unfinished(visit);
+    return;
+  }
+  std::vector<const Req*> all;
+  for (const Rank& rank : ranks_)
+    rank.scheduler->visit_unfinished([&](const Req& req) { all.push_back(&req); });
+  std::sort(all.begin(), all.end(), [](const Req* a, const Req* b) { return a->id < b->id; });
+  for (const Req* req : all) visit(*req);
+}
+
+void DataParallelGroup::check_invariants() const {
+  for (const Rank& rank : ranks_) rank.scheduler->check_invariants();
+}
+
+DataParallelGroup::Totals DataParallelGroup::totals() const {
+  Totals totals;
+  for (const Rank& rank : ranks_) {
+    const KvPool& pool = rank.scheduler->pool();
+    totals.waiting += rank.scheduler->waiting_queue().size();
+    totals.running += rank.scheduler->num_running();
+    totals.capacity += pool.capacity();
+    totals.evictable += pool.evictable_size();
+    totals.available += pool.available_size();
+  }
+  return totals;
+}
+
+std::uint64_t DataParallelGroup::retractions() const {
+  std::uint64_t sum = 0;
+  for (const Rank& rank : ranks_) sum += rank.scheduler->retractions();
+  return sum;
+}
+
+std::uint64_t DataParallelGroup::evicted_tokens() const {
+  std::uint64_t sum = 0;
+  for (const Rank& rank : ranks_) sum += rank.scheduler->pool().evicted_tokens();
+  return sum;
+}
+
+void DataParallelGroup::write_report(proto::RunReport& report) const {
+  if (ranks_.size() == 1) return;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    proto::DataParallelRank& out = *report.add_data_parallel_ranks();
+    out.set_dp_rank(static_cast<std::uint32_t>(i));
+    out.set_requests(rank.requests);
+    out.set_steps(rank.own_steps);
+    out.set_idle_steps(rank.idle_steps);
+    out.set_prefill_tokens(rank.extend_tokens);
+    out.set_cached_tokens(rank.cached_tokens);
+    out.set_decode_tokens(rank.decode_tokens);
+    out.set_kv_pool_tokens(rank.scheduler->pool().capacity());
+    out.set_peak_kv_usage(rank.peak_usage);
+    out.set_retractions(rank.scheduler->retractions() - rank.retractions_before);
+  }
+}
+
+void DataParallelGroup::reset_report() {
+  for (Rank& rank : ranks_) {
+    rank.own_steps = rank.idle_steps = rank.requests = 0;
+    rank.extend_tokens = rank.cached_tokens = rank.decode_tokens = 0;
+    rank.peak_usage = 0;
+    rank.retractions_before = rank.scheduler->retractions();
+  }
+}
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,106 @@
+// The schedulers of a deployment with attention data parallelism, in lockstep: SGLang's
+// DataParallelController and, of each data-parallel rank's Scheduler, what --enable-dp-attention adds.
+//
+// A request is dispatched to one rank, whose scheduler, KV pool and radix cache serve it alone. All ranks run
+// every pass together, because the experts see the tokens of all of them: a rank without a batch of its own
+// runs an idle one, graphs are replayed only where no rank extends, and then all replay the same size
+// (prepare_mlp_sync_batch of SGLang 0.5: managers/scheduler_dp_attn_mixin.py, in 0.5.23
+// scheduler_components/dp_attn.py; CudaGraphRunner.can_run).
+//
+// With one rank this is that rank's Scheduler: same passes, same messages. A steady step allocates nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "proto/forward.pb.h"
+#include "proto/report.pb.h"
+#include "scheduler/config.h"
+#include "scheduler/executor.h"
+#include "scheduler/scheduler.h"
+
+namespace tpsim::scheduler {
+
+// One pass of all data-parallel ranks.
+struct LockstepBatch {
+  std::vector<ScheduleBatch*> of_rank;  // null: idle
+  // EXTEND or DECODE where no rank does the other, else MIXED.
+  proto::ForwardMode forward_mode = proto::IDLE;
+  std::uint32_t capture_bucket = 0;  // largest of the ranks; 0 = eager
+  // Of all ranks together.
+  std::uint32_t extend_requests = 0;
+  std::uint32_t extend_tokens = 0;
+  std::uint32_t cached_tokens = 0;
+  std::uint32_t decode_requests = 0;
+
+  // Whether numeric execution sampled in it.
+  bool computed() const;
+};
+
+class DataParallelGroup {
+ public:
+  // REQUIRES: config.data_parallel.size >= 1. `config` is that of one rank: its pool, its limits.
+  DataParallelGroup(const SchedulerConfig& config, const Scheduler::OnFinished& on_finished,
+                    const Scheduler::OnInterToken& on_inter_token);
+
+  std::size_t size() const { return ranks_.size(); }
+
+  // Dispatches a request that arrives.
+  void add_request(std::uint64_t id, const WorkloadRequest& source, double now);
+  // The next pass, or null where no rank has anything to run. Valid until process_batch_result(); at most two
+  // are out at a time.
+  LockstepBatch* get_next_batch_to_run(double now);
+  void write_forward_batch(const LockstepBatch& batch, std::uint64_t sequence_number,
+                           proto::ForwardBatch& message);
+  void take_sampled(LockstepBatch& batch, const StepOutcome& outcome);
+  void process_batch_result(LockstepBatch& batch, double now);
+  // As Scheduler::on_idle(), of every rank. REQUIRES: no pass is out.
+  bool on_idle(double now);
+
+  void flush_cache();
+  void visit_unfinished(const std::function<void(const Req&)>& visit) const;
+  void check_invariants() const;
+
+  // Of all ranks together; sizes in tokens.
+  struct Totals {
+    std::size_t waiting = 0;
+    std::size_t running = 0;
+    std::uint64_t capacity = 0;
+    std::uint64_t evictable = 0;
+    std::uint64_t available = 0;
+  };
+  Totals totals() const;
+  std::uint64_t retractions() const;
+  std::uint64_t evicted_tokens() const;
+  // What each rank did since the last reset_report(). Nothing for a single rank.
+  void write_report(proto::RunReport& report) const;
+  void reset_report();
+
+ private:
+  struct Rank {
+    std::unique_ptr<Scheduler> scheduler;
+    std::size_t in_flight = 0;  // passes of its own whose result is not processed yet
+    std::uint64_t own_steps = 0, idle_steps = 0;
+    std::uint64_t extend_tokens = 0, cached_tokens = 0, decode_tokens = 0;
+    std::uint64_t requests = 0;
+    double peak_usage = 0;
+    std::uint64_t retractions_before = 0;
+  };
+
+  std::size_t dispatch();
+  void synchronise(LockstepBatch& batch);
+  std::uint32_t captured_size(std::size_t requests) const;
+  void account(const LockstepBatch& batch);
+
+  const DataParallelConfig config_;
+  const std::vector<std::uint32_t> cuda_graph_bs_;
+  std::vector<Rank> ranks_;
+  std::size_t next_rank_ = 0;  // round robin
+  LockstepBatch batches_[2];
+  std::size_t next_batch_ = 0;
+};
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,101 @@
+// Deployments of models with rules of their own: dual chunk attention, and states of gated delta-nets.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "launch/deployment.h"
+#include "tests/unit/launch/parse.h"
+
+namespace tpsim::launch {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kMillion = R"({"architectures": ["Qwen2ForCausalLM"], "hidden_size": 3584,
+  "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
+  "vocab_size": 152064, "max_position_embeddings": 1010000, "rope_theta": 10000000.0, "dtype": "bfloat16",
+  "dual_chunk_attention_config": {"chunk_size": 262144, "local_size": 8192,
+                                  "original_max_position_embeddings": 262144}})";
+constexpr const char* kHybrid = R"({"architectures": ["Qwen3NextForCausalLM"], "hidden_size": 2048,
+  "intermediate_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 16, "num_key_value_heads": 2,
+  "head_dim": 256, "vocab_size": 151936, "max_position_embeddings": 262144, "num_experts": 512,
+  "num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+  "partial_rotary_factor": 0.25, "rope_theta": 10000000, "dtype": "bfloat16"})";
+
+class ModelRules : public ::testing::Test {
+ protected:
+  ~ModelRules() override { std::filesystem::remove_all(folder_); }
+
+  Deployment resolve(const char* config, std::vector<std::string> extra) {
+    std::filesystem::create_directories(folder_);
+    std::ofstream(folder_ / "config.json") << config;
+    std::vector<std::string> words = {
+        "--model-path", folder_.string(), "--hardware", "h200-sxm", "--trace", "t", "--tp", "4"};
+    words.insert(words.end(), extra.begin(), extra.end());
+    return resolve_deployments(parse(words), false).at(0);
+  }
+  std::string refused(const char* config, std::vector<std::string> extra) {
+    try {
+      resolve(config, std::move(extra));
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+  std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) /
+      ("tpsim-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
+};
+
+bool says(const Deployment& deployment, const std::string& part) {
+  return std::any_of(deployment.notes.begin(), deployment.notes.end(),
+                     [&](const std::string& note) { return note.find(part) != std::string::npos; });
+}
+
+TEST_F(ModelRules, DualChunkForcesItsBackendAndNoPrefixes) {
+  const Deployment deployment = resolve(kMillion, {"--enable-mixed-chunk"});
+  EXPECT_EQ(deployment.backends.name(), "dual_chunk_flash_attn");
+  EXPECT_TRUE(deployment.scheduler.disable_radix_cache);
+  EXPECT_FALSE(deployment.scheduler.enable_mixed_chunk);
+  EXPECT_TRUE(says(deployment, "radix cache are off"));
+  EXPECT_THAT(refused(kMillion, {"--attention-backend", "fa3"}), HasSubstr("dual chunk attention"));
+  EXPECT_EQ(resolve(kMillion, {"--page-size", "64"}).scheduler.page_size, 64U);  // divides 253,952
+}
+
+TEST_F(ModelRules, ASparseFileBesideTheConfigIsNoticed) {
+  std::filesystem::create_directories(folder_);
+  std::ofstream(folder_ / "sparse_attention_config.json") << "[]";
+  EXPECT_THAT(refused(kMillion, {}), HasSubstr("sparse_attention_config.json"));
+}
+
+TEST_F(ModelRules, StatesBoundTheRunningRequests) {
+  const Deployment deployment = resolve(kHybrid, {});
+  EXPECT_TRUE(deployment.scheduler.disable_radix_cache);
+  EXPECT_TRUE(says(deployment, "MambaRadixCache"));
+  EXPECT_GT(deployment.state_slots, 100U);
+  EXPECT_LE(deployment.scheduler.max_running_requests, deployment.state_slots);
+  const Deployment few = resolve(kHybrid, {"--max-mamba-cache-size", "64"});
+  EXPECT_EQ(few.scheduler.max_running_requests, 64U);
+  EXPECT_GT(few.scheduler.max_total_num_tokens, deployment.scheduler.max_total_num_tokens);
+  EXPECT_EQ(few.scheduler.cuda_graph_bs.back(), 64U);
+  // Half as wide a state: twice as many, but for the convolution's.
+  const Deployment narrow = resolve(kHybrid, {"--mamba-ssm-dtype", "bfloat16"});
+  EXPECT_NEAR(static_cast<double>(narrow.state_slots) / static_cast<double>(deployment.state_slots), 2, 0.1);
+  const Deployment more = resolve(kHybrid, {"--mamba-full-memory-ratio", "9"});
+  EXPECT_NEAR(static_cast<double>(more.state_slots) / static_cast<double>(deployment.state_slots),
+              0.9 / (0.9 / 1.9), 0.01);
+}
+
+TEST_F(ModelRules, FlagsOfStatesAreForModelsThatHaveThem) {
+  EXPECT_THAT(refused(kMillion, {"--max-mamba-cache-size", "64"}), HasSubstr("no gated delta-net layers"));
+  EXPECT_THAT(refused(kHybrid, {"--linear-attn-backend", "flashinfer"}), HasSubstr("only triton's kernels"));
+  EXPECT_EQ(resolve(kHybrid, {"--linear-attn-backend", "triton"}).backends.name(), "fa3");
+}
+
+}  // namespace
+}  // namespace tpsim::launch
