@@ -50,8 +50,8 @@ inline std::vector<SparseRow> sparse_rows(const std::filesystem::path& folder, b
   for (std::size_t i = 0; i < table.size(); ++i) {
     SparseRow row;
     const std::string& source = table.text(i, "kernel_source");
-    // Prefills of the modules without indexer are dense, too, in name; they take 1.8 times as long as the same
-    // work with its indexer's keys.
+    // Prefills of the modules without indexer are dense, too, in name; they take 1.8 times as long as the
+    // same work with its indexer's keys.
     row.indexer = table.text(i, "op_name").find("skip_indexer") == std::string::npos;
     const bool dense = source.find("dense_mha") != std::string::npos;
     row.kernel = dense ? "dense" : source.substr(source.find("indexer_") + 8);

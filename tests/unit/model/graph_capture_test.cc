@@ -25,12 +25,14 @@ GraphCapture cost(const std::string& name, std::uint32_t tp, const std::vector<s
   const ModelConfig model = load_model_config(name);
   const proto::HardwareProfile hardware = load_hardware("h200-sxm");
   ModeledForward forward(model, hardware, make_shard(model, tp, 0),
-                         attention::create_attention_backend(backend, hardware, 1), ModeledForward::Options{});
+                         attention::create_attention_backend(backend, hardware, 1),
+                         ModeledForward::Options{});
   return graph_capture_cost(model, sizes, forward);
 }
 
 TEST(GraphCapture, MemoryIsWhatServersReport) {
-  const std::filesystem::path servers = std::filesystem::path(TPSIM_SOURCE_DIR) / "../shared/data/serving/servers.jsonl";
+  const std::filesystem::path servers =
+      std::filesystem::path(TPSIM_SOURCE_DIR) / "../shared/data/serving/servers.jsonl";
   if (!std::filesystem::exists(servers)) GTEST_SKIP() << servers << " is not here";
   std::ifstream stream(servers);
   int compared = 0;

@@ -312,7 +312,7 @@ class Model {
     batch.q_lens = q_lens;
     batch.prefix_lens = prefixes;
     batch.page_tables = tables;
-    const std::span<const float> logits = forward_->forward(batch);
+    const std::span<const float> logits = forward_->forward({&batch, 1});
     return {logits.begin(), logits.end()};
   }
 

@@ -414,7 +414,7 @@ TEST(NumericForward, PlansAreMadeForTheFormatOfTheCache) {
     batch.q_lens = lens;
     batch.prefix_lens = prefixes;
     batch.page_tables = tables;
-    forward.forward(batch);
+    forward.forward({&batch, 1});
     EXPECT_EQ(formats, std::set<NumberFormat>{format}) << to_string(format);
   }
 }
