@@ -1,6 +1,7 @@
 #include "launch/sglang_flags.h"
 
 #include <algorithm>
+#include <array>
 
 namespace tpsim::launch {
 
@@ -291,7 +292,13 @@ bool SglangFlag::changes_nothing(std::string_view value) const {
   return false;
 }
 
+// The commands' own flags that begin as one of the families does.
+constexpr std::array<std::string_view, 8> kOwn = {
+    "dp-size",         "dsa-decode-backend", "dsa-prefill-backend", "flashinfer-mla-disable-ragged",
+    "moe-a2a-backend", "moe-dense-tp-size",  "nsa-decode-backend",  "nsa-prefill-backend"};
+
 std::optional<SglangFlag> find_sglang_flag(std::string_view name) {
+  if (std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end()) return std::nullopt;
   for (const bool families : {false, true}) {
     for (const Group& group : kGroups) {
       for (std::string_view rest = group.flags; !rest.empty();) {

@@ -39,10 +39,12 @@ LayerShape expanded(std::uint32_t heads) {
   return calibration::mla_layer(calibration::MlaKernel::kPrefill, heads);
 }
 
+// Those that decode, too.
 std::vector<const BackendDescription*> mla_backends() {
   std::vector<const BackendDescription*> backends;
   for (const BackendDescription* backend : backend_list()) {
-    if (backend->row.has_mla && backend->implemented()) backends.push_back(backend);
+    if (backend->row.has_mla && backend->implemented() && !backend->row.prefill_only)
+      backends.push_back(backend);
   }
   return backends;
 }
