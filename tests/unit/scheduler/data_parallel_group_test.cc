@@ -109,6 +109,11 @@ TEST(DataParallelGroup, PassesAreInStepAndEveryRequestIsServedOnce) {
     SchedulerConfig config = random_config(random);
     config.data_parallel.size = static_cast<std::uint32_t>(2 + random() % 5);
     config.data_parallel.gathers_mlp = random() % 3 != 0;
+    // Room for each request alone, or its output is clipped.
+    for (const WorkloadRequest& request : workload.requests) {
+      const std::uint64_t tokens = request.prompt.size() + request.max_new_tokens + 32;
+      config.max_total_num_tokens = std::max(config.max_total_num_tokens, tokens / 16 * 16 + 16);
+    }
     LoadConfig load;
     if (random() % 3 == 0) load.max_concurrency = static_cast<std::uint32_t>(1 + random() % 10);
     FakeExecutor executor;
