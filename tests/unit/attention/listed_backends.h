@@ -9,15 +9,15 @@
 
 namespace tpsim::attention::testing {
 
-// Backends with an MHA form whose plans are carried out by the paged or the gathered kernel. `decode`: only
-// those that also decode.
+// Backends with an MHA form whose plans are carried out by the paged or the gathered kernel; not dual chunk
+// attention, whose layers are another kind (dual_chunk_test.cc). `decode`: only those that also decode.
 inline std::vector<std::string> mha_backends(bool decode = false) {
   proto::HardwareProfile gpu;
   gpu.set_multiprocessors(1);
   std::vector<std::string> names;
   for (const BackendDescription* backend : backend_list()) {
     const BackendRow& row = backend->row;
-    if (!backend->implemented() || !row.has_mha || (decode && row.prefill_only)) continue;
+    if (!backend->implemented() || !row.has_mha || row.dual_chunk || (decode && row.prefill_only)) continue;
     const auto made = backend->create(gpu, 1);
     if (dynamic_cast<PlannedBackend*>(made.get()) == nullptr) continue;
     if (made->kernel() != KernelKind::kPaged && made->kernel() != KernelKind::kGathered) continue;

@@ -108,6 +108,7 @@ TEST(MlaExtend, AMixedBatchCountsWhatItsDecodesHaveCached) {
 TEST(MlaPlans, DecodePartsCoverEveryLatentOnce) {
   std::mt19937_64 random(3);
   for (const BackendDescription* backend : mla_backends()) {
+    if (backend->row.prefill_only) continue;
     for (int round = 0; round < 200; ++round) {
       std::vector<std::uint32_t> lengths(1 + random() % 200);
       for (std::uint32_t& length : lengths)
@@ -187,6 +188,7 @@ TEST(MlaCost, DecodeReadsTheLatentOnce) {
   metadata.forward_mode = proto::DECODE;
   metadata.decode_seq_lens = lengths;
   for (const BackendDescription* backend : mla_backends()) {
+    if (backend->row.prefill_only) continue;
     auto made = create_attention_backend(std::string(backend->row.name), gpu(), 64);
     made->init_forward_metadata(metadata);
     const KernelCost cost = made->forward_decode(absorbed(16));
