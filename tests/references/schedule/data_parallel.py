@@ -215,7 +215,10 @@ def compare(binary, seed, release):
     config, requests = workloads.make(seed, "usual", release)
     size = random.Random(seed).choice((2, 3, 4))
     size = 2 if size == 3 else size  # of Qwen3's 32 heads
-    config.update(max_concurrency=0, enable_priority_scheduling=False)
+    config.update(max_concurrency=0, enable_priority_scheduling=False, schedule_low_priority_values_first=False,
+                  disable_priority_preemption=False, priority_scheduling_preemption_threshold=10)
+    if config["eviction_policy"] == "priority":
+        config["eviction_policy"] = "lru"
     for r in requests:
         r["priority"] = None
     config["max_running_requests"] *= size
