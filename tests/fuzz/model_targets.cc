@@ -55,11 +55,15 @@ void check_prices(const rank::ModelConfig& model, const proto::HardwareProfile& 
   constexpr std::array<std::uint32_t, 2> kExtends = {300, 1};
   constexpr std::array<std::uint32_t, 3> kDecodes = {1, 70, 9000};
   for (const attention::BackendDescription* backend : attention::backend_list()) {
-    if (!backend->implemented() || backend->row.sparse != model.is_sparse()) continue;
+    const attention::BackendRow& row = backend->row;
+    if (!backend->implemented() || row.sparse != model.is_sparse()) continue;
+    if (model.is_mla() ? !row.has_mla && !row.sparse : !row.has_mha) continue;
+    if (row.dual_chunk != model.dual_chunk.enabled()) continue;
     rank::ModeledForward rank(
         model, hardware, shard,
-        attention::create_attention_backend(std::string(backend->row.name), hardware, 1), {});
+        attention::create_attention_backend(std::string(row.name), hardware, 1), {});
     for (const proto::ForwardMode mode : {proto::EXTEND, proto::DECODE, proto::MIXED}) {
+      if (mode == proto::DECODE && row.prefill_only) continue;
       attention::ForwardMetadata metadata;
       metadata.forward_mode = mode;
       if (mode != proto::DECODE) {

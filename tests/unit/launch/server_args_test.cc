@@ -161,11 +161,8 @@ TEST(ServerArgs, RefusesInOneSentence) {
        "fp8_e4m3, fp8_e5m2 or fp4_e2m1, did you mean "
        "fp8_e4m3?"},
       {{"--kv-cache-dtype", "fp32"},
-       "--kv-cache-dtype float32: is for --executor numeric, no measured kernel reads it; use auto, bf16, "
-       "fp8_e4m3 or fp8_e5m2"},
-      {{"--kv-cache-dtype", "fp4_e2m1"},
-       "--kv-cache-dtype fp4_e2m1: is for --executor numeric, no measured kernel reads it; use auto, bf16, "
-       "fp8_e4m3 or fp8_e5m2"},
+       "--kv-cache-dtype float32: is for --executor numeric, SGLang has no such cache; use auto, bf16, "
+       "fp8_e4m3, fp8_e5m2 or fp4_e2m1"},
       {{"--moe-a2a-backend", "mooncake"}, "--moe-a2a-backend mooncake: must be none or deepep"},
       {{"--load-balance-method", "random"},
        "--load-balance-method random: must be round_robin, auto, total_requests or total_tokens"},
