@@ -59,9 +59,8 @@ void check_prices(const rank::ModelConfig& model, const proto::HardwareProfile& 
     if (!backend->implemented() || row.sparse != model.is_sparse()) continue;
     if (model.is_mla() ? !row.has_mla && !row.sparse : !row.has_mha) continue;
     if (row.dual_chunk != model.dual_chunk.enabled()) continue;
-    rank::ModeledForward rank(
-        model, hardware, shard,
-        attention::create_attention_backend(std::string(row.name), hardware, 1), {});
+    rank::ModeledForward rank(model, hardware, shard,
+                              attention::create_attention_backend(std::string(row.name), hardware, 1), {});
     for (const proto::ForwardMode mode : {proto::EXTEND, proto::DECODE, proto::MIXED}) {
       if (mode == proto::DECODE && row.prefill_only) continue;
       attention::ForwardMetadata metadata;
