@@ -372,14 +372,13 @@ void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
   if (!model.is_sparse()) {
     if (args.nsa_prefill_backend || args.nsa_decode_backend)
       throw_user_error("{}: {} has no sparse attention; leave it out",
-                       args.nsa_prefill_backend ? args.nsa_prefill_flag : args.nsa_decode_flag, model.name);
+                       args.nsa_prefill_backend ? "--nsa-prefill-backend" : "--nsa-decode-backend",
+                       model.name);
     return;
   }
   deployment.sparse.kernels =
       attention::choose_sparse_kernels({.prefill = args.nsa_prefill_backend,
                                         .decode = args.nsa_decode_backend,
-                                        .prefill_flag = args.nsa_prefill_flag,
-                                        .decode_flag = args.nsa_decode_flag,
                                         .generation = generation_of(deployment.hardware),
                                         .kv_format = deployment.kv_format});
   deployment.sparse.top_k = model.indexer.top_k;

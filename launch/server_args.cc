@@ -284,20 +284,17 @@ void declare_cache(FlagSet& flags, ServerArgs& args) {
 
 // Names are checked with the deployment, which knows device and KV cache.
 void declare_sparse(FlagSet& flags, ServerArgs& args) {
-  const auto kernel = [](std::optional<std::string>& to, std::string& spelled) {
-    return [&to, &spelled](std::string_view flag, const std::string& value) {
-      to = value;
-      spelled = std::string(flag);
-    };
+  const auto kernel = [](std::optional<std::string>& to) {
+    return [&to](std::string_view, const std::string& value) { to = value; };
   };
   flags.add_value(
       "--nsa-prefill-backend,--dsa-prefill-backend", "NAME",
       "kernel of sparse attention (DeepSeek-V3.2, GLM-5) in prefill: flashmla_sparse, flashmla_kv, "
       "flashmla_auto, fa3, trtllm or tilelang (default: by GPU and --kv-cache-dtype)",
-      kernel(args.nsa_prefill_backend, args.nsa_prefill_flag));
+      kernel(args.nsa_prefill_backend));
   flags.add_value("--nsa-decode-backend,--dsa-decode-backend", "NAME",
                   "kernel of sparse attention in decode (default: by GPU and --kv-cache-dtype)",
-                  kernel(args.nsa_decode_backend, args.nsa_decode_flag));
+                  kernel(args.nsa_decode_backend));
 }
 
 void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {

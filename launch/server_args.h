@@ -58,9 +58,7 @@ struct ServerArgs {
   std::optional<std::string> decode_attention_backend;
   std::vector<BackendPair> attention_backends;  // compare
   bool all_attention_backends = false;  // compare: whatever can be run, found by launch/all_backends.h
-  // Kernels of sparse attention, and how the user spelled their flags ("--nsa-…" or "--dsa-…").
-  std::optional<std::string> nsa_prefill_backend, nsa_decode_backend;
-  std::string nsa_prefill_flag = "--nsa-prefill-backend", nsa_decode_flag = "--nsa-decode-backend";
+  std::optional<std::string> nsa_prefill_backend, nsa_decode_backend;  // kernels of sparse attention
   std::optional<std::uint32_t> page_size;
   std::string kv_cache_dtype = "auto";
   std::string quantization;  // "": the checkpoint's

@@ -318,7 +318,7 @@ class Schedules(Numeric):
         self.assert_refused(["generate", "--model-path", os.path.join(MODELS, "llama"), "--prompt-ids", "1",
                              "--nsa-decode-backend", "fa3"], "--nsa-decode-backend", "no sparse attention")
         self.assert_refused(["generate", "--model-path", os.path.join(MODELS, "deepseek-v32"), "--prompt-ids", "1",
-                             "--dsa-prefill-backend", "fa2"], "--dsa-prefill-backend fa2", "flashmla_sparse")
+                             "--dsa-prefill-backend", "fa2"], "--nsa-prefill-backend fa2", "flashmla_sparse")
 
     def test_sampling_depends_on_the_seed_alone(self):
         model = models()[0]
