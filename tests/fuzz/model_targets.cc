@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <array>
 #include <cmath>
 #include <optional>
@@ -73,7 +75,8 @@ void check_prices(const rank::ModelConfig& model, const proto::HardwareProfile& 
       const rank::StepCost cost = rank.forward(metadata);
       for (const double seconds :
            {cost.attention, cost.gemm, cost.collective, cost.other, cost.launch, cost.host_seconds})
-        check(seconds >= 0 && seconds < 1e18, "a price is a number of seconds");
+        if (!(seconds >= 0 && seconds < 1e18))
+          throw std::logic_error(fmt::format("{} prices a part of a pass at {} seconds", row.name, seconds));
       check(cost.attention > 0 && cost.gemm > 0, "nothing is free");
     }
   }
