@@ -20,6 +20,8 @@ std::unique_ptr<rank::Collectives> make_collectives(const rank::ProcessGroup& gr
 
 // How weights are kept: bfloat16 as it is, float16 and float32 as fp32.
 rank::WeightType weight_type(const ServerArgs& args, const rank::ModelConfig& model) {
+  // An element times its scale is no 16-bit number.
+  if (args.dtype == "auto" && model.quantization.quantized()) return rank::WeightType::kFp32;
   const std::string& dtype = args.dtype == "auto" ? model.dtype : args.dtype;
   return dtype == "bfloat16" ? rank::WeightType::kBf16 : rank::WeightType::kFp32;
 }

@@ -245,8 +245,10 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   if (captured) {
     step.launch = graph_replay_ + (dense.launches + plan.launches + attention_launches) * graph_gap_;
   } else {
-    step.launch = uncaptured_seconds(step, dense, plan, attention_launches, pieces) -
-                  (step.attention + plan.seconds + step.gemm + step.collective + step.other);
+    // Not below 0: rounding may leave the difference of two equal sums there.
+    step.launch =
+        std::max(0.0, uncaptured_seconds(step, dense, plan, attention_launches, pieces) -
+                          (step.attention + plan.seconds + step.gemm + step.collective + step.other));
   }
   step.attention += plan.seconds;
   if (!idle) step.host_seconds = backend_->plan_host_seconds();
