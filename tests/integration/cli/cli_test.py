@@ -380,7 +380,8 @@ class Layouts(CommandLine):
         self.assertEqual({r["steps"] + r["idle_steps"] for r in ranks}, {report["steps"]})
         self.assertEqual(report["server_args"]["enable_dp_attention"], "true")
         self.assertGreater(float(report["server_args"]["expert_imbalance"]), 1)
-        self.assertIn("moe.expert_parallel", [row["operator_class"] for row in report["calibration"]])
+        classes = [row["operator_class"] for row in report["calibration"]]
+        self.assertTrue(any(name.startswith("moe") for name in classes), classes)
 
     def test_plain_deployments_say_nothing_of_it(self):
         report = json.loads(self.report())
