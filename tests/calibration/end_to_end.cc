@@ -195,7 +195,13 @@ int run(int argc, char** argv) {
       if (equals == std::string::npos) throw_user_error("{}: must be NAME=VALUE", setting);
       apply(profile, setting.substr(0, equals), std::stod(setting.substr(equals + 1)));
     }
-    const Prediction p = predict(row, model, profile);
+    Prediction p;
+    try {
+      p = predict(row, model, profile);
+    } catch (const UserError& error) {
+      std::cout << "not asked: " << error.what() << "\n";
+      continue;
+    }
     const double ttft_ratio = p.ttft_ms / std::stod(row.at("silicon_ttft_ms"));
     const double tpot_ratio = p.tpot_ms / std::stod(row.at("silicon_tpot_ms"));
     const std::string key = model.name + " " + row.at("precision") +
