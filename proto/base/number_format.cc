@@ -171,6 +171,7 @@ float from_e5m2(std::uint8_t bits) {
 }
 
 void encode(NumberFormat format, const float* values, std::uint32_t count, std::uint8_t* bytes) {
+  if (count == 0) return;  // an index key has no value beside it, not even an empty one
   switch (format) {
     case NumberFormat::kFp32:
       std::memcpy(bytes, values, std::size_t{count} * 4);
