@@ -440,6 +440,25 @@ void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
       deployment.sparse.kernels, deployment.kv_format, model.mla.kv_lora_rank, model.mla.qk_rope_head_dim);
 }
 
+// Backends that attend to more than a model's chunks.
+void note_whole_chunks(Deployment& deployment) {
+  std::uint32_t chunk = 0;
+  for (const rank::AttentionKind& kind : deployment.model.attention)
+    chunk = std::max(chunk, kind.attention_chunk);
+  if (chunk == 0) return;
+  std::vector<std::string> whole;
+  for (const std::string& name : {deployment.backends.prefill, deployment.backends.decode}) {
+    const bool local = attention::find_backend(name, "--attention-backend").row.local_attention;
+    if (!local && std::find(whole.begin(), whole.end(), name) == whole.end()) whole.push_back(name);
+  }
+  if (!whole.empty())
+    deployment.notes.push_back(
+        fmt::format("{}: reads the whole context in {}'s chunked layers, as in SGLang, where only fa3 and "
+                    "intel_xpu read their "
+                    "chunk of {} tokens",
+                    fmt::join(whole, ", "), deployment.model.name, chunk));
+}
+
 // Models whose pages or prefixes have rules of their own.
 void resolve_model_rules(Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
@@ -498,6 +517,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   deployment.notes = std::move(attention.notes);
   deployment.warnings = std::move(attention.warnings);
   resolve_sparse_attention(args, deployment);
+  note_whole_chunks(deployment);
   deployment.mla.chunked_prefix_cache = !args.disable_chunked_prefix_cache;
   deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
   if (args.load_format == "dummy" && rank::dummy_weights_share_experts(deployment.model))
