@@ -79,11 +79,14 @@ struct BackendRow {
   // What no column of the matrices says. Source: SGLang 0.5.12 server_args.py and 0.5.23 arg_groups
   // (model_hook.py, model_overrides, overrides.py) and layers/attention/attention_registry.py.
   bool sinks = false;            // attention sinks (gpt-oss)
-  bool attention_chunk = false;  // attention within chunks (Llama 4)
-  bool linear_layers = false;    // runs beside gated delta-net layers on Blackwell too (Qwen3-Next, Qwen3.5)
-  bool dual_chunk = false;       // for models with dual chunk attention, and for them only
-  bool sparse = false;           // for models whose indexer chooses tokens, and for them only
-  bool fp8_e5m2 = true;          // of the fp8 formats, this one too
+  bool attention_chunk = false;  // serves layers that attend within chunks (Llama 4) …
+  // … and cuts their tokens into chunks (local_attention.py). Others attend to the whole context there: Llama
+  // 4's layers name no window (models/llama4.py).
+  bool local_attention = false;
+  bool linear_layers = false;  // runs beside gated delta-net layers on Blackwell too (Qwen3-Next, Qwen3.5)
+  bool dual_chunk = false;     // for models with dual chunk attention, and for them only
+  bool sparse = false;         // for models whose indexer chooses tokens, and for them only
+  bool fp8_e5m2 = true;        // of the fp8 formats, this one too
   GpuGenerations fp8_by_default{};         // where an open --kv-cache-dtype means fp8_e4m3
   bool eager_deepseek_v3_prefill = false;  // SGLang 0.5.23 captures no prefill of that architecture with it
   // What SGLang leaves of --mem-fraction-static where the context is longer than 8,192 tokens.

@@ -78,14 +78,23 @@ const ExtendPlan& PlannedBackend::extend_plan(const LayerShape& layer) {
   return extend_plan_;
 }
 
-KernelCost PlannedBackend::forward_extend(const LayerShape& layer) {
+// What the real kernels are given for `layer`; plans are of what it means.
+LayerShape PlannedBackend::priced(const LayerShape& layer) const {
+  LayerShape shape = layer;
+  if (!local_attention_) shape.attention_chunk = 0;
+  return shape;
+}
+
+KernelCost PlannedBackend::forward_extend(const LayerShape& of) {
+  const LayerShape layer = priced(of);
   const PlanCost& model = layer.form == AttentionForm::kMlaAbsorbed   ? mla_extend_cost_
                           : layer.form == AttentionForm::kMlaExpanded ? mla_prefill_cost_
                                                                       : extend_cost_;
   return extend_cost(model, extend_plan(layer), layer);
 }
 
-KernelCost PlannedBackend::forward_decode(const LayerShape& layer) {
+KernelCost PlannedBackend::forward_decode(const LayerShape& of) {
+  const LayerShape layer = priced(of);
   return decode_cost(layer.form == AttentionForm::kMlaAbsorbed ? mla_decode_cost_ : decode_cost_,
                      decode_plan(layer), layer);
 }

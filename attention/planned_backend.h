@@ -35,6 +35,7 @@ class PlannedBackend : public AttentionBackend {
   // an extend batch in which decoding requests extend by one token, as in SGLang.
   MlaExtend mla_extend() const override;
   void set_mla_options(const MlaOptions& options) override { mla_options_ = options; }
+  void set_local_attention(bool local) override { local_attention_ = local; }
   const DecodePlan& decode_plan(const LayerShape& layer) override;
   const ExtendPlan& extend_plan(const LayerShape& layer) override;
   // Cost of carrying out a plan of this backend, by any model of the GPU: the one that the profile's
@@ -58,6 +59,7 @@ class PlannedBackend : public AttentionBackend {
   void add_extend_items(ExtendPlan& plan) const;
 
  private:
+  LayerShape priced(const LayerShape& layer) const;
   void add_extend_item(std::uint32_t request, std::uint32_t prefix, std::uint32_t q_len,
                        ExtendPlan& plan) const;
   std::string name_;
@@ -72,6 +74,7 @@ class PlannedBackend : public AttentionBackend {
   PlanCost mla_decode_cost_;   // absorbed
   PlanCost mla_prefill_cost_;  // expanded
   MlaOptions mla_options_;
+  bool local_attention_ = true;
   std::vector<bool> captured_;  // by batch size
   ForwardMetadata metadata_;
   std::uint32_t attention_chunk_ = 0;  // of the layer that is being planned

@@ -30,7 +30,11 @@ std::string implemented_names() {
 std::unique_ptr<AttentionBackend> create_one(const std::string& name, const proto::HardwareProfile& profile,
                                              std::uint32_t page_size) {
   const BackendDescription& backend = find_backend(name, "--attention-backend");
-  if (backend.implemented()) return backend.create(profile, page_size);
+  if (backend.implemented()) {
+    std::unique_ptr<AttentionBackend> made = backend.create(profile, page_size);
+    made->set_local_attention(backend.row.local_attention);
+    return made;
+  }
   throw_user_error(
       "--attention-backend {}: this backend of SGLang is not implemented in tpsim yet; use one of {}", name,
       implemented_names());

@@ -63,6 +63,10 @@ struct ServerArgs {
   std::string kv_cache_dtype = "auto";
   std::string quantization;  // "": the checkpoint's
 
+  // The pool of sliding-window layers.
+  std::optional<double> swa_full_tokens_ratio;  // default 0.8
+  bool disable_hybrid_swa_memory = false;
+
   // States of gated delta-net layers.
   std::optional<double> mamba_full_memory_ratio;      // default 0.9
   std::optional<std::uint32_t> max_mamba_cache_size;  // requests

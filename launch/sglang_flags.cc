@@ -66,9 +66,6 @@ constexpr Group kGroups[] = {
      "enable-trace trace-modules= otlp-traces-endpoint= otlp-service-name= export-metrics-to-file "
      "export-metrics-to-file-dir= enable-layerwise-nvtx-marker enable-profile-cuda-graph "
      "enable-cudagraph-gc expert-balancedness-report-mode="},
-    {Verdict::kSimulated,
-     "",
-     "disable-hybrid-swa-memory"},
     {Verdict::kRefused,
      "tpsim simulates CUDA GPUs only; leave it out",
      "device=cuda mlx-enable-sampling"},
@@ -193,7 +190,7 @@ constexpr Group kGroups[] = {
      "prefill-only-disable-kv-cache hybrid-kvcache-ratio= is-embedding enable-mis"},
     {Verdict::kRefused,
      "the KV cache has one pool of equal pages; leave it out",
-     "swa-full-tokens-ratio= swa-prefix-tails= enable-decoder-swa-bounded-replay "
+     "swa-prefix-tails= enable-decoder-swa-bounded-replay "
      "no-enable-decoder-swa-bounded-replay c128-page-size= enable-page-major-kv-layout "
      "enable-unified-memory kv-canary=none kv-canary-sweep-interval=0 "
      "kv-canary-real-data=none prefill-kv-cache-dequant-dtype=auto"},

@@ -113,6 +113,7 @@ extern const BackendDescription fa3 = {
             .mla_spec_topk = Support::kPageSizeOneOnly,
             .sinks = true,
             .attention_chunk = true,
+            .local_attention = true,
             .fp8_e5m2 = false},
     .create = create_backend<Fa3Backend>,
     .chosen_for = chosen_for,

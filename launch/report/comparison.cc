@@ -314,6 +314,9 @@ std::string run_summary(const proto::RunReport& r) {
         r.p99_e2e_latency_ms());
   line("Cache hit rate:", fmt::format("{:.1f} %", r.cache_hit_rate() * 100));
   line("Peak KV usage:", fmt::format("{:.1f} % of {} tokens", r.peak_kv_usage() * 100, r.kv_pool_tokens()));
+  if (r.swa_pool_tokens() > 0)
+    line("Peak usage of the window pool:",
+         fmt::format("{:.1f} % of {} tokens", r.peak_swa_usage() * 100, r.swa_pool_tokens()));
   line("Retractions:", std::to_string(r.retractions()));
   line("Steps (prefill, decode, mixed):",
        fmt::format("{} ({}, {}, {})", r.steps(), r.prefill_steps(), r.decode_steps(), r.mixed_steps()));
