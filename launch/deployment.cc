@@ -366,7 +366,7 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.check_invariants = args.check_invariants;
 }
 
-// The kernels of sparse attention, and what they want stored. REQUIRES: kv_format.
+// The kernels of sparse attention, and what they want stored. REQUIRES: kv_format, layout.
 void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
   const rank::ModelConfig& model = deployment.model;
   if (!model.is_sparse()) {
@@ -376,11 +376,19 @@ void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
                        model.name);
     return;
   }
-  deployment.sparse.kernels =
-      attention::choose_sparse_kernels({.prefill = args.nsa_prefill_backend,
-                                        .decode = args.nsa_decode_backend,
-                                        .generation = generation_of(deployment.hardware),
-                                        .kv_format = deployment.kv_format});
+  deployment.sparse.kernels = attention::choose_sparse_kernels(
+      {.prefill = args.nsa_prefill_backend,
+       .decode = args.nsa_decode_backend,
+       .generation = generation_of(deployment.hardware),
+       .kv_format = deployment.kv_format,
+       .num_q_heads = model.num_attention_heads / deployment.layout.attn_tp_size(),
+       .glm = model.architecture == "GlmMoeDsaForCausalLM",
+       .mixed_chunk = args.enable_mixed_chunk});
+  if (args.numeric() && deployment.sparse.kernels.prefill == attention::SparseKernel::kFlashMlaSparseQ8)
+    throw_user_error(
+        "--nsa-prefill-backend flashmla_sparse_q8: --executor numeric does not round queries and latents to "
+        "fp8 "
+        "in the kernel; use flashmla_sparse");
   deployment.sparse.top_k = model.indexer.top_k;
   deployment.sparse_token_bytes = attention::sparse_token_bytes(
       deployment.sparse.kernels, deployment.kv_format, model.mla.kv_lora_rank, model.mla.qk_rope_head_dim);
@@ -442,12 +450,12 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   deployment.scheduler.page_size = attention.page_size;
   deployment.notes = std::move(attention.notes);
   deployment.warnings = std::move(attention.warnings);
-  resolve_sparse_attention(args, deployment);
   deployment.mla.chunked_prefix_cache = !args.disable_chunked_prefix_cache;
   deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
   if (args.load_format == "dummy" && rank::dummy_weights_share_experts(deployment.model))
     deployment.experts_in_use = deployment.model.moe.top_k;
   deployment.layout = resolve_layout(args, deployment.model, deployment.notes);
+  resolve_sparse_attention(args, deployment);
   deployment.expert_load = resolve_expert_load(args, deployment.model);
   resolve_scheduler(args, deployment);
   resolve_model_rules(deployment);
