@@ -62,6 +62,7 @@ struct BackendRow {
   // Which line of the MHA and of the MLA matrix it is as SGLang prints them, from 1; 0: not in the matrix.
   std::uint8_t mha_place = 0, mla_place = 0;
   GpuGenerations generations{};
+  GpuGenerations mla_generations{};  // of the MLA form, where they are others; empty: the same
   bool prefill_only = false;
   bool supports_cuda_graph = true;
 
@@ -91,8 +92,15 @@ struct BackendRow {
   bool eager_deepseek_v3_prefill = false;  // SGLang 0.5.23 captures no prefill of that architecture with it
   // What SGLang leaves of --mem-fraction-static where the context is longer than 8,192 tokens.
   double long_context_memory = 1;
+  // Where its kernels read no fp8 cache.
+  GpuGenerations no_fp8_prefill{}, no_fp8_decode{};
   // Pages of the pool that SGLang gives it, where the matrices say that its kernels take any.
   PageSizes pool_pages{};
+  PageSizes xpu_pool_pages{};  // on Intel's GPUs, where they are others; any: the same
+
+  constexpr const GpuGenerations& devices(bool mla) const {
+    return mla && !mla_generations.empty() ? mla_generations : generations;
+  }
 };
 
 // What SGLang looks at where it chooses a backend itself: the device, and what the model asks of its

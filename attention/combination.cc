@@ -65,7 +65,16 @@ std::string names_where(Where where) {
 std::string instead(const std::string& names) { return names.empty() ? "" : "; use " + names; }
 
 std::string kv_obstacle(const CombinationRequest& request, const BackendRow& row, const char* role) {
-  if (reads(row, request)) return "";
+  const bool prefill = role == std::string_view("prefill");
+  if (reads(row, request)) {
+    const GpuGenerations& cannot = prefill ? row.no_fp8_prefill : row.no_fp8_decode;
+    if (!is_fp8(request.kv_format) || !cannot.contains(request.generation)) return "";
+    return fmt::format(
+        "--kv-cache-dtype {}: the {} kernel of {} reads no fp8 KV cache on {}; name another backend for it, "
+        "or "
+        "use --kv-cache-dtype auto",
+        to_string(request.kv_format), role, row.name, to_string(request.generation));
+  }
   const bool fp8 = is_fp8(request.kv_format);
   const std::string others = names_where([&](const BackendDescription& other) {
     return (role != std::string_view("decode") || !other.row.prefill_only) &&
@@ -85,7 +94,7 @@ std::string half_obstacle(const CombinationRequest& request, const std::string& 
     return !(decode && other.row.prefill_only) && unfit(other.row, request).empty();
   });
   if (const std::string clause = unfit(row, request); !clause.empty()) {
-    const bool device = !row.generations.contains(request.generation);
+    const bool device = !row.devices(request.mla).contains(request.generation);
     return fmt::format(
         "{} {}: {}{}{}", flag, name, clause,
         device ? fmt::format(", and {} is {}", request.gpu, to_string(request.generation)) : "",
@@ -103,8 +112,12 @@ std::string half_obstacle(const CombinationRequest& request, const std::string& 
 }  // namespace
 
 std::string unfit(const BackendRow& row, const Selection& selection) {
-  if (!row.generations.contains(selection.generation))
-    return fmt::format("runs on {} only", row.generations.names());
+  if (const GpuGenerations& devices = row.devices(selection.mla); !devices.contains(selection.generation))
+    return fmt::format("runs {}on {} only",
+                       row.mla_generations.empty() ? ""
+                       : selection.mla             ? "MLA "
+                                                   : "MHA ",
+                       devices.names());
   if (row.sparse != selection.sparse)
     return row.sparse ? "is for models with DeepSeek's sparse attention (V3.2, GLM-5)"
                       : "has no sparse attention, whose tokens this model's indexer chooses";

@@ -205,12 +205,17 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   if (args.request_rate) out["request_interval"] = args.fixed_interval ? "fixed" : "poisson";
 }
 
+// DeepEP's kernels for throughput cannot be captured, so SGLang captures nothing (_handle_a2a_moe).
+bool never_captured(const Deployment& deployment) {
+  return deployment.layout.a2a() && deployment.layout.deepep_mode == rank::DeepEpMode::kNormal;
+}
+
 // The captured sizes of prefill that the flags ask for: up to a chunk, or less with MLA.
 std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const scheduler::ReleaseRules& rules,
                                             const Deployment& deployment) {
   const bool plain = deployment.layout.dp_size == 1 && !deployment.layout.a2a();
-  if (args.disable_prefill_cuda_graph || (!plain && !rules.dp_attention_prefill_graphs) ||
-      !rank::default_graphs(deployment.hardware).prefill ||
+  if (args.disable_prefill_cuda_graph || never_captured(deployment) ||
+      (!plain && !rules.dp_attention_prefill_graphs) || !rank::default_graphs(deployment.hardware).prefill ||
       (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too) ||
       (deployment.model.is_sparse() && !rules.sparse_attention_prefills_in_pieces))
     return {};
@@ -222,6 +227,22 @@ std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const schedu
   if (args.context_length) most = std::min<std::uint64_t>(most, *args.context_length);
   most = args.prefill_cuda_graph_max_tokens.value_or(static_cast<std::uint32_t>(most));
   return rank::capture_prefill_tokens(static_cast<std::uint32_t>(most));
+}
+
+// What a GPU may hand to DeepEP's kernels for low latency at once
+// (SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK).
+void check_dispatched_tokens(const Deployment& deployment) {
+  constexpr std::uint32_t kMost = 128;
+  const rank::ParallelLayout& layout = deployment.layout;
+  if (!layout.a2a() || layout.deepep_mode != rank::DeepEpMode::kLowLatency) return;
+  const std::uint32_t most = kMost * layout.attn_tp_size();
+  const std::uint32_t chunk = deployment.scheduler.chunked_prefill_size;
+  if (chunk == 0 || chunk > most)
+    throw_user_error(
+        "--deepep-mode low_latency: hands on at most {} tokens of a GPU at once, and a prefill of {} tokens "
+        "has "
+        "more; use auto, or --chunked-prefill-size {}",
+        kMost, chunk == 0 ? deployment.scheduler.max_prefill_tokens : chunk, most * layout.dp_size);
 }
 
 // Chunked prefill, captured graphs and the share of memory, which is returned, with SGLang's defaults for the
@@ -249,7 +270,8 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
   deployment.prefill_graphs.limit_padding = rules.prefill_graphs_limit_padding;
 
   const bool on_device = rank::default_graphs(deployment.hardware).decode;
-  const bool decodes_eagerly = args.disable_cuda_graph || args.disable_decode_cuda_graph || !on_device;
+  const bool decodes_eagerly =
+      args.disable_cuda_graph || args.disable_decode_cuda_graph || !on_device || never_captured(deployment);
   // Before the backend has a say: what it cannot capture is kept free for all the same.
   const double fraction = args.mem_fraction_static.value_or(rank::default_mem_fraction(
       deployment.hardware,
@@ -267,6 +289,8 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
     if (!on_device)
       deployment.notes.push_back(
           fmt::format("{}: decode is not captured on this device", deployment.hardware.name()));
+    else if (never_captured(deployment))
+      deployment.notes.push_back("--deepep-mode normal: cannot be captured, so nothing runs in CUDA graphs");
     else if (!decodes_eagerly)
       deployment.notes.push_back(fmt::format("{}: cannot be captured, so decode runs without CUDA graphs",
                                              deployment.backends.decode));
@@ -276,6 +300,7 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
       !captures(deployment.backends.prefill, "--prefill-attention-backend"))
     deployment.prefill_graphs.tokens.clear();
   apply_data_parallelism(args, deployment.layout, config);
+  check_dispatched_tokens(deployment);
   if (deployment.layout.dp_size > 1 && config.chunked_prefill_size > 0)
     std::erase_if(deployment.prefill_graphs.tokens,
                   [&](std::uint32_t tokens) { return tokens > config.chunked_prefill_size; });
@@ -420,7 +445,7 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.check_invariants = args.check_invariants;
 }
 
-// The kernels of sparse attention, and what they want stored. REQUIRES: kv_format.
+// The kernels of sparse attention, and what they want stored. REQUIRES: kv_format, layout.
 void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
   const rank::ModelConfig& model = deployment.model;
   if (!model.is_sparse()) {
@@ -430,11 +455,19 @@ void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
                        model.name);
     return;
   }
-  deployment.sparse.kernels =
-      attention::choose_sparse_kernels({.prefill = args.nsa_prefill_backend,
-                                        .decode = args.nsa_decode_backend,
-                                        .generation = generation_of(deployment.hardware),
-                                        .kv_format = deployment.kv_format});
+  deployment.sparse.kernels = attention::choose_sparse_kernels(
+      {.prefill = args.nsa_prefill_backend,
+       .decode = args.nsa_decode_backend,
+       .generation = generation_of(deployment.hardware),
+       .kv_format = deployment.kv_format,
+       .num_q_heads = model.num_attention_heads / deployment.layout.attn_tp_size(),
+       .glm = model.architecture == "GlmMoeDsaForCausalLM",
+       .mixed_chunk = args.enable_mixed_chunk});
+  if (args.numeric() && deployment.sparse.kernels.prefill == attention::SparseKernel::kFlashMlaSparseQ8)
+    throw_user_error(
+        "--nsa-prefill-backend flashmla_sparse_q8: --executor numeric does not round queries and latents to "
+        "fp8 "
+        "in the kernel; use flashmla_sparse");
   deployment.sparse.top_k = model.indexer.top_k;
   deployment.sparse_token_bytes = attention::sparse_token_bytes(
       deployment.sparse.kernels, deployment.kv_format, model.mla.kv_lora_rank, model.mla.qk_rope_head_dim);
@@ -516,13 +549,13 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   deployment.scheduler.page_size = attention.page_size;
   deployment.notes = std::move(attention.notes);
   deployment.warnings = std::move(attention.warnings);
-  resolve_sparse_attention(args, deployment);
   note_whole_chunks(deployment);
   deployment.mla.chunked_prefix_cache = !args.disable_chunked_prefix_cache;
   deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
   if (args.load_format == "dummy" && rank::dummy_weights_share_experts(deployment.model))
     deployment.experts_in_use = deployment.model.moe.top_k;
   deployment.layout = resolve_layout(args, deployment.model, deployment.notes);
+  resolve_sparse_attention(args, deployment);
   deployment.expert_load = resolve_expert_load(args, deployment.model);
   resolve_scheduler(args, deployment);
   resolve_model_rules(deployment);

@@ -34,6 +34,7 @@ struct ParallelArgs {
   bool enable_dp_lm_head = false;
   std::optional<std::uint32_t> moe_dense_tp_size;
   std::string moe_a2a_backend = "none";
+  std::string deepep_mode = "auto";
   std::string expert_distribution = "uniform";
   scheduler::LoadBalanceMethod load_balance = scheduler::LoadBalanceMethod::kRoundRobin;
 };

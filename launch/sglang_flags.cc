@@ -123,7 +123,7 @@ constexpr Group kGroups[] = {
      "moe-dp-size=1 moe-data-parallel-size=1 dwdp-size=1 "
      "enable-tp-lm-head-all-to-all no-enable-tp-lm-head-all-to-all enable-attn-tp-input-scattered "
      "enable-shared-experts-attn-tp shared-experts-tp-size= enable-dense-mlp-attn-tp "
-     "enable-layernorm-sp enable-megamoe-for-layernorm-sp disable-attn-tp-gather deepep-mode=auto "
+     "enable-layernorm-sp enable-megamoe-for-layernorm-sp disable-attn-tp-gather "
      "deepep-v2-mode= deepep-config= deepep-dispatcher-output-dtype= enable-deepep-waterfill "
      "fuseep-mode= ep-num-redundant-experts=0 ep-dispatch-algorithm= init-expert-location=trivial "
      "enable-eplb eplb-algorithm=auto eplb-rebalance-num-iterations= eplb-rebalance-layers-per-chunk= "

@@ -1,5 +1,6 @@
 // TRTLLM MHA: NVIDIA's trtllm-gen paged attention kernels for Blackwell, called through FlashInfer; SGLang's
-// default there.
+// default there. On Hopper and SM120 SGLang 0.5.23 calls TensorRT-LLM's older kernels by the same name, XQA
+// for decode and FMHA v2 for prefill (xqa_plans.h).
 //
 // Facts from the public sources of flashinfer 0.7 (trtllm/fmha/fmhaKernels.cuh: selectGqGenerationKernel,
 // computeCtaAndClusterConfig; csrc/trtllm_fmha_kernel_launcher.cu) and of SGLang's trtllm_mha_backend.py:
@@ -17,6 +18,7 @@
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "attention/xqa_plans.h"
 
 namespace tpsim::attention::backends {
 namespace {
@@ -30,7 +32,8 @@ std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / 
 class TrtllmMhaBackend : public PlannedBackend {
  public:
   TrtllmMhaBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("trtllm_mha", profile, page_size) {}
+      : PlannedBackend("trtllm_mha", profile, page_size),
+        generation_(parse_gpu_generation(profile.architecture()).value_or(GpuGeneration::kBlackwell)) {}
 
   // Lengths, their sums and the page table: two small kernels a pass.
   KernelCost plan_cost() const override { return {2 * 2e-6, 0, 0, 2}; }
@@ -40,6 +43,10 @@ class TrtllmMhaBackend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+
+ private:
+  bool xqa() const { return generation_ != GpuGeneration::kBlackwell; }
+  GpuGeneration generation_;
 };
 
 void TrtllmMhaBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
@@ -55,6 +62,7 @@ void TrtllmMhaBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
     plan.items.push_back(decode_item(i, lengths[i], layer));
     longest = std::max(longest, plan.items.back().split_tokens);
   }
+  if (xqa()) return plan_xqa_decode(layer, generation_, multiprocessors(), plan);
   const std::uint32_t grid = plan.blocks_per_split * static_cast<std::uint32_t>(lengths.size());
   std::uint32_t splits = std::min(ceil_div(longest, 2 * kStep), std::max(1U, multiprocessors() / grid));
   if (splits > kMaxClusterSplits && plan.rows <= 32 && ceil_div(longest, kMaxClusterSplits) <= kClampTokens) {
@@ -74,13 +82,14 @@ void TrtllmMhaBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   plan.rows = plan.tile_m = 256;
   plan.tile_n = kStep;
   plan.head_blocks = layer.num_q_heads;
+  if (xqa()) set_fmha_v2_tiles(layer, generation_, plan);
   add_extend_items(plan);
 }
 
 KernelCost TrtllmMhaBackend::decode_cost(const PlanCost& model, const DecodePlan& plan,
                                          const LayerShape& layer) {
   KernelCost cost = model.decode(plan, layer);
-  if (layer.fp8_kv() && cost.launches > 0) ++cost.launches;  // q's cast
+  if (layer.fp8_kv() && cost.launches > 0 && !xqa()) ++cost.launches;  // q's cast; XQA's is its own
   return cost;
 }
 
@@ -105,7 +114,8 @@ extern const BackendDescription trtllm_mha = {
     .row = {.name = "trtllm_mha",
             .title = "TRTLLM MHA",
             .mha_place = 7,
-            .generations = {GpuGeneration::kBlackwell},
+            .generations = {GpuGeneration::kHopper, GpuGeneration::kBlackwell,
+                            GpuGeneration::kBlackwellSm120},
             .has_mha = true,
             .mha_page_sizes = {16, 32, 64},
             .mha_fp8 = Support::kYes,
@@ -114,7 +124,8 @@ extern const BackendDescription trtllm_mha = {
             .sliding_window = Support::kYes,
             .sinks = true,
             .attention_chunk = true,
-            .linear_layers = true},
+            .linear_layers = true,
+            .no_fp8_prefill = {GpuGeneration::kBlackwellSm120}},
     .create = create_backend<TrtllmMhaBackend>,
     .chosen_for = chosen_for,
 };

@@ -200,11 +200,16 @@ Choice choose_among(const proto::ComparisonReport& report, const std::vector<con
   }
   const proto::RunReport& best = *choice.best;
   if (rival != nullptr) {
+    const double more = rival->mean_e2e_latency_ms() / best.mean_e2e_latency_ms() - 1;
+    constexpr double kAsGood = 0.002;  // prices are not that exact
     choice.reason = fmt::format(
-        "{} tokens/s, within 1 % of the highest throughput, and the lowest mean latency of "
-        "those: {:.2f} s against {:.2f} s of {}",
-        format_figure(best.total_throughput()), best.mean_e2e_latency_ms() / 1e3,
-        rival->mean_e2e_latency_ms() / 1e3, run_name(report, *rival));
+        "{} tokens/s, within 1 % of the highest throughput, and the lowest mean latency of those: {:.2f} s",
+        format_figure(best.total_throughput()), best.mean_e2e_latency_ms() / 1e3);
+    choice.reason +=
+        more < kAsGood
+            ? fmt::format(", but {} is as good ({:.1f} % more)", run_name(report, *rival), more * 100)
+            : fmt::format(" against {:.2f} s of {}", rival->mean_e2e_latency_ms() / 1e3,
+                          run_name(report, *rival));
   } else if (second != nullptr) {
     choice.reason = fmt::format(
         "highest throughput: {} tokens/s, {:.1f} % above {}", format_figure(best.total_throughput()),

@@ -12,9 +12,18 @@ namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
 constexpr double kGiB = 1024.0 * kMiB;
-// CUDA context, NCCL buffers and libraries, which the driver counts before SGLang looks at what is free.
-// Order of magnitude from SGLang's start-up logs; not calibrated.
-constexpr double kContextBytes = 1.5 * kGiB;
+// What SGLang finds taken before it loads the weights: the driver's context, libraries, and from --tp 2 on
+// NCCL's buffers and those of the custom all-reduce, which grow with the ranks that a GPU writes to.
+// Source: memory_usage_gb and mem_fraction_static of 9 servers of SGLang 0.5.12 on H200s at --tp 1, 2 and 4
+// (shared/data/serving/servers.jsonl), whose pools follow within 0.1 %; "Load weight begin" of public
+// start-up logs at --tp 8 (3.1 GiB of an H200, 2.2 of an H100 with an older PyTorch) and of --tp 4 over PCIe
+// (1.6 GiB).
+double context_bytes(const proto::HardwareProfile& profile, std::uint32_t tp_size) {
+  constexpr double kAlone = 1.29 * kGiB;
+  if (tp_size == 1) return kAlone;
+  constexpr double kOverPcie = 0.3 * kGiB;
+  return kAlone + (profile.nvlink() ? (0.62 + 0.14 * std::min(tp_size, 8U)) * kGiB : kOverPcie);
+}
 
 struct MemoryClass {
   double below_mib;
@@ -98,7 +107,7 @@ KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig&
     capacity.window_bytes_per_token = window_bytes_per_token(model, shard, kv_format);
     capacity.kv_bytes_per_token -= capacity.window_bytes_per_token;
   }
-  const double total = profile.memory_bytes() - kContextBytes;
+  const double total = profile.memory_bytes() - context_bytes(profile, shard.tp_size);
   double rest = total * mem_fraction_static - static_cast<double>(capacity.weight_bytes);
   capacity.state_bytes = linear_layers(model, shard).bytes_per_request();
   if (capacity.state_bytes > 0 && rest > 0) {
