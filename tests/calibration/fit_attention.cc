@@ -27,7 +27,6 @@ namespace tpsim::calibration {
 namespace {
 
 using attention::LayerShape;
-using attention::PlanCoefficients;
 using attention::PlanCost;
 using attention::Residency;
 
@@ -247,7 +246,7 @@ int run(const Arguments& args) {
     }
     if (fit.size() == 0) continue;
     // The search stays near where it starts.
-    std::vector<PlanCoefficients> starts = {attention::coefficients_of(start, operator_class)};
+    std::vector<PlanCoefficients> starts = {coefficients_of<PlanCoefficients>(start, operator_class)};
     if (!args.start.empty()) {
       PlanCoefficients fresh;
       fresh.prefix = starts[0].prefix;  // no table has cached prefixes
@@ -272,7 +271,7 @@ int run(const Arguments& args) {
     if (median <= 0) std::tie(median, p90) = fit.errors(c, [](const Planned&) { return true; });
     proto::OperatorEfficiency out;
     out.set_operator_class(operator_class);
-    attention::write_coefficients(c, out);
+    write_coefficients(c, out);
     out.set_median_error(median);
     out.set_source(source);
     std::string json;

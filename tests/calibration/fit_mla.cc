@@ -35,7 +35,6 @@ namespace tpsim::calibration {
 namespace {
 
 using attention::KernelCost;
-using attention::PlanCoefficients;
 using attention::PlanCost;
 using attention::Residency;
 
@@ -187,9 +186,9 @@ std::vector<AttentionRow> beside(const std::filesystem::path& folder, const std:
   const proto::HardwareProfile profile = rank::load_hardware(gpu);
   auto backend = attention::create_attention_backend(known, profile, 64);
   auto& planned = dynamic_cast<attention::PlannedBackend&>(*backend);
-  const PlanCost cost(profile,
-                      attention::coefficients_of(profile, "attention." + known + "." + class_suffix(kernel)),
-                      Residency::kHot);
+  const PlanCost cost(
+      profile, coefficients_of<PlanCoefficients>(profile, "attention." + known + "." + class_suffix(kernel)),
+      Residency::kHot);
   std::map<std::string, double> rest;
   std::vector<AttentionRow> rows;
   for (const std::string& source : {known, name}) {
@@ -298,7 +297,7 @@ int run(std::vector<std::string> words) {
   const auto [median, p90] = fit.errors(c, [](const Planned& p) { return p.held_out; });
   proto::OperatorEfficiency out;
   out.set_operator_class("attention." + words[1] + "." + words[2]);
-  attention::write_coefficients(c, out);
+  write_coefficients(c, out);
   out.set_median_error(median);
   out.set_source(from + "; the error is that of one row in five, left out of the fit");
   std::string json;

@@ -28,7 +28,7 @@ struct Row {
 
 // `l2`: bandwidth of the L2 cache over that of memory; what fits it is there already (as in
 // attention/plan_cost.h).
-double price(const rank::OperatorCoefficients& c, const proto::HardwareProfile& profile, const Row& row,
+double price(const OperatorCoefficients& c, const proto::HardwareProfile& profile, const Row& row,
              double bytes, double l2) {
   const double n = row.pre ? 512 : 128;
   const double k = row.pre ? 128 : 512;
@@ -61,7 +61,7 @@ int run(int argc, char** argv) {
     }
     if (rows.empty()) continue;
     const double bytes = fp8 ? 1 : 2;
-    rank::OperatorCoefficients c;
+    OperatorCoefficients c;
     double l2 = 3;
     const auto loss = [&] {
       double sum = 0;
@@ -79,7 +79,7 @@ int run(int argc, char** argv) {
     std::sort(errors.begin(), errors.end());
     proto::OperatorEfficiency out;
     out.set_operator_class(fp8 ? "mla_bmm_fp8" : "mla_bmm");
-    rank::write_operator(c, out);
+    write_coefficients(c, out);
     out.set_median_error(errors[errors.size() / 2]);
     out.set_source(
         "mla_bmm_perf of " + folder.filename().string() + ", " + std::to_string(rows.size()) +

@@ -15,7 +15,7 @@
 namespace tpsim::calibration {
 namespace {
 
-void set(rank::OperatorCosts& costs, const std::string& name, const rank::OperatorCoefficients& c) {
+void set(rank::OperatorCosts& costs, const std::string& name, const OperatorCoefficients& c) {
   if (const MatrixRows* matrix = matrix_rows_of(name)) costs.set_matrix(matrix->id, c);
   if (name == "all_reduce.custom") costs.set_custom(c);
   if (name == "all_reduce.nccl") costs.set_nccl(c);
@@ -43,7 +43,7 @@ int run(int argc, char** argv) {
     const std::size_t every = std::max<std::size_t>(1, all.size() / 1500);
     for (std::size_t i = 0; i < all.size(); i += every) rows.push_back(all[i]);
     rank::OperatorCosts costs(profile);
-    rank::OperatorCoefficients c;
+    OperatorCoefficients c;
     if (name.starts_with("all_")) c.per_gpu_seconds = 5e-7;
     const auto loss = [&] {
       set(costs, name, c);
@@ -85,7 +85,7 @@ int run(int argc, char** argv) {
     std::sort(errors.begin(), errors.end());
     proto::OperatorEfficiency out;
     out.set_operator_class(name);
-    rank::write_operator(c, out);
+    write_coefficients(c, out);
     out.set_median_error(errors[errors.size() / 2]);
     const MatrixRows* matrix = matrix_rows_of(name);
     out.set_source((matrix != nullptr ? std::string(matrix->dtype) : "half") + " rows of " +

@@ -24,8 +24,6 @@
 namespace tpsim::calibration {
 namespace {
 
-using attention::PlanCoefficients;
-
 // Of one kind of matrix products (bf16 or fp8 blocks).
 struct Products {
   double compute = 0.6, memory = 0.6, rest = 2e-5, per_row = 1e-8;
@@ -179,7 +177,7 @@ class Fit {
   }
 
   const std::map<std::string, PlanCoefficients>& kernels() const { return kernels_; }
-  const attention::IndexCoefficients& index() const { return index_; }
+  const IndexCoefficients& index() const { return index_; }
   const Products& products_of(bool fp8) const { return products_[fp8 ? 1 : 0]; }
   std::size_t left_out() const { return left_out_; }
   const std::vector<SparseRow>& held_out() const { return held_out_; }
@@ -251,7 +249,7 @@ class Fit {
   bool decode_;
   std::uint32_t padding_, most_captured_;
   std::map<std::string, PlanCoefficients> kernels_;
-  attention::IndexCoefficients index_;
+  IndexCoefficients index_;
   Products products_[2];
   std::size_t left_out_ = 0;
   std::vector<SparseRow> rows_, held_out_;
@@ -264,7 +262,7 @@ template <typename Coefficients>
 void print(const std::string& name, const Coefficients& c, double median, const std::string& source) {
   proto::OperatorEfficiency out;
   out.set_operator_class(name);
-  attention::write_coefficients(c, out);
+  write_coefficients(c, out);
   out.set_median_error(median);
   out.set_source(source);
   std::string json;
