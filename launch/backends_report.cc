@@ -49,7 +49,7 @@ BackendsReport report_backends(const ServerArgs& args, const proto::HardwareProf
     BackendsReport::Runs runs{.backend = name,
                               .page_size = verdict.page_size,
                               .kv_cache_dtype = std::string(to_string(verdict.kv_format))};
-    if (!verdict.obstacle.empty() && backend->implemented() && backend->row.prefill_only) {
+    if (!verdict.obstacle.empty() && backend->row.prefill_only) {
       runs.prefill_only = true;
       runs.decode = decode_backends(args, hardware, model, name);
     }
