@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "proto/base/ceil_div.h"
+
 namespace tpsim::attention {
-namespace {
-
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
-
-}  // namespace
+namespace {}  // namespace
 
 std::uint32_t flash_num_splits(std::uint32_t blocks, std::uint32_t multiprocessors, std::uint32_t kv_steps) {
   constexpr std::uint32_t kMaxSplits = 128;

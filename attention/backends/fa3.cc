@@ -16,11 +16,10 @@
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
 #include "attention/split_heuristics.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
-
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
 // The absorbed kernel's tiles (tile_size.h, head size 64 with values of 512) are square.
 constexpr std::uint32_t kAbsorbedTile = 64;
@@ -48,14 +47,13 @@ class Fa3Backend : public PlannedBackend {
 };
 
 void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  const auto& lengths = metadata().decode_seq_lens;
   flash3_decode_blocks(layer, plan);
   if (layer.form == AttentionForm::kMlaAbsorbed) {
     plan.rows = kAbsorbedTile;
     plan.blocks_per_split = ceil_div(layer.num_q_heads, plan.rows);
     plan.widens_kv = layer.widens_latent();
   }
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) plan.items.push_back(decode_item(i, lengths[i], layer));
+  add_decode_items(layer, plan);
   plan.merge = flash3_split(plan.blocks_per_split, tile_n(layer), multiprocessors(), plan.items);
 }
 
@@ -85,7 +83,7 @@ void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
 }
 
 // Page table, cumulative lengths, and the kernel that decides the splits: three small kernels a pass.
-KernelCost Fa3Backend::plan_cost() const { return {3 * 2e-6, 0, 0, 3}; }
+KernelCost Fa3Backend::plan_cost() const { return small_kernels(3); }
 
 std::string_view chosen_for(const Selection& selection) {
   return selection.generation == GpuGeneration::kHopper
