@@ -11,20 +11,13 @@
 #include "attention/planned_backend.h"
 #include "attention/registry.h"
 #include "attention/split_heuristics.h"
+#include "tests/unit/attention/gpu.h"
 #include "tests/unit/attention/listed_backends.h"
 
 namespace tpsim::attention {
 namespace {
 
-proto::HardwareProfile gpu(const std::string& architecture = "hopper") {
-  proto::HardwareProfile profile;
-  profile.set_name("test");
-  profile.set_architecture(architecture);
-  profile.set_multiprocessors(132);
-  profile.set_dense_flops_bf16(1e15);
-  profile.set_memory_bandwidth(4e12);
-  return profile;
-}
+using tpsim::testing::gpu;
 
 struct Batch {
   std::vector<std::uint32_t> prefixes, extends, decodes;
