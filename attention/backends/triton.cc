@@ -82,13 +82,10 @@ void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   } else if (architecture == "blackwell") {
     plan.tile_m = layer.head_dim <= 256 ? 64 : 16;
     plan.tile_n = 64;
-  } else if (architecture == "blackwell_sm120") {
-    plan.tile_m = layer.head_dim <= 256 ? 64 : 32;
-    plan.tile_n = layer.head_dim <= 128 ? 128 : layer.head_dim <= 256 ? 64 : 32;
   } else if (architecture == "ampere") {
     plan.tile_m = layer.head_dim <= 128 ? 128 : layer.head_dim <= 256 ? 64 : 32;
     plan.tile_n = layer.head_dim <= 128 ? 128 : 64;
-  } else if (architecture == "ada") {
+  } else if (architecture == "blackwell_sm120" || architecture == "ada") {
     plan.tile_m = layer.head_dim <= 256 ? 64 : 32;
     plan.tile_n = layer.head_dim <= 128 ? 128 : layer.head_dim <= 256 ? 64 : 32;
   } else {
