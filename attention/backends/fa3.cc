@@ -36,7 +36,7 @@ std::uint32_t tile_n(const LayerShape& layer) {
 class Fa3Backend : public PlannedBackend {
  public:
   Fa3Backend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("fa3", profile, page_size) {}
+      : PlannedBackend("fa3", profile, page_size), most_splits_(multiprocessors()) {}
 
   KernelCost plan_cost() const override;
 
@@ -44,6 +44,9 @@ class Fa3Backend : public PlannedBackend {
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
   MlaRule mla_rule() const override { return {.prefix = MlaPrefix::kFromThreshold, .one_shot = true}; }
+
+ private:
+  FlashSplits most_splits_;
 };
 
 void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
@@ -54,7 +57,7 @@ void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
     plan.widens_kv = layer.widens_latent();
   }
   add_decode_items(layer, plan);
-  plan.merge = flash3_split(plan.blocks_per_split, tile_n(layer), multiprocessors(), plan.items);
+  plan.merge = flash3_split(plan.blocks_per_split, tile_n(layer), most_splits_, plan.items);
 }
 
 void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
@@ -76,7 +79,7 @@ void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
     steps += std::uint64_t{ceil_div(item.q_len, plan.tile_m)} * ceil_div(reach, plan.tile_n);
   }
   const std::uint32_t longest_steps = ceil_div(longest, plan.tile_n);
-  const std::uint32_t most = flash_num_splits(plan.head_blocks, multiprocessors(), longest_steps);
+  const std::uint32_t most = most_splits_(plan.head_blocks, longest_steps);
   const std::uint32_t per_block = std::max(
       flash3_steps_per_block(steps * plan.head_blocks, multiprocessors()), ceil_div(longest_steps, most));
   if (per_block < longest_steps) plan.kv_chunk = per_block * plan.tile_n;

@@ -26,7 +26,7 @@ constexpr GatheredBackend::Launches kLaunches = {.decode = 5, .merge = 1, .exten
 class TorchNativeBackend : public GatheredBackend {
  public:
   TorchNativeBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : GatheredBackend("torch_native", profile, page_size, kLaunches) {}
+      : GatheredBackend("torch_native", profile, page_size, kLaunches), most_splits_(2 * multiprocessors()) {}
 
   void init_forward_metadata(const ForwardMetadata& metadata) override;
   HostCost host_cost() const override;
@@ -35,13 +35,9 @@ class TorchNativeBackend : public GatheredBackend {
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
 
  private:
-  // KV splits of a request of `steps` loop steps in a layer of `heads` query heads.
-  std::uint32_t splits_of(std::uint32_t heads, std::uint32_t steps);
-
-  std::vector<bool> met_;              // by KV length: decoded before
-  std::uint32_t new_shapes_ = 0;       // KV lengths of the pass planned last that were not
-  std::uint32_t splits_heads_ = 0;     // heads that splits_ holds for
-  std::vector<std::uint32_t> splits_;  // by steps; 0 = not worked out yet
+  std::vector<bool> met_;         // by KV length: decoded before
+  std::uint32_t new_shapes_ = 0;  // KV lengths of the pass planned last that were not
+  FlashSplits most_splits_;
 };
 
 void TorchNativeBackend::init_forward_metadata(const ForwardMetadata& metadata) {
@@ -62,17 +58,6 @@ HostCost TorchNativeBackend::host_cost() const {
   return cost;
 }
 
-std::uint32_t TorchNativeBackend::splits_of(std::uint32_t heads, std::uint32_t steps) {
-  constexpr std::uint32_t kMost = 128;  // more steps than splits change nothing
-  if (heads != splits_heads_) {
-    splits_.assign(kMost + 1, 0);
-    splits_heads_ = heads;
-  }
-  std::uint32_t& splits = splits_[std::min(steps, kMost)];
-  if (splits == 0) splits = flash_num_splits(heads, 2 * multiprocessors(), std::min(steps, kMost));
-  return splits;
-}
-
 void TorchNativeBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto& lengths = metadata().decode_seq_lens;
   // PyTorch's flash kernel: a block per query head, KV split to fill the device twice, as in
@@ -83,7 +68,7 @@ void TorchNativeBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) 
     DecodeItem item = decode_item(i, lengths[i], layer);
     item.kv_begin = 0;  // windows are not cut out, only masked
     const std::uint32_t steps = (item.kv_end + kStep - 1) / kStep;
-    item.splits = splits_of(layer.num_q_heads, steps);
+    item.splits = most_splits_(layer.num_q_heads, steps);
     item.split_tokens = std::min((steps + item.splits - 1) / item.splits * kStep, item.kv_end);
     item.splits = (item.kv_end + item.split_tokens - 1) / item.split_tokens;
     plan.merge = plan.merge || item.splits > 1;
