@@ -58,8 +58,8 @@ BackendsReport report_backends(const ServerArgs& args, const proto::HardwareProf
     else
       report.cannot.push_back({name, verdict.obstacle});
   }
-  std::ranges::stable_partition(report.can_run,
-                                [&](const auto& runs) { return runs.backend == report.chosen; });
+  std::stable_partition(report.can_run.begin(), report.can_run.end(),
+                        [&](const auto& runs) { return runs.backend == report.chosen; });
   return report;
 }
 
