@@ -9,6 +9,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "tests/calibration/fit_files.h"
 #include "tests/calibration/operator_rows.h"
 #include "tests/calibration/search.h"
 
@@ -83,19 +84,11 @@ int run(int argc, char** argv) {
     std::vector<double> errors;
     for (const OperatorRow& row : all) errors.push_back(std::abs(price(costs, name, row) / row.seconds - 1));
     std::sort(errors.begin(), errors.end());
-    proto::OperatorEfficiency out;
-    out.set_operator_class(name);
-    write_coefficients(c, out);
-    out.set_median_error(errors[errors.size() / 2]);
     const MatrixRows* matrix = matrix_rows_of(name);
-    out.set_source((matrix != nullptr ? std::string(matrix->dtype) : "half") + " rows of " +
-                   std::string(argv[2]) + ", " + std::to_string(all.size()) +
-                   " of them (AIConfigurator, Apache-2.0)");
-    std::string json;
-    google::protobuf::util::JsonPrintOptions options;
-    options.preserve_proto_field_names = true;
-    if (!google::protobuf::util::MessageToJsonString(out, &json, options).ok()) return 1;
-    std::cout << json << "\n";
+    print_entry(name, c, errors[errors.size() / 2],
+                (matrix != nullptr ? std::string(matrix->dtype) : "half") + " rows of " +
+                    std::string(argv[2]) + ", " + std::to_string(all.size()) +
+                    " of them (AIConfigurator, Apache-2.0)");
     std::cerr << argv[2] << " " << name << ": " << all.size() << " rows, median error "
               << errors[errors.size() / 2] * 100 << " %, p90 " << errors[errors.size() * 9 / 10] * 100
               << " %\n";
