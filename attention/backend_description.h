@@ -118,14 +118,11 @@ struct Selection {
 
 struct BackendDescription {
   BackendRow row;
-  // Null where tpsim does not implement the backend.
   std::unique_ptr<AttentionBackend> (*create)(const proto::HardwareProfile& profile,
-                                              std::uint32_t page_size) = nullptr;
+                                              std::uint32_t page_size);
   // Why SGLang chooses this backend where none is named, for a sentence; empty where it does not. The first
   // of the list that has a reason and can serve the model on the device is chosen.
   std::string_view (*chosen_for)(const Selection& selection) = nullptr;
-
-  constexpr bool implemented() const { return create != nullptr; }
 };
 
 // The `create` of a backend whose class takes these two.

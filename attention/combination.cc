@@ -55,8 +55,7 @@ template <typename Where>
 std::string names_where(Where where) {
   std::string names;
   for (const BackendDescription* backend : backend_list()) {
-    if (backend->implemented() && where(*backend))
-      names += (names.empty() ? "" : ", ") + std::string(backend->row.name);
+    if (where(*backend)) names += (names.empty() ? "" : ", ") + std::string(backend->row.name);
   }
   return names;
 }
@@ -87,8 +86,7 @@ std::string kv_obstacle(const CombinationRequest& request, const BackendRow& row
 
 std::string half_obstacle(const CombinationRequest& request, const std::string& name, const std::string& flag,
                           bool decode) {
-  const BackendDescription& backend = find_backend(name, flag);
-  const BackendRow& row = backend.row;
+  const BackendRow& row = find_backend(name, flag).row;
   const char* role = decode ? "decode" : "prefill";
   const std::string fitting = names_where([&](const BackendDescription& other) {
     return !(decode && other.row.prefill_only) && unfit(other.row, request).empty();
@@ -100,9 +98,6 @@ std::string half_obstacle(const CombinationRequest& request, const std::string& 
         device ? fmt::format(", and {} is {}", request.gpu, to_string(request.generation)) : "",
         instead(fitting));
   }
-  if (!backend.implemented())
-    return fmt::format("{} {}: this backend of SGLang is not implemented in tpsim yet{}", flag, name,
-                       instead(fitting));
   if (decode && row.prefill_only)
     return fmt::format("{} {}: is for prefill only; name another backend for decode{}", flag, name,
                        fitting.empty() ? "" : ": " + fitting);

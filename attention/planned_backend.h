@@ -1,4 +1,4 @@
-// What the implemented backends have in common: they keep the batch of the pass, make a plan for each kind
+// What the backends have in common: they keep the batch of the pass, make a plan for each kind
 // of layer of it once, and charge the cost of that plan.
 #pragma once
 
@@ -55,8 +55,17 @@ class PlannedBackend : public AttentionBackend {
   const PlanCoefficients& decode_coefficients() const { return decode_coefficients_; }
   // KV tokens [begin, end) that a decoding request reads.
   static DecodeItem decode_item(std::uint32_t request, std::uint32_t seq_len, const LayerShape& layer);
-  // The items of the layer that is being planned.
-  void add_extend_items(ExtendPlan& plan) const;
+  // An item of each request of the decode, not cut. Returns the most KV tokens that one reads.
+  std::uint32_t add_decode_items(const LayerShape& layer, DecodePlan& plan) const;
+  // The same, each cut into as many equal parts; the last may be shorter.
+  void add_decode_items_in_parts(std::uint32_t parts, const LayerShape& layer, DecodePlan& plan) const;
+  // The items of the layer that is being planned. Returns the most new tokens of one.
+  std::uint32_t add_extend_items(ExtendPlan& plan) const;
+  // Of a backend that rounds q to fp8, in a kernel before its own, where the cache is fp8.
+  static KernelCost extend_cost_with_fp8_queries(const PlanCost& model, const ExtendPlan& plan,
+                                                 const LayerShape& layer);
+  // Kernels that fill lengths, sums and page tables, once a pass.
+  static KernelCost small_kernels(std::uint32_t count) { return {count * 2e-6, 0, 0, count}; }
 
  private:
   LayerShape priced(const LayerShape& layer) const;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/coefficients.h"
 #include "rank/model/layers.h"
 #include "rank/model/matrix_kernel.h"
 #include "rank/model/mla_cost.h"
@@ -37,9 +38,7 @@ void add_operator(const PricedRun& run, const std::string& name, proto::RunRepor
     row.set_source(
         "this MLA kernel was not measured on this GPU: efficiencies of the backend's other kernels, or "
         "defaults");
-  for (const proto::OperatorEfficiency& entry : run.hardware.efficiencies()) {
-    if (entry.operator_class() == name) take(entry, row);
-  }
+  if (const auto* const entry = find_efficiency(run.hardware, name)) take(*entry, row);
 }
 
 void add_constant(const PricedRun& run, const std::string& name, proto::RunReport& report) {

@@ -18,11 +18,10 @@
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
 #include "attention/split_heuristics.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
-
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
 // The absorbed kernel's tiles (tile_size.h, head size 64 with values of 512) are square.
 constexpr std::uint32_t kAbsorbedTile = 64;
@@ -40,7 +39,8 @@ class Fa3Backend : public PlannedBackend {
  public:
   Fa3Backend(const proto::HardwareProfile& profile, std::uint32_t page_size)
       : PlannedBackend("fa3", profile, page_size),
-        generation_(parse_gpu_generation(profile.architecture()).value_or(GpuGeneration::kHopper)) {}
+        generation_(parse_gpu_generation(profile.architecture()).value_or(GpuGeneration::kHopper)),
+        most_splits_(multiprocessors()) {}
 
   KernelCost plan_cost() const override;
 
@@ -56,6 +56,7 @@ class Fa3Backend : public PlannedBackend {
   std::uint32_t tile_m(const LayerShape& layer) const;
   std::uint32_t tile_n(const LayerShape& layer) const;
   GpuGeneration generation_;
+  FlashSplits most_splits_;
 };
 
 std::uint32_t Fa3Backend::tile_m(const LayerShape& layer) const {
@@ -70,7 +71,6 @@ std::uint32_t Fa3Backend::tile_n(const LayerShape& layer) const {
 }
 
 void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  const auto& lengths = metadata().decode_seq_lens;
   flash3_decode_blocks(layer, plan);
   if (before_hopper()) {
     plan.rows = kOldRows;
@@ -82,8 +82,8 @@ void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
     plan.blocks_per_split = ceil_div(layer.num_q_heads, plan.rows);
     plan.widens_kv = layer.widens_latent();
   }
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) plan.items.push_back(decode_item(i, lengths[i], layer));
-  plan.merge = flash3_split(plan.blocks_per_split, tile_n(layer), multiprocessors(), plan.items);
+  add_decode_items(layer, plan);
+  plan.merge = flash3_split(plan.blocks_per_split, tile_n(layer), most_splits_, plan.items);
 }
 
 void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
@@ -105,14 +105,14 @@ void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
     steps += std::uint64_t{ceil_div(item.q_len, plan.tile_m)} * ceil_div(reach, plan.tile_n);
   }
   const std::uint32_t longest_steps = ceil_div(longest, plan.tile_n);
-  const std::uint32_t most = flash_num_splits(plan.head_blocks, multiprocessors(), longest_steps);
+  const std::uint32_t most = most_splits_(plan.head_blocks, longest_steps);
   const std::uint32_t per_block = std::max(
       flash3_steps_per_block(steps * plan.head_blocks, multiprocessors()), ceil_div(longest_steps, most));
   if (per_block < longest_steps) plan.kv_chunk = per_block * plan.tile_n;
 }
 
 // Page table, cumulative lengths, and the kernel that decides the splits: three small kernels a pass.
-KernelCost Fa3Backend::plan_cost() const { return {3 * 2e-6, 0, 0, 3}; }
+KernelCost Fa3Backend::plan_cost() const { return small_kernels(3); }
 
 std::string_view chosen_for(const Selection& selection) {
   return selection.generation == GpuGeneration::kHopper
