@@ -39,6 +39,14 @@ struct DataParallelConfig {
   bool gathers_mlp = true;
 };
 
+// The pool of states of gated delta-net layers, where the radix pool keeps some (scheduler/request_states.h).
+struct StateConfig {
+  std::uint32_t slots = 0;             // states; 0: without such a pool
+  std::uint32_t tracking_slots = 0;    // of a request beside its own: 2 or 1 (extra_buffer) or 0 (no_buffer)
+  std::uint32_t chunk = 64;            // tokens: snapshots of an extend are whole chunks behind its prefix
+  std::uint32_t track_interval = 256;  // tokens: of decode passes, at its multiples; a multiple of `chunk`
+};
+
 struct SchedulerConfig {
   SglangRelease sglang_release = kNewestRelease;
   std::uint32_t page_size = 1;             // tokens; 1, 16, 32, 64 or 128
@@ -47,6 +55,7 @@ struct SchedulerConfig {
   // in tokens as SGLang's sliding_window_size, and the pool's capacity, a multiple of page_size.
   std::uint32_t sliding_window_size = 0;
   std::uint64_t swa_max_total_num_tokens = 0;
+  StateConfig states;
   std::uint32_t max_running_requests = 0;
   std::uint32_t max_prefill_tokens = 16384;  // input tokens of one prefill batch
   std::uint32_t chunked_prefill_size = 0;    // tokens of one chunk; 0 = no chunked prefill

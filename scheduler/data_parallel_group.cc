@@ -212,6 +212,19 @@ void DataParallelGroup::check_invariants() const {
   for (const Rank& rank : ranks_) rank.scheduler->check_invariants();
 }
 
+void DataParallelGroup::write_states(proto::RunReport& report) const {
+  for (const Rank& rank : ranks_) {
+    const KvPool& pool = rank.scheduler->pool();
+    if (pool.states() == nullptr) continue;
+    const RequestStates::Counts& counts = pool.states()->counts();
+    report.set_state_pool_slots(report.state_pool_slots() + pool.state_capacity());
+    report.set_peak_states(report.peak_states() + pool.peak_states());
+    report.set_state_hits(report.state_hits() + counts.hits);
+    report.set_state_missed_tokens(report.state_missed_tokens() + counts.missed_tokens);
+    report.set_evicted_states(report.evicted_states() + pool.evicted_states());
+  }
+}
+
 DataParallelGroup::Totals DataParallelGroup::totals() const {
   Totals totals;
   for (const Rank& rank : ranks_) {
@@ -221,6 +234,9 @@ DataParallelGroup::Totals DataParallelGroup::totals() const {
     totals.capacity += pool.capacity();
     totals.evictable += pool.evictable_size();
     totals.available += pool.available_size();
+    totals.state_capacity += pool.state_capacity();
+    totals.states_evictable += pool.states_evictable();
+    totals.states_available += pool.states_available();
     if (!pool.has_windows()) continue;
     totals.swa_capacity += pool.window_capacity();
     totals.swa_evictable += pool.window_evictable_size();

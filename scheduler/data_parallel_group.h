@@ -75,8 +75,14 @@ class DataParallelGroup {
     std::uint64_t swa_capacity = 0;
     std::uint64_t swa_evictable = 0;
     std::uint64_t swa_available = 0;
+    // Of the pool of states, in states.
+    std::uint64_t state_capacity = 0;
+    std::uint64_t states_evictable = 0;
+    std::uint64_t states_available = 0;
   };
   Totals totals() const;
+  // The report of the pools of states.
+  void write_states(proto::RunReport& report) const;
   std::uint64_t retractions() const;
   std::uint64_t evicted_tokens() const;
   // What each rank did since the last reset_report(). Nothing for a single rank.

@@ -50,6 +50,7 @@ class Engine {
     report.set_page_size(config_.page_size);
     report.set_kv_pool_tokens(scheduler_.totals().capacity);
     report.set_swa_pool_tokens(scheduler_.totals().swa_capacity);
+    scheduler_.write_states(report);
     report.set_retractions(scheduler_.retractions() - warmup_retractions_);
     report.set_evicted_tokens(scheduler_.evicted_tokens() - warmup_evicted_tokens_);
     if (load_.turns() > 0) {
@@ -189,6 +190,9 @@ class Engine {
     record.swa_cached_tokens = totals.swa_evictable;
     record.swa_free_tokens = totals.swa_available;
     record.swa_allocated_tokens = totals.swa_capacity - totals.swa_evictable - totals.swa_available;
+    record.states_cached = totals.states_evictable;
+    record.states_free = totals.states_available;
+    record.states_held = totals.state_capacity - record.states_cached - record.states_free;
     metrics_.on_step(record, step_time);
     observer_.on_step(record);
     report_progress_after(batch);

@@ -88,6 +88,7 @@ class RunMetrics {
   double last_arrival_ = 0;
   double peak_kv_usage_ = 0;
   double peak_swa_usage_ = 0;
+  double peak_state_usage_ = 0;
 };
 
 }  // namespace tpsim::scheduler

@@ -57,6 +57,11 @@ struct StepRecord {
   std::uint64_t swa_allocated_tokens = 0;
   std::uint64_t swa_cached_tokens = 0;
   std::uint64_t swa_free_tokens = 0;
+  // Of the pool of states, in states; all 0 where there is none.
+  std::uint64_t states_held = 0;  // by running requests, or locked by them
+  std::uint64_t states_cached = 0;
+  std::uint64_t states_free = 0;
+  std::uint64_t state_pool() const { return states_held + states_cached + states_free; }
   std::uint64_t swa_pool_tokens() const { return swa_allocated_tokens + swa_cached_tokens + swa_free_tokens; }
 };
 

@@ -182,6 +182,7 @@ void Scheduler::match_prefix_for_admission(Req& req) {
   req.cache.branching_len = match.full_matched_tokens > match.matched_tokens ? match.full_matched_tokens : 0;
   req.cache.cache_protected_len = match.matched_tokens;
   req.prefix_len = match.matched_tokens;
+  if (pool_.states() != nullptr) pool_.states()->on_match(req, match);
   req.known_fill_len = req.full_len();
   req.known_extend_len = req.full_len() - req.prefix_len;
 }
@@ -247,6 +248,8 @@ void Scheduler::admit_waiting(PrefillAdder& adder) {
     match_prefix_for_admission(*req);
     const AddReqResult result = adder.add_one_req(*req);
     if (result == AddReqResult::kContinue) continue;
+    const bool added = !adder.can_run_list().empty() && adder.can_run_list().back() == req;
+    if (pool_.states() != nullptr && !added) pool_.states()->on_refused(*req);
     if (result == AddReqResult::kNoToken) {
       const bool others = !adder.can_run_list().empty() || !running_.reqs.empty();
       running_.batch_is_full = others || !rules_.full_needs_requests;
@@ -328,6 +331,8 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
   std::uint64_t extend_tokens = 0;
   for (const Req* req : admitted) extend_tokens += req->extend_len;
   if (pool_.has_windows() && config_.disable_radix_cache) free_behind_chunks(admitted);
+  RequestStates* const states = pool_.states();
+  if (states != nullptr) states->make_room(admitted);
   const std::uint64_t page = pool_.page_size();
   pool_.evict_for(page == 1 ? extend_tokens : extend_tokens + admitted.size() * page);
 
@@ -343,8 +348,13 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
         unfinished = req;  // its next chunk waits for pages
       } else if (!config_.disable_radix_cache) {
         pool_.radix().dec_lock_ref(req->cache.last_node, req->cache.lock);
+        if (states != nullptr) states->on_refused(*req);
       }
       continue;
+    }
+    if (states != nullptr) {
+      states->bind(*req);
+      states->plan_extend(*req);
     }
     ++req->extends;
     batch.reqs.push_back(req);
@@ -442,6 +452,9 @@ ScheduleBatch* Scheduler::update_running_batch() {
   if (running_.reqs.empty()) return nullptr;
 
   prepare_for_decode(running_.reqs);
+  if (pool_.states() != nullptr) {
+    for (Req* req : running_.reqs) pool_.states()->plan_decode(*req);
+  }
   ScheduleBatch& batch = take_batch();
   batch.forward_mode = proto::DECODE;
   batch.reqs.assign(running_.reqs.begin(), running_.reqs.end());
@@ -530,6 +543,7 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
     message.add_extend_lens(req.extend_len);
   }
   if (config_.send_tokens) write_tokens(batch, message);
+  if (pool_.states() != nullptr) pool_.states()->flush(batch.reqs, batch.num_extend, message);
   pool_.edits().flush(message);
 }
 
@@ -588,6 +602,8 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
       continue;
     }
     if (&req == batch.chunked_req) continue;
+    if (pool_.states() != nullptr && batch.forward_mode == proto::DECODE)
+      pool_.states()->on_decoded(req, req.kv_committed_len - req.in_flight);
     keep_sampled(req, batch, i);
     token_arrived(req, now);
     if (is_finished(req)) {

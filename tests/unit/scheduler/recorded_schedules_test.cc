@@ -16,7 +16,8 @@ std::ostream& operator<<(std::ostream& out, const RecordedStep& step) {
   out << step.mode << " decode " << step.decode_requests << " waiting " << step.waiting << " running "
       << step.running << " free " << step.kv_free_tokens << " cached " << step.kv_cached_tokens << " hit "
       << step.cached_tokens << " windows free " << step.swa_free_tokens << " cached "
-      << step.swa_cached_tokens << " extends";
+      << step.swa_cached_tokens << " states free " << step.states_free << " cached " << step.states_cached
+      << " extends";
   for (const auto& [prefix, extend] : step.extends) out << ' ' << prefix << '+' << extend;
   return out;
 }
@@ -59,6 +60,8 @@ class Recorder : public Executor, public RunObserver {
     step.kv_cached_tokens = static_cast<std::int64_t>(record.kv_cached_tokens);
     step.swa_free_tokens = static_cast<std::int64_t>(record.swa_free_tokens);
     step.swa_cached_tokens = static_cast<std::int64_t>(record.swa_cached_tokens);
+    step.states_free = static_cast<std::int64_t>(record.states_free);
+    step.states_cached = static_cast<std::int64_t>(record.states_cached);
   }
 
   void on_request(const RequestRecord& record) override {
@@ -120,7 +123,8 @@ std::string test_name(const testing::TestParamInfo<const char*>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Releases, RecordedSchedules,
-                         testing::Values("0.5.23", "0.5.14", "0.5.12", "0.5.23-windows"), test_name);
+                         testing::Values("0.5.23", "0.5.14", "0.5.12", "0.5.23-windows", "0.5.23-states"),
+                         test_name);
 
 }  // namespace
 }  // namespace tpsim::scheduler
