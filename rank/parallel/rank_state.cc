@@ -58,6 +58,9 @@ attention::ForwardMetadata RankState::apply(const ForwardBatch& batch) {
     metadata.extend_lens = {batch.extend_lens().data(), static_cast<std::size_t>(batch.extend_lens_size())};
   }
   if (decodes) metadata.decode_seq_lens = decode_seq_lens_;
+  for (const std::uint32_t from : batch.state_copy_from())
+    ++(from == 0 ? metadata.state_clears : metadata.state_copies);
+  metadata.state_snapshots = static_cast<std::uint32_t>(batch.state_snapshot_slots_size());
   if (mode == proto::DECODE) {
     if (decode_rows_.empty()) refuse("it decodes, but the decode set is empty");
     if (batch.capture_bucket() != 0 && batch.capture_bucket() < decode_rows_.size()) {
