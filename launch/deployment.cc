@@ -12,6 +12,7 @@
 #include "launch/attention_choice.h"
 #include "launch/calibration.h"
 #include "launch/capture_report.h"
+#include "launch/linear_attention_choice.h"
 #include "launch/parallel_args.h"
 #include "launch/service_level_args.h"
 #include "proto/base/error.h"
@@ -49,12 +50,15 @@ std::uint32_t context_length(const ServerArgs& args, const rank::ModelConfig& mo
   return *args.context_length;
 }
 
-rank::StatePool state_pool(const ServerArgs& args) {
+rank::StatePool state_pool(const ServerArgs& args, const Deployment& deployment) {
   rank::StatePool pool;
   pool.full_memory_ratio = args.mamba_full_memory_ratio.value_or(pool.full_memory_ratio);
-  // Without a radix cache each running request has one state, and no more are needed.
-  if (args.max_running_requests) pool.slots = *args.max_running_requests;
-  if (args.max_mamba_cache_size) pool.slots = *args.max_mamba_cache_size;
+  // Of one data-parallel rank. Without a radix cache each running request has one state, and no more are
+  // needed.
+  const std::uint32_t dp_size = deployment.layout.dp_size;
+  if (deployment.scheduler.disable_radix_cache && args.max_running_requests)
+    pool.slots = std::max(1U, *args.max_running_requests / dp_size);
+  if (args.max_mamba_cache_size) pool.slots = *args.max_mamba_cache_size / dp_size;
   return pool;
 }
 
@@ -88,11 +92,15 @@ void check_window_flags(const ServerArgs& args, const rank::ModelConfig& model) 
 
 // Flags that are about states, for a model that has some.
 void read_state_flags(const ServerArgs& args, rank::ModelConfig& model) {
-  const char* given = args.mamba_full_memory_ratio        ? "--mamba-full-memory-ratio"
-                      : args.max_mamba_cache_size         ? "--max-mamba-cache-size"
-                      : args.mamba_ssm_dtype != "auto"    ? "--mamba-ssm-dtype"
-                      : !args.linear_attn_backend.empty() ? "--linear-attn-backend"
-                                                          : nullptr;
+  const char* given = args.mamba_full_memory_ratio                ? "--mamba-full-memory-ratio"
+                      : args.max_mamba_cache_size                 ? "--max-mamba-cache-size"
+                      : args.mamba_ssm_dtype != "auto"            ? "--mamba-ssm-dtype"
+                      : args.mamba_radix_cache_strategy != "auto" ? "--mamba-radix-cache-strategy"
+                      : args.mamba_track_interval                 ? "--mamba-track-interval"
+                      : !args.linear_attn_backend.empty()         ? "--linear-attn-backend"
+                      : !args.linear_attn_decode_backend.empty()  ? "--linear-attn-decode-backend"
+                      : !args.linear_attn_prefill_backend.empty() ? "--linear-attn-prefill-backend"
+                                                                  : nullptr;
   if (given == nullptr) return;
   if (!model.is_hybrid_linear())
     throw_user_error("{}: {} has no gated delta-net layers; leave it out", given, model.name);
@@ -120,12 +128,18 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["page_size"] = std::to_string(config.page_size);
   out["kv_cache_dtype"] = std::string(to_string(deployment.kv_format));
   if (deployment.model.is_hybrid_linear()) {
-    out["mamba_full_memory_ratio"] = format_real(state_pool(args).full_memory_ratio);
+    out["mamba_full_memory_ratio"] = format_real(state_pool(args, deployment).full_memory_ratio);
     out["max_mamba_cache_size"] = std::to_string(deployment.state_slots);
     out["mamba_ssm_dtype"] = args.mamba_ssm_dtype != "auto"             ? args.mamba_ssm_dtype
                              : deployment.model.linear.state_bytes == 4 ? "float32"
                                                                         : "bfloat16";
-    out["linear_attn_backend"] = "triton";
+    out["linear_attn_decode_backend"] = to_string(deployment.linear_attention.decode);
+    out["linear_attn_prefill_backend"] = to_string(deployment.linear_attention.prefill);
+    if (!config.disable_radix_cache) {
+      out["mamba_radix_cache_strategy"] = state_strategy(config);
+      if (config.states.tracking_slots > 0)
+        out["mamba_track_interval"] = std::to_string(config.states.track_interval);
+    }
   }
   if (deployment.model.swa_pool_window > 0) {
     out["disable_hybrid_swa_memory"] = on_off(config.sliding_window_size == 0);
@@ -329,6 +343,16 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
   const std::uint64_t page = deployment.scheduler.page_size;
   const std::uint64_t fit = kBytes / (capacity.kv_bytes_per_token * args.tp_size);
   capacity.tokens = args.max_total_tokens.value_or(std::min(kTokens, std::max(fit, page))) / page * page;
+  if (deployment.model.is_hybrid_linear() && !deployment.scheduler.disable_radix_cache) {
+    // In fp32, for as many requests as the pool's tokens are worth of, or what 1 GiB holds of more.
+    capacity.state_bytes = rank::linear_layers(deployment.model, shard).bytes_per_request();
+    constexpr std::uint64_t kStateBytes = std::uint64_t{1} << 30;
+    const std::uint64_t least = state_slots_per_request(deployment.scheduler) * std::uint64_t{16};
+    capacity.state_slots =
+        args.max_mamba_cache_size
+            ? *args.max_mamba_cache_size / deployment.layout.dp_size
+            : std::clamp<std::uint64_t>(kStateBytes / (capacity.state_bytes * args.tp_size), least, 4096);
+  }
   if (windows.window > 0) {
     // The ranks keep window layers' KV at every page; the pool of windows bounds what the scheduler hands
     // out.
@@ -336,6 +360,21 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
         rank::window_pool_tokens(windows, capacity.tokens, deployment.scheduler.page_size);
   }
   return capacity;
+}
+
+// Running requests have states, some of them more than one.
+void limit_by_states(std::uint64_t slots, scheduler::SchedulerConfig& config) {
+  const std::uint32_t each = state_slots_per_request(config);
+  const std::uint64_t most = std::min<std::uint64_t>(slots / each, config.max_running_requests);
+  if (most == 0)
+    throw_user_error(
+        "--max-mamba-cache-size {}: a running request takes {} states; use a larger pool, or "
+        "--disable-radix-cache",
+        slots, each);
+  config.max_running_requests = static_cast<std::uint32_t>(most);
+  if (!config.disable_radix_cache)
+    config.states.slots = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(slots, std::numeric_limits<std::uint32_t>::max() / 2));
 }
 
 // The KV pool and how many requests share it.
@@ -346,7 +385,7 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   const rank::KvCapacity capacity =
       args.numeric() ? numeric_capacity(args, shard, deployment, windows)
                      : rank::kv_capacity(deployment.hardware, deployment.model, shard, mem_fraction_static,
-                                         deployment.kv_format, config.page_size, state_pool(args),
+                                         deployment.kv_format, config.page_size, state_pool(args, deployment),
                                          deployment.sparse_token_bytes, windows);
   config.max_total_num_tokens = capacity.tokens;
   deployment.state_slots = capacity.state_slots;
@@ -388,9 +427,7 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
       throw_user_error("--max-running-requests {}: leaves none to some of --dp-size {} data-parallel ranks",
                        *args.max_running_requests, deployment.layout.dp_size);
   }
-  if (capacity.state_slots > 0)
-    config.max_running_requests = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(config.max_running_requests, capacity.state_slots));
+  if (capacity.state_slots > 0) limit_by_states(capacity.state_slots, config);
   if (config.max_running_requests > kMaxRows)
     throw_user_error("--max-running-requests {}: at most {} are simulated", config.max_running_requests,
                      kMaxRows);
@@ -493,7 +530,7 @@ void note_whole_chunks(Deployment& deployment) {
 }
 
 // Models whose pages or prefixes have rules of their own.
-void resolve_model_rules(Deployment& deployment) {
+void resolve_model_rules(const ServerArgs& args, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
   const rank::DualChunkConfig& dual_chunk = deployment.model.dual_chunk;
   if (dual_chunk.enabled() && dual_chunk.chunk_len() % config.page_size != 0) {
@@ -509,14 +546,7 @@ void resolve_model_rules(Deployment& deployment) {
     config.enable_mixed_chunk = false;
     config.disable_radix_cache = true;
   }
-  if (deployment.model.is_hybrid_linear() && !config.disable_radix_cache) {
-    deployment.notes.push_back(
-        fmt::format("{}: the radix cache is off, for tpsim does not keep the states of gated delta-net "
-                    "layers of a prefix "
-                    "(SGLang's MambaRadixCache); compare with a server started with --disable-radix-cache",
-                    deployment.model.name));
-    config.disable_radix_cache = true;
-  }
+  resolve_state_cache(args, deployment.hardware, deployment.model, config, deployment.notes);
 }
 
 // The format of the weights, where the GPU can multiply it.
@@ -558,8 +588,11 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   resolve_sparse_attention(args, deployment);
   deployment.expert_load = resolve_expert_load(args, deployment.model);
   resolve_scheduler(args, deployment);
-  resolve_model_rules(deployment);
+  resolve_model_rules(args, deployment);
   const double mem_fraction_static = resolve_batches(args, deployment);
+  if (!args.numeric())
+    deployment.linear_attention = choose_linear_attention(args, deployment.hardware, deployment.model,
+                                                          deployment.scheduler, deployment.notes);
   resolve_memory(args, mem_fraction_static, deployment);
 
   proto::RunReport& header = deployment.header;
@@ -609,7 +642,9 @@ rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const 
                                     .cuda_graph_bs = scheduler.cuda_graph_bs,
                                     .prefill_graphs = prefill_graphs,
                                     .experts_in_use = experts_in_use,
-                                    .expert_load = expert_load}));
+                                    .expert_load = expert_load,
+                                    .linear_attention = linear_attention,
+                                    .tracks_states = scheduler.states.tracking_slots > 0}));
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
                           std::move(models));
 }

@@ -13,6 +13,7 @@
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
 #include "rank/model/expert_load.h"
+#include "rank/model/linear_attention_cost.h"
 #include "rank/model/model_config.h"
 #include "rank/model/parallel_layout.h"
 #include "rank/model/prefill_graphs.h"
@@ -35,6 +36,7 @@ struct Deployment {
   rank::PrefillGraphs prefill_graphs;
   attention::MlaOptions mla;
   std::uint32_t experts_in_use = 0;  // as ModeledForward::Options
+  rank::LinearAttnBackends linear_attention;
   rank::DeploymentConfig ranks;
   std::uint64_t state_slots = 0;          // requests with room for states of gated delta-net layers
   std::uint64_t swa_bytes_per_token = 0;  // of a rank's window layers, where these have a pool of their own

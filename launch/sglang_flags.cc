@@ -207,10 +207,8 @@ constexpr Group kGroups[] = {
      "enable-linear-replayssm linear-replayssm-cache-len= enable-linear-replayssm-spec "
      "enable-scattered-sconv dllm-algorithm= dllm-algorithm-config= dllm-fdfo no-dllm-fdfo"},
     {Verdict::kRefused,
-     "states of gated delta-net layers are not kept for prefixes, the radix cache is off for their models; "
-     "leave it out",
-     "mamba-radix-cache-strategy=no_buffer mamba-scheduler-strategy=no_buffer mamba-track-interval= "
-     "mamba-max-states-per-path= enable-int8-mamba-checkpoint int8-mamba-ckpt-size="},
+     "states of gated delta-net layers are cached as they are, as many as fit; leave it out",
+     "mamba-max-states-per-path=-1 enable-int8-mamba-checkpoint int8-mamba-ckpt-size="},
     {Verdict::kRefused,
      "offloading of weights is not simulated; leave it out",
      "cpu-offload-gb=0 offload-group-size=-1 offload-num-in-group= offload-prefetch-step= "

@@ -32,7 +32,7 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       backend_(std::move(backend)),
       attention_layers_(attention_layers(model_, shard_, options.kv_format, options.sparse_token_bytes)),
       linear_layers_(linear_layers(model_, shard_)),
-      gated_delta_(profile),
+      gated_delta_(profile, options.linear_attention),
       weights_(weight_list(model_, shard_)),
       kernel_launch_(profile.kernel_launch_seconds()),
       piecewise_layer_(profile.piecewise_layer_seconds()),
@@ -40,7 +40,8 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       graph_gap_(profile.graph_kernel_gap_seconds()),
       prefill_graphs_(std::move(options.prefill_graphs)),
       experts_in_use_(options.experts_in_use),
-      expert_load_(std::move(options.expert_load)) {
+      expert_load_(std::move(options.expert_load)),
+      tracks_states_(options.tracks_states) {
   if (model_.is_mla())
     mla_costs_.emplace(model_, shard_, profile_, weight_named(weights_, "kv_b_proj").format);
   if (!options.cuda_graph_bs.empty()) {
@@ -278,8 +279,14 @@ attention::KernelCost ModeledForward::linear_attention(const attention::ForwardM
     cost = gated_delta_.extend(linear_layers_, linear_lens_);
   }
   const double layers = linear_layers_.count;
-  return {cost.seconds * layers, cost.flops * layers, cost.bytes * layers,
+  cost = {cost.seconds * layers, cost.flops * layers, cost.bytes * layers,
           cost.launches * linear_layers_.count};
+  const StateMoves moves{.copies = metadata.state_copies,
+                         .clears = metadata.state_clears,
+                         .snapshots = metadata.state_snapshots,
+                         .may_snapshot = tracks_states_};
+  cost += gated_delta_.moves(linear_layers_, moves, metadata.forward_mode == proto::DECODE);
+  return cost;
 }
 
 double ModeledForward::uncaptured_seconds(const StepCost& step, const Dense& dense,

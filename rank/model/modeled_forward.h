@@ -45,6 +45,8 @@ class ModeledForward : public RankModel {
     // the same top_k (sends_all_to_the_same_experts).
     std::uint32_t experts_in_use = 0;
     ExpertLoad expert_load = {};
+    LinearAttnBackends linear_attention = {};
+    bool tracks_states = false;  // decode passes may take snapshots of states
   };
   ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile, const Shard& shard,
                  std::unique_ptr<attention::AttentionBackend> backend, Options options);
@@ -101,6 +103,7 @@ class ModeledForward : public RankModel {
   PrefillGraphs prefill_graphs_;
   std::uint32_t experts_in_use_ = 0;
   ExpertLoad expert_load_;
+  bool tracks_states_ = false;
   std::vector<std::uint32_t> linear_lens_;
   std::unordered_map<DenseKey, Dense, HashKey> dense_;
 };
