@@ -44,6 +44,13 @@ class KvPool {
   // One more token for `req`. False where no page is left. No heap allocation.
   bool alloc_for_decode(Req& req);
 
+  // Speculative decoding. Pages for the first `length` tokens of `req`, whatever it has of them. False and
+  // nothing changed where pages do not suffice.
+  bool alloc_until(Req& req, std::uint32_t length);
+  // Gives back the pages behind those of `length` tokens, drafts that were not kept. `tell`: the ranks are
+  // told so (not of a row that is released at once).
+  void give_back(Req& req, std::uint32_t length, bool tell);
+
   // SGLang's release_kv_cache: into the radix pool (is_insert) or back to the free pages.
   void release(Req& req, bool is_insert);
   // After a prefill, or between its chunks.

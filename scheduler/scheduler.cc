@@ -85,7 +85,7 @@ void Scheduler::add_request(std::uint64_t id, const WorkloadRequest& source, dou
   req->tokens = source.prompt;
   req->input_len = clip32(source.prompt.size());
   req->output_base = next_output_base_;
-  next_output_base_ += source.max_new_tokens;
+  next_output_base_ += source.max_new_tokens;  // what a verified step keeps beyond is cached by nobody
   req->cache.extra_key = source.extra_key;
   req->cache.prompt_len = req->input_len;
   if (req->input_len >= limits_.max_req_input_len) {
@@ -150,7 +150,7 @@ void Scheduler::merge_last_extend() {
   if (chunked_req_ != nullptr && chunked_req_->extend_len > 0) {
     pool_.cache_unfinished(*chunked_req_, /*chunked=*/true);
   }
-  if (last_batch_ == nullptr || last_batch_->forward_mode == proto::DECODE) return;
+  if (last_batch_ == nullptr || last_batch_->num_extend == 0) return;
   const bool replaced = running_.reqs.empty();
   std::size_t merged = 0;
   for (Req* req : last_batch_->reqs) {
@@ -391,8 +391,28 @@ bool Scheduler::leave_finishing() {
          }) > 0;
 }
 
+// Tokens that pages are held for while the next step of `req` verifies its drafts.
+std::uint32_t Scheduler::speculative_reach(const Req& req) const {
+  const SpeculationConfig& speculation = config_.speculation;
+  const std::uint32_t page = pool_.page_size();
+  if (!speculation.v2) return req.kv_committed_len + speculation.num_draft_tokens;
+  const std::uint32_t reach = req.kv_committed_len + 2 * speculation.alloc_len_per_decode(page);
+  return std::max(req.allocated_len(), (reach + page - 1) / page * page);
+}
+
+std::uint64_t Scheduler::new_tokens_required_next_decode(const std::vector<Req*>& reqs) const {
+  const SpeculationConfig& speculation = config_.speculation;
+  if (!speculation.enabled()) return pool_.new_tokens_required_next_decode(reqs);
+  const std::uint64_t page = pool_.page_size();
+  if (!speculation.v2) return reqs.size() * speculation.tokens_of_step_v1(pool_.page_size());
+  std::uint64_t tokens = 0;
+  for (const Req* req : reqs)
+    tokens += speculative_reach(*req) - (req->allocated_len() + page - 1) / page * page;
+  return tokens;
+}
+
 bool Scheduler::check_decode_mem(const std::vector<Req*>& reqs) {
-  const std::uint64_t tokens = pool_.new_tokens_required_next_decode(reqs);
+  const std::uint64_t tokens = new_tokens_required_next_decode(reqs);
   pool_.evict_for(tokens);
   return pool_.available_size() >= tokens;
 }
@@ -424,11 +444,15 @@ ScheduleBatch* Scheduler::update_running_batch() {
   if (running_.reqs.size() < before) running_.batch_is_full = false;
   if (running_.reqs.empty()) return nullptr;
 
-  prepare_for_decode(running_.reqs);
   ScheduleBatch& batch = take_batch();
   batch.forward_mode = proto::DECODE;
   batch.reqs.assign(running_.reqs.begin(), running_.reqs.end());
   batch.capture_bucket = capture_bucket(running_.reqs.size());
+  if (config_.speculation.enabled()) {
+    prepare_for_verify(batch);
+  } else {
+    prepare_for_decode(running_.reqs);
+  }
   return &batch;
 }
 
@@ -454,10 +478,12 @@ void Scheduler::retract_decode() {
   std::vector<Req*> kept = running_.reqs;
   const bool by_priority = config_.retraction_policy == RetractionPolicy::kPriority;
   const bool low_first = config_.priority.low_values_first;
-  std::stable_sort(kept.begin(), kept.end(), [&](const Req* a, const Req* b) {
-    if (by_priority && a->priority != b->priority) return (a->priority < b->priority) == low_first;
-    return std::pair(a->output_len, b->input_len) > std::pair(b->output_len, a->input_len);
-  });
+  const bool in_order = config_.speculation.enabled() && !config_.speculation.retracts_longest_first;
+  if (!in_order)
+    std::stable_sort(kept.begin(), kept.end(), [&](const Req* a, const Req* b) {
+      if (by_priority && a->priority != b->priority) return (a->priority < b->priority) == low_first;
+      return std::pair(a->output_len, b->input_len) > std::pair(b->output_len, a->input_len);
+    });
   for (bool first = true; first || !check_decode_mem(kept); first = false) {
     if (kept.size() == 1) break;  // one always stays
     Req* req = kept.back();
@@ -497,6 +523,31 @@ void Scheduler::prepare_for_decode(std::vector<Req*>& reqs) {
   }
 }
 
+// eagle_prepare_for_decode of SGLang 0.5.23's speculative/eagle_utils.py; in spec v1, prepare_for_verify of
+// eagle_info.py and ngram_info.py. REQUIRES: check_decode_mem(batch.reqs).
+void Scheduler::prepare_for_verify(ScheduleBatch& batch) {
+  const SpeculationConfig& speculation = config_.speculation;
+  batch.forward_mode = proto::TARGET_VERIFY;
+  std::uint64_t tokens = 0;
+  for (const Req* req : batch.reqs) tokens += speculative_reach(*req) - req->allocated_len();
+  const std::uint64_t page = pool_.page_size();
+  if (tokens > 0) pool_.evict_for(page == 1 ? tokens : tokens + batch.reqs.size() * page);
+  for (Req* req : batch.reqs) {
+    if (!pool_.alloc_until(*req, speculative_reach(*req))) {
+      throw std::logic_error(fmt::format("request {}: no page left although the step was checked", req->id));
+    }
+    const std::vector<std::uint32_t>& named = req->source->accept_lens;
+    if (speculation.computed) {
+      // take_sampled() will say.
+    } else if (!named.empty()) {
+      batch.accept_lens.push_back(named[std::min<std::size_t>(req->verify_ct, named.size() - 1)]);
+    } else {
+      batch.accept_lens.push_back(speculation.accepted.draw(config_.random_seed, req->id, req->verify_ct));
+    }
+    ++req->verify_ct;
+  }
+}
+
 void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBatch& message) {
   message.Clear();
   message.set_version(kForwardBatchVersion);
@@ -507,6 +558,13 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
     message.add_extend_req_pool_indices(req.cache.row);
     message.add_extend_prefix_lens(req.prefix_len);
     message.add_extend_lens(req.extend_len);
+  }
+  if (batch.forward_mode == proto::TARGET_VERIFY) {
+    message.set_num_draft_tokens(config_.speculation.num_draft_tokens);
+    for (std::size_t i = 0; i < batch.accept_lens.size(); ++i) {
+      message.add_accept_req_pool_indices(batch.reqs[i]->cache.row);
+      message.add_accept_lens(batch.accept_lens[i]);
+    }
   }
   if (config_.send_tokens) write_tokens(batch, message);
   pool_.edits().flush(message);
@@ -567,8 +625,12 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
       continue;
     }
     if (&req == batch.chunked_req) continue;
-    keep_sampled(req, batch, i);
-    token_arrived(req, now);
+    if (batch.forward_mode == proto::TARGET_VERIFY) {
+      tokens_arrived(req, keep_accepted(req, batch, i, batch.accept_lens[i]), now);
+    } else {
+      keep_sampled(req, batch, i);
+      tokens_arrived(req, 1, now);
+    }
     if (is_finished(req)) {
       finish(req);
       continue;
@@ -579,17 +641,38 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
   flush_inter_token();
 }
 
-// Requests that decode together get their tokens at the same times: gaps are reported in groups.
-void Scheduler::token_arrived(Req& req, double now) {
-  if (++req.output_len == 1) {
+// Of `count` tokens that a step accepted, those up to the request's last: they become output. All of them
+// have KV; in spec v1 the step has given back what came behind the last.
+std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch&, std::size_t, std::uint32_t count) {
+  if (count > accept_histogram_.size()) accept_histogram_.resize(count, 0);
+  ++accept_histogram_[count - 1];
+  std::uint32_t last = req.max_new_tokens;
+  const bool ends_earlier = req.may_stop && !req.source->output.empty();
+  if (ends_earlier) last = std::min(last, static_cast<std::uint32_t>(req.source->output.size()));
+  const std::uint32_t kept = std::min(count, last - req.output_len);
+  if (!config_.speculation.v2) {
+    req.kv_committed_len += kept;
+    pool_.give_back(req, req.kv_committed_len, /*tell=*/true);
+    return kept;
+  }
+  // Of a request that ends here only what its client sees is cached (SGLang's owned_kv_len).
+  req.kv_committed_len = std::min(req.kv_committed_len + count, req.full_len() + kept);
+  return kept;
+}
+
+// Requests that decode together get their tokens at the same times: gaps are reported in groups. Tokens that
+// come at once share the time since the ones before, as in SGLang's serving benchmark.
+void Scheduler::tokens_arrived(Req& req, std::uint32_t count, double now) {
+  req.output_len += count;
+  if (req.output_len == count) {
     req.first_token_time = now;
   } else {
-    const double gap = now - req.last_token_time;
+    const double gap = count == 1 ? now - req.last_token_time : (now - req.last_token_time) / count;
     if (gap != gap_) {
       flush_inter_token();
       gap_ = gap;
     }
-    ++gap_count_;
+    gap_count_ += count;
   }
   req.last_token_time = now;
 }
@@ -630,6 +713,7 @@ ScheduleBatch& Scheduler::take_batch() {
   batch.reqs.clear();
   batch.num_extend = 0;
   batch.chunked_req = nullptr;
+  batch.accept_lens.clear();
   batch.next_token_ids.clear();
   batch.extend_logits.clear();
   batch.extend_tokens = batch.cached_tokens = batch.capture_bucket = 0;

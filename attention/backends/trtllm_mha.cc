@@ -40,6 +40,7 @@ class TrtllmMhaBackend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  bool verifies_by_decoding() const override { return true; }
 };
 
 void TrtllmMhaBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
@@ -94,7 +95,8 @@ KernelCost TrtllmMhaBackend::extend_cost(const PlanCost& model, const ExtendPlan
 }
 
 std::string_view chosen_for(const Selection& selection) {
-  return selection.generation == GpuGeneration::kBlackwell && !selection.mla
+  const bool chains = selection.spec_topk == 0 || (selection.spec_topk == 1 && selection.spec_topk_given);
+  return selection.generation == GpuGeneration::kBlackwell && !selection.mla && chains
              ? "Blackwell: trtllm_mha is SGLang's default for MHA models"
              : "";
 }
