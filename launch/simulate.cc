@@ -18,6 +18,7 @@
 #include "launch/report_output.h"
 #include "launch/result_file.h"
 #include "launch/run_monitor.h"
+#include "launch/speculation.h"
 #include "launch/stage.h"
 #include "launch/workload_args.h"
 #include "proto/base/error.h"
@@ -68,6 +69,7 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
       report.set_stopped_early(true);
     }
   }
+  write_speculation_shares(report);
   return report;
 }
 
@@ -82,7 +84,10 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
   }
   const scheduler::Workload workload = load_workload(args);
   for (const std::string& note : workload.notes) spdlog::warn("{}", note);
-  for (const Deployment& deployment : deployments) check_workload(workload, deployment);
+  for (const Deployment& deployment : deployments) {
+    check_workload(workload, deployment);
+    check_accept_lens(deployment.speculation, args.speculation.accept_from_trace, workload);
+  }
 
   ReportOutput output(args, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun);
   ResultFile results(args.output_file);
