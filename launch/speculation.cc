@@ -177,6 +177,35 @@ void refuse_what_is_not_simulated(const ServerArgs& args, const rank::ModelConfi
 
 }  // namespace
 
+// What computing does not do yet.
+void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, const Speculation& speculation) {
+  const std::string& algorithm = speculation.algorithm;
+  if (speculation.draft && speculation.draft->is_head())
+    throw_user_error(
+        "--speculative-algorithm {}: --executor numeric computes no heads that read hidden states; use "
+        "STANDALONE "
+        "or NGRAM, or --executor modeled",
+        algorithm);
+  if (speculation.draft && speculation.config.topk > 1)
+    throw_user_error("--speculative-eagle-topk {}: --executor numeric drafts chains with a model; use 1",
+                     speculation.config.topk);
+  bool windows = false, chunks = false;
+  for (const rank::AttentionKind& kind : model.attention) {
+    windows = windows || kind.sliding_window > 0;
+    chunks = chunks || kind.attention_chunk > 0;
+  }
+  if (chunks)
+    throw_user_error(
+        "--speculative-algorithm {}: --executor numeric verifies no attention within chunks, which {} "
+        "has; use --executor modeled",
+        algorithm, model.name);
+  if (windows && speculation.config.topk > 1 && args.disable_radix_cache)
+    throw_user_error(
+        "--disable-radix-cache: with sliding windows --executor numeric lets go of what a tree of drafts is "
+        "masked "
+        "against; use --speculative-ngram-max-bfs-breadth 1, or leave it out");
+}
+
 Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfig& model) {
   const SpeculationArgs& args = server.speculation;
   Speculation out;
@@ -206,6 +235,7 @@ Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfi
   out.config.v2 = spec_v2(server, out);
   out.config.retracts_longest_first = rules.speculation_retracts_by_length;
   resolve_acceptance(server, out);
+  if (server.numeric()) refuse_numeric(server, model, out);
   return out;
 }
 

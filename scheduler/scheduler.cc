@@ -581,6 +581,10 @@ void Scheduler::write_idle_batch(std::uint32_t capture_bucket, proto::ForwardBat
 void Scheduler::take_sampled(ScheduleBatch& batch, const StepOutcome& outcome) {
   constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
   if (outcome.next_token_ids.empty()) return;
+  if (batch.forward_mode == proto::TARGET_VERIFY) {
+    take_verified(batch, outcome);
+    return;
+  }
   std::fill(token_of_row_.begin(), token_of_row_.end(), kNone);
   for (std::size_t i = 0; i < outcome.next_token_rows.size(); ++i) {
     const std::size_t row = outcome.next_token_rows[i];
@@ -595,6 +599,28 @@ void Scheduler::take_sampled(ScheduleBatch& batch, const StepOutcome& outcome) {
     batch.next_token_ids.push_back(token_of_row_[row]);
   }
   batch.extend_logits.assign(outcome.extend_logits.begin(), outcome.extend_logits.end());
+}
+
+// Of a pass that verified: the tokens of each request, and how many.
+void Scheduler::take_verified(ScheduleBatch& batch, const StepOutcome& outcome) {
+  std::fill(count_of_row_.begin(), count_of_row_.end(), 0U);
+  std::uint32_t first = 0;
+  for (std::size_t i = 0; i < outcome.next_token_rows.size(); ++i) {
+    const std::size_t row = outcome.next_token_rows[i];
+    if (row >= count_of_row_.size()) count_of_row_.resize(row + 1, 0);
+    if (row >= token_of_row_.size()) token_of_row_.resize(row + 1, 0);
+    count_of_row_[row] = outcome.accept_lens[i];
+    token_of_row_[row] = first;
+    first += outcome.accept_lens[i];
+  }
+  batch.next_token_ids.assign(outcome.next_token_ids.begin(), outcome.next_token_ids.end());
+  for (const Req* req : batch.reqs) {
+    const std::size_t row = req->cache.row;
+    if (row >= count_of_row_.size() || count_of_row_[row] == 0)
+      throw std::logic_error(fmt::format("request {}: the executor verified no token of it", req->id));
+    batch.accept_lens.push_back(count_of_row_[row]);
+    batch.first_token.push_back(token_of_row_[row]);
+  }
 }
 
 void Scheduler::keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t position) {
@@ -643,13 +669,22 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
 
 // Of `count` tokens that a step accepted, those up to the request's last: they become output. All of them
 // have KV; in spec v1 the step has given back what came behind the last.
-std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch&, std::size_t, std::uint32_t count) {
+std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std::size_t position,
+                                       std::uint32_t count) {
   if (count > accept_histogram_.size()) accept_histogram_.resize(count, 0);
   ++accept_histogram_[count - 1];
   std::uint32_t last = req.max_new_tokens;
-  const bool ends_earlier = req.may_stop && !req.source->output.empty();
+  const bool ends_earlier = req.may_stop && !req.source->output.empty() && batch.next_token_ids.empty();
   if (ends_earlier) last = std::min(last, static_cast<std::uint32_t>(req.source->output.size()));
-  const std::uint32_t kept = std::min(count, last - req.output_len);
+  std::uint32_t kept = std::min(count, last - req.output_len);
+  if (!batch.next_token_ids.empty()) {  // computed: an end of sequence may lie among them
+    const auto first = batch.next_token_ids.begin() + batch.first_token[position];
+    const auto& eos = config_.eos_token_ids;
+    const auto end =
+        req.may_stop ? std::find_first_of(first, first + kept, eos.begin(), eos.end()) : first + kept;
+    if (end != first + kept) kept = static_cast<std::uint32_t>(end - first) + 1;
+    req.output_ids.insert(req.output_ids.end(), first, first + kept);
+  }
   if (!config_.speculation.v2) {
     req.kv_committed_len += kept;
     pool_.give_back(req, req.kv_committed_len, /*tell=*/true);
@@ -715,6 +750,7 @@ ScheduleBatch& Scheduler::take_batch() {
   batch.chunked_req = nullptr;
   batch.accept_lens.clear();
   batch.next_token_ids.clear();
+  batch.first_token.clear();
   batch.extend_logits.clear();
   batch.extend_tokens = batch.cached_tokens = batch.capture_bucket = 0;
   return batch;

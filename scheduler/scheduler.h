@@ -42,6 +42,7 @@ struct ScheduleBatch {
   // Numeric execution: the tokens of each request, one after the other, and the logits of the extend part
   // where asked for.
   std::vector<std::uint32_t> next_token_ids;
+  std::vector<std::uint32_t> first_token;  // of each request among them, where accept_lens says how many
   std::vector<float> extend_logits;
 };
 
@@ -127,6 +128,7 @@ class Scheduler {
   void prepare_for_decode(std::vector<Req*>& reqs);
   void match_prefix_for_admission(Req& req);
   void tokens_arrived(Req& req, std::uint32_t count, double now);
+  void take_verified(ScheduleBatch& batch, const StepOutcome& outcome);
   std::uint32_t keep_accepted(Req& req, const ScheduleBatch& batch, std::size_t position,
                               std::uint32_t count);
   void keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t position);
@@ -167,6 +169,7 @@ class Scheduler {
   std::uint64_t retractions_ = 0;
   std::vector<std::uint64_t> accept_histogram_;
   std::vector<std::uint32_t> token_of_row_;  // scratch of take_sampled()
+  std::vector<std::uint32_t> count_of_row_;
   double gap_ = 0;
   std::uint32_t gap_count_ = 0;
   bool idle_retried_ = false;
