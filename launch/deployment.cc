@@ -504,7 +504,8 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                        .sparse = deployment.sparse.kernels,
                        .kv_format = deployment.kv_format,
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
-                       .prefill_pieces = !deployment.prefill_graphs.tokens.empty()},
+                       .prefill_pieces = !deployment.prefill_graphs.tokens.empty(),
+                       .speculation = deployment.speculation.algorithm},
                       header);
     write_capture_cost(deployment, header);
   }

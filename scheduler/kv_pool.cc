@@ -108,7 +108,7 @@ bool KvPool::alloc_until(Req& req, std::uint32_t length) {
   return true;
 }
 
-void KvPool::give_back(Req& req, std::uint32_t length, bool tell) {
+void KvPool::give_back(Req& req, std::uint32_t length) {
   const std::uint32_t row = req.cache.row;
   const std::uint32_t kept = pages_for(length, page_size_);
   const std::uint32_t held = rows_.num_pages(row);
@@ -118,12 +118,11 @@ void KvPool::give_back(Req& req, std::uint32_t length, bool tell) {
   rows_.copy_out(row, kept, held - kept, scratch_);
   for (const kvcache::PageRun& run : scratch_) allocator_.free(run);
   rows_.truncate(row, kept);
-  if (tell) edits_.set(row, kept, {});
+  edits_.set(row, kept, {});
 }
 
 void KvPool::release(Req& req, bool is_insert) {
   req.spell_out();
-  if (req.kv_allocated_len > req.kv_committed_len) give_back(req, req.kv_committed_len, /*tell=*/false);
   req.kv_allocated_len = 0;
   radix_.cache_finished_req(req.cache, req.tokens, req.kv_committed_len, is_insert);
   rows_.free_row(req.cache.row);

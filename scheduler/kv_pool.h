@@ -47,9 +47,8 @@ class KvPool {
   // Speculative decoding. Pages for the first `length` tokens of `req`, whatever it has of them. False and
   // nothing changed where pages do not suffice.
   bool alloc_until(Req& req, std::uint32_t length);
-  // Gives back the pages behind those of `length` tokens, drafts that were not kept. `tell`: the ranks are
-  // told so (not of a row that is released at once).
-  void give_back(Req& req, std::uint32_t length, bool tell);
+  // Gives back the pages behind those of `length` tokens: drafts that were not kept.
+  void give_back(Req& req, std::uint32_t length);
 
   // SGLang's release_kv_cache: into the radix pool (is_insert) or back to the free pages.
   void release(Req& req, bool is_insert);

@@ -687,7 +687,7 @@ std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std
   }
   if (!config_.speculation.v2) {
     req.kv_committed_len += kept;
-    pool_.give_back(req, req.kv_committed_len, /*tell=*/true);
+    pool_.give_back(req, req.kv_committed_len);
     return kept;
   }
   // Of a request that ends here only what its client sees is cached (SGLang's owned_kv_len).
