@@ -34,6 +34,7 @@ struct ParallelArgs {
   bool enable_dp_lm_head = false;
   std::optional<std::uint32_t> moe_dense_tp_size;
   std::string moe_a2a_backend = "none";
+  std::string deepep_mode = "auto";
   std::string expert_distribution = "uniform";
   scheduler::LoadBalanceMethod load_balance = scheduler::LoadBalanceMethod::kRoundRobin;
 };
@@ -78,6 +79,9 @@ struct ServerArgs {
   std::string quantization;  // "": the checkpoint's
 
   SpeculationArgs speculation;
+  // The pool of sliding-window layers.
+  std::optional<double> swa_full_tokens_ratio;  // default 0.8
+  bool disable_hybrid_swa_memory = false;
 
   // States of gated delta-net layers.
   std::optional<double> mamba_full_memory_ratio;      // default 0.9
