@@ -55,8 +55,8 @@ struct SpeculationConfig {
   // unknown. Otherwise the step allocates what it may need and gives back what it did not keep.
   bool v2 = true;
   bool retracts_longest_first = true;  // else what joined the batch last gives way first
-  bool computed = false;        // numeric execution finds out what is accepted
-  AcceptLengths accepted = {};  // else: of requests of which the trace says nothing
+  bool computed = false;               // numeric execution finds out what is accepted
+  AcceptLengths accepted = {};         // else: of requests of which the trace says nothing
 
   bool enabled() const { return algorithm != SpeculativeAlgorithm::kNone; }
   bool has_draft_model() const { return enabled() && algorithm != SpeculativeAlgorithm::kNgram; }

@@ -213,7 +213,8 @@ TEST(ServerArgs, RefusesInOneSentence) {
       {{"--log-level", "loud"}, "--log-level loud: must be debug, info, warning or error"},
       {{"--report-dir", ""}, "--report-dir: the value is empty"},
       {{"--speculative-algorithm", "EAGEL"},
-       "--speculative-algorithm EAGEL: must be EAGLE, EAGLE3, NEXTN, STANDALONE or NGRAM, did you mean EAGLE?"},
+       "--speculative-algorithm EAGEL: must be EAGLE, EAGLE3, NEXTN, STANDALONE or NGRAM, did you mean "
+       "EAGLE?"},
       {{"--speculative-adaptive"},
        "--speculative-adaptive: this part of speculative decoding is not simulated; leave it out"},
       {{"--speculative-accept-rates", "0.8,1.2"},
