@@ -174,6 +174,9 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
 std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const scheduler::ReleaseRules& rules,
                                             const Deployment& deployment) {
   const bool plain = deployment.layout.dp_size == 1 && !deployment.layout.a2a();
+  // Pipeline stages prefill eagerly unless asked by a flag of SGLang that tpsim does not have (0.5.12's
+  // server_args.py _handle_piecewise_cuda_graph, 0.5.23's arg_groups/cuda_graph_hook.py).
+  if (deployment.scheduler.pipeline.staged()) return {};
   if (args.disable_prefill_cuda_graph || (!plain && !rules.dp_attention_prefill_graphs) ||
       !rank::default_graphs(deployment.hardware).prefill ||
       (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too) ||
@@ -218,7 +221,7 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
   // Before the backend has a say: what it cannot capture is kept free for all the same.
   const double fraction = args.mem_fraction_static.value_or(rank::default_mem_fraction(
       deployment.hardware,
-      {.tp_size = args.tp_size,
+      {.tp_size = args.tp_size * args.parallel.pp_size,
        .dp_size = deployment.layout.dp_size,
        .activation_tokens = chunks ? chunk : args.max_prefill_tokens,
        .cuda_graph_max_bs = decodes_eagerly && rules.uncaptured_decode_reserves_nothing ? 0 : max_bs,
@@ -275,12 +278,20 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
 // The KV pool and how many requests share it.
 void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
-  const rank::Shard shard = rank::make_shard(deployment.model, deployment.layout, 0);
-  const rank::KvCapacity capacity =
-      args.numeric() ? numeric_capacity(args, shard, deployment)
-                     : rank::kv_capacity(deployment.hardware, deployment.model, shard, mem_fraction_static,
-                                         deployment.kv_format, config.page_size, state_pool(args),
-                                         deployment.sparse_token_bytes);
+  // Every pipeline stage has the pool of the one with the least room (SGLang's _apply_token_constraints).
+  rank::KvCapacity capacity;
+  for (std::uint32_t stage = 0; stage < deployment.stages.size(); ++stage) {
+    const rank::ModelConfig model = deployment.model_of_stage(stage);
+    const rank::Shard shard = deployment.shard_of(model, 0, stage);
+    const rank::KvCapacity of_stage =
+        args.numeric()
+            ? numeric_capacity(args, shard, deployment)
+            : rank::kv_capacity(deployment.hardware, model, shard, mem_fraction_static, deployment.kv_format,
+                                config.page_size, state_pool(args), deployment.sparse_token_bytes);
+    deployment.ranks.stage_kv_bytes.push_back(of_stage.kv_bytes_per_token);
+    deployment.stage_tokens.push_back(of_stage.tokens);
+    if (stage == 0 || of_stage.tokens < capacity.tokens) capacity = of_stage;
+  }
   config.max_total_num_tokens = capacity.tokens;
   deployment.state_slots = capacity.state_slots;
   if (args.max_total_tokens) {
@@ -322,7 +333,8 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   rank::DeploymentConfig& ranks = deployment.ranks;
   ranks.tp_size = args.tp_size;
   ranks.dp_size = deployment.layout.dp_size;
-  ranks.slowdown = rank::parse_rank_slowdowns(args.rank_slowdown, args.tp_size);
+  ranks.pp_size = config.pipeline.size;
+  ranks.slowdown = rank::parse_rank_slowdowns(args.rank_slowdown, ranks.num_ranks());
   ranks.state.page_size = config.page_size;
   // Page numbers: the allocator's address space is larger than the pool.
   ranks.state.num_pages = kvcache::PageAllocator::with_slack(
@@ -330,8 +342,10 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   ranks.state.kv_bytes_per_token = capacity.kv_bytes_per_token;
   ranks.state.max_requests = kMaxRows;
   ranks.state.check = args.check_invariants;
-  for (std::uint32_t r = 0; r < args.tp_size; ++r) {
-    const rank::Shard of_rank = rank::make_shard(deployment.model, deployment.layout, r);
+  for (std::uint32_t r = 0; r < ranks.num_ranks(); ++r) {
+    const std::uint32_t stage = r / args.tp_size;
+    const rank::ModelConfig model = deployment.model_of_stage(stage);
+    const rank::Shard of_rank = deployment.shard_of(model, r % args.tp_size, stage);
     proto::RankReport report;
     report.set_rank(r);
     report.add_q_heads(of_rank.q_heads.first);
@@ -339,8 +353,8 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
     report.add_kv_heads(of_rank.kv_heads.first);
     report.add_kv_heads(of_rank.kv_heads.last);
     report.set_slowdown(ranks.slowdown[r]);
-    report.set_weight_bytes(rank::weight_bytes(deployment.model, of_rank));
-    report.set_kv_pool_bytes(config.max_total_num_tokens * capacity.kv_bytes_per_token);
+    report.set_weight_bytes(rank::weight_bytes(model, of_rank));
+    report.set_kv_pool_bytes(config.max_total_num_tokens * ranks.stage_kv_bytes[stage]);
     ranks.ranks.push_back(std::move(report));
   }
 }
@@ -451,6 +465,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   deployment.expert_load = resolve_expert_load(args, deployment.model);
   resolve_scheduler(args, deployment);
   resolve_model_rules(deployment);
+  deployment.stages = resolve_pipeline(args, deployment.model, deployment.scheduler, deployment.notes);
   const double mem_fraction_static = resolve_batches(args, deployment);
   resolve_memory(args, mem_fraction_static, deployment);
 
@@ -462,6 +477,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   header.set_model(deployment.model.name);
   header.set_hardware(args.numeric() ? "CPU" : deployment.hardware.name());
   header.set_tp_size(args.tp_size);
+  if (deployment.scheduler.pipeline.staged()) header.set_pp_size(deployment.scheduler.pipeline.size);
   header.set_executor(args.executor);
   header.set_clock(args.numeric() ? "wall" : "virtual");
   if (!args.numeric()) {
@@ -469,6 +485,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                        .hardware = deployment.hardware,
                        .backends = deployment.backends,
                        .layout = deployment.layout,
+                       .pipeline = deployment.scheduler.pipeline.staged(),
                        .sparse = deployment.sparse.kernels,
                        .kv_format = deployment.kv_format,
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
@@ -478,6 +495,10 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   }
   write_server_args(args, mem_fraction_static, deployment);
   write_parallel_args(args, deployment.layout, deployment.expert_load, deployment.model, header);
+  const scheduler::PipelineConfig& pipeline = deployment.scheduler.pipeline;
+  if (pipeline.staged() || pipeline.max_micro_batch_size)
+    (*header.mutable_server_args())["pp_max_micro_batch_size"] =
+        std::to_string(pipeline.requests_of_micro_batch(deployment.scheduler.max_running_requests));
   return deployment;
 }
 
@@ -490,18 +511,38 @@ std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
   return backend;
 }
 
+rank::ModelConfig Deployment::model_of_stage(std::uint32_t pp_rank) const {
+  return stages.size() == 1 ? model : rank::stage_model(model, stages[pp_rank]);
+}
+
+rank::Shard Deployment::shard_of(const rank::ModelConfig& stage_model, std::uint32_t tp_rank,
+                                 std::uint32_t pp_rank) const {
+  return rank::stage_shard(stage_model, layout, tp_rank, pp_rank, static_cast<std::uint32_t>(stages.size()));
+}
+
 rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const {
-  // All shards have the same shapes (make_shard refuses others), so one model prices them all.
-  const rank::Shard shard = rank::make_shard(model, layout, group.first_rank(group.process));
+  // All shards of a stage have the same shapes (make_shard refuses others), so one model prices them all.
   std::vector<std::unique_ptr<rank::RankModel>> models;
-  models.push_back(std::make_unique<rank::ModeledForward>(
-      model, hardware, shard, make_backend(),
-      rank::ModeledForward::Options{.kv_format = kv_format,
-                                    .sparse_token_bytes = sparse_token_bytes,
-                                    .cuda_graph_bs = scheduler.cuda_graph_bs,
-                                    .prefill_graphs = prefill_graphs,
-                                    .experts_in_use = experts_in_use,
-                                    .expert_load = expert_load}));
+  std::size_t layers_with_experts = 0;  // of the stages before
+  for (std::uint32_t stage = 0; stage < stages.size(); ++stage) {
+    const rank::ModelConfig of_stage = model_of_stage(stage);
+    rank::ModeledForward::Options options{.kv_format = kv_format,
+                                          .sparse_token_bytes = sparse_token_bytes,
+                                          .cuda_graph_bs = scheduler.cuda_graph_bs,
+                                          .prefill_graphs = prefill_graphs,
+                                          .experts_in_use = experts_in_use,
+                                          .expert_load = expert_load};
+    if (stages.size() > 1) {
+      options.expert_load = expert_load.of_layers(layers_with_experts, of_stage.moe.num_layers);
+      layers_with_experts += of_stage.moe.num_layers;
+      const std::uint32_t next = stages[stage].first + stages[stage].count;
+      options.hands_selection_over =
+          model.is_sparse() && next < model.num_layers && !model.layers[next].indexer;
+    }
+    models.push_back(std::make_unique<rank::ModeledForward>(
+        of_stage, hardware, shard_of(of_stage, group.first_rank(group.process) % ranks.tp_size, stage),
+        make_backend(), std::move(options)));
+  }
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
                           std::move(models));
 }

@@ -15,6 +15,7 @@
 #include "rank/model/expert_load.h"
 #include "rank/model/model_config.h"
 #include "rank/model/parallel_layout.h"
+#include "rank/model/pipeline.h"
 #include "rank/model/prefill_graphs.h"
 #include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_session.h"
@@ -28,6 +29,7 @@ struct Deployment {
   proto::HardwareProfile hardware;
   NumberFormat kv_format = NumberFormat::kBf16;
   rank::ParallelLayout layout;
+  std::vector<rank::LayerRange> stages;  // of the pipeline
   rank::ExpertLoad expert_load;
   attention::SparseOptions sparse;       // models with sparse attention only
   std::uint32_t sparse_token_bytes = 0;  // of one stored latent of theirs; 0: as kv_format has it
@@ -36,7 +38,8 @@ struct Deployment {
   attention::MlaOptions mla;
   std::uint32_t experts_in_use = 0;  // as ModeledForward::Options
   rank::DeploymentConfig ranks;
-  std::uint64_t state_slots = 0;  // requests with room for states of gated delta-net layers
+  std::vector<std::uint64_t> stage_tokens;  // that would fit each pipeline stage
+  std::uint64_t state_slots = 0;            // requests with room for states of gated delta-net layers
   // The report's names, calibration and server_args; the rest is filled in by the run.
   proto::RunReport header;
   // What was chosen or changed from what the user might expect, one sentence each; and what was changed of
@@ -46,6 +49,10 @@ struct Deployment {
 
   // Name and page size of `backends`, for this GPU.
   std::unique_ptr<attention::AttentionBackend> make_backend() const;
+  // What a rank of stage `pp_rank` has of the model, and its share of it.
+  rank::ModelConfig model_of_stage(std::uint32_t pp_rank) const;
+  rank::Shard shard_of(const rank::ModelConfig& stage_model, std::uint32_t tp_rank,
+                       std::uint32_t pp_rank) const;
   // The ranks of process `process` of `group`, ready to price batches.
   rank::LocalRanks local_ranks(const rank::ProcessGroup& group) const;
   // Of everything that decides prices; equal in every process.

@@ -15,6 +15,7 @@
 #include "launch/deployment.h"
 #include "launch/goodput_search.h"
 #include "launch/logging.h"
+#include "launch/parallel_args.h"
 #include "launch/report_output.h"
 #include "launch/result_file.h"
 #include "launch/run_monitor.h"
@@ -58,6 +59,7 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
   report.set_trace(workload.name);
   report.MergeFrom(
       scheduler::run_workload(deployment.scheduler, load_config(stage.args()), workload, tolerant, observer));
+  describe_stages(deployment, report);
   if (recording) recording->commit();
   loss = tolerant.loss();
   if (!loss) {

@@ -2,6 +2,7 @@
 // launch/ fills it from the command line with the defaults that SGLang would choose.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -39,6 +40,21 @@ struct DataParallelConfig {
   bool gathers_mlp = true;
 };
 
+// SGLang's --pp-size: stages that each have some of the layers. Micro-batches take turns, so that every stage
+// has one to work on; each has a running batch of its own (managers/scheduler_pp_mixin.py).
+struct PipelineConfig {
+  std::uint32_t size = 1;
+  std::uint32_t async_batch_depth = 0;                // micro-batches beyond one a stage
+  std::optional<std::uint32_t> max_micro_batch_size;  // requests; none: max_running_requests / size
+
+  bool staged() const { return size > 1; }
+  std::uint32_t requests_of_micro_batch(std::uint32_t max_running_requests) const {
+    return max_micro_batch_size.value_or(std::max(max_running_requests / size, 1U));
+  }
+  // SGLang's pp_loop_size.
+  std::uint32_t micro_batches() const { return staged() ? size + async_batch_depth : 1; }
+};
+
 struct SchedulerConfig {
   SglangRelease sglang_release = kNewestRelease;
   std::uint32_t page_size = 1;             // tokens; 1, 16, 32, 64 or 128
@@ -59,6 +75,7 @@ struct SchedulerConfig {
   std::uint64_t random_seed = 1;
   double scheduler_step_seconds = 0;  // host work of one step, overlapped unless disabled
   DataParallelConfig data_parallel;   // the other options are those of one rank
+  PipelineConfig pipeline;
   bool send_tokens = false;  // batches carry the tokens of their extend part (numeric execution, recordings)
   std::vector<std::uint32_t> eos_token_ids;  // end a request whose sampling does not ignore them
   bool check_invariants = false;             // allocated + free + cached = pool, after every step

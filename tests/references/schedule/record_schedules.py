@@ -5,7 +5,7 @@ The file is gzip-compressed text, one workload after the other, words between sp
 tests/unit/scheduler/recorded_schedule.cc):
 
   workload KIND SEED
-  KEY VALUE                  the deployment, a line for each of KEYS
+  KEY VALUE                  the deployment, a line for each of KEYS; with --pipeline, of PIPELINE_KEYS, too
   requests N                 then a line for each:
     ARRIVAL MAX_NEW_TOKENS IGNORE_EOS PRIORITY EXTRA_KEY [PROMPT] [OUTPUT]
                              arrival in ticks after the one before; PRIORITY and EXTRA_KEY "-" where there is none;
@@ -17,7 +17,7 @@ tests/unit/scheduler/recorded_schedule.cc):
   evicted TOKENS
   outcomes                   then a line for each request: completed|refused OUTPUT_TOKENS RETRACTIONS
 
-A pass takes what clock.TickTimes says.
+A pass takes what clock.TickTimes says; with --pipeline, clock.PipelineTicks.
 """
 
 import argparse
@@ -25,6 +25,7 @@ import gzip
 
 import clock
 import compare_schedules
+import pipeline
 import workloads
 
 # How many workloads of each kind; their seeds are 1, 2, …
@@ -34,6 +35,8 @@ KEYS = ("page_size", "max_total_tokens", "max_running_requests", "max_prefill_to
         "disable_radix_cache", "disable_overlap_schedule", "enable_priority_scheduling",
         "schedule_low_priority_values_first", "priority_scheduling_preemption_threshold",
         "disable_priority_preemption", "retraction_policy")
+PIPELINE_MIX = {"small": 160, "usual": 30, "pressure": 20}
+PIPELINE_KEYS = ("pp_size", "pp_async_batch_depth", "micro_batch")
 _GAUGES = ("decode_requests", "waiting", "running", "kv_free", "kv_cached")
 
 
@@ -53,6 +56,8 @@ def _runs(runs):
 def lines(config, requests, schedule):
     yield f"workload {config['kind']} {config['seed']}"
     for key in KEYS:
+        yield f"{key} {_word(config[key])}"
+    for key in PIPELINE_KEYS if "pp_size" in config else ():
         yield f"{key} {_word(config[key])}"
     yield f"requests {len(requests)}"
     before = 0
@@ -80,17 +85,22 @@ def lines(config, requests, schedule):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", help="file to write, .txt.gz")
+    parser.add_argument("--pipeline", action="store_true", help="of pipeline stages (pipeline.py)")
     compare_schedules.add_release_arguments(parser)
     args = parser.parse_args()
     compare_schedules.use_release(args)
     import sglang_scheduler
 
     text, left_out, steps = [], [], 0
-    for kind, count in MIX.items():
+    mix = PIPELINE_MIX if args.pipeline else MIX
+    for kind, count in mix.items():
         for seed in range(1, count + 1):
-            config, requests = workloads.make(seed, kind, args.release)
+            config, requests = (pipeline if args.pipeline else workloads).make(seed, kind, args.release)
             config["step_limit"] = 100_000
-            schedule = sglang_scheduler.run(config, requests, clock.TickTimes())
+            if args.pipeline:
+                schedule = pipeline.run_sglang(config, requests, clock.PipelineTicks(config["pp_size"]))
+            else:
+                schedule = sglang_scheduler.run(config, requests, clock.TickTimes())
             if schedule["stuck"]:  # a server that spins for ever has no end to compare with
                 left_out.append(f"{kind} {seed}: {schedule['stuck']}")
                 continue
@@ -98,7 +108,7 @@ def main():
             steps += len(schedule["steps"])
     with open(args.output, "wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as file:
         file.write("".join(line + "\n" for line in text).encode())
-    print(f"{args.output}: {sum(MIX.values()) - len(left_out)} workloads, {steps} steps; left out: {left_out or 'none'}")
+    print(f"{args.output}: {sum(mix.values()) - len(left_out)} workloads, {steps} steps; left out: {left_out or 'none'}")
 
 
 if __name__ == "__main__":

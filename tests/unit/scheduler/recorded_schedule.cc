@@ -65,6 +65,8 @@ class Words {
     return {to_number<std::uint64_t>(text.substr(0, at)), to_number<std::uint32_t>(text.substr(at + 1))};
   }
 
+  bool next_is(std::string_view name) const { return text_.substr(at_).starts_with(name); }
+
   void expect(std::string_view name) {
     const std::string_view found = word();
     if (found != name) fail(found);
@@ -135,6 +137,11 @@ void read_deployment(Words& words, RecordedSchedule& schedule) {
   words.expect("retraction_policy");
   config.retraction_policy =
       words.word() == "priority" ? RetractionPolicy::kPriority : RetractionPolicy::kLength;
+  if (words.next_is("pp_size ")) {
+    config.pipeline.size = static_cast<std::uint32_t>(whole("pp_size"));
+    config.pipeline.async_batch_depth = static_cast<std::uint32_t>(whole("pp_async_batch_depth"));
+    config.pipeline.max_micro_batch_size = static_cast<std::uint32_t>(whole("micro_batch"));
+  }
   config.context_length = 131072;
   config.scheduler_step_seconds = kRecordedSchedulerStep;
   config.check_invariants = true;
