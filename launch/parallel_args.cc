@@ -117,6 +117,9 @@ std::vector<rank::LayerRange> resolve_pipeline(const ServerArgs& args, const ran
     notes.push_back(
         "--disable-overlap-schedule: is set, for SGLang does not overlap pipeline stages' scheduling");
   config.disable_overlap_schedule = true;
+  notes.push_back(
+      "--pp-size: stages are taken to be joined as the GPUs of one host are; between hosts, handing over is "
+      "slower");
   return rank::pipeline_layers(model.num_layers, parallel.pp_size, parallel.pp_layer_partition);
 }
 
