@@ -40,6 +40,8 @@ struct Deployment {
   rank::DeploymentConfig ranks;
   std::vector<std::uint64_t> stage_tokens;  // that would fit each pipeline stage
   std::uint64_t state_slots = 0;            // requests with room for states of gated delta-net layers
+  // Of a rank's window layers, where these have a pool of their own; of each pipeline stage.
+  std::vector<std::uint64_t> swa_bytes_per_token;
   // The report's names, calibration and server_args; the rest is filled in by the run.
   proto::RunReport header;
   // What was chosen or changed from what the user might expect, one sentence each; and what was changed of

@@ -64,7 +64,14 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
   loss = tolerant.loss();
   if (!loss) {
     try {
-      for (proto::RankReport& rank : executor->finish()) *report.add_ranks() = std::move(rank);
+      // Ranks know pages; window parts of them are the scheduler's affair.
+      const double windows = report.peak_swa_usage() * static_cast<double>(report.swa_pool_tokens());
+      for (proto::RankReport& rank : executor->finish()) {
+        const std::uint64_t bytes = deployment.swa_bytes_per_token.at(rank.rank() / deployment.ranks.tp_size);
+        rank.set_peak_kv_bytes(rank.peak_kv_bytes() +
+                               static_cast<std::uint64_t>(windows * static_cast<double>(bytes)));
+        *report.add_ranks() = std::move(rank);
+      }
     } catch (const rank::RankLost& lost) {
       loss = lost.what();
       report.set_stopped_early(true);

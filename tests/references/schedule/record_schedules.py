@@ -5,7 +5,8 @@ The file is gzip-compressed text, one workload after the other, words between sp
 tests/unit/scheduler/recorded_schedule.cc):
 
   workload KIND SEED
-  KEY VALUE                  the deployment, a line for each of KEYS; with --pipeline, of PIPELINE_KEYS, too
+  KEY VALUE                  the deployment, a line for each of KEYS, with --windows of WINDOW_KEYS, with --pipeline
+                             of PIPELINE_KEYS, too
   requests N                 then a line for each:
     ARRIVAL MAX_NEW_TOKENS IGNORE_EOS PRIORITY EXTRA_KEY [PROMPT] [OUTPUT]
                              arrival in ticks after the one before; PRIORITY and EXTRA_KEY "-" where there is none;
@@ -13,7 +14,8 @@ tests/unit/scheduler/recorded_schedule.cc):
   steps N                    then a line for each:
     MODE DECODE WAITING RUNNING FREE CACHED [HIT PREFIX+EXTEND …]
                              five differences from the step before, of decode requests, waiting, running, free and
-                             evictable tokens; then, where there is an extend part, its cached tokens and requests
+                             evictable tokens; with --windows two more, of free and evictable tokens of their pool;
+                             then, where there is an extend part, its cached tokens and requests
   evicted TOKENS
   outcomes                   then a line for each request: completed|refused OUTPUT_TOKENS RETRACTIONS
 
@@ -37,6 +39,9 @@ KEYS = ("page_size", "max_total_tokens", "max_running_requests", "max_prefill_to
         "disable_priority_preemption", "retraction_policy")
 PIPELINE_MIX = {"small": 160, "usual": 30, "pressure": 20}
 PIPELINE_KEYS = ("pp_size", "pp_async_batch_depth", "micro_batch")
+WINDOW_MIX = {"small": 100, "usual": 30, "pressure": 12}
+WINDOW_KEYS = ("sliding_window", "swa_max_total_num_tokens")
+_WINDOW_GAUGES = ("swa_free", "swa_cached")
 _GAUGES = ("decode_requests", "waiting", "running", "kv_free", "kv_cached")
 
 
@@ -59,6 +64,11 @@ def lines(config, requests, schedule):
         yield f"{key} {_word(config[key])}"
     for key in PIPELINE_KEYS if "pp_size" in config else ():
         yield f"{key} {_word(config[key])}"
+    names = _GAUGES
+    if config["sliding_window"]:
+        names += _WINDOW_GAUGES
+        for key in WINDOW_KEYS:
+            yield f"{key} {config[key]}"
     yield f"requests {len(requests)}"
     before = 0
     for r in requests:
@@ -66,9 +76,9 @@ def lines(config, requests, schedule):
         yield " ".join([*map(_word, words), _runs(r["prompt"]), _runs(r["output"])])
         before = r["arrival"]
     yield f"steps {len(schedule['steps'])}"
-    gauges = [0] * len(_GAUGES)
+    gauges = [0] * len(names)
     for step in schedule["steps"]:
-        now = [step[name] for name in _GAUGES]
+        now = [step[name] for name in names]
         words = [step["mode"][0], *(str(b - a) for a, b in zip(gauges, now))]
         if step["extends"]:
             words += [str(step["cached_tokens"]), *(f"{prefix}+{extend}" for prefix, extend in step["extends"])]
@@ -86,21 +96,26 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", help="file to write, .txt.gz")
     parser.add_argument("--pipeline", action="store_true", help="of pipeline stages (pipeline.py)")
+    parser.add_argument("--windows", action="store_true", help="with window layers that have a pool of their own")
     compare_schedules.add_release_arguments(parser)
     args = parser.parse_args()
     compare_schedules.use_release(args)
     import sglang_scheduler
 
     text, left_out, steps = [], [], 0
-    mix = PIPELINE_MIX if args.pipeline else MIX
+    mix = PIPELINE_MIX if args.pipeline else WINDOW_MIX if args.windows else MIX
     for kind, count in mix.items():
         for seed in range(1, count + 1):
-            config, requests = (pipeline if args.pipeline else workloads).make(seed, kind, args.release)
+            if args.pipeline:
+                config, requests = pipeline.make(seed, kind, args.release)
+            else:
+                config, requests = workloads.make(seed, kind, args.release, args.windows)
             config["step_limit"] = 100_000
             if args.pipeline:
                 schedule = pipeline.run_sglang(config, requests, clock.PipelineTicks(config["pp_size"]))
             else:
                 schedule = sglang_scheduler.run(config, requests, clock.TickTimes())
+            config["swa_max_total_num_tokens"] = schedule["swa_tokens"]
             if schedule["stuck"]:  # a server that spins for ever has no end to compare with
                 left_out.append(f"{kind} {seed}: {schedule['stuck']}")
                 continue
