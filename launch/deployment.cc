@@ -22,6 +22,7 @@
 #include "rank/model/memory.h"
 #include "rank/model/modeled_forward.h"
 #include "rank/model/quantised_weights.h"
+#include "rank/model/speculative_forward.h"
 #include "rank/parallel/batch_wire.h"
 #include "rank/parallel/rank_state.h"
 #include "rank/parallel/slowdown.h"
@@ -30,6 +31,9 @@
 namespace tpsim::launch {
 
 namespace {
+
+// --max-running-requests with speculative decoding (speculative_hook.py).
+constexpr std::uint32_t kSpeculativeRunningRequests = 48;
 
 // SGLang captures the listed sizes that the request table has room for, and the table's size itself where
 // the list goes beyond it.
@@ -267,7 +271,9 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
   if (args.max_running_requests && rules.captured_sizes_end_at_running_requests)
     max_bs = std::min(max_bs, *args.max_running_requests);
   max_bs = args.cuda_graph_max_bs.value_or(max_bs);
-  config.cuda_graph_bs = args.cuda_graph_bs.empty() ? rank::capture_batch_sizes(max_bs) : args.cuda_graph_bs;
+  config.cuda_graph_bs = args.cuda_graph_bs.empty()
+                             ? rank::capture_batch_sizes(max_bs, config.speculation.enabled())
+                             : args.cuda_graph_bs;
   max_bs = config.cuda_graph_bs.back();
   deployment.prefill_graphs.tokens = prefill_captures(args, rules, deployment);
   deployment.prefill_graphs.limit_padding = rules.prefill_graphs_limit_padding;
@@ -283,20 +289,24 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
        .activation_tokens = chunks ? chunk : args.max_prefill_tokens,
        .cuda_graph_max_bs = decodes_eagerly && rules.uncaptured_decode_reserves_nothing ? 0 : max_bs,
        .prefill_captures = static_cast<std::uint32_t>(deployment.prefill_graphs.tokens.size()),
-       .mla = deployment.model.is_mla()}));
+       .mla = deployment.model.is_mla(),
+       .draft_mib = draft_reserve_mib(args, deployment.speculation)}));
 
   const auto captures = [](const std::string& backend, const char* flag) {
     return attention::find_backend(backend, flag).row.supports_cuda_graph;
   };
-  if (decodes_eagerly || !captures(deployment.backends.decode, "--decode-attention-backend")) {
+  // The half that verifies is what is captured.
+  const bool by_prefill = config.speculation.enabled() && deployment.verifies_with_prefill;
+  const std::string& captured = by_prefill ? deployment.backends.prefill : deployment.backends.decode;
+  if (decodes_eagerly || !captures(captured, "--decode-attention-backend")) {
     if (!on_device)
       deployment.notes.push_back(
           fmt::format("{}: decode is not captured on this device", deployment.hardware.name()));
     else if (never_captured(deployment))
       deployment.notes.push_back("--deepep-mode normal: cannot be captured, so nothing runs in CUDA graphs");
     else if (!decodes_eagerly)
-      deployment.notes.push_back(fmt::format("{}: cannot be captured, so decode runs without CUDA graphs",
-                                             deployment.backends.decode));
+      deployment.notes.push_back(
+          fmt::format("{}: cannot be captured, so decode runs without CUDA graphs", captured));
     config.cuda_graph_bs.clear();
   }
   if (rules.torch_native_prefill_is_eager &&
@@ -355,7 +365,8 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
                          ? numeric_capacity(args, shard, deployment, windows)
                          : rank::kv_capacity(deployment.hardware, model, shard, mem_fraction_static,
                                              deployment.kv_format, config.page_size, state_pool(args),
-                                             deployment.sparse_token_bytes, windows));
+                                             deployment.sparse_token_bytes, windows,
+                                             deployment.draft_memory(args)));
     deployment.ranks.stage_kv_bytes.push_back(stages.back().kv_bytes_per_token);
     deployment.stage_tokens.push_back(stages.back().tokens);
     deployment.swa_bytes_per_token.push_back(stages.back().window_bytes_per_token);
@@ -393,7 +404,9 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   // Rows of the request-to-page table that ranks can hold (rank/parallel/rank_state.h).
   constexpr std::uint32_t kMaxRows = 65535;
   config.max_running_requests = args.max_running_requests.value_or(
-      rank::default_max_running_requests(config.max_total_num_tokens, config.context_length));
+      config.speculation.enabled()
+          ? kSpeculativeRunningRequests
+          : rank::default_max_running_requests(config.max_total_num_tokens, config.context_length));
   if (args.max_running_requests && deployment.layout.dp_size > 1) {
     config.max_running_requests /= deployment.layout.dp_size;
     if (config.max_running_requests == 0)
@@ -550,6 +563,23 @@ void resolve_weights(const ServerArgs& args, Deployment& deployment) {
   rank::check_blocks(deployment.model, rank::make_shard(deployment.model, args.tp_size, 0, args.ep_size));
 }
 
+// Its notes, and the attention backend of the model that drafts.
+void add_speculation(const ServerArgs& args, Deployment& deployment) {
+  const Speculation& speculation = deployment.speculation;
+  deployment.verifies_with_prefill = args.speculation.attention_mode == "prefill";
+  deployment.notes.insert(deployment.notes.end(), speculation.notes.begin(), speculation.notes.end());
+  deployment.warnings.insert(deployment.warnings.end(), speculation.warnings.begin(),
+                             speculation.warnings.end());
+  if (!speculation.draft) return;
+  const bool by_prefill = deployment.verifies_with_prefill;
+  deployment.draft_backend = by_prefill ? deployment.backends.prefill : deployment.backends.decode;
+  if (!args.speculation.draft_attention_backend &&
+      speculation.draft->config.is_mla() == deployment.model.is_mla())
+    return;
+  check_draft_backend(args, deployment.hardware, speculation.draft->config, deployment.scheduler.page_size,
+                      speculation.config.topk, deployment.draft_backend);
+}
+
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
@@ -558,12 +588,14 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   check_window_flags(args, deployment.model);
   deployment.hardware = rank::load_hardware(hardware_name(args));
   resolve_weights(args, deployment);
+  deployment.speculation = resolve_speculation(args, deployment.model);
   AttentionChoice attention = choose_attention(args, pair, deployment.hardware, deployment.model);
   deployment.backends = std::move(attention.backends);
   deployment.kv_format = attention.kv_format;
   deployment.scheduler.page_size = attention.page_size;
   deployment.notes = std::move(attention.notes);
   deployment.warnings = std::move(attention.warnings);
+  add_speculation(args, deployment);
   note_whole_chunks(deployment);
   deployment.mla.chunked_prefix_cache = !args.disable_chunked_prefix_cache;
   deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
@@ -573,6 +605,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   resolve_sparse_attention(args, deployment);
   deployment.expert_load = resolve_expert_load(args, deployment.model);
   resolve_scheduler(args, deployment);
+  apply_speculation(args, deployment.speculation, deployment.scheduler, deployment.notes);
   resolve_model_rules(deployment);
   deployment.stages = resolve_pipeline(args, deployment.model, deployment.scheduler, deployment.notes);
   const double mem_fraction_static = resolve_batches(args, deployment);
@@ -598,11 +631,13 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                        .sparse = deployment.sparse.kernels,
                        .kv_format = deployment.kv_format,
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
-                       .prefill_pieces = !deployment.prefill_graphs.tokens.empty()},
+                       .prefill_pieces = !deployment.prefill_graphs.tokens.empty(),
+                       .speculation = deployment.speculation.algorithm},
                       header);
     write_capture_cost(deployment, header);
   }
   write_server_args(args, mem_fraction_static, deployment);
+  write_speculation(args, deployment.speculation, header);
   write_parallel_args(args, deployment.layout, deployment.expert_load, deployment.model, header);
   const scheduler::PipelineConfig& pipeline = deployment.scheduler.pipeline;
   if (pipeline.staged() || pipeline.max_micro_batch_size)
@@ -615,6 +650,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
 
 std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
   auto backend = attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);
+  backend->set_verifies_with_prefill(verifies_with_prefill);
   backend->set_mla_options(mla);
   backend->set_sparse_options(sparse);
   return backend;
@@ -629,31 +665,74 @@ rank::Shard Deployment::shard_of(const rank::ModelConfig& stage_model, std::uint
   return rank::stage_shard(stage_model, layout, tp_rank, pp_rank, static_cast<std::uint32_t>(stages.size()));
 }
 
+std::unique_ptr<rank::RankModel> Deployment::make_model(std::uint32_t tp_rank, std::uint32_t pp_rank,
+                                                        bool captured) const {
+  const std::vector<std::uint32_t> sizes = captured ? scheduler.cuda_graph_bs : std::vector<std::uint32_t>{};
+  const rank::ModelConfig of_stage = model_of_stage(pp_rank);
+  const rank::Shard shard = shard_of(of_stage, tp_rank, pp_rank);
+  rank::ModeledForward::Options options{.kv_format = kv_format,
+                                        .sparse_token_bytes = sparse_token_bytes,
+                                        .cuda_graph_bs = sizes,
+                                        .prefill_graphs = prefill_graphs,
+                                        .experts_in_use = experts_in_use,
+                                        .expert_load = expert_load};
+  if (stages.size() > 1) {
+    const rank::LayerRange& layers = stages[pp_rank];
+    const auto begin = model.layers.begin();
+    options.expert_load =
+        expert_load.of_layers(static_cast<std::size_t>(std::count_if(
+                                  begin, begin + layers.first, [](const auto& layer) { return layer.moe; })),
+                              of_stage.moe.num_layers);
+    const std::uint32_t next = layers.first + layers.count;
+    options.hands_selection_over =
+        model.is_sparse() && next < model.num_layers && !model.layers[next].indexer;
+  }
+  auto target =
+      std::make_unique<rank::ModeledForward>(of_stage, hardware, shard, make_backend(), std::move(options));
+  const scheduler::SpeculationConfig& config = speculation.config;
+  if (!config.enabled()) return target;
+  const rank::SpeculationShape shape = {.num_steps = config.num_steps,
+                                        .topk = config.topk,
+                                        .tree_mask = config.topk > 1,
+                                        .host = speculation.host};
+  if (!speculation.draft)
+    return std::make_unique<rank::SpeculativeForward>(std::move(target), nullptr, nullptr, shard, hardware,
+                                                      shape);
+  const rank::ModelConfig& drafts = speculation.draft->config;
+  const rank::Shard draft_shard = rank::make_shard(drafts, layout, shard.tp_rank);
+  auto backend = attention::create_attention_backend(draft_backend, hardware, scheduler.page_size);
+  backend->set_mla_options(mla);
+  // The draft model's passes have the branches of a tree as requests of their own.
+  std::vector<std::uint32_t> draft_sizes = sizes;
+  for (const std::uint32_t size : sizes) draft_sizes.push_back(size * config.topk);
+  std::sort(draft_sizes.begin(), draft_sizes.end());
+  auto draft_forward = std::make_unique<rank::ModeledForward>(
+      drafts, hardware, draft_shard, std::move(backend),
+      rank::ModeledForward::Options{
+          .kv_format = kv_format,
+          .sparse_token_bytes = 0,
+          .cuda_graph_bs = draft_sizes,
+          .prefill_graphs = prefill_graphs,
+          .experts_in_use = drafts.moe.num_layers > 0 ? experts_in_use : 0,
+          .expert_load = drafts.moe.num_layers > 0 ? expert_load : rank::ExpertLoad{}});
+  return std::make_unique<rank::SpeculativeForward>(std::move(target),
+                                                    std::make_unique<rank::DraftModel>(*speculation.draft),
+                                                    std::move(draft_forward), draft_shard, hardware, shape);
+}
+
 rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const {
   // All shards of a stage have the same shapes (make_shard refuses others), so one model prices them all.
   std::vector<std::unique_ptr<rank::RankModel>> models;
-  std::size_t layers_with_experts = 0;  // of the stages before
-  for (std::uint32_t stage = 0; stage < stages.size(); ++stage) {
-    const rank::ModelConfig of_stage = model_of_stage(stage);
-    rank::ModeledForward::Options options{.kv_format = kv_format,
-                                          .sparse_token_bytes = sparse_token_bytes,
-                                          .cuda_graph_bs = scheduler.cuda_graph_bs,
-                                          .prefill_graphs = prefill_graphs,
-                                          .experts_in_use = experts_in_use,
-                                          .expert_load = expert_load};
-    if (stages.size() > 1) {
-      options.expert_load = expert_load.of_layers(layers_with_experts, of_stage.moe.num_layers);
-      layers_with_experts += of_stage.moe.num_layers;
-      const std::uint32_t next = stages[stage].first + stages[stage].count;
-      options.hands_selection_over =
-          model.is_sparse() && next < model.num_layers && !model.layers[next].indexer;
-    }
-    models.push_back(std::make_unique<rank::ModeledForward>(
-        of_stage, hardware, shard_of(of_stage, group.first_rank(group.process) % ranks.tp_size, stage),
-        make_backend(), std::move(options)));
-  }
+  for (std::uint32_t stage = 0; stage < stages.size(); ++stage)
+    models.push_back(make_model(group.first_rank(group.process) % ranks.tp_size, stage, /*captured=*/true));
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
                           std::move(models));
+}
+
+rank::DraftMemory Deployment::draft_memory(const ServerArgs& args) const {
+  if (!speculation.draft) return {};
+  return launch::draft_memory(args, speculation, model,
+                              rank::make_shard(speculation.draft->config, layout, 0));
 }
 
 std::uint64_t Deployment::configuration_hash() const {

@@ -9,6 +9,7 @@
 
 #include "attention/backend.h"
 #include "launch/server_args.h"
+#include "launch/speculation.h"
 #include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
@@ -17,6 +18,8 @@
 #include "rank/model/parallel_layout.h"
 #include "rank/model/pipeline.h"
 #include "rank/model/prefill_graphs.h"
+#include "rank/model/rank_model.h"
+#include "rank/model/shard.h"
 #include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_session.h"
 #include "scheduler/config.h"
@@ -37,6 +40,9 @@ struct Deployment {
   rank::PrefillGraphs prefill_graphs;
   attention::MlaOptions mla;
   std::uint32_t experts_in_use = 0;  // as ModeledForward::Options
+  Speculation speculation;
+  std::string draft_backend;  // attention backend of a draft model
+  bool verifies_with_prefill = true;
   rank::DeploymentConfig ranks;
   std::vector<std::uint64_t> stage_tokens;  // that would fit each pipeline stage
   std::uint64_t state_slots = 0;            // requests with room for states of gated delta-net layers
@@ -55,6 +61,10 @@ struct Deployment {
   rank::ModelConfig model_of_stage(std::uint32_t pp_rank) const;
   rank::Shard shard_of(const rank::ModelConfig& stage_model, std::uint32_t tp_rank,
                        std::uint32_t pp_rank) const;
+  // What prices the passes of a rank; without captured graphs, for what precedes them.
+  std::unique_ptr<rank::RankModel> make_model(std::uint32_t tp_rank, std::uint32_t pp_rank,
+                                              bool captured) const;
+  rank::DraftMemory draft_memory(const ServerArgs& args) const;
   // The ranks of process `process` of `group`, ready to price batches.
   rank::LocalRanks local_ranks(const rank::ProcessGroup& group) const;
   // Of everything that decides prices; equal in every process.

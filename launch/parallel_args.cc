@@ -115,6 +115,11 @@ std::vector<rank::LayerRange> resolve_pipeline(const ServerArgs& args, const ran
         "--pp-size {}: data-parallel attention in pipeline stages is not simulated; leave "
         "--enable-dp-attention out",
         parallel.pp_size);
+  if (config.speculation.enabled())
+    throw_user_error(
+        "--pp-size {}: speculative decoding in pipeline stages is not simulated (SGLang has it on prefill "
+        "servers only); leave --speculative-algorithm out",
+        parallel.pp_size);
   rank::check_pipeline(model);
   pipeline.size = parallel.pp_size;
   pipeline.async_batch_depth = parallel.pp_async_batch_depth;

@@ -53,6 +53,10 @@ class RankState {
   // for as long as `batch` is. A steady decode step allocates nothing.
   attention::ForwardMetadata apply(const proto::ForwardBatch& batch);
 
+  // Numeric execution of speculative decoding: how many tokens each member of the decode set, in its order,
+  // keeps of the TARGET_VERIFY pass applied last. REQUIRES: that pass named no accept_lens.
+  void accept(std::span<const std::uint32_t> accept_lens);
+
   std::uint64_t next_sequence_number() const { return next_sequence_number_; }
   // Of the micro-batch that ran last.
   std::span<const std::uint32_t> decode_set() const { return sets_[micro_batch_].rows; }
@@ -91,6 +95,8 @@ class RankState {
   void apply_extend(const proto::ForwardBatch& batch);
   void check_edited_members(const proto::ForwardBatch& batch) const;
   void decode_one_token();
+  void verify(const proto::ForwardBatch& batch, attention::ForwardMetadata& metadata);
+  void settle_verified();
   void drop_pending();
   void check_implicit_pages() const;
 
@@ -125,6 +131,11 @@ class RankState {
 
   std::vector<DecodeSet> sets_ = std::vector<DecodeSet>(1);  // of each micro-batch that ever ran
   std::uint32_t micro_batch_ = 0;                            // that runs
+
+  // Of the TARGET_VERIFY pass applied last, until the next pass: new tokens of each member, and how many of
+  // them it keeps (empty: nothing is owed).
+  std::vector<std::uint32_t> verify_lens_;
+  std::vector<std::uint32_t> accepted_;
 
   // Per page: rows in use that name it. Made with the first reference.
   ZeroedArray<std::uint16_t> references_;
