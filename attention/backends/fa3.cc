@@ -44,6 +44,8 @@ class Fa3Backend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  KernelCost decode_cost(const PlanCost& model, const DecodePlan& plan, const LayerShape& layer) override;
+  KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override;
   MlaRule mla_rule() const override { return {.prefix = MlaPrefix::kFromThreshold, .one_shot = true}; }
 };
 
@@ -82,6 +84,27 @@ void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   const std::uint32_t per_block = std::max(
       flash3_steps_per_block(steps * plan.head_blocks, multiprocessors()), ceil_div(longest_steps, most));
   if (per_block < longest_steps) plan.kv_chunk = per_block * plan.tile_n;
+}
+
+// For an fp8 cache SGLang rounds the queries to fp8, too, in a kernel of its own, unless heads are wider than
+// 256 (flashattention_backend.py, forward_extend and forward_decode).
+bool rounds_queries(const LayerShape& layer) {
+  constexpr std::uint32_t kWidest = 256;
+  return layer.form == AttentionForm::kMha && layer.fp8_kv() && layer.head_dim <= kWidest;
+}
+
+KernelCost Fa3Backend::decode_cost(const PlanCost& model, const DecodePlan& plan, const LayerShape& layer) {
+  KernelCost cost = model.decode(plan, layer);  // measured with that kernel
+  if (rounds_queries(layer) && cost.launches > 0) ++cost.launches;
+  return cost;
+}
+
+KernelCost Fa3Backend::extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) {
+  LayerShape cast = layer;
+  if (rounds_queries(layer)) cast.q_bytes = 1;
+  KernelCost cost = model.extend(plan, cast);
+  if (rounds_queries(layer) && cost.launches > 0) ++cost.launches;
+  return cost;
 }
 
 // Page table, cumulative lengths, and the kernel that decides the splits: three small kernels a pass.
