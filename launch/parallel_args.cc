@@ -90,7 +90,7 @@ rank::ParallelLayout resolve_layout(const ServerArgs& args, const rank::ModelCon
 }
 
 rank::ExpertLoad resolve_expert_load(const ServerArgs& args, const rank::ModelConfig& model) {
-  const std::string& spec = args.parallel.expert_distribution;
+  const std::string spec = args.parallel.expert_distribution.value_or("uniform");
   if (spec == "uniform") return {};
   if (args.numeric())
     throw_user_error(
@@ -144,7 +144,7 @@ void write_parallel_args(const ServerArgs& args, const rank::ParallelLayout& lay
   if (layout.moe_dense_tp1) out["moe_dense_tp_size"] = "1";
   if (layout.a2a()) out["moe_a2a_backend"] = "deepep";
   if (!load.uniform()) {
-    out["expert_distribution"] = args.parallel.expert_distribution;
+    out["expert_distribution"] = args.parallel.expert_distribution.value_or("uniform");
     out["expert_imbalance"] = format_real(load.imbalance(model.moe, layout.ep_size));
   }
 }

@@ -214,7 +214,9 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
   flags.add_value("--expert-distribution", "LOAD",
                   "of tokens over experts: uniform, zipf:ALPHA, or a JSON file with recorded logical_count "
                   "(default uniform)",
-                  text(args.expert_distribution));
+                  [&args](std::string_view flag, const std::string& value) {
+                    text(args.expert_distribution.emplace())(flag, value);
+                  });
 }
 
 void declare_deployment(FlagSet& flags, ServerArgs& args) {
@@ -232,10 +234,14 @@ void declare_deployment(FlagSet& flags, ServerArgs& args) {
   flags.add_value("--executor", "KIND",
                   "modeled: ranks price their batches; numeric: they compute them (default modeled)",
                   word({"modeled", "numeric"}, args.executor));
-  flags.add_value("--load-format", "FORMAT",
-                  "of weights, for numeric execution: auto, safetensors, or dummy for seeded random ones "
-                  "(default auto)",
-                  word({"auto", "safetensors", "dummy"}, args.load_format));
+  flags.add_value(
+      "--load-format", "FORMAT",
+      "of weights: auto, safetensors (for numeric execution), or dummy, seeded random ones: for a "
+      "DeepSeek-V2 priced with every token at the same experts (default auto; dummy for a folder "
+      "without weights in modeled execution)",
+      [&args](std::string_view flag, const std::string& value) {
+        word({"auto", "safetensors", "dummy"}, args.load_format.emplace())(flag, value);
+      });
   flags.add_value(
       "--dtype", "TYPE",
       "of weights: auto, bfloat16, float16, half, or float32 and float for numeric execution "
@@ -556,6 +562,14 @@ void declare_load(FlagSet& flags, ServerArgs& args) {
   flags.add_value("--max-concurrency", "N",
                   "most requests in flight; others wait to be sent (default: no limit)",
                   count(args.max_concurrency, 1));
+  flags.add_value(
+      "--front-end", "KIND",
+      "what lies between clients and scheduler: ids (SGLang's HTTP server, prompts as token ids), "
+      "text (prompts that it tokenizes) or none (default ids; none for traces of tpsim's own "
+      "format, which name when requests reach the scheduler)",
+      [&args](std::string_view flag, const std::string& value) {
+        word({"ids", "text", "none"}, args.front_end.emplace())(flag, value);
+      });
   flags.add_value("--time-scale,--mooncake-slowdown-factor", "X",
                   "multiplies the times of the trace, think times too; 0.5 is twice as fast (default 1)",
                   real(args.time_scale, 0, false, 1e6, true));
@@ -712,6 +726,9 @@ void check_executor(const ServerArgs& args) {
   if (args.numeric()) {
     if (!args.rank_slowdown.empty())
       throw_user_error("--rank-slowdown: is for --executor modeled, numeric ranks take the time they take");
+    if (args.front_end && *args.front_end != "none")
+      throw_user_error("--front-end {}: is for --executor modeled, numeric ranks run on the wall clock",
+                       *args.front_end);
     return;
   }
   if (args.hardware.empty()) throw_user_error("--hardware: is required, for example h200-sxm");

@@ -36,6 +36,8 @@ struct OperatorCoefficients {
   double quantize = 0.5;       // "quantize": share of the memory bandwidth while inputs are quantised
   double rows = 1.5;           // "rows": MoE, passes over the rows between the projections, as counted bytes
   double per_gpu_seconds = 0;  // "per_gpu_seconds": collectives, per GPU of the group
+  // "two_shot_seconds": the custom all-reduce in its two-shot form, for the barrier between the shots
+  double two_shot_seconds = 0;
 };
 OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile,
                                            const std::string& operator_class);
@@ -113,6 +115,7 @@ class OperatorCosts {
   // `tiles_m` tiles along m of one or more products [.., k] [k, n] that move `bytes`.
   double tiles_seconds(MatrixClass kernel, double n, double k, double tiles_m, double bytes, Tile tile) const;
   double rate(MatrixClass kernel) const;
+  static bool is_one_shot(double bytes, std::uint32_t gpus);  // of the custom all-reduce
 
   std::array<OperatorCoefficients, kMatrixClasses> matrix_;
   OperatorCoefficients custom_, nccl_, gather_, scatter_, all_to_all_, deepep_, low_latency_, elementwise_;
