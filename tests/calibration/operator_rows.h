@@ -98,7 +98,7 @@ inline const std::vector<std::string>& operator_classes() {
 // up to three times as fast.
 inline bool streams_weights(const rank::RoutedExperts& experts, const rank::WeightFormat& weight, double l2) {
   const double hit = std::min<double>(experts.experts, experts.tokens * experts.top_k / experts.ep_size);
-  return hit * static_cast<double>(weight.bytes(3 * experts.width, experts.hidden)) > 2 * l2;
+  return hit * static_cast<double>(weight.bytes(3 * experts.width, experts.hidden)) > l2;
 }
 
 // Nemotron 3's experts have no gate projection: two products where the table's columns say three.
@@ -134,7 +134,10 @@ inline std::vector<OperatorRow> read_matrix_rows(const KernelTable& table, const
         row.experts.experts = number("num_experts") / row.experts.ep_size;
         row.experts.in_turn = true;
         // Of release 0.5.10 (the A100's), 1 to 8 groups of experts take the same time: not what is priced.
-        if (row.experts.ep_size > 1 && table.text(i, "version") == "0.5.10") continue;
+        // More groups than 8 leave too few experts to each to be like any deployment.
+        constexpr std::uint32_t kMostGroups = 8;
+        const bool old = table.text(i, "version") == "0.5.10";
+        if (row.experts.ep_size > (old ? 1 : kMostGroups)) continue;
         if (without_gate(row.experts) || !streams_weights(row.experts, wanted.weight, profile.l2_bytes()))
           continue;
         if (is_triton(wanted.id) && wanted.id != triton_kernel(profile, row.experts)) continue;
