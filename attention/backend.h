@@ -95,6 +95,9 @@ class AttentionBackend {
   virtual MlaExtend mla_extend() const { return {}; }
   // Before the first pass.
   virtual void set_mla_options(const MlaOptions&) {}
+  // Whether layers with a chunk read their chunk only, as their arithmetic has it, or are served, and priced,
+  // with the whole context (BackendRow::local_attention).
+  virtual void set_local_attention(bool) {}
 
   // Per layer: the extend part, and the decode part, of the batch that was planned last.
   virtual KernelCost forward_extend(const LayerShape& layer) = 0;

@@ -55,8 +55,7 @@ template <typename Where>
 std::string names_where(Where where) {
   std::string names;
   for (const BackendDescription* backend : backend_list()) {
-    if (backend->implemented() && where(*backend))
-      names += (names.empty() ? "" : ", ") + std::string(backend->row.name);
+    if (where(*backend)) names += (names.empty() ? "" : ", ") + std::string(backend->row.name);
   }
   return names;
 }
@@ -65,7 +64,16 @@ std::string names_where(Where where) {
 std::string instead(const std::string& names) { return names.empty() ? "" : "; use " + names; }
 
 std::string kv_obstacle(const CombinationRequest& request, const BackendRow& row, const char* role) {
-  if (reads(row, request)) return "";
+  const bool prefill = role == std::string_view("prefill");
+  if (reads(row, request)) {
+    const GpuGenerations& cannot = prefill ? row.no_fp8_prefill : row.no_fp8_decode;
+    if (!is_fp8(request.kv_format) || !cannot.contains(request.generation)) return "";
+    return fmt::format(
+        "--kv-cache-dtype {}: the {} kernel of {} reads no fp8 KV cache on {}; name another backend for it, "
+        "or "
+        "use --kv-cache-dtype auto",
+        to_string(request.kv_format), role, row.name, to_string(request.generation));
+  }
   const bool fp8 = is_fp8(request.kv_format);
   const std::string others = names_where([&](const BackendDescription& other) {
     return (role != std::string_view("decode") || !other.row.prefill_only) &&
@@ -78,22 +86,18 @@ std::string kv_obstacle(const CombinationRequest& request, const BackendRow& row
 
 std::string half_obstacle(const CombinationRequest& request, const std::string& name, const std::string& flag,
                           bool decode) {
-  const BackendDescription& backend = find_backend(name, flag);
-  const BackendRow& row = backend.row;
+  const BackendRow& row = find_backend(name, flag).row;
   const char* role = decode ? "decode" : "prefill";
   const std::string fitting = names_where([&](const BackendDescription& other) {
     return !(decode && other.row.prefill_only) && unfit(other.row, request).empty();
   });
   if (const std::string clause = unfit(row, request); !clause.empty()) {
-    const bool device = !row.generations.contains(request.generation);
+    const bool device = !row.devices(request.mla).contains(request.generation);
     return fmt::format(
         "{} {}: {}{}{}", flag, name, clause,
         device ? fmt::format(", and {} is {}", request.gpu, to_string(request.generation)) : "",
         instead(fitting));
   }
-  if (!backend.implemented())
-    return fmt::format("{} {}: this backend of SGLang is not implemented in tpsim yet{}", flag, name,
-                       instead(fitting));
   if (decode && row.prefill_only)
     return fmt::format("{} {}: is for prefill only; name another backend for decode{}", flag, name,
                        fitting.empty() ? "" : ": " + fitting);
@@ -103,8 +107,12 @@ std::string half_obstacle(const CombinationRequest& request, const std::string& 
 }  // namespace
 
 std::string unfit(const BackendRow& row, const Selection& selection) {
-  if (!row.generations.contains(selection.generation))
-    return fmt::format("runs on {} only", row.generations.names());
+  if (const GpuGenerations& devices = row.devices(selection.mla); !devices.contains(selection.generation))
+    return fmt::format("runs {}on {} only",
+                       row.mla_generations.empty() ? ""
+                       : selection.mla             ? "MLA "
+                                                   : "MHA ",
+                       devices.names());
   if (row.sparse != selection.sparse)
     return row.sparse ? "is for models with DeepSeek's sparse attention (V3.2, GLM-5)"
                       : "has no sparse attention, whose tokens this model's indexer chooses";

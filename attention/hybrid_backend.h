@@ -13,6 +13,10 @@ class HybridAttnBackend : public AttentionBackend {
   HybridAttnBackend(std::unique_ptr<AttentionBackend> prefill, std::unique_ptr<AttentionBackend> decode);
 
   MlaExtend mla_extend() const override { return active_->mla_extend(); }
+  void set_local_attention(bool local) override {
+    prefill_->set_local_attention(local);
+    decode_->set_local_attention(local);
+  }
   void set_mla_options(const MlaOptions& options) override {
     prefill_->set_mla_options(options);
     decode_->set_mla_options(options);

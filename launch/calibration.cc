@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/coefficients.h"
 #include "rank/model/layers.h"
 #include "rank/model/matrix_kernel.h"
 #include "rank/model/mla_cost.h"
@@ -37,9 +38,7 @@ void add_operator(const PricedRun& run, const std::string& name, proto::RunRepor
     row.set_source(
         "this MLA kernel was not measured on this GPU: efficiencies of the backend's other kernels, or "
         "defaults");
-  for (const proto::OperatorEfficiency& entry : run.hardware.efficiencies()) {
-    if (entry.operator_class() == name) take(entry, row);
-  }
+  if (const auto* const entry = find_efficiency(run.hardware, name)) take(*entry, row);
 }
 
 void add_constant(const PricedRun& run, const std::string& name, proto::RunReport& report) {
@@ -135,8 +134,10 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
     add_row(report, "attention.kv_cache.fp4_e2m1")
         .set_source(
             "not measured: the bytes of an fp4 cache, at the rate at which the kernels read a wider one");
-  add_row(report, "context_bytes")
-      .set_source("not measured: 1.5 GiB of each GPU for CUDA and its libraries, which the KV pool lacks");
+  add_constant(run, "context_bytes", report);
+  if (proto::Calibration& row = *report.mutable_calibration()->rbegin(); row.source().empty())
+    row.set_source(
+        "not measured on this GPU: what CUDA and its libraries take of an H200, which the KV pool lacks");
 }
 
 }  // namespace tpsim::launch

@@ -36,7 +36,8 @@ struct Deployment {
   attention::MlaOptions mla;
   std::uint32_t experts_in_use = 0;  // as ModeledForward::Options
   rank::DeploymentConfig ranks;
-  std::uint64_t state_slots = 0;  // requests with room for states of gated delta-net layers
+  std::uint64_t state_slots = 0;          // requests with room for states of gated delta-net layers
+  std::uint64_t swa_bytes_per_token = 0;  // of a rank's window layers, where these have a pool of their own
   // The report's names, calibration and server_args; the rest is filled in by the run.
   proto::RunReport header;
   // What was chosen or changed from what the user might expect, one sentence each; and what was changed of

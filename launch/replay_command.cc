@@ -13,6 +13,7 @@
 #include "launch/batch_stream.h"
 #include "launch/commands.h"
 #include "launch/deployment.h"
+#include "launch/flag_command.h"
 #include "launch/flag_set.h"
 #include "launch/logging.h"
 #include "launch/progress.h"
@@ -208,22 +209,20 @@ int replay(ReplayArgs& args, rank::MpiSession& session) {
 }  // namespace
 
 void add_replay_command(CLI::App& root, rank::MpiSession& session, Action& action) {
-  CLI::App* command =
-      root.add_subcommand("replay", "Carry out a recorded stream of batches on another backend or executor");
-  const auto args = std::make_shared<ReplayArgs>();
-  command->add_option("FILE", args->file, "stream of `tpsim run --record-batches`")->required();
-  const auto flags = std::make_shared<FlagSet>(*command);
-  declare_deployment_flags(*flags, args->server);
-  flags->add_value("--report-dir", "DIR", "receives report.json",
-                   [args](std::string_view, const std::string& value) { args->server.report_dir = value; });
-  command->callback([&session, &action, args, flags] {
-    action = [&session, args, flags] {
-      flags->read();
-      check_deployment_args(args->server);
-      check_recorded(*args);
-      return replay(*args, session);
-    };
-  });
+  add_flag_command<ReplayArgs>(
+      root, "replay", "Carry out a recorded stream of batches on another backend or executor", action,
+      [](CLI::App& command, FlagSet& flags, ReplayArgs& args) {
+        command.add_option("FILE", args.file, "stream of `tpsim run --record-batches`")->required();
+        declare_deployment_flags(flags, args.server);
+        flags.add_value(
+            "--report-dir", "DIR", "receives report.json",
+            [&args](std::string_view, const std::string& value) { args.server.report_dir = value; });
+      },
+      [&session](ReplayArgs& args, FlagSet&) {
+        check_deployment_args(args.server);
+        check_recorded(args);
+        return replay(args, session);
+      });
 }
 
 }  // namespace tpsim::launch

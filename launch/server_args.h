@@ -34,6 +34,7 @@ struct ParallelArgs {
   bool enable_dp_lm_head = false;
   std::optional<std::uint32_t> moe_dense_tp_size;
   std::string moe_a2a_backend = "none";
+  std::string deepep_mode = "auto";
   std::optional<std::string> expert_distribution;  // default uniform
   scheduler::LoadBalanceMethod load_balance = scheduler::LoadBalanceMethod::kRoundRobin;
 };
@@ -62,6 +63,10 @@ struct ServerArgs {
   std::optional<std::uint32_t> page_size;
   std::string kv_cache_dtype = "auto";
   std::string quantization;  // "": the checkpoint's
+
+  // The pool of sliding-window layers.
+  std::optional<double> swa_full_tokens_ratio;  // default 0.8
+  bool disable_hybrid_swa_memory = false;
 
   // States of gated delta-net layers.
   std::optional<double> mamba_full_memory_ratio;      // default 0.9

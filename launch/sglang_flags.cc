@@ -66,9 +66,6 @@ constexpr Group kGroups[] = {
      "enable-trace trace-modules= otlp-traces-endpoint= otlp-service-name= export-metrics-to-file "
      "export-metrics-to-file-dir= enable-layerwise-nvtx-marker enable-profile-cuda-graph "
      "enable-cudagraph-gc expert-balancedness-report-mode="},
-    {Verdict::kSimulated,
-     "",
-     "disable-hybrid-swa-memory"},
     {Verdict::kRefused,
      "tpsim simulates CUDA GPUs only; leave it out",
      "device=cuda mlx-enable-sampling"},
@@ -126,7 +123,7 @@ constexpr Group kGroups[] = {
      "moe-dp-size=1 moe-data-parallel-size=1 dwdp-size=1 "
      "enable-tp-lm-head-all-to-all no-enable-tp-lm-head-all-to-all enable-attn-tp-input-scattered "
      "enable-shared-experts-attn-tp shared-experts-tp-size= enable-dense-mlp-attn-tp "
-     "enable-layernorm-sp enable-megamoe-for-layernorm-sp disable-attn-tp-gather deepep-mode=auto "
+     "enable-layernorm-sp enable-megamoe-for-layernorm-sp disable-attn-tp-gather "
      "deepep-v2-mode= deepep-config= deepep-dispatcher-output-dtype= enable-deepep-waterfill "
      "fuseep-mode= ep-num-redundant-experts=0 ep-dispatch-algorithm= init-expert-location=trivial "
      "enable-eplb eplb-algorithm=auto eplb-rebalance-num-iterations= eplb-rebalance-layers-per-chunk= "
@@ -193,7 +190,7 @@ constexpr Group kGroups[] = {
      "prefill-only-disable-kv-cache hybrid-kvcache-ratio= is-embedding enable-mis"},
     {Verdict::kRefused,
      "the KV cache has one pool of equal pages; leave it out",
-     "swa-full-tokens-ratio= swa-prefix-tails= enable-decoder-swa-bounded-replay "
+     "swa-prefix-tails= enable-decoder-swa-bounded-replay "
      "no-enable-decoder-swa-bounded-replay c128-page-size= enable-page-major-kv-layout "
      "enable-unified-memory kv-canary=none kv-canary-sweep-interval=0 "
      "kv-canary-real-data=none prefill-kv-cache-dequant-dtype=auto"},

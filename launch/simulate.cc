@@ -62,7 +62,13 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
   loss = tolerant.loss();
   if (!loss) {
     try {
-      for (proto::RankReport& rank : executor->finish()) *report.add_ranks() = std::move(rank);
+      // Ranks know pages; window parts of them are the scheduler's affair.
+      const double windows = report.peak_swa_usage() * static_cast<double>(report.swa_pool_tokens()) *
+                             static_cast<double>(deployment.swa_bytes_per_token);
+      for (proto::RankReport& rank : executor->finish()) {
+        rank.set_peak_kv_bytes(rank.peak_kv_bytes() + static_cast<std::uint64_t>(windows));
+        *report.add_ranks() = std::move(rank);
+      }
     } catch (const rank::RankLost& lost) {
       loss = lost.what();
       report.set_stopped_early(true);

@@ -43,6 +43,10 @@ struct SchedulerConfig {
   SglangRelease sglang_release = kNewestRelease;
   std::uint32_t page_size = 1;             // tokens; 1, 16, 32, 64 or 128
   std::uint64_t max_total_num_tokens = 0;  // KV pool, a multiple of page_size
+  // Sliding-window layers with a pool of their own (SGLang's hybrid SWA memory); 0: without one. The window
+  // in tokens as SGLang's sliding_window_size, and the pool's capacity, a multiple of page_size.
+  std::uint32_t sliding_window_size = 0;
+  std::uint64_t swa_max_total_num_tokens = 0;
   std::uint32_t max_running_requests = 0;
   std::uint32_t max_prefill_tokens = 16384;  // input tokens of one prefill batch
   std::uint32_t chunked_prefill_size = 0;    // tokens of one chunk; 0 = no chunked prefill

@@ -221,6 +221,10 @@ DataParallelGroup::Totals DataParallelGroup::totals() const {
     totals.capacity += pool.capacity();
     totals.evictable += pool.evictable_size();
     totals.available += pool.available_size();
+    if (!pool.has_windows()) continue;
+    totals.swa_capacity += pool.window_capacity();
+    totals.swa_evictable += pool.window_evictable_size();
+    totals.swa_available += pool.window_available_size();
   }
   return totals;
 }

@@ -71,6 +71,10 @@ class DataParallelGroup {
     std::uint64_t capacity = 0;
     std::uint64_t evictable = 0;
     std::uint64_t available = 0;
+    // Of the window pool.
+    std::uint64_t swa_capacity = 0;
+    std::uint64_t swa_evictable = 0;
+    std::uint64_t swa_available = 0;
   };
   Totals totals() const;
   std::uint64_t retractions() const;

@@ -51,6 +51,7 @@ class Engine {
     if (stopped_ && !warming_up_) record_unfinished();
     report.set_page_size(config_.page_size);
     report.set_kv_pool_tokens(scheduler_.totals().capacity);
+    report.set_swa_pool_tokens(scheduler_.totals().swa_capacity);
     report.set_retractions(scheduler_.retractions() - warmup_retractions_);
     report.set_evicted_tokens(scheduler_.evicted_tokens() - warmup_evicted_tokens_);
     if (load_.turns() > 0) {
@@ -192,6 +193,9 @@ class Engine {
     record.kv_cached_tokens = totals.evictable;
     record.kv_free_tokens = totals.available;
     record.kv_allocated_tokens = totals.capacity - record.kv_cached_tokens - record.kv_free_tokens;
+    record.swa_cached_tokens = totals.swa_evictable;
+    record.swa_free_tokens = totals.swa_available;
+    record.swa_allocated_tokens = totals.swa_capacity - totals.swa_evictable - totals.swa_available;
     metrics_.on_step(record, step_time);
     observer_.on_step(record);
     report_progress_after(batch);

@@ -18,6 +18,8 @@ struct Req {
   std::uint32_t max_new_tokens = 0;    // clipped by the context length and the pool
   std::uint32_t kv_committed_len = 0;  // tokens that have KV slots
   std::uint32_t in_flight = 0;         // launched passes whose result is not processed yet
+  std::uint32_t extends = 0;           // passes formed since it was admitted
+  std::uint32_t decodes = 0;
   double last_token_time = 0;
   bool finished = false;
   bool retracted = false;  // while a pass in flight still names it

@@ -179,6 +179,7 @@ void Scheduler::match_prefix_for_admission(Req& req) {
       pool_.radix().match_prefix(req.tokens, req.full_len() - 1, req.cache.extra_key, req.admission_cursor);
   req.num_matched_prefix_tokens = match.matched_tokens;
   req.cache.last_node = match.last_node;
+  req.cache.branching_len = match.full_matched_tokens > match.matched_tokens ? match.full_matched_tokens : 0;
   req.cache.cache_protected_len = match.matched_tokens;
   req.prefix_len = match.matched_tokens;
   req.known_fill_len = req.full_len();
@@ -199,7 +200,8 @@ bool Scheduler::preempts() const {
 
 ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
   const bool nothing_runs = running_.reqs.empty() && rules_.empty_batch_is_never_full;
-  if (preempts() || nothing_runs) running_.batch_is_full = false;
+  // Windows move on, so that there may be room again although nobody left.
+  if (preempts() || nothing_runs || pool_.has_windows()) running_.batch_is_full = false;
   if ((running_.batch_is_full || waiting_.empty()) && chunked_req_ == nullptr) return nullptr;
   if (num_allocatable_reqs(0) == 0 && chunked_req_ == nullptr && !preempts()) {
     running_.batch_is_full = true;
@@ -217,7 +219,7 @@ ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
   PrefillAdder adder(pool_, running_.reqs, options, rules_);
   if (chunked_req_ != nullptr) {
     chunked_req_->prefix_len = chunked_req_->fill_len();
-    adder.add_chunked_req(*chunked_req_);
+    if (!adder.add_chunked_req(*chunked_req_)) chunked_req_->extend_len = 0;
   }
   admit_waiting(adder);
   if (adder.can_run_list().empty()) {
@@ -307,16 +309,30 @@ void Scheduler::return_preempted(bool admitted) {
   preempted_.clear();
 }
 
+// Without a radix pool nothing else frees what further chunks of a prompt leave behind their window. With
+// overlap scheduling the chunk before may still run.
+void Scheduler::free_behind_chunks(const std::vector<Req*>& admitted) {
+  for (Req* req : admitted) {
+    if (config_.disable_overlap_schedule) {
+      pool_.free_behind_prefill(*req, 0);
+    } else if (req->extends >= 2) {
+      pool_.free_behind_prefill(*req, config_.chunked_prefill_size);
+    }
+  }
+}
+
 // Gives every admitted request its pages. Where the pool's pages do not suffice after all (admission counts
 // tokens, paged allocation may need a page more), the rest goes back to the head of the queue.
 void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, double now) {
   const std::vector<Req*>& admitted = adder.can_run_list();
   std::uint64_t extend_tokens = 0;
   for (const Req* req : admitted) extend_tokens += req->extend_len;
+  if (pool_.has_windows() && config_.disable_radix_cache) free_behind_chunks(admitted);
   const std::uint64_t page = pool_.page_size();
   pool_.evict_for(page == 1 ? extend_tokens : extend_tokens + admitted.size() * page);
 
   Req* unfinished = nullptr;
+  if (std::find(admitted.begin(), admitted.end(), chunked_req_) == admitted.end()) unfinished = chunked_req_;
   bool out_of_pages = false;
   for (Req* req : admitted) {
     const bool first = req->kv_committed_len == 0;
@@ -326,10 +342,11 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
       if (!first) {
         unfinished = req;  // its next chunk waits for pages
       } else if (!config_.disable_radix_cache) {
-        pool_.radix().dec_lock_ref(req->cache.last_node);
+        pool_.radix().dec_lock_ref(req->cache.last_node, req->cache.lock);
       }
       continue;
     }
+    ++req->extends;
     batch.reqs.push_back(req);
     batch.extend_tokens += req->extend_len;
     if (req->fill_len() < req->full_len()) unfinished = batch.chunked_req = req;
@@ -394,7 +411,7 @@ bool Scheduler::leave_finishing() {
 bool Scheduler::check_decode_mem(const std::vector<Req*>& reqs) {
   const std::uint64_t tokens = pool_.new_tokens_required_next_decode(reqs);
   pool_.evict_for(tokens);
-  return pool_.available_size() >= tokens;
+  return pool_.allocatable_size() >= tokens;
 }
 
 // Whether a mixed step has room for them. Older releases do not ask, and fail where it has not.
@@ -488,8 +505,12 @@ void Scheduler::retract_decode() {
 // REQUIRES: check_decode_mem(reqs).
 void Scheduler::prepare_for_decode(std::vector<Req*>& reqs) {
   const std::uint64_t page = pool_.page_size();
+  if (pool_.has_windows()) {
+    for (Req* req : reqs) pool_.free_behind_window(*req);
+  }
   pool_.evict_for(reqs.size() * page);
   for (Req* req : reqs) {
+    ++req->decodes;
     if (!pool_.alloc_for_decode(*req)) {
       throw std::logic_error(
           fmt::format("request {}: no page left although the decode step was checked", req->id));

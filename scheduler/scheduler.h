@@ -103,6 +103,7 @@ class Scheduler {
   void return_preempted(bool admitted);
   ScheduleBatch* get_new_batch_prefill(double now);
   void admit_waiting(PrefillAdder& adder);
+  void free_behind_chunks(const std::vector<Req*>& admitted);
   void fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, double now);
   void mix_with_running(ScheduleBatch& batch);
   ScheduleBatch* update_running_batch();

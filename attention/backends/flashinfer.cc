@@ -24,14 +24,13 @@
 #include "attention/flashinfer_mla.h"
 #include "attention/planned_backend.h"
 #include "attention/split_heuristics.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
 
 constexpr std::uint32_t kBlocksPerMultiprocessor = 2;  // that the plan of the tensor-core kernels counts on
 constexpr std::uint32_t kMinChunk = 128;               // KV tokens
-
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
 // Thread blocks of the vector decode kernel that fit one multiprocessor, by shared memory.
 std::uint32_t decode_blocks_per_multiprocessor(const LayerShape& layer, double shared_memory_bytes) {
@@ -149,7 +148,7 @@ void FlashInferBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
       plan.tensor_cores ? ceil_div(group, flashinfer_tile_q(group, layer.head_dim)) : 1;
   plan.rows = plan.tensor_cores ? flashinfer_tile_q(group, layer.head_dim) : group;
   plan.blocks_per_split = layer.num_kv_heads * row_blocks;
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) plan.items.push_back(decode_item(i, lengths[i], layer));
+  add_decode_items(layer, plan);
   const std::uint32_t resident =
       plan.tensor_cores
           ? kBlocksPerMultiprocessor
@@ -225,7 +224,7 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
 }
 
 // The plan's arrays are copied to the device: one copy and the kernel that builds the page indices.
-KernelCost FlashInferBackend::plan_cost() const { return {2 * 2e-6, 0, 0, 2}; }
+KernelCost FlashInferBackend::plan_cost() const { return small_kernels(2); }
 
 // Host time of plan(), a fixed part and a walk over the batch: least squares over the plan_us column of
 // tests/calibration/measured/h200-sxm_attention.csv.

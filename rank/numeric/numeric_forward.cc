@@ -15,6 +15,7 @@
 #include "rank/model/rope.h"
 #include "rank/model/shard.h"
 #include "rank/numeric/attention_layer.h"
+#include "rank/numeric/expert_exchange.h"
 #include "rank/numeric/gated_delta_states.h"
 #include "rank/numeric/linear_attention_layer.h"
 #include "rank/numeric/mlp_layer.h"
@@ -126,7 +127,8 @@ class NumericForward::Implementation {
         pool_(pool),
         attention_(model_, pool, times_),
         linear_attention_(model_, pool, times_),
-        mlp_(model_, pool, times_) {
+        mlp_(model_, pool, times_),
+        exchange_(model_, mlp_, collectives_, times_) {
     check_host_memory(kv_bytes(model_, options_, collectives_.tp_size()),
                       fmt::format("the KV cache of {} ranks (--max-total-tokens)", collectives_.tp_size()));
     for (const RopeConfig& rope : model_.ropes)
@@ -161,6 +163,7 @@ class NumericForward::Implementation {
   template <typename Fill>
   void fill_own(std::size_t rank, Fill fill);
   MlpLayer::Rows whole_rows(const Rank& rank) const;
+  void exchange_experts(std::uint32_t layer);
   void begin(std::span<const TokenBatch> batches);
   void embed(std::span<const TokenBatch> batches);
   void hand_out_pages(std::uint32_t dp_rank, const TokenBatch& batch);
@@ -179,6 +182,7 @@ class NumericForward::Implementation {
   AttentionLayer attention_;
   LinearAttentionLayer linear_attention_;
   MlpLayer mlp_;
+  ExpertExchange exchange_;
   std::vector<RotaryEmbedding> ropes_;
   std::vector<AttentionLayers> layers_;  // alike on all ranks
   std::vector<std::unique_ptr<Rank>> ranks_;
@@ -251,6 +255,18 @@ MlpLayer::Rows NumericForward::Implementation::whole_rows(const Rank& rank) cons
   const std::uint32_t longer = own.tokens % split.size;  // the first ranks take one more
   const std::uint32_t first = split.rank * share + std::min(split.rank, longer);
   return {own.first_token + first, share + (split.rank < longer ? 1 : 0)};
+}
+
+void NumericForward::Implementation::exchange_experts(std::uint32_t layer) {
+  std::vector<const MoeWeights*> weights;
+  std::vector<MlpLayer::Rows> own;
+  std::vector<float*> out;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    weights.push_back(&ranks_[r]->weights.layers[layer].moe);
+    own.push_back(whole_rows(*ranks_[r]));
+    out.push_back(part(r, hidden_.size()).data());
+  }
+  exchange_.forward(weights, own, normed_.data(), tokens_, out);
 }
 
 // Each rank knows a part of the vocabulary; the sum over ranks has every row once.
@@ -423,7 +439,9 @@ std::span<const float> NumericForward::Implementation::forward(std::span<const T
     reduce_into_hidden(shared.o_bias, model_.post_norms ? shared.post_attention_norm : kNone);
     norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(),
          tokens_, normed_.data());
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const bool exchanged = model_.layers[i].moe && options_.layout.a2a();
+    if (exchanged) exchange_experts(i);
+    for (std::size_t r = 0; !exchanged && r < ranks_.size(); ++r) {
       const RankWeights& weights = ranks_[r]->weights;
       mlp_.forward(weights.layers[i], model_.layers[i].moe, weights.shard, normed_.data(), tokens_,
                    whole_rows(*ranks_[r]), part(r, hidden_.size()).data());

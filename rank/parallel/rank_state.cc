@@ -318,15 +318,9 @@ void RankState::release(std::uint32_t row) {
   for (const PageRun& run : table_.runs(row)) dereference(run);
 }
 
-// For pages below `end`, and for as many again.
-void RankState::grow_references(std::size_t end) {
-  references_.resize(std::min<std::size_t>(2 * end, config_.num_pages), 0);
-}
-
 void RankState::reference(PageRun run) {
-  const std::size_t end = std::size_t{run.first} + run.count;
-  if (end > references_.size()) [[unlikely]]
-    grow_references(end);
+  if (references_.data() == nullptr) [[unlikely]]
+    references_ = ZeroedArray<std::uint16_t>(config_.num_pages);
   std::uint16_t* const counts = references_.data() + run.first;
   std::uint32_t fresh = 0;
   for (std::uint32_t i = 0; i < run.count; ++i) {

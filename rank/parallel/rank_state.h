@@ -11,6 +11,7 @@
 #include "attention/backend.h"
 #include "kvcache/page_run.h"
 #include "kvcache/req_to_token_pool.h"
+#include "proto/base/zeroed_array.h"
 #include "proto/forward.pb.h"
 
 namespace tpsim::rank {
@@ -94,7 +95,6 @@ class RankState {
   void hold(std::uint32_t row);
   void release(std::uint32_t row);
   void reference(kvcache::PageRun run);
-  void grow_references(std::size_t end);
   void dereference(kvcache::PageRun run);
 
   const RankStateConfig config_;
@@ -111,8 +111,8 @@ class RankState {
   // into its row when somebody asks for them (an edit, its leave).
   std::vector<std::uint32_t> decode_covered_;
 
-  // Per page: rows in use that name it. As long as the pages named so far demand, not as the pool.
-  std::vector<std::uint16_t> references_;
+  // Per page: rows in use that name it. Made with the first reference.
+  ZeroedArray<std::uint16_t> references_;
   std::uint64_t held_pages_ = 0;
   std::uint64_t peak_held_pages_ = 0;
 };

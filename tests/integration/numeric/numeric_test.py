@@ -184,9 +184,10 @@ class Layouts(Numeric):
 
     def test_the_same_bits_for_any_number_of_processes(self):
         prompts = [p["prompt_ids"] for p in reference("deepseek-v3")["prompts"]]
-        rows = [self.generate("deepseek-v3", prompts, *self.WHOLE, logits=True, processes=processes)
-                for processes in (None, 4)]
-        self.assertEqual(rows[0], rows[1])
+        for words in (self.WHOLE, ("--tp", "8", "--dp-size", "4", "--enable-dp-attention", "--moe-a2a-backend", "deepep")):
+            rows = [self.generate("deepseek-v3", prompts, *words, logits=True, processes=processes)
+                    for processes in (None, 4)]
+            self.assertEqual(rows[0], rows[1])
 
     def test_refused(self):
         base = ["generate", "--prompt-ids", "1", "--tp", "8", "--model-path"]

@@ -6,9 +6,13 @@ from array import array
 import sglang.srt.runtime_context as runtime_context
 import stand_ins
 import torch
+import workloads
 from sglang.srt.mem_cache import registry
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
+from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
+from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
+from sglang.srt.model_executor import pool_configurator
 
 
 def publish(args, config):
@@ -24,8 +28,43 @@ def publish(args, config):
             raise RuntimeError(f"SGLang resolved {name} to {getattr(resolved, name)}, wanted {config[name]}")
 
 
-def allocator(tokens, page_size):
+class _WindowPool(BaseSWAKVPool):
+    """SWAKVPool without tensors."""
+
+    def __init__(self):
+        self.full_kv_pool = self.swa_kv_pool = stand_ins.Nothing()
+
+    def register_mapping(self, full_to_swa_index_mapping):
+        self.full_to_swa_index_mapping = full_to_swa_index_mapping
+
+    def translate_loc_from_full_to_swa(self, kv_indices):
+        return self.full_to_swa_index_mapping[kv_indices]
+
+    def get_state_buf_infos(self):
+        raise NotImplementedError
+
+    get_key_buffer = get_value_buffer = get_kv_buffer = set_kv_buffer = get_state_buf_infos
+
+
+def swa_tokens(config, tokens):
+    """HybridSWAPoolConfigurator, and SWARequestCapPoolConfigurator where nothing is cached."""
+    page = config["page_size"]
+    if config["disable_radix_cache"] and config["chunked_prefill_size"] > 0:
+        most = pool_configurator.compute_swa_request_cap(
+            page_size=page, window=config["sliding_window"], attn_dp_size=1,
+            max_running_requests=config["max_running_requests"],
+        )
+        return min(-(-most // page) * page, tokens)
+    return workloads.swa_tokens(tokens, config["swa_full_tokens_ratio"], page)
+
+
+def allocator(tokens, page_size, swa_tokens=None):
     kv = stand_ins.Nothing()
+    if swa_tokens is not None:
+        both = SWATokenToKVPoolAllocator(tokens, swa_tokens, page_size, torch.float16, "cpu", _WindowPool(), False)
+        if page_size > 1:
+            both.full_attn_allocator.use_triton_kernels = both.swa_attn_allocator.use_triton_kernels = False
+        return both
     if page_size == 1:
         return TokenToKVPoolAllocator(tokens, torch.float16, "cpu", kv, False)
     paged = PagedTokenToKVPoolAllocator(tokens, page_size, torch.float16, "cpu", kv, False)
@@ -61,7 +100,8 @@ class Hooks:
     def make_tree_cache(self, params):
         params.tree_core_backend = None  # as a server: Rust
         return registry.default_radix_cache_factory(stand_ins.Nothing(
-            params=params, is_hybrid_swa=False, is_hybrid_ssm=False, enable_hierarchical_cache=False,
+            params=params, is_hybrid_swa=self.is_hybrid_swa, is_hybrid_ssm=False, enable_hierarchical_cache=False,
+            full_tokens_per_layer=self.max_total_num_tokens,
             disable_radix_cache=self.disable_radix_cache, server_args=runtime_context.get_server_args(),
         ))
 

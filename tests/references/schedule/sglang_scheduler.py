@@ -165,8 +165,15 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         self.req_to_token_pool = ReqToTokenPool(
             size=self.max_running_requests, max_context_len=longest, device="cpu", enable_memory_saver=False
         )
-        self.token_to_kv_pool_allocator = release.allocator(self.max_total_num_tokens, self.page_size)
         self.disable_radix_cache = config["disable_radix_cache"]
+        windows = {}
+        if config["sliding_window"]:
+            self.is_hybrid_swa, self.sliding_window_size = True, config["sliding_window"]
+            self.swa_tokens_per_layer = release.swa_tokens(config, self.max_total_num_tokens)
+            windows = {"sliding_window_size": self.sliding_window_size}
+        self.token_to_kv_pool_allocator = release.allocator(
+            self.max_total_num_tokens, self.page_size, *([self.swa_tokens_per_layer] if windows else [])
+        )
         self.tree_cache = self.make_tree_cache(CacheInitParams(
             disable=self.disable_radix_cache,
             req_to_token_pool=self.req_to_token_pool,
@@ -174,6 +181,7 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
             page_size=self.page_size,
             eviction_policy=config["eviction_policy"],
             chunked_prefill_size=config["chunked_prefill_size"],
+            **windows,
         ))
         self._count_evictions()
         self.tp_worker = self.model_worker = Worker([r["output"] for r in workload])
@@ -195,24 +203,29 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         """Counts the tokens that the pool gains (one entry point of the cache may call the other)."""
         depth = []
         pool = self.token_to_kv_pool_allocator
+        free = self._full_free
 
         def counted(function):
             def call(*args, **kwargs):
                 if depth:
                     return function(*args, **kwargs)
                 depth.append(True)
-                before = pool.available_size()
+                before = free()
                 try:
                     return function(*args, **kwargs)
                 finally:
                     depth.pop()
-                    self.evicted_tokens += pool.available_size() - before
+                    self.evicted_tokens += free() - before
 
             return call
 
         for name in ("evict", "evict_for_alloc"):
             if hasattr(self.tree_cache, name):
                 setattr(self.tree_cache, name, counted(getattr(self.tree_cache, name)))
+
+    def _full_free(self):
+        pool = self.token_to_kv_pool_allocator
+        return pool.full_available_size() if self.is_hybrid_swa else pool.available_size()
 
     # ---- time and arrivals ----
 
@@ -317,11 +330,14 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
             "decode_requests": len(batch.reqs) - extend,
             "waiting": len(self.waiting_queue),
             "running": self.req_to_token_pool.size - self.req_to_token_pool.available_size(),
-            "kv_free": pool.available_size(),
+            "kv_free": self._full_free(),
             "kv_cached": self.tree_cache.evictable_size(),
             "extends": list(zip(batch.prefix_lens[:extend], batch.extend_lens[:extend])) if extend else [],
             "requests": [int(r.rid) for r in batch.reqs],
         }
+        if self.is_hybrid_swa:
+            record.update(kv_cached=self.tree_cache.full_evictable_size(), swa_free=pool.swa_available_size(),
+                          swa_cached=self.tree_cache.swa_evictable_size())
         self.continuing = {r.rid for r in extends if self.is_partly_filled(r)}
         self.steps.append(record)
         if len(self.steps) > self.config["step_limit"]:
@@ -374,6 +390,7 @@ def run(config, requests, clock):
     reqs = scheduler.all_reqs
     return {
         "release": RELEASE,
+        "swa_tokens": scheduler.swa_tokens_per_layer or 0,
         "steps": scheduler.steps,
         "rejected": sorted(scheduler.rejected),
         "stuck": stuck,
