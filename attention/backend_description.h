@@ -114,12 +114,19 @@ struct Selection {
   bool linear_layers = false;    // gated delta-net layers between those with attention
   bool dual_chunk = false;       // dual_chunk_attention_config
   bool sparse = false;           // an indexer chooses the tokens (DeepSeek-V3.2, GLM-5)
+  // Speculative decoding: guesses for each token of the drafts that are verified (1: a chain; 0: no
+  // speculation), the flag that says how many, and whether SGLang knew that they are one or more before it
+  // chose the backend.
+  std::uint32_t spec_topk = 0;
+  std::string_view topk_flag = "--speculative-eagle-topk";
+  bool spec_topk_given = false;
+  // --speculative-attention-mode prefill: drafts are made and verified by the backend of prefill.
+  bool verifies_with_prefill = true;
 };
 
 struct BackendDescription {
   BackendRow row;
-  std::unique_ptr<AttentionBackend> (*create)(const proto::HardwareProfile& profile,
-                                              std::uint32_t page_size);
+  std::unique_ptr<AttentionBackend> (*create)(const proto::HardwareProfile& profile, std::uint32_t page_size);
   // Why SGLang chooses this backend where none is named, for a sentence; empty where it does not. The first
   // of the list that has a reason and can serve the model on the device is chosen.
   std::string_view (*chosen_for)(const Selection& selection) = nullptr;

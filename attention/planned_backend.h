@@ -48,6 +48,9 @@ class PlannedBackend : public AttentionBackend {
   virtual void plan_decode(const LayerShape& layer, DecodePlan& plan) = 0;
   virtual void plan_extend(const LayerShape& layer, ExtendPlan& plan) = 0;
   virtual MlaRule mla_rule() const { return {}; }
+  // Whether the decode kernel takes several query tokens of a request, as more rows of its heads, and so
+  // verifies drafts; else the extend kernel does.
+  virtual bool verifies_by_decoding() const { return false; }
   const ForwardMetadata& metadata() const { return metadata_; }
   std::uint32_t page_size() const { return page_size_; }
   std::uint32_t multiprocessors() const { return multiprocessors_; }
@@ -68,6 +71,8 @@ class PlannedBackend : public AttentionBackend {
   static KernelCost small_kernels(std::uint32_t count) { return {count * 2e-6, 0, 0, count}; }
 
  private:
+  void take(const ForwardMetadata& metadata);
+  KernelCost verify_by_decoding(const LayerShape& layer);
   LayerShape priced(const LayerShape& layer) const;
   void add_extend_item(std::uint32_t request, std::uint32_t prefix, std::uint32_t q_len,
                        ExtendPlan& plan) const;
@@ -86,7 +91,8 @@ class PlannedBackend : public AttentionBackend {
   bool local_attention_ = true;
   std::vector<bool> captured_;  // by batch size
   ForwardMetadata metadata_;
-  std::uint32_t attention_chunk_ = 0;  // of the layer that is being planned
+  std::vector<std::uint32_t> verified_seq_lens_;  // verifies_by_decoding(): KV lengths, new tokens included
+  std::uint32_t attention_chunk_ = 0;             // of the layer that is being planned
   DecodePlan decode_plan_;
   ExtendPlan extend_plan_;
 };

@@ -8,6 +8,10 @@
 // of KV splits comes from how far the blocks of the longest sequence fill the multiprocessors, and is then
 // lowered per request by a small kernel that runs before the attention.
 //
+// Drafts are verified as an extend behind a cached prefix. A tree of them is a cascade: the extend kernel
+// over the prefix without causal mask, a block for every draft over its ancestors, and a kernel that merges
+// both (flashattention_backend.py, use_cascade_attn).
+//
 // MLA: the absorbed kernel multiplies the rotated 64 elements and, as a second product, the latent (its
 // `qv`), in tiles of 64 by 64; a cache of another width than the queries is widened as a whole before every
 // call. The un-absorbed kernel reads dense keys and values and is never split (flashattention_backend.py).
@@ -43,6 +47,7 @@ class Fa3Backend : public PlannedBackend {
         most_splits_(multiprocessors()) {}
 
   KernelCost plan_cost() const override;
+  bool cascades() const override { return true; }
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
@@ -111,6 +116,13 @@ void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   const std::uint32_t per_block = std::max(
       flash3_steps_per_block(steps * plan.head_blocks, multiprocessors()), ceil_div(longest_steps, most));
   if (per_block < longest_steps) plan.kv_chunk = per_block * plan.tile_n;
+  if (!metadata().tree_mask) return;
+  plan.prefix_rows = plan.rows;
+  plan.prefix_tile_m = plan.tile_m;
+  plan.prefix_head_blocks = plan.head_blocks;
+  plan.prefix_chunk = plan.kv_chunk;
+  plan.kv_chunk = 0;
+  plan.tile_m = 1;
 }
 
 // For an fp8 cache SGLang rounds the queries to fp8, too, in a kernel of its own, unless heads are wider than
@@ -138,7 +150,8 @@ KernelCost Fa3Backend::extend_cost(const PlanCost& model, const ExtendPlan& plan
 KernelCost Fa3Backend::plan_cost() const { return small_kernels(3); }
 
 std::string_view chosen_for(const Selection& selection) {
-  return selection.generation == GpuGeneration::kHopper
+  const bool tree = selection.spec_topk > 1 && selection.spec_topk_given;
+  return selection.generation == GpuGeneration::kHopper && (selection.mla || !tree)
              ? "Hopper with CUDA 12.3 or later: fa3 is SGLang's default for MHA and MLA models"
              : "";
 }

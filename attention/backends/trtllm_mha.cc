@@ -44,6 +44,7 @@ class TrtllmMhaBackend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  bool verifies_by_decoding() const override { return true; }
 
  private:
   bool xqa() const { return generation_ != GpuGeneration::kBlackwell; }
@@ -91,7 +92,8 @@ KernelCost TrtllmMhaBackend::decode_cost(const PlanCost& model, const DecodePlan
 }
 
 std::string_view chosen_for(const Selection& selection) {
-  return selection.generation == GpuGeneration::kBlackwell && !selection.mla
+  const bool chains = selection.spec_topk == 0 || (selection.spec_topk == 1 && selection.spec_topk_given);
+  return selection.generation == GpuGeneration::kBlackwell && !selection.mla && chains
              ? "Blackwell: trtllm_mha is SGLang's default for MHA models"
              : "";
 }

@@ -325,6 +325,16 @@ std::string run_summary(const proto::RunReport& r) {
   line("Retractions:", std::to_string(r.retractions()));
   line("Steps (prefill, decode, mixed):",
        fmt::format("{} ({}, {}, {})", r.steps(), r.prefill_steps(), r.decode_steps(), r.mixed_steps()));
+  if (r.has_accept_length()) {
+    const proto::Speculation& s = r.speculation();
+    line("Tokens of a speculative step:",
+         fmt::format("{:.2f} ({} of {} drafts)", r.accept_length(), s.algorithm(), s.num_draft_tokens()));
+    if (s.verify_share() > 0)
+      line("Draft, verify, extend:", fmt::format("{:.0f} %, {:.0f} %, {:.0f} %", 100 * s.draft_share(),
+                                                 100 * s.verify_share(), 100 * s.draft_extend_share()));
+    if (s.has_tpot_speedup())
+      line("Median TPOT without, over with:", fmt::format("{:.2f}", s.tpot_speedup()));
+  }
   if (r.cuda_graphs() > 0)
     line("Decode steps in CUDA graphs:",
          fmt::format("{:.1f} % ({} sizes captured in {:.1f} s, {:.2f} GB)", r.replayed_fraction() * 100,

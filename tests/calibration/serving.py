@@ -4,7 +4,7 @@
 
 One line a load: mean time per output token, weighted by tokens, and duration, with the ratio of predicted to measured.
 The measured servers had dummy weights; only their server of even routing (measured/h200-sxm_serving.csv) is said to
-have others.
+have others. Of one with speculative decoding, the tokens kept of a step are given as the distribution that it reports.
 
 After them the loads of measured/h200-sxm_serving.csv, our own on one H200, made like those of SERVING_FOLDER. Some
 were repeated on the same server: a new server is slower the first times (deepseek-v2-lite with flashmla, 16 in flight:
@@ -93,6 +93,24 @@ def seconds(row):
     return float(row["tpot_ms"]) / 1e3, float(row["duration_s"]), float(row["ttft_ms"]) / 1e3
 
 
+def accept_lengths(serving, name, load, folder):
+    """The load's distribution of the tokens that a request keeps of a step, as a file. A batch reports its mean: what is
+    between two whole numbers is a mixture of both."""
+    weights = collections.Counter()
+    with gzip.open(os.path.join(serving, "batches.csv.gz"), "rt") as stream:
+        for r in csv.DictReader(stream):
+            if (r["server"], r["load"], r["mode"]) != (name, load, "decode"):
+                continue
+            mean, requests = float(r["accept_len"]), int(r["running"])
+            low = int(mean)
+            weights[low] += requests * (1 - (mean - low))
+            weights[low + 1] += requests * (mean - low)
+    path = os.path.join(folder, "accept_lengths.csv")
+    with open(path, "w") as out:
+        out.writelines(f"{length},{weight}\n" for length, weight in sorted(weights.items()) if weight > 0)
+    return path
+
+
 def main():
     tpsim, serving = sys.argv[1:3]
     prefix = sys.argv[3] if len(sys.argv) > 3 else ""
@@ -107,9 +125,18 @@ def main():
                 for (_, load), rows in own.items() if len(rows) > 1 and rows[0]["load_format"] == "dummy"}
     for (name, load), rows in loads.items():
         server = servers[name]
+        flags = []
         if server.get("speculative_algorithm"):
-            continue
-        got = predicted(tpsim, serving, server, [], lambda folder: load_flags(load, rows, folder))
+            flags = ["--speculative-algorithm", server["speculative_algorithm"], "--speculative-num-draft-tokens",
+                     str(server["speculative_num_draft_tokens"])]
+
+        def offered(folder):
+            given = load_flags(load, rows, folder)
+            if server.get("speculative_algorithm"):
+                given += ["--speculative-accept-lengths", accept_lengths(serving, name, load, folder)]
+            return given
+
+        got = predicted(tpsim, serving, server, flags, offered)
         quantization = server.get("quantization")
         again = repeated.get((server["model_path"], server["attention_backend"],
                               f"--quantization {quantization}" if quantization else "", load))
@@ -121,12 +148,24 @@ def main():
         print(line(name, load, got, measured(rows), note))
     for (name, load), rows in own.items():
         row = rows[-1]
-        if not name.startswith(prefix) or "--speculative" in row["flags"]:
+        if not name.startswith(prefix):
             continue
         server = {"model_path": row["model"], "tp_size": 1, "version": "0.5.12", "page_size": 1 if
                   row["backend"] != "flashmla" else 64, "attention_backend": row["backend"]}
         flags = row["flags"].split() + ["--load-format", row["load_format"]]
-        got = predicted(tpsim, serving, server, flags, lambda folder: load_flags(load, rows, folder))
+
+        def own_load(folder):
+            given = load_flags(load, rows, folder)
+            if row["accept_len"]:
+                path = os.path.join(folder, "accept_lengths.csv")
+                low = int(float(row["accept_len"]))
+                with open(path, "w") as out:
+                    share = float(row["accept_len"]) - low
+                    out.write(f"{low},{1 - share}\n" + (f"{low + 1},{share}\n" if share > 0 else ""))
+                given += ["--speculative-accept-lengths", path]
+            return given
+
+        got = predicted(tpsim, serving, server, flags, own_load)
         print(line("own " + name, load, got, seconds(row), f"; repeat {row['repeat']}" if len(rows) > 1 else ""))
 
 
