@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <map>
+#include <system_error>
 #include <utility>
 
 #include "attention/registry.h"
@@ -120,7 +122,8 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["hardware"] = deployment.hardware.name();
   out["tp_size"] = std::to_string(args.tp_size);
   out["executor"] = args.executor;
-  out["load_format"] = args.load_format;
+  // Where experts_in_use says so, a folder without weights is priced as a server with dummy ones.
+  out["load_format"] = deployment.experts_in_use > 0 ? "dummy" : args.load_format.value_or("auto");
   out["dtype"] = args.dtype != "auto" ? args.dtype : args.numeric() ? deployment.model.dtype : "bfloat16";
   out["context_length"] = std::to_string(config.context_length);
   out["prefill_attention_backend"] = deployment.backends.prefill;
@@ -193,6 +196,7 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["num_prompts"] = args.num_prompts ? std::to_string(*args.num_prompts) : "all";
   out["request_rate"] = args.request_rate ? format_real(*args.request_rate) : "trace";
   out["max_concurrency"] = args.max_concurrency == 0 ? "none" : std::to_string(args.max_concurrency);
+  out["front_end"] = args.front_end.value_or("auto");
   out["time_scale"] = format_real(args.time_scale.value_or(1.0));
   out["seed"] = std::to_string(args.load_seed());
   out["warmup_requests"] = std::to_string(args.warmup_requests);
@@ -593,6 +597,34 @@ void resolve_weights(const ServerArgs& args, Deployment& deployment) {
   rank::check_blocks(deployment.model, rank::make_shard(deployment.model, args.tp_size, 0, args.ep_size));
 }
 
+// A folder with a config.json and no weights that SGLang's loaders would read.
+bool holds_no_weights(const std::string& path) {
+  std::error_code error;
+  std::filesystem::directory_iterator files(path, error);
+  if (error) return false;
+  return std::none_of(begin(files), end(files), [](const std::filesystem::directory_entry& file) {
+    const std::filesystem::path kind = file.path().extension();
+    return kind == ".safetensors" || kind == ".bin" || kind == ".pt" || kind == ".gguf";
+  });
+}
+
+// Where dummy weights decide which experts the tokens visit. SGLang serves a folder without weights with
+// --load-format dummy only, so that is what such a folder stands for unless the user says otherwise.
+void resolve_routing(const ServerArgs& args, Deployment& deployment) {
+  if (args.numeric() || args.parallel.expert_distribution) return;
+  if (!rank::dummy_weights_share_experts(deployment.model)) return;
+  const std::uint32_t top_k = deployment.model.moe.top_k;
+  if (!args.load_format && holds_no_weights(args.model_path)) {
+    deployment.warnings.push_back(
+        fmt::format("--model-path {}: has no weights: priced as a server with --load-format dummy, whose "
+                    "router sends every token to the same {} experts; --load-format auto prices even routing",
+                    args.model_path, top_k));
+  } else if (!args.dummy_weights()) {
+    return;
+  }
+  deployment.experts_in_use = top_k;
+}
+
 // Its notes, and the attention backend of the model that drafts.
 void add_speculation(const ServerArgs& args, Deployment& deployment) {
   const Speculation& speculation = deployment.speculation;
@@ -629,8 +661,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   note_whole_chunks(deployment);
   deployment.mla.chunked_prefix_cache = !args.disable_chunked_prefix_cache;
   deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
-  if (args.load_format == "dummy" && rank::dummy_weights_share_experts(deployment.model))
-    deployment.experts_in_use = deployment.model.moe.top_k;
+  resolve_routing(args, deployment);
   deployment.layout = resolve_layout(args, deployment.model, deployment.notes);
   resolve_sparse_attention(args, deployment);
   deployment.expert_load = resolve_expert_load(args, deployment.model);

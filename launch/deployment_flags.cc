@@ -55,7 +55,9 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
   flags.add_value("--expert-distribution", "LOAD",
                   "of tokens over experts: uniform, zipf:ALPHA, or a JSON file with recorded logical_count "
                   "(default uniform)",
-                  text(args.expert_distribution));
+                  [&args](std::string_view flag, const std::string& value) {
+                    text(args.expert_distribution.emplace())(flag, value);
+                  });
 }
 
 }  // namespace
@@ -75,10 +77,14 @@ void declare_deployment(FlagSet& flags, ServerArgs& args) {
   flags.add_value("--executor", "KIND",
                   "modeled: ranks price their batches; numeric: they compute them (default modeled)",
                   word({"modeled", "numeric"}, args.executor));
-  flags.add_value("--load-format", "FORMAT",
-                  "of weights, for numeric execution: auto, safetensors, or dummy for seeded random ones "
-                  "(default auto)",
-                  word({"auto", "safetensors", "dummy"}, args.load_format));
+  flags.add_value(
+      "--load-format", "FORMAT",
+      "of weights: auto, safetensors (for numeric execution), or dummy, seeded random ones: for a "
+      "DeepSeek-V2 priced with every token at the same experts (default auto; dummy for a folder "
+      "without weights in modeled execution)",
+      [&args](std::string_view flag, const std::string& value) {
+        word({"auto", "safetensors", "dummy"}, args.load_format.emplace())(flag, value);
+      });
   flags.add_value(
       "--dtype", "TYPE",
       "of weights: auto, bfloat16, float16, half, or float32 and float for numeric execution "
@@ -108,6 +114,9 @@ void check_executor(const ServerArgs& args) {
   if (args.numeric()) {
     if (!args.rank_slowdown.empty())
       throw_user_error("--rank-slowdown: is for --executor modeled, numeric ranks take the time they take");
+    if (args.front_end && *args.front_end != "none")
+      throw_user_error("--front-end {}: is for --executor modeled, numeric ranks run on the wall clock",
+                       *args.front_end);
     return;
   }
   if (args.hardware.empty()) throw_user_error("--hardware: is required, for example h200-sxm");

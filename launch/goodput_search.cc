@@ -26,7 +26,7 @@ constexpr double kAlone = 0.1;        // mean requests in flight, by Little's la
 // How a rate is offered.
 class Offer {
  public:
-  Offer(const ServerArgs& args, const scheduler::Workload& workload) : load_(load_config(args)) {
+  Offer(const ServerArgs& args, const scheduler::Workload& workload) : load_(load_config(args, workload)) {
     const auto rate_of = [&](const scheduler::LoadConfig& load) {
       return scheduler::LoadGenerator(load, workload).offered().rate;
     };

@@ -149,7 +149,7 @@ void describe_stages(const Deployment& deployment, proto::RunReport& report) {
 }
 
 rank::ExpertLoad resolve_expert_load(const ServerArgs& args, const rank::ModelConfig& model) {
-  const std::string& spec = args.parallel.expert_distribution;
+  const std::string spec = args.parallel.expert_distribution.value_or("uniform");
   if (spec == "uniform") return {};
   if (args.numeric())
     throw_user_error(
@@ -212,7 +212,7 @@ void write_parallel_args(const ServerArgs& args, const rank::ParallelLayout& lay
     out["deepep_mode"] = args.parallel.deepep_mode;
   }
   if (!load.uniform()) {
-    out["expert_distribution"] = args.parallel.expert_distribution;
+    out["expert_distribution"] = args.parallel.expert_distribution.value_or("uniform");
     out["expert_imbalance"] = format_real(load.imbalance(model.moe, layout.ep_size));
   }
 }

@@ -60,8 +60,8 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
   LossTolerantExecutor tolerant(recorder ? static_cast<scheduler::Executor&>(*recorder) : *executor);
   proto::RunReport report = deployment.header;
   report.set_trace(workload.name);
-  report.MergeFrom(
-      scheduler::run_workload(deployment.scheduler, load_config(stage.args()), workload, tolerant, observer));
+  report.MergeFrom(scheduler::run_workload(deployment.scheduler, load_config(stage.args(), workload),
+                                           workload, tolerant, observer));
   describe_stages(deployment, report);
   if (recording) recording->commit();
   loss = tolerant.loss();

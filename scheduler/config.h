@@ -102,6 +102,14 @@ enum class SessionMode : std::uint8_t {
   kTimestamps  // as arrivals, whether the answer is there or not
 };
 
+// Seconds between a client and the scheduler (scheduler/front_end.h).
+struct FrontEndConfig {
+  double pass_seconds = 0;
+  double request_seconds = 0;
+  double token_seconds = 0;
+  double response_seconds = 0;
+};
+
 // How requests are offered (the names are those of SGLang's serving benchmark).
 struct LoadConfig {
   SessionMode session_mode = SessionMode::kClosed;
@@ -118,6 +126,7 @@ struct LoadConfig {
   // prefix in the cache, unless flush_cache, and are in no record and no figure of the scheduler.
   std::uint32_t warmup_requests = 0;
   bool flush_cache = false;  // the run begins with an empty cache
+  FrontEndConfig front_end;
 };
 
 }  // namespace tpsim::scheduler

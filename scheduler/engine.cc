@@ -10,6 +10,7 @@
 
 #include "proto/base/stop_flag.h"
 #include "scheduler/data_parallel_group.h"
+#include "scheduler/front_end.h"
 #include "scheduler/load.h"
 #include "scheduler/metrics.h"
 #include "scheduler/overload.h"
@@ -30,6 +31,7 @@ class Engine {
         executor_(executor),
         observer_(observer),
         load_(load, workload),
+        front_end_(load.front_end),
         scheduler_(
             config, [this](const Req& req, const char* because) { on_finished(req, because); },
             [this](double gap, std::uint32_t count) {
@@ -130,6 +132,7 @@ class Engine {
     scheduler_.reset_report();
     warmup_retractions_ = scheduler_.retractions();
     warmup_evicted_tokens_ = scheduler_.evicted_tokens();
+    front_end_ = FrontEnd(offer_.front_end);
     now_ = gpu_free_ = 0;
     pipeline_.reset();
   }
@@ -138,6 +141,10 @@ class Engine {
     while (load_.next_time() <= now_) {
       const LoadGenerator::Sent sent = load_.pop();
       early_turns_ += sent.early ? 1 : 0;
+      front_end_.send(sent, workload_->requests[sent.index].prompt.size());
+    }
+    while (front_end_.next_time() <= now_) {
+      const LoadGenerator::Sent sent = front_end_.pop();
       scheduler_.add_request(sent.index, workload_->requests[sent.index], sent.time);
     }
   }
@@ -197,7 +204,7 @@ class Engine {
 
   bool idle() {
     if (scheduler_.on_idle(now_)) return true;
-    const double next = load_.next_time();
+    const double next = std::min(load_.next_time(), front_end_.next_time());
     if (next == LoadGenerator::kNever) return false;
     now_ = std::max(now_, next);
     return true;
@@ -282,8 +289,8 @@ class Engine {
     record.retractions = req.retractions;
     record.arrival_time = req.arrival_time;
     record.first_scheduled_time = req.first_scheduled_time;
-    record.first_token_time = req.first_token_time;
-    record.finish_time = state == RequestState::kUnfinished ? 0 : now_;
+    record.first_token_time = req.output_len > 0 ? front_end_.seen(req.first_token_time) : 0;
+    record.finish_time = state == RequestState::kUnfinished ? 0 : front_end_.seen(now_);
     record.output_ids = req.output_ids;
     record.prompt_logits = req.prompt_logits;
     return record;
@@ -294,7 +301,7 @@ class Engine {
       spdlog::debug("request {} of {} + {} tokens is refused: {}", req.id, req.input_len,
                     req.source->max_new_tokens, because);
     }
-    load_.on_finished(req.id, now_);
+    load_.on_finished(req.id, front_end_.seen(now_));
     if (warming_up_) return;
     const RequestRecord record =
         record_of(req, because == nullptr ? RequestState::kCompleted : RequestState::kRejected);
@@ -317,6 +324,7 @@ class Engine {
   Executor& executor_;
   RunObserver& observer_;
   LoadGenerator load_;
+  FrontEnd front_end_;
   std::uint64_t early_turns_ = 0;
   bool warming_up_ = false;
   Workload warmup_workload_;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "tests/unit/launch/parse.h"
@@ -175,6 +177,44 @@ TEST(Deployment, FlagsOfOneSideLeaveTheOtherToTheDefault) {
   EXPECT_EQ(
       resolve({"--attention-backend", "triton", "--decode-attention-backend", "flashinfer"}).backends.name(),
       "triton+flashinfer");
+}
+
+// A DeepSeek-V2 whose weights nobody has: SGLang serves such a folder with dummy weights only, whose router
+// sends all tokens to the same experts.
+TEST(Deployment, AFolderWithoutWeightsIsServedWithDummyOnes) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "tpsim_no_weights";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder / "config.json")
+      << R"({"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "hidden_size": 2048,
+             "num_hidden_layers": 27, "num_attention_heads": 16, "num_key_value_heads": 16,
+             "vocab_size": 102400, "intermediate_size": 10944, "moe_intermediate_size": 1408,
+             "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
+             "first_k_dense_replace": 1, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+             "qk_rope_head_dim": 64, "v_head_dim": 128, "q_lora_rank": null, "topk_method": "greedy",
+             "max_position_embeddings": 4096, "scoring_func": "softmax"})";
+  const auto resolve = [](const std::string& model, std::vector<std::string> extra) {
+    std::vector<std::string> words = {"--model-path", model, "--hardware", "h200-sxm", "--trace", "t"};
+    words.insert(words.end(), extra.begin(), extra.end());
+    return resolve_deployments(parse(words), false).at(0);
+  };
+  const Deployment assumed = resolve(folder.string(), {});
+  EXPECT_EQ(assumed.experts_in_use, 6u);
+  EXPECT_EQ(assumed.header.server_args().at("load_format"), "dummy");
+  ASSERT_EQ(assumed.warnings.size(), 1u);
+  EXPECT_NE(assumed.warnings[0].find("has no weights: priced as a server with --load-format dummy"),
+            std::string::npos);
+  EXPECT_EQ(resolve(folder.string(), {"--load-format", "dummy"}).experts_in_use, 6u);
+  EXPECT_TRUE(resolve(folder.string(), {"--load-format", "dummy"}).warnings.empty());
+  // Said otherwise, or an architecture by name, which stands for real weights.
+  const Deployment even = resolve(folder.string(), {"--load-format", "auto"});
+  EXPECT_EQ(even.experts_in_use, 0u);
+  EXPECT_TRUE(even.warnings.empty());
+  EXPECT_EQ(resolve(folder.string(), {"--expert-distribution", "uniform"}).experts_in_use, 0u);
+  EXPECT_EQ(resolve("deepseek-v2-lite", {}).experts_in_use, 0u);
+  std::ofstream(folder / "model.safetensors") << "weights";
+  EXPECT_EQ(resolve(folder.string(), {}).experts_in_use, 0u);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Deployment, ComparesInTheOrderGiven) {
