@@ -107,8 +107,7 @@ struct Selection {
 
 struct BackendDescription {
   BackendRow row;
-  std::unique_ptr<AttentionBackend> (*create)(const proto::HardwareProfile& profile,
-                                              std::uint32_t page_size);
+  std::unique_ptr<AttentionBackend> (*create)(const proto::HardwareProfile& profile, std::uint32_t page_size);
   // Why SGLang chooses this backend where none is named, for a sentence; empty where it does not. The first
   // of the list that has a reason and can serve the model on the device is chosen.
   std::string_view (*chosen_for)(const Selection& selection) = nullptr;
