@@ -52,10 +52,19 @@ void PlannedBackend::init_forward_metadata_replay_cuda_graph(const ForwardMetada
     throw std::logic_error(
         fmt::format("{}: no graph of batch size {} was captured", name_, metadata.capture_bucket));
   }
-  metadata_ = metadata;
+  take(metadata);
 }
 
-void PlannedBackend::init_forward_metadata(const ForwardMetadata& metadata) { metadata_ = metadata; }
+void PlannedBackend::init_forward_metadata(const ForwardMetadata& metadata) { take(metadata); }
+
+void PlannedBackend::take(const ForwardMetadata& metadata) {
+  metadata_ = metadata;
+  if (!verifies_drafts(metadata.forward_mode) || !verifies_by_decoding()) return;
+  verified_seq_lens_.clear();
+  for (std::size_t i = 0; i < metadata.extend_lens.size(); ++i)
+    verified_seq_lens_.push_back(metadata.extend_prefix_lens[i] + metadata.extend_lens[i]);
+  metadata_.decode_seq_lens = verified_seq_lens_;
+}
 
 HostCost PlannedBackend::host_cost() const {
   const bool decode = metadata_.forward_mode == proto::DECODE;
@@ -79,14 +88,35 @@ const ExtendPlan& PlannedBackend::extend_plan(const LayerShape& layer) {
   return extend_plan_;
 }
 
-KernelCost PlannedBackend::forward_extend(const LayerShape& layer) {
+// The rows of a block are the query heads of one KV head, once for each new token.
+KernelCost PlannedBackend::verify_by_decoding(const LayerShape& layer) {
+  if (metadata_.extend_lens.empty()) return {};
+  LayerShape rows = layer;
+  rows.num_q_heads *= metadata_.extend_lens.front();
+  decode_plan_.clear();
+  plan_decode(rows, decode_plan_);
+  return decode_cost(layer.form == AttentionForm::kMlaAbsorbed ? mla_decode_cost_ : decode_cost_,
+                     decode_plan_, rows);
+}
+
+// What the real kernels are given for `layer`; plans are of what it means.
+LayerShape PlannedBackend::priced(const LayerShape& layer) const {
+  LayerShape shape = layer;
+  if (!local_attention_) shape.attention_chunk = 0;
+  return shape;
+}
+
+KernelCost PlannedBackend::forward_extend(const LayerShape& of) {
+  const LayerShape layer = priced(of);
+  if (verifies_drafts(metadata_.forward_mode) && verifies_by_decoding()) return verify_by_decoding(layer);
   const PlanCost& model = layer.form == AttentionForm::kMlaAbsorbed   ? mla_extend_cost_
                           : layer.form == AttentionForm::kMlaExpanded ? mla_prefill_cost_
                                                                       : extend_cost_;
   return extend_cost(model, extend_plan(layer), layer);
 }
 
-KernelCost PlannedBackend::forward_decode(const LayerShape& layer) {
+KernelCost PlannedBackend::forward_decode(const LayerShape& of) {
+  const LayerShape layer = priced(of);
   return decode_cost(layer.form == AttentionForm::kMlaAbsorbed ? mla_decode_cost_ : decode_cost_,
                      decode_plan(layer), layer);
 }

@@ -35,6 +35,7 @@ class PlannedBackend : public AttentionBackend {
   // an extend batch in which decoding requests extend by one token, as in SGLang.
   MlaExtend mla_extend() const override;
   void set_mla_options(const MlaOptions& options) override { mla_options_ = options; }
+  void set_local_attention(bool local) override { local_attention_ = local; }
   const DecodePlan& decode_plan(const LayerShape& layer) override;
   const ExtendPlan& extend_plan(const LayerShape& layer) override;
   // Cost of carrying out a plan of this backend, by any model of the GPU: the one that the profile's
@@ -47,6 +48,9 @@ class PlannedBackend : public AttentionBackend {
   virtual void plan_decode(const LayerShape& layer, DecodePlan& plan) = 0;
   virtual void plan_extend(const LayerShape& layer, ExtendPlan& plan) = 0;
   virtual MlaRule mla_rule() const { return {}; }
+  // Whether the decode kernel takes several query tokens of a request, as more rows of its heads, and so
+  // verifies drafts; else the extend kernel does.
+  virtual bool verifies_by_decoding() const { return false; }
   const ForwardMetadata& metadata() const { return metadata_; }
   std::uint32_t page_size() const { return page_size_; }
   std::uint32_t multiprocessors() const { return multiprocessors_; }
@@ -67,6 +71,9 @@ class PlannedBackend : public AttentionBackend {
   static KernelCost small_kernels(std::uint32_t count) { return {count * 2e-6, 0, 0, count}; }
 
  private:
+  void take(const ForwardMetadata& metadata);
+  KernelCost verify_by_decoding(const LayerShape& layer);
+  LayerShape priced(const LayerShape& layer) const;
   void add_extend_item(std::uint32_t request, std::uint32_t prefix, std::uint32_t q_len,
                        ExtendPlan& plan) const;
   std::string name_;
@@ -81,9 +88,11 @@ class PlannedBackend : public AttentionBackend {
   PlanCost mla_decode_cost_;   // absorbed
   PlanCost mla_prefill_cost_;  // expanded
   MlaOptions mla_options_;
+  bool local_attention_ = true;
   std::vector<bool> captured_;  // by batch size
   ForwardMetadata metadata_;
-  std::uint32_t attention_chunk_ = 0;  // of the layer that is being planned
+  std::vector<std::uint32_t> verified_seq_lens_;  // verifies_by_decoding(): KV lengths, new tokens included
+  std::uint32_t attention_chunk_ = 0;             // of the layer that is being planned
   DecodePlan decode_plan_;
   ExtendPlan extend_plan_;
 };

@@ -14,7 +14,10 @@ namespace {
 
 std::unique_ptr<AttentionBackend> create_one(const std::string& name, const proto::HardwareProfile& profile,
                                              std::uint32_t page_size) {
-  return find_backend(name, "--attention-backend").create(profile, page_size);
+  const BackendDescription& backend = find_backend(name, "--attention-backend");
+  std::unique_ptr<AttentionBackend> made = backend.create(profile, page_size);
+  made->set_local_attention(backend.row.local_attention);
+  return made;
 }
 
 }  // namespace

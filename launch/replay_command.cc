@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -77,6 +78,7 @@ std::vector<Deployment> resolve(ReplayArgs& args, const proto::BatchStreamHeader
     throw_user_error("--page-size {}: the batches of {} were recorded with {}", *server.page_size, args.file,
                      header.page_size());
   server.page_size = header.page_size();
+  server.speculation.accept_from_trace = !server.speculation.algorithm.empty();  // what is kept is recorded
   server.max_total_tokens = std::uint64_t{header.num_pages()} * header.page_size();
   std::vector<Deployment> deployments = resolve_deployments(server, /*compare=*/false);
   Deployment& deployment = deployments.front();
@@ -103,8 +105,10 @@ void count(const proto::ForwardBatch& batch, std::uint64_t decoding, proto::RunR
     default:
       report.set_decode_steps(report.decode_steps() + 1);
   }
-  if (batch.forward_mode() != proto::EXTEND)
-    report.set_total_output_tokens(report.total_output_tokens() + decoding);
+  std::uint64_t tokens = batch.forward_mode() != proto::EXTEND ? decoding : 0;
+  if (batch.forward_mode() == proto::TARGET_VERIFY)
+    tokens = std::accumulate(batch.accept_lens().begin(), batch.accept_lens().end(), std::uint64_t{0});
+  report.set_total_output_tokens(report.total_output_tokens() + tokens);
 }
 
 std::string summary(const proto::RunReport& report) {
@@ -145,6 +149,20 @@ scheduler::StepOutcome compute(scheduler::Executor& executor, const proto::Forwa
   }
 }
 
+// A stream that verifies drafts is priced by who drafts them, which only the flags say.
+void check_drafts(const proto::ForwardBatch& batch, const scheduler::SpeculationConfig& speculation,
+                  const std::string& file) {
+  if (batch.forward_mode() != proto::TARGET_VERIFY) return;
+  if (!speculation.enabled())
+    throw_user_error(
+        "{}: was recorded with speculative decoding; give the --speculative-* flags that it was recorded "
+        "with",
+        file);
+  if (batch.num_draft_tokens() != speculation.num_draft_tokens)
+    throw_user_error("{}: batch {} verifies {} tokens of each request, the flags say {}", file,
+                     batch.sequence_number(), batch.num_draft_tokens(), speculation.num_draft_tokens);
+}
+
 int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& stream,
               const Deployment& deployment) {
   for (const std::string& note : deployment.notes) spdlog::info("{}", note);
@@ -161,6 +179,7 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
   while (!report.stopped_early() && stream.next(batch)) {
     if (!std::binary_search(buckets.begin(), buckets.end(), batch.capture_bucket()))
       batch.set_capture_bucket(0);
+    check_drafts(batch, deployment.scheduler.speculation, args.file);
     decoding += static_cast<std::uint64_t>(batch.decode_join_size());
     decoding -= std::min(decoding, static_cast<std::uint64_t>(batch.decode_leave_size()));
     scheduler::StepOutcome outcome;

@@ -12,6 +12,8 @@
 // - prefill attends to the new tokens from the dense k and v (on Hopper with FlashInfer's FA3 template), to
 // the
 //   cached prefix with a second, paged kernel without mask, and merges both;
+// - drafts are verified by the paged kernel over prefix and drafts together, with a mask, in FlashInfer's FA2
+//   template;
 // - SGLang gives it page size 1 whatever the pool's page size is.
 // - MLA (flashinfer_mla_backend.py): see attention/flashinfer_mla.h.
 // The plan reads the lengths on the host.
@@ -187,8 +189,9 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   const double packed = double(tokens) * group / double(plan.items.size());
   const std::uint32_t paged_rows = flashinfer_tile_q(packed, layer.head_dim);
   const std::uint32_t paged_tile = std::max(1U, paged_rows / group);
-  const bool fa3_template = profile().architecture() == "hopper";
-  const bool cutlass = profile().architecture() == "blackwell" &&
+  const bool masked = verifies_drafts(metadata().forward_mode);
+  const bool fa3_template = !masked && profile().architecture() == "hopper";
+  const bool cutlass = !masked && profile().architecture() == "blackwell" &&
                        (layer.head_dim == 64 || layer.head_dim == 128 || layer.head_dim == 192);
   const std::uint64_t room = std::uint64_t{kBlocksPerMultiprocessor} * multiprocessors() / layer.num_kv_heads;
   const auto tiles = [&](const ExtendItem& item) { return ceil_div(item.q_len, paged_tile); };
@@ -207,13 +210,13 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
     plan.tile_n = layer.head_dim >= 256 ? 32 : 64;
     const std::uint32_t window = layer.sliding_window;
     for (const ExtendItem& item : plan.items) {
-      const std::uint32_t seen = item.q_len + (window != 0 ? item.prefix : 0);
+      const std::uint32_t seen = item.q_len + (window != 0 || masked ? item.prefix : 0);
       add_demand(tiles(item), window != 0 ? std::min(seen, window + paged_rows) : seen);
     }
     plan.kv_chunk = smallest_chunk(room, extend_guess_);
   }
   // A window's layers read prefix and new tokens in one paged pass.
-  if (!cached || layer.sliding_window != 0) return;
+  if (!cached || masked || layer.sliding_window != 0) return;
   plan.prefix_rows = paged_rows;
   plan.prefix_tile_m = paged_tile;
   plan.prefix_head_blocks = layer.num_kv_heads * ceil_div(group, paged_rows);
@@ -237,6 +240,12 @@ double FlashInferBackend::plan_host_seconds() const {
 std::string_view chosen_for(const Selection& selection) {
   constexpr GpuGenerations kOlder = {GpuGeneration::kAmpere, GpuGeneration::kAda};
   if (selection.mla) return "";
+  if (selection.generation == GpuGeneration::kBlackwell && selection.spec_topk > 0)
+    return "Blackwell with speculative decoding: trtllm_mha is SGLang's default with "
+           "--speculative-eagle-topk 1 "
+           "only, and flashinfer its other default";
+  if (selection.generation == GpuGeneration::kHopper && selection.spec_topk > 1 && selection.spec_topk_given)
+    return "Hopper with --speculative-eagle-topk above 1: flashinfer is SGLang's default instead of fa3";
   if (kOlder.contains(selection.generation))
     return "MHA model on a GPU before Hopper: flashinfer is SGLang's default";
   if (selection.generation == GpuGeneration::kBlackwellSm120)

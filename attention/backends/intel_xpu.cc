@@ -82,6 +82,7 @@ extern const BackendDescription intel_xpu = {
             .sliding_window = Support::kYes,
             .sinks = true,
             .attention_chunk = true,
+            .local_attention = true,
             .pool_pages = {64, 128}},
     .create = create_backend<IntelXpuBackend>,
     .chosen_for = chosen_for,

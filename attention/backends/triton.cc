@@ -108,6 +108,8 @@ std::string_view chosen_for(const Selection& selection) {
     return "MLA model on an NVIDIA GPU other than Hopper and SM100: triton is SGLang's default";
   if (selection.sinks && kOther.contains(selection.generation))
     return "attention sinks, which flashinfer lacks: triton is SGLang's other default";
+  if (selection.sinks && !selection.mla && selection.spec_topk > 1 && selection.spec_topk_given)
+    return "a tree of drafts and attention sinks, which flashinfer lacks: triton is SGLang's other default";
   if (selection.attention_chunk && kOther.contains(selection.generation))
     return "Llama 4 on an NVIDIA GPU other than Hopper and SM100: triton is SGLang's default";
   if (selection.generation == GpuGeneration::kTuring)

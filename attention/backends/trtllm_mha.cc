@@ -1,5 +1,6 @@
 // TRTLLM MHA: NVIDIA's trtllm-gen paged attention kernels for Blackwell, called through FlashInfer; SGLang's
-// default there.
+// default there. On Hopper and SM120 SGLang 0.5.23 calls TensorRT-LLM's older kernels by the same name, XQA
+// for decode and FMHA v2 for prefill (xqa_plans.h).
 //
 // Facts from the public sources of flashinfer 0.7 (trtllm/fmha/fmhaKernels.cuh: selectGqGenerationKernel,
 // computeCtaAndClusterConfig; csrc/trtllm_fmha_kernel_launcher.cu) and of SGLang's trtllm_mha_backend.py:
@@ -17,6 +18,7 @@
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "attention/xqa_plans.h"
 #include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
@@ -29,7 +31,8 @@ constexpr std::uint32_t kClampTokens = 4096;     // of a part, up to which the c
 class TrtllmMhaBackend : public PlannedBackend {
  public:
   TrtllmMhaBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("trtllm_mha", profile, page_size) {}
+      : PlannedBackend("trtllm_mha", profile, page_size),
+        generation_(parse_gpu_generation(profile.architecture()).value_or(GpuGeneration::kBlackwell)) {}
 
   // Lengths, their sums and the page table: two small kernels a pass.
   KernelCost plan_cost() const override { return small_kernels(2); }
@@ -41,6 +44,11 @@ class TrtllmMhaBackend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  bool verifies_by_decoding() const override { return true; }
+
+ private:
+  bool xqa() const { return generation_ != GpuGeneration::kBlackwell; }
+  GpuGeneration generation_;
 };
 
 void TrtllmMhaBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
@@ -52,6 +60,7 @@ void TrtllmMhaBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   // Tiles of 64 and more rows keep at most 256 elements of the value in a block.
   if (plan.rows >= 64) plan.blocks_per_split *= ceil_div(layer.v_head_dim, 256U);
   const std::uint32_t longest = add_decode_items(layer, plan);
+  if (xqa()) return plan_xqa_decode(layer, generation_, multiprocessors(), plan);
   const std::uint32_t grid = plan.blocks_per_split * static_cast<std::uint32_t>(lengths.size());
   std::uint32_t splits = std::min(ceil_div(longest, 2 * kStep), std::max(1U, multiprocessors() / grid));
   if (splits > kMaxClusterSplits && plan.rows <= 32 && ceil_div(longest, kMaxClusterSplits) <= kClampTokens) {
@@ -71,18 +80,20 @@ void TrtllmMhaBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   plan.rows = plan.tile_m = 256;
   plan.tile_n = kStep;
   plan.head_blocks = layer.num_q_heads;
+  if (xqa()) set_fmha_v2_tiles(layer, generation_, plan);
   add_extend_items(plan);
 }
 
 KernelCost TrtllmMhaBackend::decode_cost(const PlanCost& model, const DecodePlan& plan,
                                          const LayerShape& layer) {
   KernelCost cost = model.decode(plan, layer);
-  if (layer.fp8_kv() && cost.launches > 0) ++cost.launches;  // q's cast
+  if (layer.fp8_kv() && cost.launches > 0 && !xqa()) ++cost.launches;  // q's cast; XQA's is its own
   return cost;
 }
 
 std::string_view chosen_for(const Selection& selection) {
-  return selection.generation == GpuGeneration::kBlackwell && !selection.mla
+  const bool chains = selection.spec_topk == 0 || (selection.spec_topk == 1 && selection.spec_topk_given);
+  return selection.generation == GpuGeneration::kBlackwell && !selection.mla && chains
              ? "Blackwell: trtllm_mha is SGLang's default for MHA models"
              : "";
 }
@@ -93,7 +104,8 @@ extern const BackendDescription trtllm_mha = {
     .row = {.name = "trtllm_mha",
             .title = "TRTLLM MHA",
             .mha_place = 7,
-            .generations = {GpuGeneration::kBlackwell},
+            .generations = {GpuGeneration::kHopper, GpuGeneration::kBlackwell,
+                            GpuGeneration::kBlackwellSm120},
             .has_mha = true,
             .mha_page_sizes = {16, 32, 64},
             .mha_fp8 = Support::kYes,
@@ -102,7 +114,8 @@ extern const BackendDescription trtllm_mha = {
             .sliding_window = Support::kYes,
             .sinks = true,
             .attention_chunk = true,
-            .linear_layers = true},
+            .linear_layers = true,
+            .no_fp8_prefill = {GpuGeneration::kBlackwellSm120}},
     .create = create_backend<TrtllmMhaBackend>,
     .chosen_for = chosen_for,
 };

@@ -26,6 +26,17 @@ inline std::vector<std::string> mha_backends(bool decode = false) {
   return names;
 }
 
+// One of the devices that the backend runs on, each in its turn.
+inline std::string device_of(const std::string& name, int turn) {
+  std::vector<std::string> devices;
+  const BackendRow& row = find_backend(name, "--attention-backend").row;
+  for (int i = 0; i <= static_cast<int>(GpuGeneration::kCpu); ++i) {
+    if (row.generations.contains(static_cast<GpuGeneration>(i)))
+      devices.emplace_back(to_string(static_cast<GpuGeneration>(i)));
+  }
+  return devices[static_cast<std::size_t>(turn) % devices.size()];
+}
+
 // Keys outside a window are masked, not left out.
 inline bool gathers(const std::string& name) {
   proto::HardwareProfile gpu;

@@ -62,8 +62,10 @@ class Batch {
     for (const auto& mask : masks_) mask_views_.push_back(mask.empty() ? nullptr : mask.data());
   }
 
-  void run(const std::string& backend_name) {
-    auto backend = create_attention_backend(backend_name, tpsim::testing::gpu(), case_.page_size);
+  void run(const std::string& backend_name, int turn = 0) {
+    proto::HardwareProfile gpu = tpsim::testing::gpu();
+    gpu.set_architecture(testing::device_of(backend_name, turn));
+    auto backend = create_attention_backend(backend_name, gpu, case_.page_size);
     ForwardMetadata metadata;
     metadata.forward_mode = case_.mode;
     std::vector<std::uint32_t> lengths;
@@ -223,7 +225,7 @@ class AttentionPlans : public ::testing::TestWithParam<std::string> {
       if (!gathered() && random() % 3 == 0)
         of.shape.sliding_window = static_cast<std::uint32_t>(1 + random() % 300);
       Batch batch(of, random);
-      batch.run(GetParam());
+      batch.run(GetParam(), round);
       ASSERT_LE(batch.error(), 1e-5) << "round " << round << ", head_dim " << of.shape.head_dim << ", page "
                                      << of.page_size;
     }
