@@ -27,31 +27,23 @@ std::string what_hinders(const Selection& selection) {
 }  // namespace
 
 AutomaticChoice choose_backend(const Selection& selection) {
-  std::string_view wanted;  // SGLang's default, where tpsim has to take another
   for (const BackendDescription* backend : backend_list()) {
     const std::string_view reason = backend->chosen_for == nullptr ? "" : backend->chosen_for(selection);
-    if (reason.empty() || !unfit(backend->row, selection).empty()) continue;
-    if (backend->implemented()) return {std::string(backend->row.name), std::string(reason)};
-    wanted = backend->row.name;
-    break;
+    if (!reason.empty() && unfit(backend->row, selection).empty())
+      return {std::string(backend->row.name), std::string(reason)};
   }
   for (const BackendDescription* backend : backend_list()) {
     const BackendRow& row = backend->row;
-    if (!backend->implemented() || row.prefill_only || !unfit(row, selection).empty()) continue;
-    return {
-        std::string(row.name),
-        wanted.empty()
-            ? fmt::format("SGLang has no default for this model here; {} is the first that runs", row.name)
-            : fmt::format("SGLang's default {} is not implemented in tpsim; {} is the nearest", wanted,
-                          row.name)};
+    if (row.prefill_only || !unfit(row, selection).empty()) continue;
+    return {std::string(row.name),
+            fmt::format("SGLang has no default for this model here; {} is the first that runs", row.name)};
   }
   throw_user_error(
-      "--attention-backend: none runs this {} model on a device of kind {}{}{}; use another --hardware",
+      "--attention-backend: none runs this {} model on a device of kind {}{}; use another --hardware",
       selection.sparse ? "sparse-attention"
       : selection.mla  ? "MLA"
                        : "MHA",
-      to_string(selection.generation), what_hinders(selection),
-      wanted.empty() ? "" : fmt::format("; SGLang's {} is not implemented yet", wanted));
+      to_string(selection.generation), what_hinders(selection));
 }
 
 }  // namespace tpsim::attention

@@ -136,8 +136,9 @@ const SparseCost& NsaBackend::costs(std::string_view kernel) {
   const auto found = costs_.find(name);
   if (found != costs_.end()) return found->second;
   return costs_
-      .emplace(name, SparseCost(profile(), coefficients_of(profile(), name),
-                                index_coefficients_of(profile(), "attention.nsa.indexer" + phase)))
+      .emplace(name,
+               SparseCost(profile(), coefficients_of<PlanCoefficients>(profile(), name),
+                          coefficients_of<IndexCoefficients>(profile(), "attention.nsa.indexer" + phase)))
       .first->second;
 }
 

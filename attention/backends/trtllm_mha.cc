@@ -19,6 +19,7 @@
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
 #include "attention/xqa_plans.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
@@ -27,8 +28,6 @@ constexpr std::uint32_t kStep = 128;             // KV tokens of one step of the
 constexpr std::uint32_t kMaxClusterSplits = 16;  // thread blocks of a cluster
 constexpr std::uint32_t kClampTokens = 4096;     // of a part, up to which the cluster's 16 parts are kept
 
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
-
 class TrtllmMhaBackend : public PlannedBackend {
  public:
   TrtllmMhaBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
@@ -36,13 +35,16 @@ class TrtllmMhaBackend : public PlannedBackend {
         generation_(parse_gpu_generation(profile.architecture()).value_or(GpuGeneration::kBlackwell)) {}
 
   // Lengths, their sums and the page table: two small kernels a pass.
-  KernelCost plan_cost() const override { return {2 * 2e-6, 0, 0, 2}; }
+  KernelCost plan_cost() const override { return small_kernels(2); }
   KernelCost decode_cost(const PlanCost& model, const DecodePlan& plan, const LayerShape& layer) override;
-  KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override;
+  KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override {
+    return extend_cost_with_fp8_queries(model, plan, layer);
+  }
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  bool verifies_by_decoding() const override { return true; }
 
  private:
   bool xqa() const { return generation_ != GpuGeneration::kBlackwell; }
@@ -56,12 +58,8 @@ void TrtllmMhaBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   while (plan.rows < group && plan.rows < 128) plan.rows *= 2;
   plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, plan.rows);
   // Tiles of 64 and more rows keep at most 256 elements of the value in a block.
-  if (plan.rows >= 64) plan.blocks_per_split *= ceil_div(layer.v_head_dim, 256);
-  std::uint32_t longest = 0;
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
-    plan.items.push_back(decode_item(i, lengths[i], layer));
-    longest = std::max(longest, plan.items.back().split_tokens);
-  }
+  if (plan.rows >= 64) plan.blocks_per_split *= ceil_div(layer.v_head_dim, 256U);
+  const std::uint32_t longest = add_decode_items(layer, plan);
   if (xqa()) return plan_xqa_decode(layer, generation_, multiprocessors(), plan);
   const std::uint32_t grid = plan.blocks_per_split * static_cast<std::uint32_t>(lengths.size());
   std::uint32_t splits = std::min(ceil_div(longest, 2 * kStep), std::max(1U, multiprocessors() / grid));
@@ -93,17 +91,9 @@ KernelCost TrtllmMhaBackend::decode_cost(const PlanCost& model, const DecodePlan
   return cost;
 }
 
-KernelCost TrtllmMhaBackend::extend_cost(const PlanCost& model, const ExtendPlan& plan,
-                                         const LayerShape& layer) {
-  LayerShape cast = layer;
-  if (layer.fp8_kv()) cast.q_bytes = 1;
-  KernelCost cost = model.extend(plan, cast);
-  if (layer.fp8_kv() && cost.launches > 0) ++cost.launches;
-  return cost;
-}
-
 std::string_view chosen_for(const Selection& selection) {
-  return selection.generation == GpuGeneration::kBlackwell && !selection.mla
+  const bool chains = selection.spec_topk == 0 || (selection.spec_topk == 1 && selection.spec_topk_given);
+  return selection.generation == GpuGeneration::kBlackwell && !selection.mla && chains
              ? "Blackwell: trtllm_mha is SGLang's default for MHA models"
              : "";
 }

@@ -319,9 +319,22 @@ std::string run_summary(const proto::RunReport& r) {
         r.p99_e2e_latency_ms());
   line("Cache hit rate:", fmt::format("{:.1f} %", r.cache_hit_rate() * 100));
   line("Peak KV usage:", fmt::format("{:.1f} % of {} tokens", r.peak_kv_usage() * 100, r.kv_pool_tokens()));
+  if (r.swa_pool_tokens() > 0)
+    line("Peak usage of the window pool:",
+         fmt::format("{:.1f} % of {} tokens", r.peak_swa_usage() * 100, r.swa_pool_tokens()));
   line("Retractions:", std::to_string(r.retractions()));
   line("Steps (prefill, decode, mixed):",
        fmt::format("{} ({}, {}, {})", r.steps(), r.prefill_steps(), r.decode_steps(), r.mixed_steps()));
+  if (r.has_accept_length()) {
+    const proto::Speculation& s = r.speculation();
+    line("Tokens of a speculative step:",
+         fmt::format("{:.2f} ({} of {} drafts)", r.accept_length(), s.algorithm(), s.num_draft_tokens()));
+    if (s.verify_share() > 0)
+      line("Draft, verify, extend:", fmt::format("{:.0f} %, {:.0f} %, {:.0f} %", 100 * s.draft_share(),
+                                                 100 * s.verify_share(), 100 * s.draft_extend_share()));
+    if (s.has_tpot_speedup())
+      line("Median TPOT without, over with:", fmt::format("{:.2f}", s.tpot_speedup()));
+  }
   if (r.cuda_graphs() > 0)
     line("Decode steps in CUDA graphs:",
          fmt::format("{:.1f} % ({} sizes captured in {:.1f} s, {:.2f} GB)", r.replayed_fraction() * 100,

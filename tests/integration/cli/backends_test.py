@@ -263,11 +263,48 @@ class Cells(Backends):
                 self.assertIsInstance(done, str)
                 self.assertIn("dual_chunk" if backend == "dual_chunk_flash_attn" else f"has no {form} form", done)
 
-    def test_speculation_and_images_are_refused(self):
-        for flag, value in (("--speculative-algorithm", "EAGLE"), ("--mm-attention-backend", "fa3")):
-            done = self.run_backend("fa3", "MHA", flag, value)
-            self.assertIsInstance(done, str)
-            self.assertIn(flag, done)
+    def test_images_are_refused(self):
+        done = self.run_backend("fa3", "MHA", "--mm-attention-backend", "fa3")
+        self.assertIsInstance(done, str)
+        self.assertIn("--mm-attention-backend", done)
+
+    def speculate(self, backend, form, topk, *extra):
+        return self.run_backend(backend, form, "--speculative-algorithm", "STANDALONE", "--speculative-draft-model-path",
+                                self.model(backend, form), "--speculative-num-steps", "2", "--speculative-eagle-topk",
+                                topk, "--speculative-num-draft-tokens", "3", "--speculative-accept-rates", "0.5",
+                                *extra)
+
+    def test_chains_of_drafts(self):
+        for form, backend, cells in self.cells():
+            with self.subTest(backend=backend, form=form):
+                done = self.speculate(backend, form, "1")
+                if self.not_implemented(done):
+                    continue
+                if cells[4 if form == "MHA" else 5] == Y:
+                    self.assertIsInstance(done, dict, done)
+                    self.assertEqual(done["speculative_num_draft_tokens"], "3")
+                else:
+                    self.assertIn(f"{backend}: does not verify drafts", str(done))
+
+    def test_trees_of_drafts(self):
+        for form, backend, cells in self.cells():
+            with self.subTest(backend=backend, form=form):
+                done = self.speculate(backend, form, "2")
+                if self.not_implemented(done):
+                    continue
+                cell = cells[5 if form == "MHA" else 6]
+                if cell == N:
+                    self.assertIsInstance(done, str, done)
+                    self.assertRegex(done, f"{backend}: does not verify drafts|{backend} verifies chains of drafts only")
+                    continue
+                self.assertIsInstance(done, dict, done)
+                paged = self.speculate(backend, form, "2", "--page-size", "16")
+                if backend == "flashinfer":
+                    self.assertIsInstance(paged, dict, paged)
+                elif cell == ONE:
+                    self.assertIn("verifies trees of drafts on pages of 1 token only", str(paged))
+                else:
+                    self.assertIn(f"verified by flashinfer only, not {backend}", str(paged))
 
     def test_formats_of_single_backends(self):
         for words, expected in (

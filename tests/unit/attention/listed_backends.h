@@ -17,7 +17,7 @@ inline std::vector<std::string> mha_backends(bool decode = false) {
   std::vector<std::string> names;
   for (const BackendDescription* backend : backend_list()) {
     const BackendRow& row = backend->row;
-    if (!backend->implemented() || !row.has_mha || row.dual_chunk || (decode && row.prefill_only)) continue;
+    if (!row.has_mha || row.dual_chunk || (decode && row.prefill_only)) continue;
     const auto made = backend->create(gpu, 1);
     if (dynamic_cast<PlannedBackend*>(made.get()) == nullptr) continue;
     if (made->kernel() != KernelKind::kPaged && made->kernel() != KernelKind::kGathered) continue;

@@ -12,20 +12,13 @@
 #include "attention/planned_backend.h"
 #include "attention/registry.h"
 #include "attention/split_heuristics.h"
+#include "tests/unit/attention/gpu.h"
 #include "tests/unit/attention/listed_backends.h"
 
 namespace tpsim::attention {
 namespace {
 
-proto::HardwareProfile gpu(const std::string& architecture = "hopper") {
-  proto::HardwareProfile profile;
-  profile.set_name("test");
-  profile.set_architecture(architecture);
-  profile.set_multiprocessors(132);
-  profile.set_dense_flops_bf16(1e15);
-  profile.set_memory_bandwidth(4e12);
-  return profile;
-}
+using tpsim::testing::gpu;
 
 struct Batch {
   std::vector<std::uint32_t> prefixes, extends, decodes;
@@ -235,6 +228,11 @@ TEST(Fa3, SplitsOnlyWhereBlocksDoNotFillTheDevice) {
   EXPECT_GT(flash_num_splits(1, 132, 1000), 60u);
   EXPECT_LE(flash_num_splits(1, 132, 1000), 128u);
   EXPECT_EQ(flash_num_splits(66, 132, 100), 2u);
+  FlashSplits remembers(132);
+  for (const std::uint32_t blocks : {1U, 8U, 66U, 120U, 8U, 1U}) {
+    for (const std::uint32_t steps : {1U, 4U, 5U, 50U, 127U, 128U, 129U, 1000U, 5U})
+      EXPECT_EQ(remembers(blocks, steps), flash_num_splits(blocks, 132, steps)) << blocks << " " << steps;
+  }
 }
 
 TEST(FlashInfer, TheQueryTileFollowsThePackedLength) {
