@@ -2,11 +2,13 @@
 
 #include <signal.h>
 #include <sys/time.h>
+#include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <initializer_list>
 
 #include "proto/base/output_file.h"
@@ -25,6 +27,8 @@ std::atomic<bool> stop_requested = false;
 std::atomic<bool> left_to_others = false;
 std::atomic<int> writing = 0;
 std::atomic<std::int64_t> first_signal = 0;  // milliseconds of the monotonic clock; 0: none yet
+// mpirun where launch/run has told it not to end the others when one process does; 0 elsewhere.
+std::atomic<pid_t> patient_parent = 0;
 static_assert(std::atomic<std::int64_t>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 std::int64_t now() {
@@ -45,6 +49,8 @@ void wake_after(std::int64_t milliseconds) {
   OutputFile::remove_temporaries();
   constexpr char kSentence[] = "tpsim: ended by a signal before all was written\n";
   [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, kSentence, sizeof kSentence - 1);
+  // The others wait for this process and would for ever.
+  if (patient_parent > 0 && patient_parent == getppid()) kill(patient_parent, SIGTERM);
   _exit(kStoppedEarly);
 }
 
@@ -77,6 +83,8 @@ void handle(int number, void (*handler)(int)) {
 }  // namespace
 
 void StopFlag::install() {
+  if (std::getenv("TPSIM_STATUS_FILE") != nullptr && std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr)
+    patient_parent = getppid();
   for (const int number : {SIGINT, SIGTERM, SIGUSR1}) handle(number, on_stop);
   struct sigaction hangup = {};
   sigaction(SIGHUP, nullptr, &hangup);

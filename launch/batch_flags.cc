@@ -1,0 +1,125 @@
+// Pools, batches and the queue.
+#include "launch/flag_values.h"
+#include "launch/server_flags.h"
+#include "proto/base/error.h"
+#include "scheduler/sglang_release.h"
+
+namespace tpsim::launch {
+
+namespace {
+
+constexpr std::array<Named<scheduler::SchedulePolicy>, 5> kSchedulePolicies = {{
+    {"lpm", scheduler::SchedulePolicy::kLpm},
+    {"dfs-weight", scheduler::SchedulePolicy::kDfsWeight},
+    {"fcfs", scheduler::SchedulePolicy::kFcfs},
+    {"lof", scheduler::SchedulePolicy::kLof},
+    {"random", scheduler::SchedulePolicy::kRandom},
+}};
+
+constexpr std::array<Named<kvcache::EvictionPolicy>, 7> kEvictionPolicies = {{
+    {"lru", kvcache::EvictionPolicy::kLru},
+    {"lfu", kvcache::EvictionPolicy::kLfu},
+    {"fifo", kvcache::EvictionPolicy::kFifo},
+    {"mru", kvcache::EvictionPolicy::kMru},
+    {"filo", kvcache::EvictionPolicy::kFilo},
+    {"slru", kvcache::EvictionPolicy::kSlru},
+    {"priority", kvcache::EvictionPolicy::kPriority},
+}};
+
+// The pool of sliding-window layers.
+void declare_window_pool(FlagSet& flags, ServerArgs& args) {
+  flags.add_value("--swa-full-tokens-ratio", "RATIO",
+                  "tokens of the pool of sliding-window layers to those of the others' (default 0.8; gpt-oss "
+                  "and Llama 4 have such a pool)",
+                  real(args.swa_full_tokens_ratio, 0, false, 1, true));
+  flags.add_switch("--disable-hybrid-swa-memory", "one KV pool for sliding-window layers and all others",
+                   args.disable_hybrid_swa_memory);
+}
+
+// States of gated delta-net layers.
+void declare_delta_net_states(FlagSet& flags, ServerArgs& args) {
+  flags.add_value("--mamba-full-memory-ratio", "RATIO",
+                  "memory for the states of gated delta-net layers to that of the KV cache (default 0.9)",
+                  real(args.mamba_full_memory_ratio, 0, false, 1000, true));
+  flags.add_value("--max-mamba-cache-size", "N",
+                  "requests that such states are kept for (default: by the ratio)",
+                  count(args.max_mamba_cache_size, 1));
+  flags.add_value("--mamba-ssm-dtype", "TYPE",
+                  "of such states: float32, bfloat16 or float16 (default: the model's)",
+                  word({"float32", "bfloat16", "float16"}, args.mamba_ssm_dtype));
+  for (const char* flag :
+       {"--linear-attn-backend", "--linear-attn-decode-backend", "--linear-attn-prefill-backend"}) {
+    flags.add_value(flag, "NAME", "kernels of gated delta-net layers: triton (default triton)",
+                    [&args](std::string_view name, const std::string& value) {
+                      if (value == "cutedsl" || value == "flashinfer" || value == "helion") {
+                        throw_user_error(
+                            "{} {}: only triton's kernels are simulated, which are SGLang's default; "
+                            "use triton",
+                            name, value);
+                      }
+                      word({"triton"}, args.linear_attn_backend)(name, value);
+                    });
+  }
+}
+
+}  // namespace
+
+void declare_batches(FlagSet& flags, ServerArgs& args) {
+  flags.group("Memory and batches");
+  flags.add_value("--mem-fraction-static", "SHARE",
+                  "of GPU memory for weights and KV cache (default: from GPU, --tp and batch sizes)",
+                  real(args.mem_fraction_static, 0, false, 1, false));
+  flags.add_value("--max-total-tokens", "TOKENS", "of the KV pool (default: what fits)",
+                  count(args.max_total_tokens, 1, 1'000'000'000'000));
+  flags.add_value("--max-running-requests", "N", "at once (default: from the pool and the context length)",
+                  count(args.max_running_requests, 1));
+  declare_window_pool(flags, args);
+  declare_delta_net_states(flags, args);
+  flags.add_value("--max-prefill-tokens", "TOKENS", "new tokens of one prefill batch (default 16384)",
+                  count(args.max_prefill_tokens, 1));
+  flags.add_value("--chunked-prefill-size", "TOKENS",
+                  "longest piece of a prompt in one batch, -1 for no chunks (default: from the GPU)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    if (value == "-1")
+                      args.chunked_prefill_size = -1;
+                    else if (value == "0" || value.rfind('-', 0) == 0)
+                      throw_user_error("{} {}: must be a whole number from 1 to {}, or -1 for no chunks",
+                                       flag, value, kMaxCount);
+                    else
+                      args.chunked_prefill_size =
+                          static_cast<std::int64_t>(parse_count(flag, value, 1, kMaxCount));
+                  });
+  flags.add_switch("--enable-mixed-chunk", "a chunk of prefill and the decode batch in one pass",
+                   args.enable_mixed_chunk);
+  flags.add_value("--schedule-policy", "NAME",
+                  "of the waiting queue: lpm, dfs-weight, fcfs, lof or random (default fcfs)",
+                  choice(kSchedulePolicies, args.schedule_policy));
+  flags.add_value("--sglang-version", "RELEASE",
+                  "whose scheduling rules are followed: 0.5.12, 0.5.14 or 0.5.23 (default 0.5.23)",
+                  [&args](std::string_view, const std::string& value) {
+                    args.sglang_release = scheduler::parse_sglang_release(value);
+                  });
+  flags.add_value("--schedule-conservativeness", "X",
+                  "larger reserves more for running requests (default 1.0)",
+                  real(args.schedule_conservativeness, 0, true, 1000, true));
+  declare_priorities(flags, args);
+  flags.add_switch("--disable-radix-cache", "no reuse of prefixes", args.disable_radix_cache);
+  flags.add_switch("--disable-chunked-prefix-cache",
+                   "an MLA model's cached prefix is attended to by the absorbed kernel, never in chunks",
+                   args.disable_chunked_prefix_cache);
+  flags.add_switch("--flashinfer-mla-disable-ragged",
+                   "flashinfer and flashmla extend an MLA model with the absorbed kernel only",
+                   args.flashinfer_mla_disable_ragged);
+  flags.add_value("--radix-eviction-policy", "NAME",
+                  "lru, lfu, slru, fifo, mru, filo or priority (default lru)",
+                  choice(kEvictionPolicies, args.radix_eviction_policy));
+  flags.add_switch("--disable-overlap-schedule", "scheduling waits for the GPU and the GPU for scheduling",
+                   args.disable_overlap_schedule);
+  declare_graphs(flags, args);
+}
+
+std::string_view to_string(scheduler::SchedulePolicy policy) { return name_of(kSchedulePolicies, policy); }
+
+std::string_view to_string(kvcache::EvictionPolicy policy) { return name_of(kEvictionPolicies, policy); }
+
+}  // namespace tpsim::launch

@@ -1,0 +1,80 @@
+// Service levels, reports and logs.
+#include <fmt/format.h>
+
+#include "launch/flag_values.h"
+#include "launch/server_flags.h"
+#include "launch/service_level_args.h"
+#include "proto/base/error.h"
+
+namespace tpsim::launch {
+
+namespace {
+
+// "all", "every:N" and "none" as ServerArgs::steps_every.
+std::uint64_t parse_steps(std::string_view flag, const std::string& value) {
+  constexpr std::string_view kEvery = "every:";
+  if (value == "all") return 1;
+  if (value == "none") return 0;
+  if (!value.starts_with(kEvery)) throw_user_error("{} {}: must be all, every:N or none", flag, value);
+  return parse_count(fmt::format("{} every:", flag), value.substr(kEvery.size()), 1, 1'000'000'000);
+}
+
+}  // namespace
+
+void declare_service_levels(FlagSet& flags, ServerArgs& args) {
+  flags.group("Service levels");
+  flags.add_list("--goodput", "NAME:MS",
+                 "milliseconds within which a request is good, of ttft, tpot and e2e, for example ttft:2000 "
+                 "tpot:50; compare chooses by it",
+                 [&args](std::string_view flag, const std::vector<std::string>& values) {
+                   args.goodput = read_service_levels(flag, values);
+                 });
+  flags.add_switch("--max-goodput-rate",
+                   "searches the highest request rate at which enough requests are good, by --request-rate, "
+                   "or for a trace with times by --time-scale unless --request-rate is given",
+                   args.max_goodput_rate);
+  flags.add_value("--goodput-share", "SHARE", "of requests that is enough (default 0.99)",
+                  real(args.goodput_share, 0, false, 1, true));
+}
+
+void check_service_levels(const ServerArgs& args) {
+  if (args.goodput_share && !args.max_goodput_rate)
+    throw_user_error("--goodput-share {}: needs --max-goodput-rate, whose search it ends",
+                     format_real(*args.goodput_share));
+  if (!args.max_goodput_rate) return;
+  if (!args.goodput.any())
+    throw_user_error("--max-goodput-rate: needs --goodput, for example --goodput ttft:2000 tpot:50");
+  if (args.max_concurrency != 0)
+    throw_user_error(
+        "--max-goodput-rate: excludes --max-concurrency {}, which holds requests back instead of offering "
+        "them",
+        args.max_concurrency);
+  if (args.numeric())
+    throw_user_error(
+        "--max-goodput-rate: is for --executor modeled, numeric ranks tell no GPU's rate, only this "
+        "machine's");
+}
+
+void declare_output(FlagSet& flags, ServerArgs& args) {
+  flags.group("Output");
+  flags.add_value("--report-dir", "DIR", "receives report.json, requests.csv, steps.csv and report.html",
+                  text(args.report_dir));
+  flags.add_value("--steps", "WHICH", "steps that steps.csv holds: all, every:N or none (default all)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    args.steps_every = parse_steps(flag, value);
+                  });
+  flags.add_switch("--compress", "writes requests.csv.gz and steps.csv.gz", args.compress);
+  flags.add_value("--output-file", "FILE",
+                  "appends a JSON line for each run, with the keys of SGLang's serving benchmark",
+                  text(args.output_file));
+  flags.add_value("--log-level", "LEVEL", "debug, info, warning or error (default warning)",
+                  word({"debug", "info", "warning", "error"}, args.log_level));
+  flags.add_switch("--quiet", "no progress bar and no table", args.quiet);
+  flags.add_switch("--no-progress", "no progress bar", args.no_progress);
+  flags.add_switch("--check-invariants", "checks the accounts of the KV pool after every step",
+                   args.check_invariants);
+  flags.add_value("--record-batches", "FILE", "receives the stream of batches, for `tpsim replay`",
+                  text(args.record_batches));
+}
+
+}  // namespace tpsim::launch

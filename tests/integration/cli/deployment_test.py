@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Models, GPUs and how they share it: what is refused, layouts of the ranks, memory.
+
+Usage: deployment_test.py TPSIM [CLASS ...]
+"""
+
+import json
+import os
+import subprocess
+
+from command_line import CommandLine, main
+
+
+class Deployment(CommandLine):
+    def test_impossible_deployments(self):
+        trace = self.trace()
+        for extra, expected in (
+            (["--attention-backend", "flashinfre"], ["flashinfre", "flashinfer"]),
+            (["--prefill-attention-backend", "fa33"], ["fa33", "fa3"]),
+            (["--tp", "3"], ["--tp", "3", "heads"]),
+            (["--tp", "64"], ["--tp", "64"]),
+            (["--max-total-tokens", "64"], ["--max-total-tokens 64"]),
+            (["--mem-fraction-static", "0.05"], ["--mem-fraction-static 0.05"]),
+            (["--context-length", "10000000"], ["--context-length 10000000"]),
+            (["--chunked-prefill-size", "100", "--page-size", "64"], ["--chunked-prefill-size 100", "64"]),
+        ):
+            self.assert_refused([*self.deployment("--trace", trace), *extra], *expected)
+
+    def test_unknown_names(self):
+        trace = self.trace()
+        self.assert_refused(["run", "--model-path", "llama-3.1-7b", "--hardware", "h200-sxm", "--trace", trace],
+                            "llama-3.1-7b", "llama-3.1-8b")
+        self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxn", "--trace", trace], "h200-sxn",
+                            "did you mean h200-sxm?")
+        self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "a100-sxm", "--trace", trace,
+                             "--attention-backend", "fa3"], "fa3", "a100-sxm")
+        self.assert_refused(self.deployment("--trace", trace, "--attention-backends", "fa3,trtion", command="compare"),
+                            "trtion", "triton")
+
+    def test_model_folders(self):
+        trace = self.trace()
+        for name, content, expected in (
+            ("no-config", None, "config.json"),
+            ("broken", "{", "config.json"),
+            ("not-llama", '{"architectures": ["BertModel"]}', "BertModel"),
+            ("no-heads", '{"architectures": ["LlamaForCausalLM"], "hidden_size": 64}', "config.json"),
+        ):
+            os.mkdir(os.path.join(self.folder, name))
+            if content is not None:
+                self.write(f"{name}/config.json", content)
+            self.assert_refused(["run", "--model-path", os.path.join(self.folder, name), "--hardware", "h200-sxm",
+                                 "--trace", trace], expected)
+
+
+class Layouts(CommandLine):
+    """Experts and data-parallel attention: any number of processes writes the same report."""
+
+    MODEL = ("run", "--model-path", "qwen3-30b-a3b", "--hardware", "h200-sxm", "--tp", "8", "--quiet",
+             "--check-invariants")
+
+    def report(self, *extra, processes=None):
+        folder = os.path.join(self.folder, f"report-{processes}")
+        done = self.tpsim(*self.MODEL, "--trace", self.trace(), "--report-dir", folder, *extra, processes=processes)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(folder, "report.json")) as file:
+            return file.read()
+
+    def test_data_parallel_attention(self):
+        words = ("--dp-size", "4", "--enable-dp-attention", "--ep-size", "8", "--expert-distribution", "zipf:0.7")
+        alone = self.report(*words)
+        for processes in (1, 2, 4, 8):
+            self.assertEqual(self.report(*words, processes=processes), alone)
+        report = json.loads(alone)
+        ranks = report["data_parallel_ranks"]
+        self.assertEqual([r["dp_rank"] for r in ranks], [0, 1, 2, 3])
+        self.assertEqual(sum(r["requests"] for r in ranks), report["completed"] + report["failed"])
+        self.assertEqual({r["steps"] + r["idle_steps"] for r in ranks}, {report["steps"]})
+        self.assertEqual(report["server_args"]["enable_dp_attention"], "true")
+        self.assertGreater(float(report["server_args"]["expert_imbalance"]), 1)
+        classes = [row["operator_class"] for row in report["calibration"]]
+        self.assertTrue(any(name.startswith("moe") for name in classes), classes)
+
+    def test_plain_deployments_say_nothing_of_it(self):
+        report = json.loads(self.report())
+        self.assertNotIn("data_parallel_ranks", report)
+        for name in ("ep_size", "dp_size", "expert_distribution", "moe_a2a_backend"):
+            self.assertNotIn(name, report["server_args"])
+
+    def test_deepep(self):
+        report = json.loads(self.report("--moe-a2a-backend", "deepep", "--dp-size", "8", "--enable-dp-attention",
+                                        "--moe-dense-tp-size", "1", "--enable-dp-lm-head"))
+        self.assertEqual(report["server_args"]["ep_size"], "8")
+        status = {row["operator_class"]: row["status"] for row in report["calibration"]}
+        self.assertEqual(status["deepep.low_latency"], "uncalibrated")
+
+
+class Memory(CommandLine):
+    MODEL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../golden/models/qwen2")
+    LOAD = ["--dataset-name", "random", "--num-prompts", "20", "--random-input-len", "64", "--random-output-len", "16"]
+
+    def peak(self, *words):
+        """Megabytes that a run of 20 small requests takes."""
+        child = subprocess.Popen([self.program, "run", *words, *self.LOAD, "--quiet"], cwd=self.folder)
+        _, status, usage = os.wait4(child.pid, 0)
+        self.assertEqual(os.waitstatus_to_exitcode(status), 0)
+        return usage.ru_maxrss / 1024
+
+    def test_memory_follows_use_and_not_the_pool(self):
+        tiny = ["--model-path", self.MODEL, "--hardware", "h200-sxm"]
+        small = self.peak(*tiny, "--max-total-tokens", "100000")
+        for extra in (["--tp", "2"], ["--tp", "1"], ["--page-size", "64"]):
+            self.assertLess(self.peak(*tiny, *extra), small + 20)
+
+
+if __name__ == "__main__":
+    main()
