@@ -9,6 +9,7 @@
 #include "kvcache/eviction_policy.h"
 #include "scheduler/service_levels.h"
 #include "scheduler/sglang_release.h"
+#include "scheduler/speculation.h"
 
 namespace tpsim::scheduler {
 
@@ -62,7 +63,8 @@ struct SchedulerConfig {
   std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes, ascending; empty = no graphs
   std::uint64_t random_seed = 1;
   double scheduler_step_seconds = 0;  // host work of one step, overlapped unless disabled
-  DataParallelConfig data_parallel;   // the other options are those of one rank
+  SpeculationConfig speculation;
+  DataParallelConfig data_parallel;  // the other options are those of one rank
   bool send_tokens = false;  // batches carry the tokens of their extend part (numeric execution, recordings)
   std::vector<std::uint32_t> eos_token_ids;  // end a request whose sampling does not ignore them
   bool check_invariants = false;             // allocated + free + cached = pool, after every step

@@ -3,8 +3,10 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "proto/base/stop_flag.h"
 #include "scheduler/data_parallel_group.h"
@@ -58,12 +60,30 @@ class Engine {
       report.set_early_turns(early_turns_);
     }
     scheduler_.write_report(report);
+    if (config_.speculation.enabled()) write_speculation(report);
     metrics_.write(now_, report);
     if (!stopped_) overload_.write(report);
     return report;
   }
 
  private:
+  void write_speculation(proto::RunReport& report) const {
+    proto::Speculation& out = *report.mutable_speculation();
+    out.set_num_steps(config_.speculation.num_steps);
+    out.set_eagle_topk(config_.speculation.topk);
+    out.set_num_draft_tokens(config_.speculation.num_draft_tokens);
+    double steps = 0, tokens = 0;
+    const std::vector<std::uint64_t> histogram = scheduler_.accept_histogram();
+    for (std::size_t i = 0; i < histogram.size(); ++i) {
+      steps += static_cast<double>(histogram[i]);
+      tokens += static_cast<double>(histogram[i] * (i + 1));
+    }
+    if (steps == 0) return;
+    report.set_accept_length(tokens / steps);
+    for (const std::uint64_t count : histogram)
+      out.add_accept_length_fraction(static_cast<double>(count) / steps);
+  }
+
   struct Launched {
     LockstepBatch* batch = nullptr;
     double end = 0;
@@ -180,6 +200,7 @@ class Engine {
     record.extend_tokens = batch.extend_tokens;
     record.cached_tokens = batch.cached_tokens;
     record.decode_requests = batch.decode_requests;
+    record.decode_tokens = batch.decode_tokens;
     record.capture_bucket = batch.capture_bucket;
     record.waiting = static_cast<std::uint32_t>(totals.waiting);
     record.running = static_cast<std::uint32_t>(totals.running);

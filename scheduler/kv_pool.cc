@@ -130,6 +130,50 @@ bool KvPool::alloc_for_decode(Req& req) {
   return true;
 }
 
+bool KvPool::alloc_until(Req& req, std::uint32_t length) {
+  const std::uint32_t row = req.cache.row;
+  const std::uint32_t held = rows_.num_pages(row);
+  const std::uint32_t needed = pages_for(length, page_size_);
+  if (needed > held) {
+    if (allocator_.available_pages() < needed - held) return false;
+    if (has_windows() && window_pages_->available_pages() < needed - held) return false;
+    scratch_.clear();
+    std::uint32_t last = rows_.last_page(row);
+    for (std::uint32_t i = held; i < needed; ++i) {
+      const std::uint32_t page = allocator_.alloc_next(last);
+      if (!scratch_.empty() && page == last + 1) {
+        ++scratch_.back().count;
+      } else {
+        scratch_.push_back({page, 1});
+      }
+      last = page;
+    }
+    for (const kvcache::PageRun& run : scratch_) {
+      if (has_windows()) window_pages_->alloc(run);
+      rows_.append(row, run);
+    }
+    edits_.set(row, held, scratch_);
+  }
+  req.kv_allocated_len = std::max(req.kv_allocated_len, length);
+  return true;
+}
+
+void KvPool::give_back(Req& req, std::uint32_t length) {
+  const std::uint32_t row = req.cache.row;
+  const std::uint32_t kept = pages_for(length, page_size_);
+  const std::uint32_t held = rows_.num_pages(row);
+  req.kv_allocated_len = length;
+  if (kept >= held) return;
+  scratch_.clear();
+  rows_.copy_out(row, kept, held - kept, scratch_);
+  for (const kvcache::PageRun& run : scratch_) {
+    if (has_windows()) window_pages_->free_rest(run);
+    allocator_.free(run);
+  }
+  rows_.truncate(row, kept);
+  edits_.set(row, kept, {});
+}
+
 // In a batch that decodes for the first time the pass before, the prefill, may still run; a pass between
 // frees too little to be worth it.
 void KvPool::free_behind_window(Req& req) {
@@ -147,6 +191,7 @@ void KvPool::free_behind_prefill(Req& req, std::uint32_t in_flight) {
 
 void KvPool::release(Req& req, bool is_insert) {
   req.spell_out();
+  req.kv_allocated_len = 0;
   radix_.cache_finished_req(req.cache, req.tokens, req.kv_committed_len, is_insert);
   rows_.free_row(req.cache.row);
   if (req.in_decode_set) {
@@ -180,9 +225,9 @@ void KvPool::check_invariants(const std::vector<const Req*>& live) const {
   for (const Req* req : live) {
     if (req->kv_committed_len == 0) continue;
     const std::uint64_t pages = rows_.num_pages(req->cache.row);
-    if (pages != pages_for(req->kv_committed_len, page_size_)) {
+    if (pages != pages_for(req->allocated_len(), page_size_)) {
       throw std::logic_error(fmt::format("request {}: {} tokens in {} pages of {} tokens", req->id,
-                                         req->kv_committed_len, pages, page_size_));
+                                         req->allocated_len(), pages, page_size_));
     }
     held += pages * page_size_ - req->cache.cache_protected_len;
   }

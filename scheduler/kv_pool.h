@@ -66,6 +66,12 @@ class KvPool {
   void free_behind_window(Req& req);
   void free_behind_prefill(Req& req, std::uint32_t in_flight);
 
+  // Speculative decoding. Pages for the first `length` tokens of `req`, whatever it has of them. False and
+  // nothing changed where pages do not suffice.
+  bool alloc_until(Req& req, std::uint32_t length);
+  // Gives back the pages behind those of `length` tokens: drafts that were not kept.
+  void give_back(Req& req, std::uint32_t length);
+
   // SGLang's release_kv_cache: into the radix pool (is_insert) or back to the free pages.
   void release(Req& req, bool is_insert);
   // After a prefill, or between its chunks.

@@ -102,7 +102,7 @@ RunMetrics::Bucket& RunMetrics::bucket_at(double time) {
 void RunMetrics::on_step(const StepRecord& step, double gpu_seconds) {
   ++steps_;
   prefill_steps_ += step.forward_mode == proto::EXTEND ? 1 : 0;
-  decode_steps_ += step.forward_mode == proto::DECODE ? 1 : 0;
+  decode_steps_ += step.forward_mode == proto::DECODE || step.forward_mode == proto::TARGET_VERIFY ? 1 : 0;
   mixed_steps_ += step.forward_mode == proto::MIXED ? 1 : 0;
   replayed_steps_ += step.capture_bucket > 0 ? 1 : 0;
   gpu_seconds_ += gpu_seconds;
@@ -119,7 +119,7 @@ void RunMetrics::on_step(const StepRecord& step, double gpu_seconds) {
   first.prompt_tokens += step.cached_tokens + step.extend_tokens;
   first.hit_tokens += step.cached_tokens;
   first.prefill_tokens += step.extend_tokens;
-  first.decode_tokens += step.decode_requests;
+  first.decode_tokens += step.decode_tokens;
   double from = step.start_time;
   const double end = step.start_time + step.step_time;
   while (from < end) {

@@ -47,6 +47,7 @@ struct StepRecord {
   std::uint32_t extend_tokens = 0;
   std::uint32_t cached_tokens = 0;  // prefix tokens reused by requests admitted in this step
   std::uint32_t decode_requests = 0;
+  std::uint32_t decode_tokens = 0;   // that they get: one each, or what speculation accepted
   std::uint32_t capture_bucket = 0;  // 0 = eager
   std::uint32_t waiting = 0;         // after the batch was formed
   std::uint32_t running = 0;

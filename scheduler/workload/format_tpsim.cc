@@ -12,9 +12,13 @@
 //   extra_key       cache namespace, text; optional
 //   session_id      conversation, text or number; optional
 //   think_time      seconds from the end of the answer before it in its conversation to this turn; optional
+//   accept_lens     speculative decoding: tokens kept of its first step, its second …, as of the last in
+//   those
+//                   after; optional
 //   version         of the format; optional, 1
 //
 // The writer is in trace_writer.cc.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -39,11 +43,14 @@ enum Key {
   kExtraKey,
   kSessionId,
   kThinkTime,
+  kAcceptLens,
   kVersion
 };
-constexpr std::array<std::string_view, 12> kKeys = {
-    "arrival_time", "prompt",   "prompt_ids", "prompt_len", "max_new_tokens", "output",
-    "ignore_eos",   "priority", "extra_key",  "session_id", "think_time",     "version"};
+constexpr std::array<std::string_view, 13> kKeys = {
+    "arrival_time", "prompt",    "prompt_ids", "prompt_len", "max_new_tokens", "output", "ignore_eos",
+    "priority",     "extra_key", "session_id", "think_time", "accept_lens",    "version"};
+
+constexpr std::uint64_t kMaxAcceptLen = 256;  // --speculative-num-draft-tokens
 
 // Text, or a number as text, or "" where the field is absent or null.
 std::string label(const JsonRecord& record, Key key, const Place& place) {
@@ -106,6 +113,14 @@ void read_tpsim(JsonRecords& records, WorkloadBuilder& builder) {
       request.max_new_tokens = static_cast<std::uint32_t>(request.output.size());
     }
     if (record.has(kIgnoreEos)) request.sampling.ignore_eos = record.boolean(kIgnoreEos);
+    if (record.has(kAcceptLens)) {
+      for (const kvcache::TokenRun& run : record.tokens(kAcceptLens, kMaxAcceptLen + 1).runs()) {
+        for (std::uint32_t i = 0; i < run.length; ++i)
+          request.accept_lens.push_back(static_cast<std::uint32_t>(run.first + i));
+      }
+      if (std::find(request.accept_lens.begin(), request.accept_lens.end(), 0U) != request.accept_lens.end())
+        place.fail("accept_lens names 0 tokens; a step keeps at least one");
+    }
     const std::uint64_t output = request.output.size();
     const bool may_stop = !request.sampling.ignore_eos && output < request.max_new_tokens;
     if (output != 0 && output != request.max_new_tokens && !may_stop) {

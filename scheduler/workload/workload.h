@@ -39,6 +39,9 @@ struct WorkloadRequest {
   // (from kGeneratedTokenBase), which no prompt contains.
   // Numeric execution generates real ids and does not look here.
   kvcache::TokenSequence output;
+  // Speculative decoding, modeled: the tokens that it keeps of its first step, its second … ; of those after,
+  // as of the last. Empty: nothing is said.
+  std::vector<std::uint32_t> accept_lens = {};
   SamplingParams sampling;
   friend bool operator==(const WorkloadRequest&, const WorkloadRequest&) = default;
 };

@@ -52,6 +52,8 @@ def compare(job):
     started = time.time()
     config, requests = workloads.make(seed, options["kind"], options["release"], options["windows"])
     config.update(options["set"])
+    if options["speculative"]:
+        workloads.speculate(config, requests)
     config["eos"] = any(not r["ignore_eos"] for r in requests)
     config["extra_keys"] = any(r["extra_key"] for r in requests)
     result = {"seed": seed, "config": config, "requests": len(requests)}
@@ -157,6 +159,7 @@ def main():
     parser.add_argument("workloads", type=int, help="how many")
     add_release_arguments(parser)
     parser.add_argument("--kind", default="usual", choices=tuple(workloads.KINDS))
+    parser.add_argument("--speculative", action="store_true", help="with NGRAM speculation (0.5.23)")
     parser.add_argument("--windows", action="store_true", help="with window layers that have a pool of their own")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
@@ -165,7 +168,8 @@ def main():
     parser.add_argument("--json", help="write all results to this file")
     args = parser.parse_args()
     use_release(args)
-    options = {"tpsim": args.tpsim, "windows": args.windows, "release": args.release, "kind": args.kind, "context": args.context,
+    options = {"tpsim": args.tpsim, "windows": args.windows, "speculative": args.speculative, "release": args.release,
+               "kind": args.kind, "context": args.context,
                "set": {k: json.loads(v) for k, v in (item.split("=", 1) for item in args.set)}}
     jobs = [(seed, options) for seed in range(args.first_seed, args.first_seed + args.workloads)]
     results = []

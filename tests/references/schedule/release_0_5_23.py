@@ -7,12 +7,34 @@ import sglang.srt.runtime_context as runtime_context
 import stand_ins
 import torch
 import workloads
-from sglang.srt.mem_cache import registry
+from sglang.srt.arg_groups import speculative_hook
+from sglang.srt.mem_cache import allocation, registry
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
 from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
 from sglang.srt.model_executor import pool_configurator
+from sglang.srt.speculative.ngram_info import NgramVerifyInput
+
+
+# On a CPU SGLang does not overlap speculative decoding; here the CPU stands for a GPU.
+speculative_hook._disable_overlap_schedule_for_cpu = lambda args: None
+
+
+def _assign_slots(req_pool_indices, req_to_token, starts, ends, slots, batch_size):
+    """What its Triton kernel does: each request's new slots, one request's after the other, into its row."""
+    at = 0
+    for row, start, end in zip(req_pool_indices.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        req_to_token[row, start:end] = slots[at : at + end - start].to(req_to_token.dtype)
+        at += end - start
+
+
+allocation.assign_req_to_token_pool_func = _assign_slots
+
+
+def speculative_input(drafts, new_seq_lens, accept_tokens, accept_lens):
+    return NgramVerifyInput(draft_token_num=drafts, new_seq_lens=new_seq_lens, accept_tokens=accept_tokens,
+                            accept_lens=accept_lens)
 
 
 def publish(args, config):

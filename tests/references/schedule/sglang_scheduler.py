@@ -105,6 +105,49 @@ class Worker:
         return GenerationBatchResult(next_token_ids=torch.tensor(ids, dtype=torch.int64))
 
 
+class SpeculativeWorker(Worker):
+    """NGRAM's worker without a model: each request keeps as many tokens of a step as the workload says. The drafts
+    that it keeps, and the token behind them, are the output's next ones."""
+
+    def __init__(self, workload, drafts):
+        super().__init__([r["output"] for r in workload])
+        self.accept_lens = [r["accept_lens"] for r in workload]
+        self.drafts = drafts
+        self.verified = collections.Counter()  # steps of a request
+
+    def on_verify_complete_cpu(self, *args, **kwargs):
+        pass
+
+    def _tokens(self, rid, position, count):
+        output = self.outputs[rid][position : position + count]
+        return output + [_NOT_LOOKED_AT] * (count - len(output))
+
+    def forward_batch_generation(self, batch, on_publish=None, **kwargs):
+        ids, lens = [], []
+        decodes = batch.forward_mode.is_decode()
+        for req, length in zip(batch.reqs, batch.seq_lens.tolist(), strict=True):
+            rid, behind = int(req.rid), length - len(req.origin_input_ids)
+            if not decodes:
+                ids += self._tokens(rid, behind, 1) if behind >= 0 else [_NOT_LOOKED_AT]
+                lens.append(1)
+                continue
+            named = self.accept_lens[rid]
+            lens.append(named[min(self.verified[rid], len(named) - 1)])
+            self.verified[rid] += 1
+            # The token sampled last has no KV yet: the next one is behind it.
+            ids += self._tokens(rid, behind + 1, self.drafts)
+        accept_lens = torch.tensor(lens, dtype=torch.int32)
+        new_seq_lens = batch.seq_lens + accept_lens if decodes else batch.seq_lens.clone()
+        if on_publish is not None:
+            on_publish(new_seq_lens)
+        accepted = torch.zeros(len(lens), self.drafts, dtype=torch.int32)
+        following = release.speculative_input(self.drafts, new_seq_lens, accepted.flatten(), accept_lens)
+        return GenerationBatchResult(
+            next_token_ids=torch.tensor(ids, dtype=torch.int64), accept_lens=accept_lens, new_seq_lens=new_seq_lens,
+            next_draft_input=following, speculative_num_draft_tokens=self.drafts,
+        )
+
+
 class SimScheduler(release.Hooks, scheduler_module.Scheduler):
     """Scheduler with the attributes that its __init__ sets up for one GPU, without one."""
 
@@ -140,8 +183,10 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         self.skip_tokenizer_init = self.is_generation = True
         self.tp_size = self.pp_size = self.dp_size = self.kv_shard_widening = self.attn_tp_size = 1
         self.tp_rank = self.pp_rank = self.attn_tp_rank = 0
+        self.pp_group = stand_ins.Nothing(is_last_rank=True)
         self.ps = stand_ins.Nothing(pp_size=1, pp_rank=0, tp_size=1, tp_rank=0, dp_size=1)
-        self.spec_algorithm = SpeculativeAlgorithm.from_string(None)
+        drafts = config.get("speculative_num_draft_tokens")
+        self.spec_algorithm = SpeculativeAlgorithm.from_string("NGRAM" if drafts else None)
         self.disaggregation_mode = DisaggregationMode.NULL
         self.dllm_manager = stand_ins.Nothing(any_staging_reqs=lambda: False)
         self.grammar_manager = stand_ins.Nothing(
@@ -167,6 +212,8 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         self.max_req_input_len = self.max_req_len - 5
 
         longest = max(len(r["prompt"]) + r["max_new_tokens"] for r in workload) + 8
+        if drafts:  # rows have room for what is reserved, too
+            longest += 4 * drafts + 2 * self.page_size
         self.req_to_token_pool = ReqToTokenPool(
             size=self.max_running_requests, max_context_len=longest, device="cpu", enable_memory_saver=False
         )
@@ -189,7 +236,9 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
             **windows,
         ))
         self._count_evictions()
-        self.tp_worker = self.model_worker = Worker([r["output"] for r in workload])
+        self.tp_worker = self.model_worker = (
+            SpeculativeWorker(workload, drafts) if drafts else Worker([r["output"] for r in workload])
+        )
 
         self.init_running_status()
         self.session_controller = nothing
@@ -371,6 +420,9 @@ def _server_args(config, model_path):
              "enable_priority_scheduling", "schedule_low_priority_values_first",
              "priority_scheduling_preemption_threshold", "disable_priority_preemption")
     arguments = {name: config[name] for name in names}
+    if config.get("speculative_num_draft_tokens"):
+        arguments.update(speculative_algorithm="NGRAM", speculative_ngram_max_bfs_breadth=1,
+                         speculative_num_draft_tokens=config["speculative_num_draft_tokens"])
     if config["retraction_policy"] != "length":
         arguments["retraction_policy"] = config["retraction_policy"]
     return scheduler_module.ServerArgs(
@@ -404,6 +456,7 @@ def run(config, requests, clock):
         "rejected": sorted(scheduler.rejected),
         "stuck": stuck,
         "retractions": {i: scheduler.retractions[i] for i in reqs},
-        "output_tokens": {i: len(r.output_ids) for i, r in reqs.items()},
+        # A speculative step may go on behind the end; clients see what is before it.
+        "output_tokens": {i: min(len(r.output_ids), r.finished_len or len(r.output_ids)) for i, r in reqs.items()},
         "evicted": scheduler.evicted_tokens,
     }

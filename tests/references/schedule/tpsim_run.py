@@ -24,6 +24,8 @@ def trace_lines(requests):
             line["extra_key"] = r["extra_key"]
         if not r["ignore_eos"]:
             line["ignore_eos"] = False
+        if "accept_lens" in r:
+            line["accept_lens"] = r["accept_lens"]
         yield json.dumps(line) + "\n"
 
 
@@ -38,6 +40,10 @@ def _flags(config, release):
                   str(config["priority_scheduling_preemption_threshold"])]
     if config["retraction_policy"] != "length":
         flags += ["--retraction-policy", config["retraction_policy"]]
+    if config.get("speculative_num_draft_tokens"):
+        flags += ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens",
+                  str(config["speculative_num_draft_tokens"]), "--speculative-ngram-max-bfs-breadth", "1",
+                  "--speculative-accept-rates", "trace"]
     if config["sliding_window"]:
         flags += ["--swa-full-tokens-ratio", str(config["swa_full_tokens_ratio"])]
     if config["max_concurrency"]:
@@ -85,7 +91,7 @@ def run(binary, config, requests, release):
     steps = []
     for row, extend in zip(rows, extends, strict=True):
         steps.append({
-            "mode": row["forward_mode"],
+            "mode": "DECODE" if row["forward_mode"] == "TARGET_VERIFY" else row["forward_mode"],
             "kv_free": int(row["kv_free_tokens"]),
             "kv_cached": int(row["kv_cached_tokens"]),
             "extends": extend,

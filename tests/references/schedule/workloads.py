@@ -54,6 +54,20 @@ def make(seed, kind="usual", release="0.5.23", windows=False):
     return config, requests
 
 
+def speculate(config, requests):
+    """The same with NGRAM speculation: how many drafts a step verifies, and how many tokens each request keeps of its
+    first step, its second, ...; of those after, as of the last."""
+    rng = random.Random(f"speculate {config['kind']} {config['seed']}")
+    drafts = rng.choice((2, 4, 8, 12))
+    config.update(speculative_num_draft_tokens=drafts, enable_mixed_chunk=False)
+    for request in requests:
+        luck = rng.choice((0.0, 0.5, 0.9, 1.0))
+        request["accept_lens"] = [
+            1 + sum(1 for _ in itertools.takewhile(lambda _: rng.random() < luck, range(drafts - 1)))
+            for _ in range(rng.randrange(1, 40))
+        ]
+
+
 def add_windows(config, requests):
     """Gives window layers a pool of their own: `sliding_window` tokens, `swa_full_tokens_ratio`."""
     rng = random.Random(f"windows {config['kind']} {config['seed']}")
