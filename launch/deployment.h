@@ -40,6 +40,7 @@ struct Deployment {
   std::uint32_t experts_in_use = 0;  // as ModeledForward::Options
   Speculation speculation;
   std::string draft_backend;  // attention backend of a draft model
+  bool draft_extend_captured = true;
   bool verifies_with_prefill = true;
   rank::DeploymentConfig ranks;
   std::uint64_t state_slots = 0;          // requests with room for states of gated delta-net layers
