@@ -108,9 +108,8 @@ constexpr Group kGroups[] = {
      "modelopt-checkpoint-restore-path= modelopt-checkpoint-save-path= modelopt-export-path= "
      "quantize-and-serve rl-quant-profile= fp8-gemm-backend=auto fp4-gemm-backend=auto"},
     {Verdict::kRefused,
-     "pipeline stages are not simulated; share the model by --tp, --ep-size and --dp-size",
-     "pp-size=1 pipeline-parallel-size=1 pp-max-micro-batch-size= pp-async-batch-depth=0 "
-     "enable-dynamic-chunking pp-*"},
+     "chunks of pipeline stages keep their size, --chunked-prefill-size; leave it out",
+     "enable-dynamic-chunking"},
     {Verdict::kRefused,
      "of parallelism, --tp, --ep-size, --dp-size and what belongs to them are simulated; leave it out",
      "enable-dp-attention-local-control-broadcast "

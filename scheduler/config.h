@@ -2,6 +2,7 @@
 // launch/ fills it from the command line with the defaults that SGLang would choose.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -48,6 +49,21 @@ struct StateConfig {
   std::uint32_t track_interval = 256;  // tokens: of decode passes, at its multiples; a multiple of `chunk`
 };
 
+// SGLang's --pp-size: stages that each have some of the layers. Micro-batches take turns, so that every stage
+// has one to work on; each has a running batch of its own (managers/scheduler_pp_mixin.py).
+struct PipelineConfig {
+  std::uint32_t size = 1;
+  std::uint32_t async_batch_depth = 0;                // micro-batches beyond one a stage
+  std::optional<std::uint32_t> max_micro_batch_size;  // requests; none: max_running_requests / size
+
+  bool staged() const { return size > 1; }
+  std::uint32_t requests_of_micro_batch(std::uint32_t max_running_requests) const {
+    return max_micro_batch_size.value_or(std::max(max_running_requests / size, 1U));
+  }
+  // SGLang's pp_loop_size.
+  std::uint32_t micro_batches() const { return staged() ? size + async_batch_depth : 1; }
+};
+
 struct SchedulerConfig {
   SglangRelease sglang_release = kNewestRelease;
   std::uint32_t page_size = 1;             // tokens; 1, 16, 32, 64 or 128
@@ -74,6 +90,7 @@ struct SchedulerConfig {
   double scheduler_step_seconds = 0;  // host work of one step, overlapped unless disabled
   SpeculationConfig speculation;
   DataParallelConfig data_parallel;  // the other options are those of one rank
+  PipelineConfig pipeline;
   bool send_tokens = false;  // batches carry the tokens of their extend part (numeric execution, recordings)
   std::vector<std::uint32_t> eos_token_ids;  // end a request whose sampling does not ignore them
   bool check_invariants = false;             // allocated + free + cached = pool, after every step
@@ -83,6 +100,14 @@ struct SchedulerConfig {
 enum class SessionMode : std::uint8_t {
   kClosed,     // after the answer before them and the time of thought
   kTimestamps  // as arrivals, whether the answer is there or not
+};
+
+// Seconds between a client and the scheduler (scheduler/front_end.h).
+struct FrontEndConfig {
+  double pass_seconds = 0;
+  double request_seconds = 0;
+  double token_seconds = 0;
+  double response_seconds = 0;
 };
 
 // How requests are offered (the names are those of SGLang's serving benchmark).
@@ -101,6 +126,7 @@ struct LoadConfig {
   // prefix in the cache, unless flush_cache, and are in no record and no figure of the scheduler.
   std::uint32_t warmup_requests = 0;
   bool flush_cache = false;  // the run begins with an empty cache
+  FrontEndConfig front_end;
 };
 
 }  // namespace tpsim::scheduler

@@ -124,8 +124,10 @@ void RunMetrics::on_step(const StepRecord& step, double gpu_seconds) {
   first.hit_tokens += step.cached_tokens;
   first.prefill_tokens += step.extend_tokens;
   first.decode_tokens += step.decode_tokens;
-  double from = step.start_time;
+  // Of passes that overlap (pipeline stages), what the one before did not cover.
+  double from = std::max(step.start_time, covered_until_);
   const double end = step.start_time + step.step_time;
+  covered_until_ = std::max(covered_until_, end);
   while (from < end) {
     Bucket& bucket = bucket_at(from);
     const double boundary = (std::floor(from / bucket_seconds_) + 1) * bucket_seconds_;

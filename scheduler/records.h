@@ -41,8 +41,8 @@ struct RequestRecord {
 struct StepRecord {
   std::uint64_t sequence_number = 0;
   proto::ForwardMode forward_mode = proto::IDLE;
-  double start_time = 0;
-  double step_time = 0;
+  double start_time = 0;  // of its first kernel
+  double step_time = 0;   // until its tokens are there; passes of several pipeline stages overlap
   std::uint32_t extend_requests = 0;
   std::uint32_t extend_tokens = 0;
   std::uint32_t cached_tokens = 0;  // prefix tokens reused by requests admitted in this step

@@ -329,6 +329,13 @@ std::string run_summary(const proto::RunReport& r) {
   line("Retractions:", std::to_string(r.retractions()));
   line("Steps (prefill, decode, mixed):",
        fmt::format("{} ({}, {}, {})", r.steps(), r.prefill_steps(), r.decode_steps(), r.mixed_steps()));
+  if (r.has_pp_size()) {
+    std::vector<std::string> busy;
+    for (const proto::PipelineStage& stage : r.pipeline_stages())
+      busy.push_back(fmt::format("{:.1f}", (1 - stage.idle_fraction()) * 100));
+    line("Pipeline stages busy (%):",
+         fmt::format("{} (bubbles {:.1f} %)", fmt::join(busy, ", "), r.pipeline_bubble_fraction() * 100));
+  }
   if (r.has_accept_length()) {
     const proto::Speculation& s = r.speculation();
     line("Tokens of a speculative step:",

@@ -49,7 +49,7 @@ def publish(args, config):
         args, role="scheduler", ranks=runtime_context.SpawnRanks(world_rank=0, gpu_id=0, dp_rank=None)
     )
     context = runtime_context.get_context()
-    context.override("references", pp_max_micro_batch_size=config["max_running_requests"])
+    context.override("references", pp_max_micro_batch_size=config.get("micro_batch", config["max_running_requests"]))
     resolved = runtime_context.get_schedule()
     for name in ("page_size", "chunked_prefill_size", "schedule_policy", "enable_mixed_chunk",
                  "disable_overlap_schedule", "enable_priority_scheduling"):

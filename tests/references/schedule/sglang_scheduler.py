@@ -423,7 +423,7 @@ _HYBRID_MODEL = {
 }
 
 
-def _server_args(config, model_path):
+def _server_args(config, model_path, **more):
     names = ("page_size", "chunked_prefill_size", "max_prefill_tokens", "max_running_requests", "schedule_policy",
              "schedule_conservativeness", "enable_mixed_chunk", "disable_radix_cache", "disable_overlap_schedule",
              "enable_priority_scheduling", "schedule_low_priority_values_first",
@@ -440,22 +440,28 @@ def _server_args(config, model_path):
     return scheduler_module.ServerArgs(
         model_path=model_path, device="cpu", skip_tokenizer_init=True, load_format="dummy",
         attention_backend="torch_native", disable_cuda_graph=True, mem_fraction_static=0.5,
-        radix_eviction_policy=config["eviction_policy"], **arguments,
+        radix_eviction_policy=config["eviction_policy"], **arguments, **more,
     )
 
 
-def run(config, requests, clock):
-    """The steps that SGLang forms, and what became of the requests."""
+def run(config, requests, clock, kind=SimScheduler, loop=None, **more):
+    """The steps that SGLang forms, and what became of the requests. `loop` runs the event loop of a scheduler of that
+    kind, `more` are arguments of its server."""
     workload = [dict(r, prompt=workloads.spell(r["prompt"]), output=workloads.spell(r["output"])) for r in requests]
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "config.json"), "w") as file:
             json.dump(_HYBRID_MODEL if workloads.has_states(config) else _MODEL, file)
-        args = _server_args(config, folder)
+        args = _server_args(config, folder, **more)
         release.publish(args, config)
-        scheduler = SimScheduler(config, workload, clock, args)
+        scheduler = kind(config, workload, clock, args)
     stuck = None
     try:
-        scheduler.event_loop_normal() if config["disable_overlap_schedule"] else scheduler.event_loop_overlap()
+        if loop is not None:
+            loop(scheduler)
+        elif config["disable_overlap_schedule"]:
+            scheduler.event_loop_normal()
+        else:
+            scheduler.event_loop_overlap()
     except Finished:
         pass
     except Stuck as error:

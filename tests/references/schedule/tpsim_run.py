@@ -88,14 +88,14 @@ def _model(config, folder):
     return path
 
 
-def run(binary, config, requests, release):
+def run(binary, config, requests, release, more=()):
     with tempfile.TemporaryDirectory() as folder:
         trace, report, stream = (os.path.join(folder, name) for name in ("trace.jsonl", "report", "stream.pb"))
         with open(trace, "w") as out:
             out.writelines(trace_lines(requests))
         command = [binary, "run", "--model-path", _model(config, folder), "--hardware", "h200-sxm", "--attention-backend", "fa3",
                    "--context-length", "131072", "--trace", trace, "--trace-format", "tpsim", "--report-dir", report,
-                   "--record-batches", stream, "--quiet", "--check-invariants", *_flags(config, release)]
+                   "--record-batches", stream, "--quiet", "--check-invariants", *_flags(config, release), *more]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             return {"error": f"exit {done.returncode}: {done.stderr.strip()[-400:]}"}

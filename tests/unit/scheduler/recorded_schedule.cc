@@ -137,6 +137,11 @@ void read_deployment(Words& words, RecordedSchedule& schedule) {
   words.expect("retraction_policy");
   config.retraction_policy =
       words.word() == "priority" ? RetractionPolicy::kPriority : RetractionPolicy::kLength;
+  if (words.next_is("pp_size ")) {
+    config.pipeline.size = static_cast<std::uint32_t>(whole("pp_size"));
+    config.pipeline.async_batch_depth = static_cast<std::uint32_t>(whole("pp_async_batch_depth"));
+    config.pipeline.max_micro_batch_size = static_cast<std::uint32_t>(whole("micro_batch"));
+  }
   if (words.next_is("sliding_window")) {
     config.sliding_window_size = static_cast<std::uint32_t>(whole("sliding_window"));
     config.swa_max_total_num_tokens = static_cast<std::uint64_t>(whole("swa_max_total_num_tokens"));
