@@ -697,7 +697,8 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                        .kv_format = deployment.kv_format,
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
                        .prefill_pieces = !deployment.prefill_graphs.tokens.empty(),
-                       .speculation = deployment.speculation.algorithm},
+                       .speculation = deployment.speculation.algorithm,
+                       .linear_attention = deployment.linear_attention},
                       header);
     write_capture_cost(deployment, header);
   }
