@@ -107,6 +107,7 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
   if (layout.tp_size > 1)
     operators.insert(operators.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});
   if (layout.dp_size > 1 || layout.a2a() || layout.moe_dense_tp1) operators.emplace_back("reduce_scatter");
+  if (run.pipeline) operators.emplace_back("all_to_all");  // whose sends those between stages are taken for
   operators.emplace_back("elementwise");
   for (const std::string& name : operators) add_operator(run, name, report);
   if (layout.a2a()) {

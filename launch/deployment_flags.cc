@@ -1,4 +1,6 @@
 // Model, GPUs and how they share it.
+#include <cstdlib>
+
 #include "launch/flag_values.h"
 #include "launch/server_flags.h"
 #include "proto/base/error.h"
@@ -30,6 +32,17 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
       "of requests over data-parallel ranks: round_robin, total_requests or total_tokens (default "
       "round_robin)",
       choice(kLoadBalanceMethods, args.load_balance));
+  if (const char* partition = std::getenv("SGLANG_PP_LAYER_PARTITION")) args.pp_layer_partition = partition;
+  flags.add_value("--pp-size,--pipeline-parallel-size", "N",
+                  "pipeline stages of --tp GPUs each; layers are shared out evenly, or as the environment's "
+                  "SGLANG_PP_LAYER_PARTITION says (default 1)",
+                  count(args.pp_size, 1, 1024));
+  flags.add_value("--pp-max-micro-batch-size", "N",
+                  "requests of one micro-batch (default: --max-running-requests over --pp-size)",
+                  count(args.pp_max_micro_batch_size, 1));
+  flags.add_value("--pp-async-batch-depth", "N",
+                  "micro-batches beyond one for each stage, whose tokens wait at the last (default 0)",
+                  count(args.pp_async_batch_depth, 0, 1024));
   flags.add_value("--moe-dense-tp-size", "N", "1: dense MLPs are whole on every GPU (default --tp)",
                   count(args.moe_dense_tp_size, 1, 1024));
   flags.add_value("--moe-a2a-backend", "NAME",

@@ -14,6 +14,7 @@
 #include "scheduler/load.h"
 #include "scheduler/metrics.h"
 #include "scheduler/overload.h"
+#include "scheduler/pipeline_timeline.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -36,7 +37,9 @@ class Engine {
             [this](double gap, std::uint32_t count) {
               if (!warming_up_) metrics_.on_inter_token(gap, count);
             }),
-        overload_(load_.offered()) {
+        overload_(load_.offered()),
+        pipeline_(config.pipeline.size),
+        in_flight_(config.pipeline.micro_batches()) {
     metrics_.set_goodput(load.goodput);
   }
 
@@ -54,6 +57,7 @@ class Engine {
     report.set_page_size(config_.page_size);
     report.set_kv_pool_tokens(scheduler_.totals().capacity);
     report.set_swa_pool_tokens(scheduler_.totals().swa_capacity);
+    scheduler_.write_states(report);
     report.set_retractions(scheduler_.retractions() - warmup_retractions_);
     report.set_evicted_tokens(scheduler_.evicted_tokens() - warmup_evicted_tokens_);
     if (load_.turns() > 0) {
@@ -64,6 +68,7 @@ class Engine {
     scheduler_.write_report(report);
     if (config_.speculation.enabled()) write_speculation(report);
     metrics_.write(now_, report);
+    if (config_.pipeline.staged()) pipeline_.write_report(report);
     if (!stopped_) overload_.write(report);
     return report;
   }
@@ -94,6 +99,10 @@ class Engine {
   void serve() {
     bool running = true;
     while (running && !stopped_) {
+      if (config_.pipeline.staged()) {
+        running = loop_pipeline();
+        continue;
+      }
       receive();
       running = config_.disable_overlap_schedule ? step_normal() : step_overlap();
     }
@@ -125,6 +134,7 @@ class Engine {
     warmup_evicted_tokens_ = scheduler_.evicted_tokens();
     front_end_ = FrontEnd(offer_.front_end);
     now_ = gpu_free_ = 0;
+    pipeline_.reset();
   }
 
   void receive() {
@@ -167,6 +177,31 @@ class Engine {
     return true;
   }
 
+  // SGLang's event_loop_pp, once round its micro-batches: one is launched, then the tokens of the next, which
+  // runs longest, are waited for. Idle time passes between two rounds, so that what comes then meets the
+  // first micro-batch; a server goes on round and round.
+  bool loop_pipeline() {
+    bool idles = true;
+    for (std::uint32_t i = 0; i < in_flight_.size() && !stopped_; ++i) {
+      receive();
+      Launched& next = in_flight_[(i + 1) % in_flight_.size()];
+      LockstepBatch* batch = scheduler_.get_next_batch_to_run(now_, i);
+      if (batch != nullptr) {
+        // With buffered micro-batches the stream receives those tokens before it runs this one.
+        in_flight_[i] = launch(*batch, config_.pipeline.async_batch_depth > 0 ? next.end : 0);
+        now_ += config_.scheduler_step_seconds;
+        idles = false;
+      }
+      if (next.batch != nullptr) {
+        now_ = std::max(now_, next.end);
+        finish(next);
+        next = {};
+        idles = false;
+      }
+    }
+    return !idles || idle();
+  }
+
   bool idle() {
     if (scheduler_.on_idle(now_)) return true;
     const double next = std::min(load_.next_time(), front_end_.next_time());
@@ -175,14 +210,24 @@ class Engine {
     return true;
   }
 
-  Launched launch(LockstepBatch& batch) {
+  // `not_before`: of pipeline stages, when the first may begin.
+  Launched launch(LockstepBatch& batch, double not_before = 0) {
     scheduler_.write_forward_batch(batch, sequence_number_++, message_);
     const StepOutcome outcome = executor_.forward(message_);
     scheduler_.take_sampled(batch, outcome);
     const double host = config_.scheduler_step_seconds + outcome.host_time;
-    const double start = std::max(gpu_free_, now_ + host);
-    gpu_free_ = start + outcome.step_time;
-    record_step(batch, start, outcome.step_time);
+    double start, gpu_seconds = outcome.step_time;
+    if (config_.pipeline.staged()) {
+      const PipelineTimeline::Pass pass =
+          pipeline_.launch(now_ + host, config_.scheduler_step_seconds, not_before, outcome.stages);
+      start = pass.start;
+      gpu_free_ = pass.end;
+      gpu_seconds = PipelineTimeline::busy_seconds(outcome.stages);
+    } else {
+      start = std::max(gpu_free_, now_ + host);
+      gpu_free_ = start + outcome.step_time;
+    }
+    record_step(batch, start, config_.pipeline.staged() ? gpu_free_ - start : outcome.step_time, gpu_seconds);
     if (config_.check_invariants) scheduler_.check_invariants();
     return {&batch, gpu_free_};
   }
@@ -194,7 +239,7 @@ class Engine {
     if (config_.check_invariants) scheduler_.check_invariants();
   }
 
-  void record_step(const LockstepBatch& batch, double start, double step_time) {
+  void record_step(const LockstepBatch& batch, double start, double step_time, double gpu_seconds) {
     if (warming_up_) {
       report_progress_after(batch);
       return;
@@ -219,7 +264,10 @@ class Engine {
     record.swa_cached_tokens = totals.swa_evictable;
     record.swa_free_tokens = totals.swa_available;
     record.swa_allocated_tokens = totals.swa_capacity - totals.swa_evictable - totals.swa_available;
-    metrics_.on_step(record, step_time);
+    record.states_cached = totals.states_evictable;
+    record.states_free = totals.states_available;
+    record.states_held = totals.state_capacity - record.states_cached - record.states_free;
+    metrics_.on_step(record, gpu_seconds);
     observer_.on_step(record);
     report_progress_after(batch);
   }
@@ -289,6 +337,8 @@ class Engine {
   OverloadWatch overload_;
   proto::ForwardBatch message_;
   Launched pending_;
+  PipelineTimeline pipeline_;
+  std::vector<Launched> in_flight_;  // of each micro-batch
   std::uint64_t sequence_number_ = 0;
   double now_ = 0;
   double gpu_free_ = 0;

@@ -54,6 +54,34 @@ TEST(Deployment, ChoosesWhatSglangWouldForEightH200s) {
   EXPECT_EQ(deployment.ranks.ranks[7].kv_heads(0), 7u);
 }
 
+TEST(Deployment, PipelineStagesHaveThePoolOfTheOneWithTheLeastRoom) {
+  const Deployment whole = resolve({});
+  const Deployment staged = resolve({"--pp-size", "3", "--pp-max-micro-batch-size", "7"});
+  const scheduler::SchedulerConfig& config = staged.scheduler;
+  EXPECT_EQ(config.pipeline.size, 3u);
+  EXPECT_EQ(config.pipeline.micro_batches(), 3u);
+  EXPECT_EQ(config.pipeline.requests_of_micro_batch(config.max_running_requests), 7u);
+  EXPECT_TRUE(config.disable_overlap_schedule);
+  EXPECT_TRUE(staged.prefill_graphs.tokens.empty());
+  EXPECT_FALSE(whole.prefill_graphs.tokens.empty());
+  ASSERT_EQ(staged.stages.size(), 3u);  // 26, 27 and 27 of 80 layers
+  EXPECT_EQ(staged.stages[0].count, 26u);
+  const std::vector<std::uint64_t> kv = {26 * 2 * 128 * 2, 27 * 2 * 128 * 2, 27 * 2 * 128 * 2};
+  EXPECT_EQ(staged.ranks.stage_kv_bytes, kv);
+  EXPECT_EQ(config.max_total_num_tokens,
+            *std::min_element(staged.stage_tokens.begin(), staged.stage_tokens.end()));
+  EXPECT_LT(staged.stage_tokens[2], staged.stage_tokens[0]);
+  EXPECT_GT(config.max_total_num_tokens, 3 * whole.scheduler.max_total_num_tokens);
+  ASSERT_EQ(staged.ranks.ranks.size(), 24u);
+  EXPECT_EQ(staged.ranks.ranks[23].q_heads(0), 56u);
+  // The last stage has the norm before the head; a head that is not used is on every stage of a Llama.
+  EXPECT_EQ(staged.ranks.ranks[16].weight_bytes(), staged.ranks.ranks[8].weight_bytes() + 8192 * 2);
+  EXPECT_EQ(staged.ranks.ranks[9].kv_pool_bytes(), config.max_total_num_tokens * kv[1]);
+  EXPECT_EQ(staged.header.pp_size(), 3u);
+  EXPECT_EQ(staged.header.server_args().at("pp_max_micro_batch_size"), "7");
+  EXPECT_FALSE(whole.header.has_pp_size());
+}
+
 TEST(Deployment, EveryOptionIsPrintable) {
   const Deployment deployment = resolve({"--page-size", "64", "--rank-slowdown", "3:1.5"});
   const auto& args = deployment.header.server_args();
