@@ -822,7 +822,7 @@ std::uint32_t Scheduler::capture_bucket(std::size_t bs) const {
   return bucket == config_.cuda_graph_bs.end() ? 0 : *bucket;
 }
 
-bool Scheduler::on_idle(double) {
+bool Scheduler::on_idle(bool more_to_come) {
   if (waiting_.empty()) {
     new_token_ratio_.on_idle();
     return false;
@@ -831,6 +831,8 @@ bool Scheduler::on_idle(double) {
     idle_retried_ = true;
     return true;
   }
+  // What others leave in the cache may make a prefix that takes less of the window pool.
+  if (more_to_come && pool_.has_windows()) return false;
   Req* req = waiting_.front();
   waiting_.erase(waiting_.begin());
   reject(*req, "prompt and output together do not fit the KV pool");

@@ -300,6 +300,22 @@ class Schedules(Numeric):
                     self.assertEqual(self.generate(model, prompts, "--disable-radix-cache", "--check-invariants",
                                                    *extra, new_tokens=40), plain)
 
+    def test_a_pool_of_windows(self):
+        """Window layers with a pool of their own: prefixes that are reused where their window still is, tombstones,
+        branches, requests that wait for windows."""
+        prompts = self.conversations("gpt-oss")
+        plain = self.generate("gpt-oss", prompts, "--disable-hybrid-swa-memory", "--max-running-requests", "1",
+                              new_tokens=40)
+        for extra in ([], ["--swa-full-tokens-ratio", "0.3", "--max-total-tokens", "400"],
+                      ["--swa-full-tokens-ratio", "0.2", "--max-total-tokens", "600", "--chunked-prefill-size", "16"],
+                      ["--swa-full-tokens-ratio", "0.5", "--max-total-tokens", "480", "--page-size", "16", "--tp", "2",
+                       "--chunked-prefill-size", "32", "--enable-mixed-chunk"],
+                      ["--disable-radix-cache", "--max-running-requests", "4", "--chunked-prefill-size", "16"]):
+            with self.subTest(extra=" ".join(extra)):
+                rows = self.generate("gpt-oss", prompts, "--check-invariants", "--schedule-conservativeness", "0", *extra,
+                                     new_tokens=40)
+                self.assertEqual(rows, plain)
+
     def test_sparse_attention(self):
         """Index keys in pages, chunks, retraction, every kernel's plan: the same tokens."""
         for model in models():
