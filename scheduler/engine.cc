@@ -203,8 +203,8 @@ class Engine {
   }
 
   bool idle() {
-    if (scheduler_.on_idle(now_)) return true;
     const double next = std::min(load_.next_time(), front_end_.next_time());
+    if (scheduler_.on_idle(next != LoadGenerator::kNever)) return true;
     if (next == LoadGenerator::kNever) return false;
     now_ = std::max(now_, next);
     return true;
