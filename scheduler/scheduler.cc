@@ -544,7 +544,9 @@ void Scheduler::retract_decode() {
     Req* req = kept.back();
     kept.pop_back();
     give_up(*req, 0);
-    reject(*req, "the KV pool is too small even for this request alone");
+    reject(*req, config_.pipeline.staged()
+                     ? "other micro-batches have the KV pool, and its own has nobody left to retract"
+                     : "the KV pool is too small even for this request alone");
   }
   running_.reqs = kept;  // in this order, as SGLang's filter_batch leaves it
 
