@@ -89,8 +89,7 @@ constexpr Group kGroups[] = {
      "speculative-ngram-external-corpus-path= speculative-ngram-external-sam-budget= "
      "speculative-ngram-external-corpus-max-tokens= speculative-skip-dp-mlp-sync "
      "speculative-domino-candidate-pool-size= speculative-use-block-verification "
-     "speculative-draft-sink-size= enable-draft-weights-cpu-backup decrypted-draft-config-file= "
-     "speculative-*"},
+     "speculative-draft-sink-size= enable-draft-weights-cpu-backup decrypted-draft-config-file="},
     {Verdict::kRefused,
      "multimodal models are not simulated yet; leave it out",
      "enable-multimodal mm-attention-backend= mm-enable-dp-encoder no-mm-enable-dp-encoder "

@@ -186,7 +186,7 @@ Outputs serve(const scheduler::SchedulerConfig& config, const scheduler::Workloa
 TEST(TokenStream, OutputsDependOnThePromptAlone) {
   std::uint32_t retractions = 0;
   std::uint64_t cached = 0;
-  for (std::uint64_t seed = 0; seed < 900; ++seed) {
+  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     const scheduler::Workload workload = random_workload(random);
