@@ -89,7 +89,8 @@ constexpr Group kGroups[] = {
      "speculative-ngram-external-corpus-path= speculative-ngram-external-sam-budget= "
      "speculative-ngram-external-corpus-max-tokens= speculative-skip-dp-mlp-sync "
      "speculative-domino-candidate-pool-size= speculative-use-block-verification "
-     "speculative-draft-sink-size= enable-draft-weights-cpu-backup decrypted-draft-config-file="},
+     "speculative-draft-sink-size= enable-draft-weights-cpu-backup decrypted-draft-config-file= "
+     "speculative-*"},
     {Verdict::kRefused,
      "multimodal models are not simulated yet; leave it out",
      "enable-multimodal mm-attention-backend= mm-enable-dp-encoder no-mm-enable-dp-encoder "
@@ -285,15 +286,24 @@ bool SglangFlag::changes_nothing(std::string_view value) const {
 }
 
 // The commands' own flags that begin as one of the families does.
-constexpr std::array<std::string_view, 9> kOwn = {"deepep-mode",
-                                                  "dp-size",
-                                                  "dsa-decode-backend",
-                                                  "dsa-prefill-backend",
-                                                  "flashinfer-mla-disable-ragged",
-                                                  "moe-a2a-backend",
-                                                  "moe-dense-tp-size",
-                                                  "nsa-decode-backend",
-                                                  "nsa-prefill-backend"};
+constexpr std::array<std::string_view, 18> kOwn = {"deepep-mode",
+                                                   "dp-size",
+                                                   "dsa-decode-backend",
+                                                   "dsa-prefill-backend",
+                                                   "flashinfer-mla-disable-ragged",
+                                                   "moe-a2a-backend",
+                                                   "moe-dense-tp-size",
+                                                   "nsa-decode-backend",
+                                                   "nsa-prefill-backend",
+                                                   "speculative-algorithm",
+                                                   "speculative-attention-mode",
+                                                   "speculative-draft-attention-backend",
+                                                   "speculative-draft-model",
+                                                   "speculative-draft-model-path",
+                                                   "speculative-eagle-topk",
+                                                   "speculative-ngram-max-bfs-breadth",
+                                                   "speculative-num-draft-tokens",
+                                                   "speculative-num-steps"};
 
 std::optional<SglangFlag> find_sglang_flag(std::string_view name) {
   if (std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end()) return std::nullopt;
