@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.abspath(os.path.join(HERE, "..", "..", ".."))
 REFERENCE = os.path.join(SOURCE, "..", "shared", "reference", "002_a8f55f341ad27a72.txt")
 LOAD = ["--dataset-name", "random", "--num-prompts", "3", "--random-input-len", "40", "--random-output-len", "8",
-        "--max-total-tokens", "4096", "--quiet"]
+        "--max-total-tokens", "16384", "--quiet"]
 
 Y, N = "✅", "❌"
 ONE = "⚠️ (page_size=1 only)"
