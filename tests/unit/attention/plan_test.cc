@@ -360,7 +360,8 @@ TEST(TrtllmMha, OnHopperAndSm120ItsOlderKernelsServe) {
     LayerShape layer = eight_heads(8);
     layer.head_dim = layer.v_head_dim = head_dim;
     layer.kv_format = format;
-    of->init_forward_metadata(Batch{{0}, {1000}, {}}.metadata(proto::EXTEND));
+    const Batch batch{{0}, {1000}, {}};  // read while the backend plans
+    of->init_forward_metadata(batch.metadata(proto::EXTEND));
     const ExtendPlan& plan = of->extend_plan(layer);
     return std::pair(plan.rows, plan.tile_n);
   };
@@ -378,7 +379,8 @@ TEST(Fa3, BeforeHopperItsTilesAreOthers) {
     auto of = create_attention_backend("fa3", gpu(device), 1);
     LayerShape layer = eight_heads(8);
     layer.head_dim = layer.v_head_dim = head_dim;
-    of->init_forward_metadata(Batch{{0}, {1000}, {}}.metadata(proto::EXTEND));
+    const Batch batch{{0}, {1000}, {}};  // read while the backend plans
+    of->init_forward_metadata(batch.metadata(proto::EXTEND));
     const ExtendPlan& plan = of->extend_plan(layer);
     return std::pair(plan.rows, plan.tile_n);
   };
