@@ -79,6 +79,17 @@ bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSpl
   return split;
 }
 
+void split_in_steps(std::uint32_t splits, std::uint32_t step, DecodePlan& plan) {
+  if (splits == 1) return;
+  for (DecodeItem& item : plan.items) {
+    const std::uint32_t tokens = item.kv_end - item.kv_begin;
+    item.split_tokens = std::min(ceil_div(ceil_div(tokens, step), splits) * step, tokens);
+    item.splits = ceil_div(tokens, item.split_tokens);
+    plan.merge = plan.merge || item.splits > 1;
+  }
+  plan.merge_in_kernel = plan.merge;
+}
+
 std::uint32_t flashinfer_tile_q(double average_packed_len, std::uint32_t head_dim) {
   if (average_packed_len > 64 && head_dim < 256) return 128;
   return average_packed_len > 16 ? 64 : 16;

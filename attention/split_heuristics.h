@@ -44,6 +44,10 @@ bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSpl
 // KV steps of one block, of `steps` over all blocks.
 std::uint32_t flash3_steps_per_block(std::uint64_t steps, std::uint32_t multiprocessors);
 
+// Every item of the plan in at most `splits` (at least 1) equal parts of whole steps of `step` tokens, merged
+// by the kernel itself: TensorRT-LLM's decode kernels (XQA and its successors).
+void split_in_steps(std::uint32_t splits, std::uint32_t step, DecodePlan& plan);
+
 // FlashInfer's query tile in rows (utils.cuh, FA2DetermineCtaTileQ) by the average number of packed rows of a
 // request.
 std::uint32_t flashinfer_tile_q(double average_packed_len, std::uint32_t head_dim);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/split_heuristics.h"
 #include "proto/base/ceil_div.h"
 
 namespace tpsim::attention {
@@ -28,14 +29,7 @@ void plan_xqa_decode(const LayerShape& layer, GpuGeneration generation, std::uin
       fp8 ? static_cast<std::uint32_t>(std::lround(0.25 * room)) : multiprocessors / grid;
   const std::uint32_t splits = std::max(1U, filling);
   const std::uint32_t step = fp8 ? 64 : 256;
-  if (splits == 1) return;
-  for (DecodeItem& item : plan.items) {
-    const std::uint32_t tokens = item.kv_end - item.kv_begin;
-    item.split_tokens = std::min(ceil_div(ceil_div(tokens, step), splits) * step, tokens);
-    item.splits = ceil_div(tokens, item.split_tokens);
-    plan.merge = plan.merge || item.splits > 1;
-  }
-  plan.merge_in_kernel = plan.merge;
+  split_in_steps(splits, step, plan);
 }
 
 void set_fmha_v2_tiles(const LayerShape& layer, GpuGeneration generation, ExtendPlan& plan) {

@@ -18,6 +18,7 @@
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "attention/split_heuristics.h"
 #include "attention/xqa_plans.h"
 #include "proto/base/ceil_div.h"
 
@@ -66,14 +67,7 @@ void TrtllmMhaBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   if (splits > kMaxClusterSplits && plan.rows <= 32 && ceil_div(longest, kMaxClusterSplits) <= kClampTokens) {
     splits = kMaxClusterSplits;
   }
-  if (splits == 1) return;
-  for (DecodeItem& item : plan.items) {
-    const std::uint32_t tokens = item.kv_end - item.kv_begin;
-    item.split_tokens = std::min(ceil_div(ceil_div(tokens, kStep), splits) * kStep, tokens);
-    item.splits = ceil_div(tokens, item.split_tokens);
-    plan.merge = plan.merge || item.splits > 1;
-  }
-  plan.merge_in_kernel = plan.merge;
+  split_in_steps(splits, kStep, plan);
 }
 
 void TrtllmMhaBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {

@@ -116,31 +116,35 @@ KernelCost GatedDeltaCosts::extend(const LinearLayers& layers, std::span<const s
 
 namespace {
 
-struct Chunks {
-  double tokens = 0, count = 0, longest = 0;
+// What the kernels of a prefill work on.
+struct Extents {
+  double tokens = 0, chunks = 0;
+  double longest = 0;  // chunks of the longest request
+  double requests = 0, heads = 0, k = 0, v = 0;
+  double keys = 0;  // and queries, elements of a token
 };
 
-Chunks chunks_of(std::span<const std::uint32_t> lens) {
-  Chunks chunks;
+Extents extents_of(const LinearLayers& layers, std::span<const std::uint32_t> lens) {
+  Extents extents;
   for (const std::uint32_t length : lens) {
     const double of_request = std::ceil(length / kChunk);
-    chunks.tokens += length;
-    chunks.count += of_request;
-    chunks.longest = std::max(chunks.longest, of_request);
+    extents.tokens += length;
+    extents.chunks += of_request;
+    extents.longest = std::max(extents.longest, of_request);
   }
-  return chunks;
+  extents.requests = static_cast<double>(lens.size());
+  extents.heads = layers.num_v_heads;
+  extents.k = layers.k_dim;
+  extents.v = layers.v_dim;
+  extents.keys = 2.0 * layers.num_k_heads * extents.k;
+  return extents;
 }
 
 }  // namespace
 
 KernelCost GatedDeltaCosts::chunks_of_triton(const LinearLayers& layers,
                                              std::span<const std::uint32_t> lens) const {
-  const auto [tokens, chunks, longest] = chunks_of(lens);
-  const auto requests = static_cast<double>(lens.size());
-  const double heads = layers.num_v_heads;
-  const double k = layers.k_dim;
-  const double v = layers.v_dim;
-  const double keys = 2.0 * layers.num_k_heads * k;  // and queries
+  const auto [tokens, chunks, longest, requests, heads, k, v, keys] = extents_of(layers, lens);
   KernelCost cost;
   const auto move = [&](const Moving& kernel, double bytes, std::uint32_t launches) {
     cost += moving(kernel.fixed, kernel.share, bytes, launches);
@@ -170,12 +174,7 @@ KernelCost GatedDeltaCosts::chunks_of_triton(const LinearLayers& layers,
 
 KernelCost GatedDeltaCosts::chunks_of_flashinfer(const LinearLayers& layers,
                                                  std::span<const std::uint32_t> lens) const {
-  const auto [tokens, chunks, longest] = chunks_of(lens);
-  const auto requests = static_cast<double>(lens.size());
-  const double heads = layers.num_v_heads;
-  const double k = layers.k_dim;
-  const double v = layers.v_dim;
-  const double keys = 2.0 * layers.num_k_heads * k;  // and queries
+  const auto [tokens, chunks, longest, requests, heads, k, v, keys] = extents_of(layers, lens);
   const double states = requests * double(layers.temporal_bytes());
   KernelCost cost;
   const auto move = [&](double bytes) { cost += moving(kElementwise.fixed, kElementwise.share, bytes, 1); };

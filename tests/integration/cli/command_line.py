@@ -12,14 +12,8 @@ import sys
 import tempfile
 import unittest
 
-MPI_ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    "OMPI_MCA_hwloc_base_binding_policy": "none",
-    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-}
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from mpi_environment import MPI_ENVIRONMENT  # noqa: E402
 
 
 def mooncake(timestamp=0, input_length=1000, output_length=20, hash_ids=(1, 2), **more):

@@ -21,14 +21,8 @@ import sys
 import tempfile
 import time
 
-MPI_ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    "OMPI_MCA_hwloc_base_binding_policy": "none",
-    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-}
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from mpi_environment import MPI_ENVIRONMENT  # noqa: E402
 # mpirun gives its processes a second before it passes a signal on, and one more before it kills them.
 MPIRUN_SECONDS = 2.5
 

@@ -54,14 +54,7 @@ def scheduler_class():
                 self.worked = False
             self.rounds += 1
             self.launched_end = self.pending_end = None
-            self.in_flight = {i for i in self.in_flight if not self._has_left(i)}
-            while self._may_send() and self._next_time() <= self.now:
-                index = self.next_arrival
-                self.next_arrival += 1
-                self.in_flight.add(index)
-                self._receive(index)
-                if self._has_left(index):
-                    self.in_flight.discard(index)
+            self._take_arrivals()
 
         def on_idle(self):
             if not self.worked:

@@ -307,6 +307,9 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         elif not self.first_pass:
             self._pass_idle_time()
         self.first_pass = False
+        self._take_arrivals()
+
+    def _take_arrivals(self):
         self.in_flight = {i for i in self.in_flight if not self._has_left(i)}
         while self._may_send() and self._next_time() <= self.now:
             index = self.next_arrival
