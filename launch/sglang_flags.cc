@@ -24,7 +24,7 @@ struct Group {
 constexpr Group kGroups[] = {
     {Verdict::kIgnored,
      "",
-     "tokenizer-path= tokenizer-mode= tokenizer-backend= tokenizer-worker-num= "
+     "no-mm-enable-dp-encoder tokenizer-path= tokenizer-mode= tokenizer-backend= tokenizer-worker-num= "
      "detokenizer-worker-num= skip-tokenizer-init model-loader-extra-config= trust-remote-code "
      "revision= model-config-parser= served-model-name= weight-version= download-dir= model-checksum? "
      "delete-ckpt-after-loading startup-weight-load-mode= custom-weight-loader* "
@@ -96,8 +96,7 @@ constexpr Group kGroups[] = {
      "speculative-draft-sink-size= enable-draft-weights-cpu-backup decrypted-draft-config-file= "
      "speculative-*"},
     {Verdict::kRefused,
-     "multimodal models are not simulated yet; leave it out",
-     "enable-multimodal mm-attention-backend= mm-enable-dp-encoder no-mm-enable-dp-encoder "
+     "images are simulated with SGLang's default processors, in one server; leave it out",
      "mm-process-config= mm-processor-worker-num=0 mm-io-worker-num=0 allowed-media-domains* "
      "media-url-max-file-size-mb= mm-preprocess-cache-size-mb= trust-mm-content-hashes "
      "limit-mm-data-per-request= enable-mm-global-cache image-processor-backend=auto "
@@ -293,9 +292,11 @@ bool SglangFlag::changes_nothing(std::string_view value) const {
 }
 
 // The commands' own flags that begin as one of the families does.
-constexpr std::array<std::string_view, 8> kOwn = {
-    "dp-size",         "dsa-decode-backend", "dsa-prefill-backend", "flashinfer-mla-disable-ragged",
-    "moe-a2a-backend", "moe-dense-tp-size",  "nsa-decode-backend",  "nsa-prefill-backend"};
+constexpr std::array<std::string_view, 10> kOwn = {
+    "mm-attention-backend", "mm-enable-dp-encoder", "dp-size",
+    "dsa-decode-backend",   "dsa-prefill-backend",  "flashinfer-mla-disable-ragged",
+    "moe-a2a-backend",      "moe-dense-tp-size",    "nsa-decode-backend",
+    "nsa-prefill-backend"};
 
 std::optional<SglangFlag> find_sglang_flag(std::string_view name) {
   if (std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end()) return std::nullopt;

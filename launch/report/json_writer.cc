@@ -98,6 +98,7 @@ Json to_json(const Message& message) {
       }
       json[field->name()] = std::move(list);
     } else if (field->has_optional_keyword() && !reflection.HasField(message, field)) {
+      if (field->options().GetExtension(proto::omit_empty)) continue;
       json[field->name()] = nullptr;
     } else {
       json[field->name()] = single(message, reflection, *field);

@@ -95,7 +95,8 @@ KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig&
   capacity.weight_bytes = weight_bytes(model, shard);
   capacity.kv_bytes_per_token = kv_bytes_per_token(model, shard, kv_format, sparse_token_bytes);
   const double total = profile.memory_bytes() - kContextBytes;
-  double rest = total * mem_fraction_static - static_cast<double>(capacity.weight_bytes);
+  double rest = total * mem_fraction_static - static_cast<double>(capacity.weight_bytes) -
+                static_cast<double>(model.vision.reserved_bytes);
   capacity.state_bytes = linear_layers(model, shard).bytes_per_request();
   if (capacity.state_bytes > 0 && rest > 0) {
     const double of_states = rest * states.full_memory_ratio / (1 + states.full_memory_ratio);

@@ -9,6 +9,7 @@
 
 #include "rank/model/dual_chunk.h"
 #include "rank/model/quantization_config.h"
+#include "rank/model/vision_config.h"
 
 namespace tpsim::rank {
 
@@ -181,6 +182,7 @@ struct ModelConfig {
   IndexerConfig indexer;
   DualChunkConfig dual_chunk;
   LinearAttentionConfig linear;
+  VisionConfig vision;
 
   // What numeric execution needs besides shapes.
   double rms_norm_eps = 1e-6;

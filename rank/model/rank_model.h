@@ -13,6 +13,7 @@ struct StepCost {
   double collective = 0;  // from the moment that the slowest rank arrives
   double other = 0;       // norms, rope, activations, embedding, sampling, copies
   double launch = 0;      // kernel launch gaps or graph replay
+  double encoder = 0;     // encoding images, its collectives and launches included
   double flops = 0;
   double memory_bytes = 0;        // device memory traffic
   double communicated_bytes = 0;  // sent by this rank

@@ -15,6 +15,7 @@
 #include "proto/forward.pb.h"
 #include "proto/report.pb.h"
 #include "rank/model/rank_model.h"
+#include "rank/parallel/image_encoding.h"
 #include "rank/parallel/rank_state.h"
 
 namespace tpsim::rank {
@@ -27,6 +28,7 @@ struct DeploymentConfig {
   std::vector<double> slowdown;  // tp_size factors
   // tp_size reports with what does not depend on the run: heads, weight_bytes, kv_pool_bytes.
   std::vector<proto::RankReport> ranks;
+  ImageEncoderConfig images;  // of each data-parallel rank
 };
 
 // When the slowest of some ranks has done a pass, in seconds.
@@ -94,6 +96,8 @@ class LocalRanks {
   std::vector<double> slowest_slowdown_;  // of the whole deployment, per data-parallel rank
   std::vector<RankState> states_;         // per data-parallel rank
   std::vector<std::unique_ptr<RankModel>> models_;
+  std::vector<ImageEncoding> encodings_;    // per data-parallel rank
+  std::vector<EncoderCost> encoder_costs_;  // of the pass applied last, likewise
   // Of the pass applied last, per data-parallel rank.
   std::vector<attention::ForwardMetadata> metadata_;
   std::vector<std::uint32_t> global_num_tokens_, global_num_tokens_for_logprob_;
