@@ -23,9 +23,13 @@ namespace tpsim::attention {
 // The batch of one forward pass, as every rank knows it (heads are sharded, requests are not).
 struct ForwardMetadata {
   proto::ForwardMode forward_mode = proto::IDLE;
-  // Extend part (EXTEND, MIXED): tokens per request.
+  // Extend part (EXTEND, MIXED): tokens per request. TARGET_VERIFY and DRAFT_EXTEND: of each decoding request
+  // the tokens in the KV cache and, behind them, those that the pass computes.
   std::span<const std::uint32_t> extend_prefix_lens;
   std::span<const std::uint32_t> extend_lens;
+  // TARGET_VERIFY: every new token sees the prefix and its own ancestors in a tree of drafts that branches
+  // (a mask); else they are a chain.
+  bool tree_mask = false;
   // Decode part (DECODE, MIXED): KV length of each decoding request, its new token included.
   std::span<const std::uint32_t> decode_seq_lens;
   // Batch size of the captured graph that runs the decode (>= decode_seq_lens.size()); 0 = eager.
@@ -38,6 +42,11 @@ struct ForwardMetadata {
   std::span<const std::uint32_t> global_num_tokens_for_logprob;
   bool is_extend_in_batch = false;  // some rank extends
 };
+
+// Whether a pass computes several new tokens of every decoding request, as speculative decoding does.
+constexpr bool verifies_drafts(proto::ForwardMode mode) {
+  return mode == proto::TARGET_VERIFY || mode == proto::DRAFT_EXTEND;
+}
 
 // Cost of one call of one layer on one GPU.
 struct KernelCost {
@@ -85,7 +94,8 @@ class AttentionBackend {
   virtual void init_cuda_graph_state(std::uint32_t max_bs) = 0;
   // Once per captured batch size.
   virtual void init_forward_metadata_capture_cuda_graph(std::uint32_t bs) = 0;
-  // Once per replayed decode. REQUIRES: metadata.capture_bucket was captured; mode DECODE.
+  // Once per replayed decode. REQUIRES: metadata.capture_bucket was captured; mode DECODE, or TARGET_VERIFY
+  // or DRAFT_EXTEND, which forward_extend() then prices.
   virtual void init_forward_metadata_replay_cuda_graph(const ForwardMetadata& metadata) = 0;
   // Once per eager pass. The spans must stay valid until the pass's last forward_* call.
   virtual void init_forward_metadata(const ForwardMetadata& metadata) = 0;
@@ -93,8 +103,17 @@ class AttentionBackend {
   // MLA models: how the layers of the extend planned last attend. forward_extend() and extend_plan() then
   // take a shape of that form: kMlaAbsorbed, or kMlaExpanded for the other methods.
   virtual MlaExtend mla_extend() const { return {}; }
+  // Whether a tree of drafts is attended in two kernels, one over the prefix that all branches of a request
+  // share and one over the drafts; else its branches read the prefix each for itself, as requests of their
+  // own do.
+  virtual bool cascades() const { return false; }
+  // Of a pair, before any pass: which half verifies drafts (--speculative-attention-mode).
+  virtual void set_verifies_with_prefill(bool) {}
   // Before the first pass.
   virtual void set_mla_options(const MlaOptions&) {}
+  // Whether layers with a chunk read their chunk only, as their arithmetic has it, or are served, and priced,
+  // with the whole context (BackendRow::local_attention).
+  virtual void set_local_attention(bool) {}
 
   // Per layer: the extend part, and the decode part, of the batch that was planned last.
   virtual KernelCost forward_extend(const LayerShape& layer) = 0;

@@ -62,6 +62,7 @@ struct BackendRow {
   // Which line of the MHA and of the MLA matrix it is as SGLang prints them, from 1; 0: not in the matrix.
   std::uint8_t mha_place = 0, mla_place = 0;
   GpuGenerations generations{};
+  GpuGenerations mla_generations{};  // of the MLA form, where they are others; empty: the same
   bool prefill_only = false;
   bool supports_cuda_graph = true;
 
@@ -80,17 +81,27 @@ struct BackendRow {
   // What no column of the matrices says. Source: SGLang 0.5.12 server_args.py and 0.5.23 arg_groups
   // (model_hook.py, model_overrides, overrides.py) and layers/attention/attention_registry.py.
   bool sinks = false;            // attention sinks (gpt-oss)
-  bool attention_chunk = false;  // attention within chunks (Llama 4)
-  bool linear_layers = false;    // runs beside gated delta-net layers on Blackwell too (Qwen3-Next, Qwen3.5)
-  bool dual_chunk = false;       // for models with dual chunk attention, and for them only
-  bool sparse = false;           // for models whose indexer chooses tokens, and for them only
-  bool fp8_e5m2 = true;          // of the fp8 formats, this one too
+  bool attention_chunk = false;  // serves layers that attend within chunks (Llama 4) …
+  // … and cuts their tokens into chunks (local_attention.py). Others attend to the whole context there: Llama
+  // 4's layers name no window (models/llama4.py).
+  bool local_attention = false;
+  bool linear_layers = false;  // runs beside gated delta-net layers on Blackwell too (Qwen3-Next, Qwen3.5)
+  bool dual_chunk = false;     // for models with dual chunk attention, and for them only
+  bool sparse = false;         // for models whose indexer chooses tokens, and for them only
+  bool fp8_e5m2 = true;        // of the fp8 formats, this one too
   GpuGenerations fp8_by_default{};         // where an open --kv-cache-dtype means fp8_e4m3
   bool eager_deepseek_v3_prefill = false;  // SGLang 0.5.23 captures no prefill of that architecture with it
   // What SGLang leaves of --mem-fraction-static where the context is longer than 8,192 tokens.
   double long_context_memory = 1;
+  // Where its kernels read no fp8 cache.
+  GpuGenerations no_fp8_prefill{}, no_fp8_decode{};
   // Pages of the pool that SGLang gives it, where the matrices say that its kernels take any.
   PageSizes pool_pages{};
+  PageSizes xpu_pool_pages{};  // on Intel's GPUs, where they are others; any: the same
+
+  constexpr const GpuGenerations& devices(bool mla) const {
+    return mla && !mla_generations.empty() ? mla_generations : generations;
+  }
 };
 
 // What SGLang looks at where it chooses a backend itself: the device, and what the model asks of its
@@ -104,18 +115,22 @@ struct Selection {
   bool linear_layers = false;    // gated delta-net layers between those with attention
   bool dual_chunk = false;       // dual_chunk_attention_config
   bool sparse = false;           // an indexer chooses the tokens (DeepSeek-V3.2, GLM-5)
+  // Speculative decoding: guesses for each token of the drafts that are verified (1: a chain; 0: no
+  // speculation), the flag that says how many, and whether SGLang knew that they are one or more before it
+  // chose the backend.
+  std::uint32_t spec_topk = 0;
+  std::string_view topk_flag = "--speculative-eagle-topk";
+  bool spec_topk_given = false;
+  // --speculative-attention-mode prefill: drafts are made and verified by the backend of prefill.
+  bool verifies_with_prefill = true;
 };
 
 struct BackendDescription {
   BackendRow row;
-  // Null where tpsim does not implement the backend.
-  std::unique_ptr<AttentionBackend> (*create)(const proto::HardwareProfile& profile,
-                                              std::uint32_t page_size) = nullptr;
+  std::unique_ptr<AttentionBackend> (*create)(const proto::HardwareProfile& profile, std::uint32_t page_size);
   // Why SGLang chooses this backend where none is named, for a sentence; empty where it does not. The first
   // of the list that has a reason and can serve the model on the device is chosen.
   std::string_view (*chosen_for)(const Selection& selection) = nullptr;
-
-  constexpr bool implemented() const { return create != nullptr; }
 };
 
 // The `create` of a backend whose class takes these two.

@@ -55,8 +55,7 @@ template <typename Where>
 std::string names_where(Where where) {
   std::string names;
   for (const BackendDescription* backend : backend_list()) {
-    if (backend->implemented() && where(*backend))
-      names += (names.empty() ? "" : ", ") + std::string(backend->row.name);
+    if (where(*backend)) names += (names.empty() ? "" : ", ") + std::string(backend->row.name);
   }
   return names;
 }
@@ -65,7 +64,16 @@ std::string names_where(Where where) {
 std::string instead(const std::string& names) { return names.empty() ? "" : "; use " + names; }
 
 std::string kv_obstacle(const CombinationRequest& request, const BackendRow& row, const char* role) {
-  if (reads(row, request)) return "";
+  const bool prefill = role == std::string_view("prefill");
+  if (reads(row, request)) {
+    const GpuGenerations& cannot = prefill ? row.no_fp8_prefill : row.no_fp8_decode;
+    if (!is_fp8(request.kv_format) || !cannot.contains(request.generation)) return "";
+    return fmt::format(
+        "--kv-cache-dtype {}: the {} kernel of {} reads no fp8 KV cache on {}; name another backend for it, "
+        "or "
+        "use --kv-cache-dtype auto",
+        to_string(request.kv_format), role, row.name, to_string(request.generation));
+  }
   const bool fp8 = is_fp8(request.kv_format);
   const std::string others = names_where([&](const BackendDescription& other) {
     return (role != std::string_view("decode") || !other.row.prefill_only) &&
@@ -78,33 +86,73 @@ std::string kv_obstacle(const CombinationRequest& request, const BackendRow& row
 
 std::string half_obstacle(const CombinationRequest& request, const std::string& name, const std::string& flag,
                           bool decode) {
-  const BackendDescription& backend = find_backend(name, flag);
-  const BackendRow& row = backend.row;
+  const BackendRow& row = find_backend(name, flag).row;
   const char* role = decode ? "decode" : "prefill";
   const std::string fitting = names_where([&](const BackendDescription& other) {
     return !(decode && other.row.prefill_only) && unfit(other.row, request).empty();
   });
   if (const std::string clause = unfit(row, request); !clause.empty()) {
-    const bool device = !row.generations.contains(request.generation);
+    const bool device = !row.devices(request.mla).contains(request.generation);
     return fmt::format(
         "{} {}: {}{}{}", flag, name, clause,
         device ? fmt::format(", and {} is {}", request.gpu, to_string(request.generation)) : "",
         instead(fitting));
   }
-  if (!backend.implemented())
-    return fmt::format("{} {}: this backend of SGLang is not implemented in tpsim yet{}", flag, name,
-                       instead(fitting));
   if (decode && row.prefill_only)
     return fmt::format("{} {}: is for prefill only; name another backend for decode{}", flag, name,
                        fitting.empty() ? "" : ": " + fitting);
   return kv_obstacle(request, row, role);
 }
 
+Support support_for_drafts(const BackendRow& row, const CombinationRequest& request, bool tree) {
+  if (request.mla) return tree ? row.mla_spec_topk : row.mla_spec;
+  return tree ? row.mha_spec_topk : row.mha_spec;
+}
+
+// Of the backend that drafts and verifies (--speculative-attention-mode), and of what no backend may be
+// beside a tree of drafts.
+std::string spec_obstacle(const CombinationRequest& request, const std::string& name,
+                          const std::string& flag) {
+  const bool tree = request.spec_topk > 1;
+  const bool paged = request.page_size > 1;
+  const auto chain = [&] { return fmt::format("{} 1", request.topk_flag); };
+  if (tree && (request.pair.prefill == "trtllm_mha" || request.pair.decode == "trtllm_mha"))
+    return fmt::format("{} {}: trtllm_mha verifies chains of drafts only; use {}", request.topk_flag,
+                       request.spec_topk, chain());
+  const BackendRow& row = find_backend(name, flag).row;
+  const Support support = support_for_drafts(row, request, tree);
+  const std::string others = names_where([&](const BackendDescription& other) {
+    const Support theirs = support_for_drafts(other.row, request, tree);
+    return !other.row.prefill_only && unfit(other.row, request).empty() && other.row.name != "trtllm_mha" &&
+           (theirs == Support::kYes || (theirs == Support::kPageSizeOneOnly && !paged));
+  });
+  if (support == Support::kNo) {
+    if (tree && support_for_drafts(row, request, false) != Support::kNo)
+      return fmt::format("{} {}: {} verifies chains of drafts only; use {}{}", request.topk_flag,
+                         request.spec_topk, name, chain(), others.empty() ? "" : ", or " + others);
+    return fmt::format("{} {}: does not verify drafts (speculative decoding){}", flag, name, instead(others));
+  }
+  if (support == Support::kPageSizeOneOnly && paged)
+    return fmt::format("--page-size {}: {} verifies trees of drafts on pages of 1 token only; use 1, or {}",
+                       request.page_size, name, chain());
+  if (tree && paged && !request.mla && row.name != "flashinfer")
+    return fmt::format(
+        "--page-size {}: trees of drafts on pages of more than 1 token are verified by flashinfer only, not "
+        "{}; "
+        "use --page-size 1, or {}, or flashinfer",
+        request.page_size, name, chain());
+  return "";
+}
+
 }  // namespace
 
 std::string unfit(const BackendRow& row, const Selection& selection) {
-  if (!row.generations.contains(selection.generation))
-    return fmt::format("runs on {} only", row.generations.names());
+  if (const GpuGenerations& devices = row.devices(selection.mla); !devices.contains(selection.generation))
+    return fmt::format("runs {}on {} only",
+                       row.mla_generations.empty() ? ""
+                       : selection.mla             ? "MLA "
+                                                   : "MHA ",
+                       devices.names());
   if (row.sparse != selection.sparse)
     return row.sparse ? "is for models with DeepSeek's sparse attention (V3.2, GLM-5)"
                       : "has no sparse attention, whose tokens this model's indexer chooses";
@@ -127,7 +175,9 @@ std::string obstacle(const CombinationRequest& request) {
   if (request.kv_format == NumberFormat::kFp4E2M1 && !kCudaGenerations.contains(request.generation))
     return fmt::format("--kv-cache-dtype fp4_e2m1: SGLang has it on NVIDIA GPUs only, and {} is {}; use auto",
                        request.gpu, to_string(request.generation));
-  return page_obstacle(request);
+  if (sentence = page_obstacle(request); !sentence.empty() || request.spec_topk == 0) return sentence;
+  return request.verifies_with_prefill ? spec_obstacle(request, request.pair.prefill, request.flag)
+                                       : spec_obstacle(request, request.pair.decode, decode_flag);
 }
 
 void check_combination(const CombinationRequest& request) {

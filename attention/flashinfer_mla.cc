@@ -3,13 +3,10 @@
 #include <algorithm>
 
 #include "attention/split_heuristics.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention {
-namespace {
-
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
-
-}  // namespace
+namespace {}  // namespace
 
 void plan_flashinfer_mla_extend(const proto::HardwareProfile& profile, const LayerShape& layer,
                                 ExtendPlan& plan) {
@@ -44,6 +41,6 @@ void FlashInferMlaBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan
 }
 
 // The kernel that builds the page table, and the one that plans.
-KernelCost FlashInferMlaBackend::plan_cost() const { return {2 * 2e-6, 0, 0, 2}; }
+KernelCost FlashInferMlaBackend::plan_cost() const { return small_kernels(2); }
 
 }  // namespace tpsim::attention

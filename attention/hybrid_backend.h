@@ -13,16 +13,26 @@ class HybridAttnBackend : public AttentionBackend {
   HybridAttnBackend(std::unique_ptr<AttentionBackend> prefill, std::unique_ptr<AttentionBackend> decode);
 
   MlaExtend mla_extend() const override { return active_->mla_extend(); }
+  void set_local_attention(bool local) override {
+    prefill_->set_local_attention(local);
+    decode_->set_local_attention(local);
+  }
   void set_mla_options(const MlaOptions& options) override {
     prefill_->set_mla_options(options);
     decode_->set_mla_options(options);
   }
   std::string_view name() const override { return name_; }
-  // Only the decode backend is captured: prefill is never replayed without speculative decoding.
-  void init_cuda_graph_state(std::uint32_t max_bs) override { decode_->init_cuda_graph_state(max_bs); }
+  // The decode backend is captured, and that of prefill where it verifies drafts.
+  void init_cuda_graph_state(std::uint32_t max_bs) override {
+    decode_->init_cuda_graph_state(max_bs);
+    prefill_->init_cuda_graph_state(max_bs);
+  }
   void init_forward_metadata_capture_cuda_graph(std::uint32_t bs) override {
     decode_->init_forward_metadata_capture_cuda_graph(bs);
+    if (verifies_with_prefill_) prefill_->init_forward_metadata_capture_cuda_graph(bs);
   }
+  void set_verifies_with_prefill(bool prefill) override { verifies_with_prefill_ = prefill; }
+  bool cascades() const override { return (verifies_with_prefill_ ? prefill_ : decode_)->cascades(); }
   void init_forward_metadata_replay_cuda_graph(const ForwardMetadata& metadata) override;
   void init_forward_metadata(const ForwardMetadata& metadata) override;
   KernelCost forward_extend(const LayerShape& layer) override { return active_->forward_extend(layer); }
@@ -43,7 +53,10 @@ class HybridAttnBackend : public AttentionBackend {
   std::string name_;
   std::unique_ptr<AttentionBackend> prefill_;
   std::unique_ptr<AttentionBackend> decode_;
+  AttentionBackend* half_for(proto::ForwardMode mode) const;
+
   AttentionBackend* active_;
+  bool verifies_with_prefill_ = true;
 };
 
 }  // namespace tpsim::attention

@@ -34,7 +34,8 @@ Lengths lengths_of(const ForwardMetadata& metadata) {
 
 MlaExtend mla_extend(const MlaRule& rule, const MlaOptions& options, const ForwardMetadata& metadata) {
   const MlaExtend absorbed = {.method = MlaForwardMethod::kAbsorbed, .chunk_tokens = 0, .joins = rule.joins};
-  if (metadata.forward_mode == proto::DECODE || metadata.in_pieces) return absorbed;
+  if (metadata.forward_mode == proto::DECODE || verifies_drafts(metadata.forward_mode) || metadata.in_pieces)
+    return absorbed;
   if (rule.ragged && !options.ragged) return absorbed;
   const Lengths sum = lengths_of(metadata);
   if (sum.prefix == 0) return {MlaForwardMethod::kMha};

@@ -45,6 +45,7 @@ const Half& strictest(const std::vector<Half>& halves) {
 }  // namespace
 
 PageSizes pool_pages(const BackendRow& row, const Selection& selection) {
+  if (selection.generation == GpuGeneration::kXpu && !row.xpu_pool_pages.any()) return row.xpu_pool_pages;
   if (!row.pool_pages.any()) return row.pool_pages;
   if (selection.mla) return row.mla_page_sizes;
   return row.mha_page_sizes.one() ? PageSizes() : row.mha_page_sizes;

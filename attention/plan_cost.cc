@@ -1,50 +1,16 @@
 #include "attention/plan_cost.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <utility>
+
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention {
 namespace {
 
-using Field = std::pair<const char*, double PlanCoefficients::*>;
-constexpr std::array<Field, 29> kParameters = {
-    {{"block_seconds", &PlanCoefficients::block_seconds},
-     {"block_memory", &PlanCoefficients::block_memory},
-     {"block_compute", &PlanCoefficients::block_compute},
-     {"overlap", &PlanCoefficients::overlap},
-     {"tail", &PlanCoefficients::tail},
-     {"merge_seconds", &PlanCoefficients::merge_seconds},
-     {"vector_compute", &PlanCoefficients::vector_compute},
-     {"l2_memory", &PlanCoefficients::l2_memory},
-     {"head_dim_64", &PlanCoefficients::head_dim_64},
-     {"head_dim_192", &PlanCoefficients::head_dim_192},
-     {"head_dim_256", &PlanCoefficients::head_dim_256},
-     {"head_dim_512", &PlanCoefficients::head_dim_512},
-     {"fp8_kv", &PlanCoefficients::fp8_kv},
-     {"fp8_convert", &PlanCoefficients::fp8_convert},
-     {"fp8_compute", &PlanCoefficients::fp8_compute},
-     {"window", &PlanCoefficients::window},
-     {"gather", &PlanCoefficients::gather},
-     {"fp8_seconds", &PlanCoefficients::fp8_seconds},
-     {"merge_part_seconds", &PlanCoefficients::merge_part_seconds},
-     {"write", &PlanCoefficients::write},
-     {"cast", &PlanCoefficients::cast},
-     {"block_width_seconds", &PlanCoefficients::block_width_seconds},
-     {"window_seconds", &PlanCoefficients::window_seconds},
-     {"head_dim_192_seconds", &PlanCoefficients::head_dim_192_seconds},
-     {"walk", &PlanCoefficients::walk},
-     {"resident", &PlanCoefficients::resident},
-     {"prefix", &PlanCoefficients::prefix},
-     {"launch_seconds", &PlanCoefficients::launch_seconds},
-     {"shape_seconds", &PlanCoefficients::shape_seconds}}};
-
 // A working set up to this share of L2 stays there; from kL2Gone on, least-recent eviction keeps nothing.
 constexpr double kL2Kept = 0.7;
 constexpr double kL2Gone = 1.5;
-
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
 // Of what is read of one token.
 double kv_token_bytes_of(const LayerShape& layer) { return layer.kv_elements() * layer.kv_bytes(); }
@@ -60,38 +26,6 @@ LayerShape read_shape(const LayerShape& stored, bool widened) {
 bool converts(const LayerShape& layer) { return layer.q_bytes != 1 && layer.kv_bytes() < 2; }
 
 }  // namespace
-
-PlanCoefficients coefficients_of(const proto::HardwareProfile& profile, const std::string& operator_class) {
-  PlanCoefficients c;
-  for (const proto::OperatorEfficiency& entry : profile.efficiencies()) {
-    if (entry.operator_class() != operator_class) continue;
-    c.compute = entry.compute();
-    c.memory = entry.memory();
-    c.fixed_seconds = entry.fixed_seconds();
-    for (const auto& [name, member] : kParameters) {
-      const auto found = entry.parameters().find(name);
-      if (found != entry.parameters().end()) c.*member = found->second;
-    }
-    break;
-  }
-  return c;
-}
-
-std::vector<std::string_view> plan_parameter_names() {
-  std::vector<std::string_view> names;
-  for (const auto& [name, member] : kParameters) names.push_back(name);
-  return names;
-}
-
-void write_coefficients(const PlanCoefficients& c, proto::OperatorEfficiency& out) {
-  out.set_compute(c.compute);
-  out.set_memory(c.memory);
-  out.set_fixed_seconds(c.fixed_seconds);
-  const PlanCoefficients defaults;
-  for (const auto& [name, member] : kParameters) {
-    if (c.*member != defaults.*member) (*out.mutable_parameters())[name] = c.*member;
-  }
-}
 
 PlanCost::PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients& coefficients,
                    Residency residency)

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "proto/base/ceil_div.h"
+
 namespace tpsim::attention {
 
 namespace {
@@ -16,10 +18,9 @@ PlanCoefficients mla_coefficients(const proto::HardwareProfile& profile, const s
                                   const std::string& kernels, const char* kernel, const char* otherwise) {
   for (const std::string& owner : {name, kernels}) {
     const std::string mla = "attention." + owner + "." + kernel;
-    for (const proto::OperatorEfficiency& entry : profile.efficiencies())
-      if (entry.operator_class() == mla) return coefficients_of(profile, mla);
+    if (find_efficiency(profile, mla) != nullptr) return coefficients_of<PlanCoefficients>(profile, mla);
   }
-  return coefficients_of(profile, "attention." + kernels + "." + otherwise);
+  return coefficients_of<PlanCoefficients>(profile, "attention." + kernels + "." + otherwise);
 }
 
 }  // namespace
@@ -30,8 +31,8 @@ PlannedBackend::PlannedBackend(std::string name, const proto::HardwareProfile& p
       profile_(profile),
       page_size_(page_size),
       multiprocessors_(profile.multiprocessors()),
-      extend_coefficients_(coefficients_of(profile, "attention." + name_ + ".extend")),
-      decode_coefficients_(coefficients_of(profile, "attention." + name_ + ".decode")),
+      extend_coefficients_(coefficients_of<PlanCoefficients>(profile, "attention." + name_ + ".extend")),
+      decode_coefficients_(coefficients_of<PlanCoefficients>(profile, "attention." + name_ + ".decode")),
       extend_cost_(profile, extend_coefficients_),
       decode_cost_(profile, decode_coefficients_),
       mla_extend_cost_(profile,
@@ -51,10 +52,19 @@ void PlannedBackend::init_forward_metadata_replay_cuda_graph(const ForwardMetada
     throw std::logic_error(
         fmt::format("{}: no graph of batch size {} was captured", name_, metadata.capture_bucket));
   }
-  metadata_ = metadata;
+  take(metadata);
 }
 
-void PlannedBackend::init_forward_metadata(const ForwardMetadata& metadata) { metadata_ = metadata; }
+void PlannedBackend::init_forward_metadata(const ForwardMetadata& metadata) { take(metadata); }
+
+void PlannedBackend::take(const ForwardMetadata& metadata) {
+  metadata_ = metadata;
+  if (!verifies_drafts(metadata.forward_mode) || !verifies_by_decoding()) return;
+  verified_seq_lens_.clear();
+  for (std::size_t i = 0; i < metadata.extend_lens.size(); ++i)
+    verified_seq_lens_.push_back(metadata.extend_prefix_lens[i] + metadata.extend_lens[i]);
+  metadata_.decode_seq_lens = verified_seq_lens_;
+}
 
 HostCost PlannedBackend::host_cost() const {
   const bool decode = metadata_.forward_mode == proto::DECODE;
@@ -78,14 +88,35 @@ const ExtendPlan& PlannedBackend::extend_plan(const LayerShape& layer) {
   return extend_plan_;
 }
 
-KernelCost PlannedBackend::forward_extend(const LayerShape& layer) {
+// The rows of a block are the query heads of one KV head, once for each new token.
+KernelCost PlannedBackend::verify_by_decoding(const LayerShape& layer) {
+  if (metadata_.extend_lens.empty()) return {};
+  LayerShape rows = layer;
+  rows.num_q_heads *= metadata_.extend_lens.front();
+  decode_plan_.clear();
+  plan_decode(rows, decode_plan_);
+  return decode_cost(layer.form == AttentionForm::kMlaAbsorbed ? mla_decode_cost_ : decode_cost_,
+                     decode_plan_, rows);
+}
+
+// What the real kernels are given for `layer`; plans are of what it means.
+LayerShape PlannedBackend::priced(const LayerShape& layer) const {
+  LayerShape shape = layer;
+  if (!local_attention_) shape.attention_chunk = 0;
+  return shape;
+}
+
+KernelCost PlannedBackend::forward_extend(const LayerShape& of) {
+  const LayerShape layer = priced(of);
+  if (verifies_drafts(metadata_.forward_mode) && verifies_by_decoding()) return verify_by_decoding(layer);
   const PlanCost& model = layer.form == AttentionForm::kMlaAbsorbed   ? mla_extend_cost_
                           : layer.form == AttentionForm::kMlaExpanded ? mla_prefill_cost_
                                                                       : extend_cost_;
   return extend_cost(model, extend_plan(layer), layer);
 }
 
-KernelCost PlannedBackend::forward_decode(const LayerShape& layer) {
+KernelCost PlannedBackend::forward_decode(const LayerShape& of) {
+  const LayerShape layer = priced(of);
   return decode_cost(layer.form == AttentionForm::kMlaAbsorbed ? mla_decode_cost_ : decode_cost_,
                      decode_plan(layer), layer);
 }
@@ -98,6 +129,15 @@ KernelCost PlannedBackend::decode_cost(const PlanCost& model, const DecodePlan& 
 KernelCost PlannedBackend::extend_cost(const PlanCost& model, const ExtendPlan& plan,
                                        const LayerShape& layer) {
   return model.extend(plan, layer);
+}
+
+KernelCost PlannedBackend::extend_cost_with_fp8_queries(const PlanCost& model, const ExtendPlan& plan,
+                                                        const LayerShape& layer) {
+  LayerShape cast = layer;
+  if (layer.fp8_kv()) cast.q_bytes = 1;
+  KernelCost cost = model.extend(plan, cast);
+  if (layer.fp8_kv() && cost.launches > 0) ++cost.launches;
+  return cost;
 }
 
 MlaExtend PlannedBackend::mla_extend() const {
@@ -128,13 +168,36 @@ void PlannedBackend::add_extend_item(std::uint32_t request, std::uint32_t prefix
   }
 }
 
-void PlannedBackend::add_extend_items(ExtendPlan& plan) const {
+std::uint32_t PlannedBackend::add_decode_items(const LayerShape& layer, DecodePlan& plan) const {
+  std::uint32_t longest = 0;
+  for (std::uint32_t i = 0; i < metadata_.decode_seq_lens.size(); ++i) {
+    plan.items.push_back(decode_item(i, metadata_.decode_seq_lens[i], layer));
+    longest = std::max(longest, plan.items.back().split_tokens);
+  }
+  return longest;
+}
+
+void PlannedBackend::add_decode_items_in_parts(std::uint32_t parts, const LayerShape& layer,
+                                               DecodePlan& plan) const {
+  add_decode_items(layer, plan);
+  for (DecodeItem& item : plan.items) {
+    const std::uint32_t tokens = item.split_tokens;
+    item.split_tokens = ceil_div(tokens, parts);
+    item.splits = ceil_div(tokens, item.split_tokens);
+  }
+}
+
+std::uint32_t PlannedBackend::add_extend_items(ExtendPlan& plan) const {
   const auto extends = static_cast<std::uint32_t>(metadata_.extend_lens.size());
   for (std::uint32_t i = 0; i < extends; ++i)
     add_extend_item(i, metadata_.extend_prefix_lens[i], metadata_.extend_lens[i], plan);
-  if (metadata_.forward_mode != proto::MIXED) return;
-  for (std::uint32_t i = 0; i < metadata_.decode_seq_lens.size(); ++i)
-    add_extend_item(extends + i, metadata_.decode_seq_lens[i] - 1, 1, plan);
+  if (metadata_.forward_mode == proto::MIXED) {
+    for (std::uint32_t i = 0; i < metadata_.decode_seq_lens.size(); ++i)
+      add_extend_item(extends + i, metadata_.decode_seq_lens[i] - 1, 1, plan);
+  }
+  std::uint32_t longest = 0;
+  for (const ExtendItem& item : plan.items) longest = std::max(longest, item.q_len);
+  return longest;
 }
 
 }  // namespace tpsim::attention

@@ -1,4 +1,4 @@
-// What the implemented backends have in common: they keep the batch of the pass, make a plan for each kind
+// What the backends have in common: they keep the batch of the pass, make a plan for each kind
 // of layer of it once, and charge the cost of that plan.
 #pragma once
 
@@ -35,6 +35,7 @@ class PlannedBackend : public AttentionBackend {
   // an extend batch in which decoding requests extend by one token, as in SGLang.
   MlaExtend mla_extend() const override;
   void set_mla_options(const MlaOptions& options) override { mla_options_ = options; }
+  void set_local_attention(bool local) override { local_attention_ = local; }
   const DecodePlan& decode_plan(const LayerShape& layer) override;
   const ExtendPlan& extend_plan(const LayerShape& layer) override;
   // Cost of carrying out a plan of this backend, by any model of the GPU: the one that the profile's
@@ -47,6 +48,9 @@ class PlannedBackend : public AttentionBackend {
   virtual void plan_decode(const LayerShape& layer, DecodePlan& plan) = 0;
   virtual void plan_extend(const LayerShape& layer, ExtendPlan& plan) = 0;
   virtual MlaRule mla_rule() const { return {}; }
+  // Whether the decode kernel takes several query tokens of a request, as more rows of its heads, and so
+  // verifies drafts; else the extend kernel does.
+  virtual bool verifies_by_decoding() const { return false; }
   const ForwardMetadata& metadata() const { return metadata_; }
   std::uint32_t page_size() const { return page_size_; }
   std::uint32_t multiprocessors() const { return multiprocessors_; }
@@ -54,10 +58,22 @@ class PlannedBackend : public AttentionBackend {
   const PlanCoefficients& decode_coefficients() const { return decode_coefficients_; }
   // KV tokens [begin, end) that a decoding request reads.
   static DecodeItem decode_item(std::uint32_t request, std::uint32_t seq_len, const LayerShape& layer);
-  // The items of the layer that is being planned.
-  void add_extend_items(ExtendPlan& plan) const;
+  // An item of each request of the decode, not cut. Returns the most KV tokens that one reads.
+  std::uint32_t add_decode_items(const LayerShape& layer, DecodePlan& plan) const;
+  // The same, each cut into as many equal parts; the last may be shorter.
+  void add_decode_items_in_parts(std::uint32_t parts, const LayerShape& layer, DecodePlan& plan) const;
+  // The items of the layer that is being planned. Returns the most new tokens of one.
+  std::uint32_t add_extend_items(ExtendPlan& plan) const;
+  // Of a backend that rounds q to fp8, in a kernel before its own, where the cache is fp8.
+  static KernelCost extend_cost_with_fp8_queries(const PlanCost& model, const ExtendPlan& plan,
+                                                 const LayerShape& layer);
+  // Kernels that fill lengths, sums and page tables, once a pass.
+  static KernelCost small_kernels(std::uint32_t count) { return {count * 2e-6, 0, 0, count}; }
 
  private:
+  void take(const ForwardMetadata& metadata);
+  KernelCost verify_by_decoding(const LayerShape& layer);
+  LayerShape priced(const LayerShape& layer) const;
   void add_extend_item(std::uint32_t request, std::uint32_t prefix, std::uint32_t q_len,
                        ExtendPlan& plan) const;
   std::string name_;
@@ -72,9 +88,11 @@ class PlannedBackend : public AttentionBackend {
   PlanCost mla_decode_cost_;   // absorbed
   PlanCost mla_prefill_cost_;  // expanded
   MlaOptions mla_options_;
+  bool local_attention_ = true;
   std::vector<bool> captured_;  // by batch size
   ForwardMetadata metadata_;
-  std::uint32_t attention_chunk_ = 0;  // of the layer that is being planned
+  std::vector<std::uint32_t> verified_seq_lens_;  // verifies_by_decoding(): KV lengths, new tokens included
+  std::uint32_t attention_chunk_ = 0;             // of the layer that is being planned
   DecodePlan decode_plan_;
   ExtendPlan extend_plan_;
 };

@@ -12,41 +12,25 @@
 namespace tpsim::attention {
 namespace {
 
-template <typename Where>
-std::string names_where(Where where) {
-  std::string names;
-  for (const BackendDescription* backend : backend_list()) {
-    if (!where(*backend)) continue;
-    if (!names.empty()) names += ", ";
-    names += backend->row.name;
-  }
-  return names;
-}
-
-std::string implemented_names() {
-  return names_where([](const BackendDescription& backend) { return backend.implemented(); });
-}
-
 std::unique_ptr<AttentionBackend> create_one(const std::string& name, const proto::HardwareProfile& profile,
                                              std::uint32_t page_size) {
   const BackendDescription& backend = find_backend(name, "--attention-backend");
-  if (backend.implemented()) return backend.create(profile, page_size);
-  throw_user_error(
-      "--attention-backend {}: this backend of SGLang is not implemented in tpsim yet; use one of {}", name,
-      implemented_names());
+  std::unique_ptr<AttentionBackend> made = backend.create(profile, page_size);
+  made->set_local_attention(backend.row.local_attention);
+  return made;
 }
 
 }  // namespace
 
 const BackendDescription& find_backend(const std::string& name, const std::string& flag) {
-  std::vector<std::string_view> implemented;
+  std::vector<std::string_view> known;
   for (const BackendDescription* backend : backend_list()) {
     if (name == backend->row.name || (!name.empty() && name == backend->row.alias)) return *backend;
-    if (backend->implemented()) implemented.push_back(backend->row.name);
+    known.push_back(backend->row.name);
   }
+  const std::string guess = did_you_mean(name, known);
   throw_user_error("{} {}: unknown attention backend{} Implemented are {}", flag, name,
-                   nearest(name, implemented).empty() ? "." : did_you_mean(name, implemented),
-                   implemented_names());
+                   guess.empty() ? "." : guess, fmt::join(known, ", "));
 }
 
 BackendPair parse_backend_pair(const std::string& spec, const std::string& flag) {

@@ -41,18 +41,18 @@ struct CombinationRequest : Selection {
 std::string obstacle(const CombinationRequest& request);
 // Throws UserError with that sentence.
 void check_combination(const CombinationRequest& request);
-// What keeps a backend from a device and model in either role, whether it is implemented or not: a clause
+// What keeps a backend from a device and model in either role: a clause
 // with the backend as subject ("has no MLA form"); empty where nothing does.
 std::string unfit(const BackendRow& row, const Selection& selection);
 
 struct AutomaticChoice {
-  std::string backend;  // implemented
+  std::string backend;
   std::string reason;
 };
 // Throws UserError where no backend of the list runs there.
 AutomaticChoice choose_backend(const Selection& selection);
 
-// `spec` as parse_backend_pair. Throws UserError for what is not implemented.
+// `spec` as parse_backend_pair.
 std::unique_ptr<AttentionBackend> create_attention_backend(const std::string& spec,
                                                            const proto::HardwareProfile& profile,
                                                            std::uint32_t page_size);

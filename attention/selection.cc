@@ -8,32 +8,42 @@
 #include "proto/base/error.h"
 
 namespace tpsim::attention {
+namespace {
+
+// ": ascend has no sliding-window attention, which this model's layers need": of the backends that run on the
+// device in the model's form.
+std::string what_hinders(const Selection& selection) {
+  std::string text;
+  for (const BackendDescription* backend : backend_list()) {
+    const BackendRow& row = backend->row;
+    const bool of_form = selection.sparse ? row.sparse : selection.mla ? row.has_mla : row.has_mha;
+    if (!of_form || row.dual_chunk != selection.dual_chunk || row.prefill_only) continue;
+    if (row.devices(selection.mla).contains(selection.generation) || selection.sparse || selection.dual_chunk)
+      text += fmt::format("{}{} {}", text.empty() ? ": " : ", ", row.name, unfit(row, selection));
+  }
+  return text;
+}
+
+}  // namespace
 
 AutomaticChoice choose_backend(const Selection& selection) {
-  std::string_view wanted;  // SGLang's default, where tpsim has to take another
   for (const BackendDescription* backend : backend_list()) {
     const std::string_view reason = backend->chosen_for == nullptr ? "" : backend->chosen_for(selection);
-    if (reason.empty() || !unfit(backend->row, selection).empty()) continue;
-    if (backend->implemented()) return {std::string(backend->row.name), std::string(reason)};
-    wanted = backend->row.name;
-    break;
+    if (!reason.empty() && unfit(backend->row, selection).empty())
+      return {std::string(backend->row.name), std::string(reason)};
   }
   for (const BackendDescription* backend : backend_list()) {
     const BackendRow& row = backend->row;
-    if (!backend->implemented() || row.prefill_only || !unfit(row, selection).empty()) continue;
-    return {
-        std::string(row.name),
-        wanted.empty()
-            ? fmt::format("SGLang has no default for this model here; {} is the first that runs", row.name)
-            : fmt::format("SGLang's default {} is not implemented in tpsim; {} is the nearest", wanted,
-                          row.name)};
+    if (row.prefill_only || !unfit(row, selection).empty()) continue;
+    return {std::string(row.name),
+            fmt::format("SGLang has no default for this model here; {} is the first that runs", row.name)};
   }
-  throw_user_error("--attention-backend: no backend of tpsim runs this {} model on a device of kind {}{}",
-                   selection.sparse ? "sparse-attention"
-                   : selection.mla  ? "MLA"
-                                    : "MHA",
-                   to_string(selection.generation),
-                   wanted.empty() ? "" : fmt::format("; SGLang's {} is not implemented yet", wanted));
+  throw_user_error(
+      "--attention-backend: none runs this {} model on a device of kind {}{}; use another --hardware",
+      selection.sparse ? "sparse-attention"
+      : selection.mla  ? "MLA"
+                       : "MHA",
+      to_string(selection.generation), what_hinders(selection));
 }
 
 }  // namespace tpsim::attention

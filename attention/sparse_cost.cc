@@ -1,10 +1,8 @@
 #include "attention/sparse_cost.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
-#include <utility>
 
 namespace tpsim::attention {
 namespace {
@@ -17,43 +15,7 @@ constexpr std::uint32_t kKeysOnlyKernels = 2;
 // DeepGEMM's kernels for logits are built for 32 or 64 heads. (_pad_heads_for_deep_gemm)
 double padded_heads(std::uint32_t heads) { return std::max(32.0, double(heads)); }
 
-using Field = std::pair<const char*, double IndexCoefficients::*>;
-constexpr std::array<Field, 3> kParameters = {
-    {{"overlap", &IndexCoefficients::overlap},
-     {"select_seconds", &IndexCoefficients::select_seconds},
-     {"select_token_seconds", &IndexCoefficients::select_token_seconds}}};
-
 }  // namespace
-
-IndexCoefficients index_coefficients_of(const proto::HardwareProfile& profile,
-                                        const std::string& operator_class) {
-  IndexCoefficients c;
-  for (const proto::OperatorEfficiency& entry : profile.efficiencies()) {
-    if (entry.operator_class() != operator_class) continue;
-    c.compute = entry.compute();
-    c.memory = entry.memory();
-    c.fixed_seconds = entry.fixed_seconds();
-    for (const auto& [name, member] : kParameters) {
-      const auto found = entry.parameters().find(name);
-      if (found != entry.parameters().end()) c.*member = found->second;
-    }
-    break;
-  }
-  return c;
-}
-
-std::vector<std::string_view> index_parameter_names() {
-  std::vector<std::string_view> names;
-  for (const auto& [name, member] : kParameters) names.push_back(name);
-  return names;
-}
-
-void write_coefficients(const IndexCoefficients& c, proto::OperatorEfficiency& out) {
-  out.set_compute(c.compute);
-  out.set_memory(c.memory);
-  out.set_fixed_seconds(c.fixed_seconds);
-  for (const auto& [name, member] : kParameters) (*out.mutable_parameters())[name] = c.*member;
-}
 
 SparseCost::SparseCost(const proto::HardwareProfile& profile, const PlanCoefficients& attend,
                        const IndexCoefficients& index)

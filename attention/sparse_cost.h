@@ -11,20 +11,17 @@
 // most top_k tokens are not searched. The projections of the indexer are matrix products like the layer's
 // others.
 //
-// The coefficients are fitted to measured modules by tests/calibration/fit_sparse.cc and come in with the
-// hardware profile, classes "attention.nsa.KERNEL.extend", "attention.nsa.KERNEL.decode" and
-// "attention.nsa.indexer.extend", "attention.nsa.indexer.decode".
+// The coefficients (proto/coefficients.h) are fitted to measured modules by tests/calibration/fit_sparse.cc
+// and come in with the hardware profile, classes "attention.nsa.KERNEL.extend", "attention.nsa.KERNEL.decode"
+// and "attention.nsa.indexer.extend", "attention.nsa.indexer.decode".
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "attention/backend.h"
-#include "attention/plan_cost.h"
 #include "attention/sparse_kernels.h"
 #include "attention/sparse_plan.h"
+#include "proto/coefficients.h"
 #include "proto/hardware.pb.h"
 
 namespace tpsim::attention {
@@ -34,21 +31,6 @@ struct IndexShape {
   std::uint32_t heads = 0;  // 0: the layer has none and takes the selection of a layer before it
   std::uint32_t head_dim = 0;
 };
-
-// Coefficients of the indexer; the defaults hold where a profile has no such class. Names of
-// OperatorEfficiency.parameters in the comments.
-struct IndexCoefficients {
-  double compute = 0.5;  // of the dense fp8 rate
-  double memory = 0.5;   // of the memory bandwidth
-  double fixed_seconds = 2.5e-5;
-  double overlap = 0.1;          // "overlap": share of the lesser of arithmetic and memory that is not hidden
-  double select_seconds = 1e-5;  // "select_seconds": picking the best top_k of a row of logits
-  double select_token_seconds = 4e-10;  // "select_token_seconds": seconds of each logit of such a row
-};
-IndexCoefficients index_coefficients_of(const proto::HardwareProfile& profile,
-                                        const std::string& operator_class);
-std::vector<std::string_view> index_parameter_names();
-void write_coefficients(const IndexCoefficients& coefficients, proto::OperatorEfficiency& out);
 
 class SparseCost {
  public:

@@ -3,77 +3,130 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <utility>
 
 #include "proto/base/error.h"
 
 namespace tpsim::attention {
 namespace {
 
-constexpr std::array<std::pair<SparseKernel, std::string_view>, 6> kNames = {{
-    {SparseKernel::kFlashMlaSparse, "flashmla_sparse"},
-    {SparseKernel::kFlashMlaKv, "flashmla_kv"},
-    {SparseKernel::kFlashMlaAuto, "flashmla_auto"},
-    {SparseKernel::kFa3, "fa3"},
-    {SparseKernel::kTrtllm, "trtllm"},
-    {SparseKernel::kTilelang, "tilelang"},
+using enum GpuGeneration;
+
+// What a kernel is for.
+struct KernelRow {
+  SparseKernel kernel;
+  std::string_view name;
+  GpuGenerations devices;
+  bool decodes = true;  // prefill all do
+  bool wide = true;     // reads a 16-bit cache
+  bool fp8 = false;     // reads an fp8 cache, or has it widened
+};
+constexpr GpuGenerations kFlashMla = {kHopper, kBlackwell};
+constexpr std::array<KernelRow, 12> kRows = {{
+    {.kernel = SparseKernel::kFlashMlaSparse, .name = "flashmla_sparse", .devices = kFlashMla, .fp8 = true},
+    {SparseKernel::kFlashMlaSparseQ8, "flashmla_sparse_q8", {kHopper}, false, true, true},
+    {SparseKernel::kFlashMlaKv, "flashmla_kv", kFlashMla, true, false, true},
+    {SparseKernel::kFlashMlaAuto, "flashmla_auto", kFlashMla, false, true, true},
+    {SparseKernel::kFlashInferSparseMla, "flashinfer_sparse_mla", {kBlackwellSm120}, true, false, true},
+    {SparseKernel::kTritonSparseMla,
+     "triton_sparse_mla",
+     {kHopper, kBlackwell, kBlackwellSm120},
+     false,
+     true,
+     true},
+    {.kernel = SparseKernel::kFa3, .name = "fa3", .devices = {kHopper}},
+    {SparseKernel::kTilelang, "tilelang", {kHopper, kBlackwell, kBlackwellSm120, kRocm}, true, true, true},
+    {SparseKernel::kTriton, "triton", {kRocm}, true, true, true},
+    {SparseKernel::kAiter, "aiter", {kRocm}, true, true, true},
+    {SparseKernel::kTrtllm, "trtllm", {kBlackwell}, true, true, true},
+    {.kernel = SparseKernel::kIntelXpu, .name = "intel_xpu", .devices = {kXpu}},
 }};
-// Names that SGLang knows besides.
-constexpr std::array<std::string_view, 6> kOthers = {
-    "flashmla_sparse_q8", "flashinfer_sparse_mla", "triton_sparse_mla", "triton", "aiter", "intel_xpu"};
 
-std::string names() {
-  std::string all;
-  for (const auto& [kernel, name] : kNames) all += (all.empty() ? "" : ", ") + std::string(name);
-  return all;
-}
-
-SparseKernel parse(const std::string& name, const std::string& flag) {
-  for (const auto& [kernel, known] : kNames) {
-    if (known == name) return kernel;
+const KernelRow& row_of(SparseKernel kernel) {
+  for (const KernelRow& row : kRows) {
+    if (row.kernel == kernel) return row;
   }
-  for (const std::string_view other : kOthers) {
-    if (other == name)
-      throw_user_error("{} {}: this kernel of SGLang is not implemented in tpsim; use one of {}", flag, name,
-                       names());
-  }
-  throw_user_error("{} {}: not a kernel of sparse attention; use one of {}", flag, name, names());
+  return kRows.front();
 }
 
 bool is_fp8(NumberFormat format) { return format == NumberFormat::kFp8E4M3; }
 
-// Kernels that read fp8 latents without scales.
-bool reads_raw(SparseKernel kernel) {
-  return kernel == SparseKernel::kTrtllm || kernel == SparseKernel::kTilelang;
-}
+// One phase of a request.
+struct Phase {
+  const SparseKernelRequest& request;
+  bool decode;
 
-void check_device(SparseKernel kernel, const std::string& flag, const SparseKernelRequest& request) {
-  if (kernel == SparseKernel::kFa3 && request.generation != GpuGeneration::kHopper)
-    throw_user_error("{} fa3: FlashAttention 3 needs a Hopper GPU; use trtllm or flashmla_sparse", flag);
-  if (kernel == SparseKernel::kTrtllm && request.generation != GpuGeneration::kBlackwell)
-    throw_user_error("{} trtllm: its kernels are for Blackwell GPUs; use {}", flag,
-                     is_fp8(request.kv_format) ? "flashmla_kv" : "flashmla_sparse or fa3");
-  if (kernel == SparseKernel::kFa3 && is_fp8(request.kv_format))
-    throw_user_error("{} fa3: cannot read the fp8 latents; use flashmla_kv, or --kv-cache-dtype bf16", flag);
-  if (kernel == SparseKernel::kFlashMlaKv && !is_fp8(request.kv_format))
-    throw_user_error(
-        "{} flashmla_kv: with a 16-bit KV cache SGLang rounds the whole cache to fp8 again in every layer; "
-        "use "
-        "--kv-cache-dtype fp8_e4m3, or flashmla_sparse",
-        flag);
+  const std::string& flag() const { return decode ? request.decode_flag : request.prefill_flag; }
+  bool fp8() const { return is_fp8(request.kv_format); }
+  bool glm_sm120_fp8() const { return request.glm && request.generation == kBlackwellSm120 && fp8(); }
+
+  // Why `row` cannot serve the phase; empty where it can.
+  std::string obstacle(const KernelRow& row) const {
+    const SparseKernel kernel = row.kernel;
+    if (!row.devices.contains(request.generation))
+      return fmt::format("its kernels are for {} only", row.devices.names());
+    if (decode && !row.decodes) return "is for prefill only";
+    if (fp8() && !row.fp8) return "cannot read the fp8 latents";
+    if (decode && fp8() && kernel == SparseKernel::kFlashMlaSparse) return "decode reads 16-bit latents";
+    if (!fp8() && kernel == SparseKernel::kFlashMlaKv)
+      return "with a 16-bit KV cache SGLang rounds the whole cache to fp8 again in every layer";
+    if (!fp8() && !row.wide) return "reads an fp8 KV cache only";
+    if (kernel == SparseKernel::kFlashInferSparseMla && !request.glm) return "is for GLM-5 only";
+    if (glm_sm120_fp8() && kernel != SparseKernel::kFlashInferSparseMla &&
+        kernel != SparseKernel::kTritonSparseMla)
+      return "SGLang serves GLM-5 with an fp8 KV cache on this GPU by other kernels";
+    constexpr std::uint32_t kTritonHeads = 32;
+    if (kernel == SparseKernel::kTritonSparseMla && request.num_q_heads > kTritonHeads)
+      return fmt::format("serves up to {} heads of a GPU, and these are {}", kTritonHeads,
+                         request.num_q_heads);
+    if (kernel == SparseKernel::kFlashMlaSparseQ8 && request.mixed_chunk)
+      return "refuses --enable-mixed-chunk";
+    return "";
+  }
+  // "; use a, b", with --kv-cache-dtype where another would do.
+  std::string instead(const KernelRow& wanted) const {
+    std::string names;
+    for (const KernelRow& row : kRows) {
+      if (obstacle(row).empty()) names += (names.empty() ? "; use " : ", ") + std::string(row.name);
+    }
+    const bool format = wanted.devices.contains(request.generation) && (fp8() ? !wanted.fp8 : !wanted.wide);
+    if (format || (fp8() && decode && wanted.kernel == SparseKernel::kFlashMlaSparse))
+      names += fmt::format("{}--kv-cache-dtype {}", names.empty() ? "; use " : ", or ",
+                           fp8() ? "bf16" : "fp8_e4m3");
+    return names;
+  }
+  void check(const KernelRow& row) const {
+    if (const std::string reason = obstacle(row); !reason.empty())
+      throw_user_error("{} {}: {}{}", flag(), row.name, reason, instead(row));
+  }
+  SparseKernel parse(const std::string& name) const {
+    for (const KernelRow& row : kRows) {
+      if (row.name == name) return row.kernel;
+    }
+    std::string names;
+    for (const KernelRow& row : kRows) names += (names.empty() ? "" : ", ") + std::string(row.name);
+    throw_user_error("{} {}: not a kernel of sparse attention; use one of {}", flag(), name, names);
+  }
+};
+
+SparseKernels defaults(const SparseKernelRequest& request) {
+  const bool fp8 = is_fp8(request.kv_format);
+  const bool blackwell = request.generation == kBlackwell || request.generation == kBlackwellSm120;
+  if (request.generation == kRocm) return {SparseKernel::kTriton, SparseKernel::kTriton};
+  if (request.generation == kXpu) return {SparseKernel::kIntelXpu, SparseKernel::kIntelXpu};
+  if (request.generation == kBlackwellSm120 && request.glm && fp8)
+    return {SparseKernel::kFlashInferSparseMla, SparseKernel::kFlashInferSparseMla};
+  if (fp8 && blackwell) return {SparseKernel::kTrtllm, SparseKernel::kTrtllm};
+  if (fp8) return {SparseKernel::kFlashMlaKv, SparseKernel::kFlashMlaKv};
+  return {SparseKernel::kFlashMlaSparse, blackwell ? SparseKernel::kTrtllm : SparseKernel::kFa3};
 }
 
 }  // namespace
 
-std::string_view to_string(SparseKernel kernel) {
-  for (const auto& [known, name] : kNames) {
-    if (known == kernel) return name;
-  }
-  return "";
-}
+std::string_view to_string(SparseKernel kernel) { return row_of(kernel).name; }
 
-NumberFormat default_sparse_kv_format(GpuGeneration generation) {
-  return generation == GpuGeneration::kBlackwell ? NumberFormat::kFp8E4M3 : NumberFormat::kBf16;
+bool reads_raw_latents(SparseKernel kernel) {
+  return kernel == SparseKernel::kTrtllm || kernel == SparseKernel::kTilelang ||
+         kernel == SparseKernel::kTriton || kernel == SparseKernel::kAiter;
 }
 
 SparseKernels choose_sparse_kernels(const SparseKernelRequest& request) {
@@ -82,39 +135,27 @@ SparseKernels choose_sparse_kernels(const SparseKernelRequest& request) {
     throw_user_error(
         "--kv-cache-dtype {}: sparse attention keeps its latents in bf16 or fp8_e4m3; use one of them",
         to_string(format));
-  const bool fp8 = is_fp8(format);
-  const bool blackwell = request.generation == GpuGeneration::kBlackwell;
-  SparseKernels kernels;
-  if (fp8) {
-    kernels.prefill = kernels.decode = blackwell ? SparseKernel::kTrtllm : SparseKernel::kFlashMlaKv;
-  } else {
-    kernels = {SparseKernel::kFlashMlaSparse, blackwell ? SparseKernel::kTrtllm : SparseKernel::kFa3};
-  }
-  if (request.prefill) kernels.prefill = parse(*request.prefill, request.prefill_flag);
-  if (request.decode) kernels.decode = parse(*request.decode, request.decode_flag);
-  check_device(kernels.prefill, request.prefill_flag, request);
-  check_device(kernels.decode, request.decode_flag, request);
-  if (kernels.decode == SparseKernel::kFlashMlaAuto)
-    throw_user_error("{} flashmla_auto: chooses among the kernels of prefill only; use {}",
-                     request.decode_flag, fp8 ? "flashmla_kv" : "flashmla_sparse");
-  if (fp8 && kernels.decode == SparseKernel::kFlashMlaSparse)
-    throw_user_error(
-        "{} flashmla_sparse: decode reads 16-bit latents; use flashmla_kv, or --kv-cache-dtype bf16",
-        request.decode_flag);
-  if (fp8 && reads_raw(kernels.prefill) != reads_raw(kernels.decode))
+  const Phase prefill{request, false};
+  const Phase decode{request, true};
+  SparseKernels kernels = defaults(request);
+  if (request.prefill) kernels.prefill = prefill.parse(*request.prefill);
+  if (request.decode) kernels.decode = decode.parse(*request.decode);
+  prefill.check(row_of(kernels.prefill));
+  decode.check(row_of(kernels.decode));
+  if (is_fp8(format) && reads_raw_latents(kernels.prefill) != reads_raw_latents(kernels.decode))
     throw_user_error(
         "{} {}: {} reads fp8 latents {} scales, and {} of decode reads them {}; name kernels that agree, or "
         "--kv-cache-dtype bf16",
         request.prefill_flag, to_string(kernels.prefill), to_string(kernels.prefill),
-        reads_raw(kernels.prefill) ? "without" : "with", to_string(kernels.decode),
-        reads_raw(kernels.decode) ? "without" : "with");
+        reads_raw_latents(kernels.prefill) ? "without" : "with", to_string(kernels.decode),
+        reads_raw_latents(kernels.decode) ? "without" : "with");
   return kernels;
 }
 
 std::uint32_t sparse_token_bytes(const SparseKernels& kernels, NumberFormat kv_format, std::uint32_t latent,
                                  std::uint32_t rope) {
   constexpr std::uint32_t kScaled = 128;  // elements
-  if (!is_fp8(kv_format) || reads_raw(kernels.decode))
+  if (!is_fp8(kv_format) || reads_raw_latents(kernels.decode))
     return static_cast<std::uint32_t>(stored_bytes(kv_format, latent + rope));
   return latent + latent / kScaled * 4 + rope * 2;
 }
@@ -124,7 +165,7 @@ SparseKernel extend_kernel(SparseKernel prefill, GpuGeneration generation, bool 
   if (prefill != SparseKernel::kFlashMlaAuto) return prefill;
   if (!fp8_kv) return SparseKernel::kFlashMlaSparse;
   // With many cached tokens for each new one, widening the cache first does not pay.
-  const bool widen = generation == GpuGeneration::kBlackwell && total_kv_tokens < total_q_tokens * 512;
+  const bool widen = generation == kBlackwell && total_kv_tokens < total_q_tokens * 512;
   return widen ? SparseKernel::kFlashMlaSparse : SparseKernel::kFlashMlaKv;
 }
 

@@ -4,8 +4,10 @@
 // Source: SGLang 0.5.23, arg_groups/fields/exec_.py (names), arg_groups/overrides.py
 // (_dsa_split_backend_resolution: defaults by device and KV format; _check_dsa_backend_constraints),
 // mem_cache/kv_cache_configurator.py (calculate_mla_kv_cache_dim: what is stored), layers/attention/
-// dsa_backend.py (forward_extend, forward_decode, set_dsa_prefill_impl); 0.5.12 server_args.py
-// (_set_default_nsa_backends), which agrees.
+// dsa_backend.py (forward_extend, forward_decode, set_dsa_prefill_impl, the validations of
+// flashmla_sparse_q8 and triton_sparse_mla) and kernels/ops/attention/flash_mla_sm120.py
+// (_validate_flashinfer_sparse_mla_backend); 0.5.12 server_args.py (_set_default_nsa_backends), which agrees
+// but for ROCm, where it took tilelang.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +21,18 @@
 namespace tpsim::attention {
 
 enum class SparseKernel : std::uint8_t {
-  kFlashMlaSparse,  // 16-bit latents, one query token a block; an fp8 cache is widened before it
-  kFlashMlaKv,      // fp8 latents with scales, from pages of 64; walks all top_k places
-  kFlashMlaAuto,    // one of the two above, by the batch
-  kFa3,             // FlashAttention 3 over pages of one token, 16 bit
-  kTrtllm,          // Blackwell; latents in 16 bit or in fp8 without scales
-  kTilelang,        // latents in 16 bit or in fp8 without scales
+  kFlashMlaSparse,       // 16-bit latents, one query token a block; an fp8 cache is widened before it
+  kFlashMlaSparseQ8,     // prefill: queries and latents rounded to fp8 in every call
+  kFlashMlaKv,           // fp8 latents with scales, from pages of 64; walks all top_k places
+  kFlashMlaAuto,         // prefill: flashmla_sparse or flashmla_kv, by the batch
+  kFlashInferSparseMla,  // SM120, GLM-5 with an fp8 cache
+  kTritonSparseMla,      // prefill, up to 32 heads of a rank; an fp8 cache is widened before it
+  kFa3,                  // FlashAttention 3 over pages of one token, 16 bit
+  kTilelang,             // latents in 16 bit or in fp8 without scales
+  kTriton,               // ROCm; the same
+  kAiter,                // ROCm; the same
+  kTrtllm,               // Blackwell; the same
+  kIntelXpu,             // 16 bit
 };
 std::string_view to_string(SparseKernel kernel);
 
@@ -45,11 +53,14 @@ struct SparseKernelRequest {
   std::string prefill_flag = "--nsa-prefill-backend", decode_flag = "--nsa-decode-backend";
   GpuGeneration generation = GpuGeneration::kHopper;
   NumberFormat kv_format = NumberFormat::kBf16;
+  std::uint32_t num_q_heads = 0;  // of a rank
+  bool glm = false;               // GlmMoeDsaForCausalLM
+  bool mixed_chunk = false;
 };
 SparseKernels choose_sparse_kernels(const SparseKernelRequest& request);
 
-// The KV cache of --kv-cache-dtype auto.
-NumberFormat default_sparse_kv_format(GpuGeneration generation);
+// Kernels that read fp8 latents without scales.
+bool reads_raw_latents(SparseKernel kernel);
 
 // Bytes of one stored token: `latent` elements and `rope` elements behind them. In fp8 the latent has an fp32
 // scale for every 128 elements and the rope part stays in 16 bit, but for kernels that read all of it raw.

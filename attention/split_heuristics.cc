@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "proto/base/ceil_div.h"
+
 namespace tpsim::attention {
-namespace {
-
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
-
-}  // namespace
 
 std::uint32_t flash_num_splits(std::uint32_t blocks, std::uint32_t multiprocessors, std::uint32_t kv_steps) {
   constexpr std::uint32_t kMaxSplits = 128;
@@ -25,6 +22,17 @@ std::uint32_t flash_num_splits(std::uint32_t blocks, std::uint32_t multiprocesso
     if (fill(splits) >= 0.85 * best) return splits;
   }
   return 1;
+}
+
+std::uint32_t FlashSplits::operator()(std::uint32_t blocks, std::uint32_t kv_steps) {
+  if (blocks != blocks_) {
+    splits_.fill(0);
+    blocks_ = blocks;
+  }
+  const std::uint32_t steps = std::min(kv_steps, kMost);
+  std::uint8_t& splits = splits_[steps];
+  if (splits == 0) splits = static_cast<std::uint8_t>(flash_num_splits(blocks, multiprocessors_, steps));
+  return splits;
 }
 
 std::uint32_t flash3_tile_m(std::uint32_t head_dim) { return head_dim <= 64 ? 192 : 128; }
@@ -45,7 +53,7 @@ std::uint32_t flash3_steps_per_block(std::uint64_t steps, std::uint32_t multipro
                   static_cast<std::uint32_t>(std::ceil(static_cast<double>(steps) * 1.1 / multiprocessors)));
 }
 
-bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, std::uint32_t multiprocessors,
+bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSplits& most_splits,
                   std::span<DecodeItem> items) {
   std::uint32_t longest = 0;
   std::uint64_t steps = 0;
@@ -54,14 +62,16 @@ bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, std::uin
     steps += ceil_div(item.split_tokens, tile_n);
   }
   // An upper bound first, as if the longest sequence were alone: the others may be short.
-  const std::uint32_t most = flash_num_splits(blocks_per_split, multiprocessors, ceil_div(longest, tile_n));
+  const std::uint32_t most = most_splits(blocks_per_split, ceil_div(longest, tile_n));
   if (most == 1) return false;
-  const std::uint32_t per_block = flash3_steps_per_block(steps * blocks_per_split, multiprocessors);
+  const std::uint32_t per_block =
+      flash3_steps_per_block(steps * blocks_per_split, most_splits.multiprocessors());
+  const std::uint64_t whole = std::uint64_t{per_block} * tile_n;  // tokens up to which nothing is cut
   bool split = false;
   for (DecodeItem& item : items) {
+    if (item.split_tokens <= whole) continue;
     const std::uint32_t item_steps = ceil_div(item.split_tokens, tile_n);
-    item.splits = std::clamp(ceil_div(item_steps, per_block), 1U, most);
-    if (item.splits == 1) continue;
+    item.splits = std::min(ceil_div(item_steps, per_block), most);
     item.split_tokens = ceil_div(item_steps, item.splits) * tile_n;
     item.splits = ceil_div(item.kv_end - item.kv_begin, item.split_tokens);
     split = true;

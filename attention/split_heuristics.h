@@ -1,6 +1,7 @@
 // Rules for splits that several libraries share.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -14,6 +15,21 @@ namespace tpsim::attention {
 // steps of the loop over KV.
 std::uint32_t flash_num_splits(std::uint32_t blocks, std::uint32_t multiprocessors, std::uint32_t kv_steps);
 
+// The same, which remembers what it worked out for the blocks that were asked for last: every step asks.
+class FlashSplits {
+ public:
+  explicit FlashSplits(std::uint32_t multiprocessors) : multiprocessors_(multiprocessors) {}
+  std::uint32_t operator()(std::uint32_t blocks, std::uint32_t kv_steps);
+  std::uint32_t multiprocessors() const { return multiprocessors_; }
+
+ private:
+  static constexpr std::uint32_t kMost = 128;  // more steps than splits change nothing
+
+  std::uint32_t multiprocessors_;
+  std::uint32_t blocks_ = 0;                      // that splits_ holds for
+  std::array<std::uint8_t, kMost + 1> splits_{};  // by steps; 0 = not worked out yet
+};
+
 // FlashAttention 3's tiles (tile_size.h): query rows, and KV tokens of one step, by head size.
 std::uint32_t flash3_tile_m(std::uint32_t head_dim);
 std::uint32_t flash3_tile_n(std::uint32_t head_dim);
@@ -23,7 +39,7 @@ void flash3_decode_blocks(const LayerShape& layer, DecodePlan& plan);
 // How one decode call splits `items`, which are whole so far (split_tokens tokens each; empty ones stay): at
 // most as the longest would if it were alone (hopper/heuristics.h), then as many steps in a block as fill the
 // device once, with a tenth to spare (flash_prepare_scheduler.cu). True where any is split.
-bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, std::uint32_t multiprocessors,
+bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSplits& most_splits,
                   std::span<DecodeItem> items);
 // KV steps of one block, of `steps` over all blocks.
 std::uint32_t flash3_steps_per_block(std::uint64_t steps, std::uint32_t multiprocessors);

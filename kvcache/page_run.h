@@ -1,7 +1,9 @@
 // Runs of pages of the KV pool.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace tpsim::kvcache {
@@ -19,6 +21,22 @@ inline void append_run(std::vector<PageRun>& runs, PageRun run) {
     runs.back().count += run.count;
   } else {
     runs.push_back(run);
+  }
+}
+
+// Appends items [first, first + count) of what `runs` name, as far as they name that many.
+inline void append_slice(std::span<const PageRun> runs, std::uint32_t first, std::uint32_t count,
+                         std::vector<PageRun>& out) {
+  for (const PageRun& run : runs) {
+    if (count == 0) return;
+    if (first >= run.count) {
+      first -= run.count;
+      continue;
+    }
+    const std::uint32_t take = std::min(count, run.count - first);
+    append_run(out, {run.first + first, take});
+    first = 0;
+    count -= take;
   }
 }
 

@@ -45,8 +45,13 @@ void RadixCache::KeyView::advance(std::uint32_t tokens) {
   }
 }
 
-RadixCache::RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool* pool)
-    : options_(options), allocator_(allocator), pool_(pool) {
+RadixCache::RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool* pool,
+                       WindowPages* window_pages)
+    : options_(options), allocator_(allocator), pool_(pool), window_pages_(window_pages) {
+  if (options_.window > 0) {
+    window_ = std::make_unique<WindowComponent>(options_.window, options_.page_size, window_pages_);
+    components_.push_back(window_.get());
+  }
   reset();
 }
 
@@ -57,6 +62,7 @@ void RadixCache::reset() {
   heap_.clear();
   leaves_ = 0;
   evictable_size_ = protected_size_ = 0;
+  for (TreeComponent* component : components_) component->reset();
   new_node();
   nodes_[kRoot].lock_ref = 1;
   nodes_[kRoot].priority = std::numeric_limits<std::int64_t>::min();
@@ -203,19 +209,24 @@ RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::
     cursor = {kRoot, 0, nodes_[kRoot].life, ~0ULL};
   }
   MatchResult result{cursor.matched_tokens, cursor.node};
+  const std::uint64_t access_time = ++clock_;
   if (nodes_[cursor.node].generation != cursor.generation && cursor.matched_tokens < limit) {
     KeyView rest{key.runs(), 0, 0, limit};
     rest.advance(cursor.matched_tokens);
-    const std::uint64_t access_time = ++clock_;
     result = walk(cursor.node, cursor.matched_tokens, rest, extra_key);
-    // The split's upper half is younger than this access; everything above it is touched through it.
-    if (nodes_[result.last_node].last_access < access_time) touch(result.last_node, access_time);
     cursor.node = result.last_node;
     cursor.matched_tokens = result.matched_tokens;
     cursor.life = nodes_[result.last_node].life;
     cursor.generation = nodes_[result.last_node].generation;
-  } else {
-    touch(result.last_node, ++clock_);
+  }
+  result.full_matched_tokens = result.matched_tokens;
+  if (!components_.empty()) {
+    settle(result);
+    touch_path(result.last_node);
+    for (TreeComponent* component : components_) component->on_match(*this, result.last_node);
+  } else if (nodes_[result.last_node].last_access < access_time) {
+    // A split's upper half is younger than this access; everything above it is touched through it.
+    touch(result.last_node, access_time);
   }
   return result;
 }
@@ -228,12 +239,12 @@ RadixCache::MatchResult RadixCache::walk(NodeId node, std::uint32_t matched, Key
     matched += common;
     if (common < nodes_[child].length) {
       touch(child, clock_);  // SGLang touches the node before it splits it: the lower half keeps this
-      return {matched, split(child, common)};
+      return {.matched_tokens = matched, .last_node = split(child, common)};
     }
     node = child;
     key.advance(common);
   }
-  return {matched, node};
+  return {.matched_tokens = matched, .last_node = node};
 }
 
 // Cuts the first `length` tokens of `lower` off into a new node above it, and returns that.
@@ -270,12 +281,23 @@ RadixCache::NodeId RadixCache::split(NodeId lower, std::uint32_t length) {
   low.previous_sibling = low.next_sibling = kNoNode;
   index(upper);
   index(lower);
+  if (!components_.empty()) {
+    touch(lower, ++clock_);
+    for (TreeComponent* component : components_) component->on_split(*this, upper, lower);
+  }
   return upper;
 }
 
 RadixCache::InsertResult RadixCache::insert(const TokenSequence& key, std::uint32_t length,
                                             std::span<const PageRun> pages, std::int64_t priority,
                                             std::uint32_t extra_key, std::uint32_t counted_len) {
+  return insert_offer(key, length, pages, priority, extra_key, counted_len, {});
+}
+
+RadixCache::InsertResult RadixCache::insert_offer(const TokenSequence& key, std::uint32_t length,
+                                                  std::span<const PageRun> pages, std::int64_t priority,
+                                                  std::uint32_t extra_key, std::uint32_t counted_len,
+                                                  const Given& given) {
   length = align(std::min(length, static_cast<std::uint32_t>(key.size())));
   if (options_.disable) return {};
   const std::uint64_t access_time = ++clock_;
@@ -294,18 +316,24 @@ RadixCache::InsertResult RadixCache::insert(const TokenSequence& key, std::uint3
     } else {
       node = child;
     }
-    Node& passed = nodes_[node];
-    passed.priority = std::max(passed.priority, priority);
-    if (prefix_len > counted_len) ++passed.hit_count;
+    nodes_[node].priority = std::max(nodes_[node].priority, priority);
+    if (window_ != nullptr) adopt_window(node, prefix_len - common, pages, given);
+    if (prefix_len > counted_len) ++nodes_[node].hit_count;
   }
-  if (nodes_[node].last_access < access_time) touch(node, access_time);
-  if (rest.left == 0) return {prefix_len, node};
+  if (!components_.empty()) {
+    touch_path(node);
+  } else if (nodes_[node].last_access < access_time) {
+    touch(node, access_time);
+  }
+  if (rest.left == 0) {
+    for (TreeComponent* component : components_) component->on_insert(*this, node);
+    return {prefix_len, node};
+  }
 
   const NodeId leaf = new_node();
   Node& fresh = nodes_[leaf];
   fresh.length = rest.left;
   fresh.priority = priority;
-  fresh.hit_count = length > counted_len ? 1 : 0;
   fresh.extra_key = extra_key;
   while (rest.left > 0) {
     const TokenRun& run = rest.runs[rest.run];
@@ -313,24 +341,16 @@ RadixCache::InsertResult RadixCache::insert(const TokenSequence& key, std::uint3
     fresh.key.push_back({run.first + rest.offset, take});
     rest.advance(take);
   }
-  std::uint32_t skip = prefix_len / options_.page_size;
-  std::uint32_t wanted = fresh.length / options_.page_size;
-  for (const PageRun& run : pages) {
-    if (skip >= run.count) {
-      skip -= run.count;
-      continue;
-    }
-    const std::uint32_t take = std::min(wanted, run.count - skip);
-    if (take == 0) break;
-    append_run(fresh.pages, {run.first + skip, take});
-    wanted -= take;
-    skip = 0;
-  }
+  append_slice(pages, prefix_len / options_.page_size, fresh.length / options_.page_size, fresh.pages);
   link_last(node, leaf);
   index(leaf);
   evictable_size_ += fresh.length;
   ++leaves_;
+  if (window_ != nullptr) attach_window(leaf, prefix_len, given.window_evicted_len);
+  // As in SGLang, by the length that the leaf has after it was cut at the window.
+  nodes_[leaf].hit_count = prefix_len + nodes_[leaf].length > counted_len ? 1 : 0;
   offer(leaf);
+  for (TreeComponent* component : components_) component->on_insert(*this, leaf);
   return {prefix_len, leaf};
 }
 
@@ -344,8 +364,10 @@ void RadixCache::collect_pages(NodeId node, std::vector<PageRun>& out) const {
 
 // ---- locks and eviction ----
 
-void RadixCache::inc_lock_ref(NodeId id) {
-  if (options_.disable) return;
+TreeLock RadixCache::inc_lock_ref(NodeId id) {
+  TreeLock lock;
+  if (options_.disable) return lock;
+  for (std::size_t i = 0; i < components_.size(); ++i) lock.receipts[i] = components_[i]->lock(*this, id);
   for (; id != kRoot; id = nodes_[id].parent) {
     Node& node = nodes_[id];
     if (node.lock_ref++ > 0) continue;
@@ -353,10 +375,12 @@ void RadixCache::inc_lock_ref(NodeId id) {
     protected_size_ += node.length;
     if (node.first_child == kNoNode) --leaves_;
   }
+  return lock;
 }
 
-void RadixCache::dec_lock_ref(NodeId id) {
+void RadixCache::dec_lock_ref(NodeId id, const TreeLock& lock) {
   if (options_.disable) return;
+  for (std::size_t i = 0; i < components_.size(); ++i) components_[i]->unlock(*this, id, lock.receipts[i]);
   for (; id != kRoot; id = nodes_[id].parent) {
     Node& node = nodes_[id];
     if (node.lock_ref == 0)
@@ -436,12 +460,17 @@ std::uint64_t RadixCache::evict(std::uint64_t num_tokens) {
       continue;
     }
     evicted += node.length;
-    if (allocator_ != nullptr) {
-      for (const PageRun& run : node.pages) allocator_->free(run);
-    }
-    remove_leaf(entry.node);
+    evict_leaf(entry.node);
   }
   return evicted;
+}
+
+void RadixCache::evict_leaf(NodeId id) {
+  for (TreeComponent* component : components_) component->drop(*this, id);
+  if (allocator_ != nullptr) {
+    for (const PageRun& run : nodes_[id].pages) allocator_->free(run);
+  }
+  remove_leaf(id);
 }
 
 void RadixCache::remove_leaf(NodeId id) {
@@ -456,8 +485,9 @@ void RadixCache::remove_leaf(NodeId id) {
   evictable_size_ -= node.length;
   --leaves_;
   // Touches of the leaf were touches of the whole path.
-  up.last_access = std::max(up.last_access, node.last_access);
+  if (components_.empty()) up.last_access = std::max(up.last_access, node.last_access);
   node.life = 0;
+  for (TreeComponent* component : components_) component->forget(id);
   free_nodes_.push_back(id);
   if (parent != kRoot && is_evictable_leaf(up)) {
     ++leaves_;
@@ -471,7 +501,10 @@ void RadixCache::free_pages(std::uint32_t row, std::uint32_t first_page, std::ui
   if (first_page >= end_page) return;
   scratch_.clear();
   pool_->copy_out(row, first_page, end_page - first_page, scratch_);
-  for (const PageRun& run : scratch_) allocator_->free(run);
+  for (const PageRun& run : scratch_) {
+    if (window_pages_ != nullptr) window_pages_->free_rest(run);
+    allocator_->free(run);
+  }
 }
 
 // Inserts what the request has computed, and cuts it at the end of the prompt, so that eviction can take the
@@ -480,11 +513,13 @@ RadixCache::InsertResult RadixCache::insert_sequence(RequestState& req, const To
                                                      std::uint32_t length, bool chunked) {
   std::uint32_t counted = chunked ? std::numeric_limits<std::uint32_t>::max() : 0;
   if (options_.request_hits_node_once) counted = req.inserted_len;
+  adopted_.clear();
   const InsertResult result =
-      insert(tokens, length, pool_->runs(req.row), req.priority, req.extra_key, counted);
+      insert_offer(tokens, length, pool_->runs(req.row), req.priority, req.extra_key, counted,
+                   {.protected_len = req.cache_protected_len, .window_evicted_len = req.window_evicted_len});
   req.inserted_len = std::max(req.inserted_len, length);
   const std::uint32_t prompt = align(req.prompt_len);
-  if (options_.split_at_prompt_end && prompt > 0 && prompt < length) {
+  if (options_.split_at_prompt_end && components_.empty() && prompt > 0 && prompt < length) {
     const std::int64_t above =
         req.priority == std::numeric_limits<std::int64_t>::max() ? req.priority : req.priority + 1;
     insert(tokens, prompt, {}, above, req.extra_key, /*counted_len=*/prompt);
@@ -498,21 +533,24 @@ void RadixCache::cache_finished_req(RequestState& req, const TokenSequence& toke
   const std::uint32_t pages = pool_->num_pages(req.row);
   if (options_.disable) {
     free_pages(req.row, 0, pages);
+    req.window_evicted_len = 0;
     return;
   }
-  const std::uint32_t aligned = align(std::min(committed_len, static_cast<std::uint32_t>(tokens.size())));
+  const std::uint32_t length = std::min(committed_len, static_cast<std::uint32_t>(tokens.size()));
+  const std::uint32_t aligned = align(cacheable_len(req, length));
   const std::uint32_t mine = req.cache_protected_len / page;
   if (is_insert) {
     const InsertResult result = insert_sequence(req, tokens, aligned, /*chunked=*/false);
-    free_pages(req.row, mine, result.prefix_len / page);
+    free_duplicates(req.row, mine, result.prefix_len / page);
     free_pages(req.row, aligned / page, pages);
   } else {
     free_pages(req.row, mine, pages);
   }
-  dec_lock_ref(req.last_node);
+  dec_lock_ref(req.last_node, req.lock);
   req.last_node = kRoot;
-  req.cache_protected_len = 0;
-  req.inserted_len = 0;
+  req.lock = {};
+  req.cache_protected_len = req.inserted_len = 0;
+  req.window_evicted_len = req.branching_len = 0;
 }
 
 std::uint32_t RadixCache::cache_unfinished_req(RequestState& req, const TokenSequence& tokens,
@@ -521,40 +559,38 @@ std::uint32_t RadixCache::cache_unfinished_req(RequestState& req, const TokenSeq
   const std::uint32_t pages = pool_->num_pages(req.row);
   if (options_.disable) return pages;
   const std::uint32_t page = options_.page_size;
-  const std::uint32_t aligned = align(fill_len);
+  const std::uint32_t length = cacheable_len(req, fill_len);
+  const bool branches = length == req.branching_len;
+  if (window_ != nullptr) free_out_of_window(req, std::int64_t{length} - 1);
+  const std::uint32_t aligned = align(length);
   const std::uint32_t mine = req.cache_protected_len / page;
   const InsertResult result = insert_sequence(req, tokens, aligned, chunked);
   std::uint32_t changed = pages;
   const std::uint32_t known = result.prefix_len / page;
   if (known > mine) {
     // What the tree had already replaces the request's own pages.
-    free_pages(req.row, mine, known);
+    free_duplicates(req.row, mine, known);
     scratch_.clear();
     collect_pages(result.last_node, scratch_);
     tail_.clear();
     pool_->copy_out(req.row, known, pages - known, tail_);
     pool_->truncate(req.row, mine);
-    std::uint32_t skip = mine;
-    std::uint32_t wanted = known - mine;
-    for (const PageRun& run : scratch_) {
-      if (skip >= run.count) {
-        skip -= run.count;
-        continue;
-      }
-      const std::uint32_t take = std::min(wanted, run.count - skip);
-      if (take == 0) break;
-      pool_->append(req.row, {run.first + skip, take});
-      wanted -= take;
-      skip = 0;
-    }
+    adopted_.clear();
+    append_slice(scratch_, mine, known - mine, adopted_);
+    for (const PageRun& run : adopted_) pool_->append(req.row, run);
     for (const PageRun& run : tail_) pool_->append(req.row, run);
     changed = mine;
   }
-  touch(result.last_node, ++clock_);  // SGLang matches again to find the node
+  // SGLang matched again to find the node, before it had components.
+  if (components_.empty()) touch(result.last_node, ++clock_);
   req.cache_protected_len = aligned;
-  dec_lock_ref(req.last_node);
-  inc_lock_ref(result.last_node);
+  dec_lock_ref(req.last_node, req.lock);
+  req.lock = inc_lock_ref(result.last_node);
   req.last_node = result.last_node;
+  if (branches) {
+    req.branching_len = 0;
+    if (window_ != nullptr) free_out_of_window(req, std::int64_t{fill_len} - 1);
+  }
   return changed;
 }
 
@@ -601,6 +637,7 @@ void RadixCache::check_invariants() const {
       fail(id, "is not found under its first page");
     }
     if (is_evictable_leaf(node) && !offered[id]) fail(id, "can be evicted but is not in the heap");
+    check_components(id);
     all_pages.insert(all_pages.end(), node.pages.begin(), node.pages.end());
     (node.lock_ref > 0 ? locked : evictable) += tokens;
     leaves += is_evictable_leaf(node) ? 1 : 0;
@@ -614,6 +651,7 @@ void RadixCache::check_invariants() const {
     throw std::logic_error(fmt::format("radix pool: {} nodes in the tree and {} free, of {}", living,
                                        free_nodes_.size(), nodes_.size()));
   }
+  for (const TreeComponent* component : components_) component->check_invariants(*this);
   if (allocator_ == nullptr) return;
   std::sort(all_pages.begin(), all_pages.end(),
             [](const PageRun& a, const PageRun& b) { return a.first < b.first; });

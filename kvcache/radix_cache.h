@@ -11,6 +11,10 @@
 // Invariants: children of a node differ in their first page; a node's lock_ref is at least the sum of its
 // children's; evictable_size() + protected_size() is the number of tokens in the tree.
 //
+// Beside its pages a node may hold data of other pools, its components (tree_component.h); a tree without any
+// pays nothing for them. With components nodes go in another order than their times, and a match may end
+// above where its walk did: every node of a path gets its own time.
+//
 // Source of the rules: SGLang 0.5.23 mem_cache/unified_radix_cache.py, unified_cache/unified_tree_core.py and
 // evict_policy.py; for older releases radix_cache.py and chunk_cache.py. An insertion counts a hit for each
 // node that holds a part of its key, the new one too, but not for what the same request has inserted before
@@ -19,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -27,6 +32,9 @@
 #include "kvcache/page_run.h"
 #include "kvcache/req_to_token_pool.h"
 #include "kvcache/token_runs.h"
+#include "kvcache/tree_component.h"
+#include "kvcache/window_component.h"
+#include "kvcache/window_pages.h"
 
 namespace tpsim::kvcache {
 
@@ -43,10 +51,13 @@ class RadixCache {
     bool split_at_prompt_end = true;
     bool split_keeps_creation_time = true;
     bool request_hits_node_once = true;
+    // Tokens that sliding-window layers look back, where these have a pool of their own; 0: they have none.
+    std::uint32_t window = 0;
   };
   struct MatchResult {
     std::uint32_t matched_tokens = 0;  // a multiple of the page size
     NodeId last_node = kRoot;
+    std::uint32_t full_matched_tokens = 0;  // what would have matched without components
   };
   struct InsertResult {
     std::uint32_t prefix_len = 0;  // tokens that were in the tree already
@@ -69,13 +80,22 @@ class RadixCache {
     std::uint32_t prefix_len = 0;    // tokens with KV after cache_unfinished_req
     std::uint32_t prompt_len = 0;    // tokens
     std::uint32_t inserted_len = 0;  // leading tokens that this request has inserted already
+    TreeLock lock;                   // on last_node
+    // Window layers: leading tokens whose pages have no window part, of those that are the request's own.
+    std::uint32_t window_evicted_len = 0;
+    // Where another request's prefix went on but could not be used (SGLang's swa_branching_seqlen): the next
+    // insertion ends there, so that a prefix that can be used does. 0: nowhere.
+    std::uint32_t branching_len = 0;
   };
 
   // `allocator` takes back evicted and duplicate pages, `pool` holds the requests' rows; both may be null
-  // where the tree is used for matching alone. They must outlive the cache.
-  RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool* pool);
+  // where the tree is used for matching alone, and `window_pages` where options.window is 0. They must
+  // outlive the cache.
+  RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool* pool,
+             WindowPages* window_pages = nullptr);
 
-  // Longest cached prefix of the first `limit` tokens of `key`. Refreshes access times.
+  // Longest cached prefix of the first `limit` tokens of `key` that all components can be used with.
+  // Refreshes access times.
   MatchResult match_prefix(const TokenSequence& key, std::uint32_t limit, std::uint32_t extra_key);
   // The same result; O(1) where nothing changed at the end of the cursor's last match.
   MatchResult match_prefix(const TokenSequence& key, std::uint32_t limit, std::uint32_t extra_key,
@@ -89,12 +109,17 @@ class RadixCache {
   InsertResult insert(const TokenSequence& key, std::uint32_t length, std::span<const PageRun> pages,
                       std::int64_t priority, std::uint32_t extra_key, std::uint32_t counted_len = 0);
 
-  // Locks, and unlocks, every node from `node` up to the root. Unlocking what is not locked throws
-  // std::logic_error.
-  void inc_lock_ref(NodeId node);
-  void dec_lock_ref(NodeId node);
+  // Locks, and unlocks, every node from `node` up to the root, and of the components what a request with that
+  // prefix needs. Unlocking what is not locked throws std::logic_error.
+  TreeLock inc_lock_ref(NodeId node);
+  void dec_lock_ref(NodeId node, const TreeLock& lock = {});
   // Evicts leaves until at least `num_tokens` tokens are free or nothing is left. Returns tokens evicted.
   std::uint64_t evict(std::uint64_t num_tokens);
+  // Evicts a component's data, the least recently used first, until `units` are free or nothing is left:
+  // whole leaves, and from other nodes the component alone. Returns units evicted.
+  std::uint64_t evict_component(TreeComponent& component, std::uint64_t units);
+  WindowComponent* window() { return window_.get(); }  // null where there is none
+  const WindowComponent* window() const { return window_.get(); }
 
   std::uint64_t evictable_size() const { return evictable_size_; }  // tokens
   std::uint64_t protected_size() const { return protected_size_; }
@@ -112,16 +137,31 @@ class RadixCache {
   std::uint32_t cache_unfinished_req(RequestState& req, const TokenSequence& tokens, std::uint32_t fill_len,
                                      bool chunked = false);
 
+  // Frees the window parts of the request's own pages that no window reaches any more when the token behind
+  // the first `pre_len` is computed; without a cache exactly those, else as many whole pages less that what
+  // is inserted ends in a window that can be used. REQUIRES: options.window > 0.
+  void free_out_of_window(RequestState& req, std::int64_t pre_len);
+
   // Forgets everything, cursors too. Pages are not given back. REQUIRES: no node id is used afterwards.
   void reset();
   // In order of insertion, as Python's dictionaries keep it.
   std::vector<NodeId> children(NodeId node) const;
   NodeId parent(NodeId node) const { return nodes_[node].parent; }
+  std::uint32_t length(NodeId node) const { return nodes_[node].length; }  // tokens
+  std::span<const PageRun> pages(NodeId node) const { return nodes_[node].pages; }
   // Throws std::logic_error with a description where an invariant is broken: of the tree, its counters, its
   // index and its heap, and that every page in it is allocated and in it once. Walks the whole tree.
   void check_invariants() const;
 
  private:
+  // What an insertion may take over besides its pages.
+  struct Given {
+    std::uint32_t protected_len = 0;  // leading tokens whose pages are the tree's own
+    std::uint32_t window_evicted_len = 0;
+  };
+  InsertResult insert_offer(const TokenSequence& key, std::uint32_t length, std::span<const PageRun> pages,
+                            std::int64_t priority, std::uint32_t extra_key, std::uint32_t counted_len,
+                            const Given& given);
   InsertResult insert_sequence(RequestState& req, const TokenSequence& tokens, std::uint32_t length,
                                bool chunked);
 
@@ -182,6 +222,15 @@ class RadixCache {
   void unindex(NodeId child);
   void grow_index();
   void remove_leaf(NodeId leaf);
+  void evict_leaf(NodeId leaf);
+  // With components (radix_components.cc).
+  void settle(MatchResult& result) const;
+  void touch_path(NodeId node);
+  void adopt_window(NodeId node, std::uint32_t start, std::span<const PageRun> pages, const Given& given);
+  void attach_window(NodeId leaf, std::uint32_t start, std::uint32_t evicted_len);
+  std::uint32_t cacheable_len(const RequestState& req, std::uint32_t length) const;
+  void free_duplicates(std::uint32_t row, std::uint32_t first_page, std::uint32_t end_page);
+  void check_components(NodeId node) const;
   bool is_evictable_leaf(const Node& node) const { return node.lock_ref == 0 && node.first_child == kNoNode; }
   void touch(NodeId node, std::uint64_t time);
   EvictionKey eviction_key(const Node& node) const;
@@ -201,6 +250,12 @@ class RadixCache {
   std::uint64_t lives_ = 0;
   std::uint64_t evictable_size_ = 0;
   std::uint64_t protected_size_ = 0;
+  WindowPages* window_pages_;
+  std::unique_ptr<WindowComponent> window_;
+  std::vector<TreeComponent*> components_;  // all there are
+  // Of the request that is inserted: pages, by their place in its row, that became the tree's in place of
+  // others. Ascending.
+  std::vector<PageRun> adopted_;
   std::vector<PageRun> scratch_;  // of requests; kept, so that steady use does not allocate
   std::vector<PageRun> tail_;
 };

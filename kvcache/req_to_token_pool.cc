@@ -46,17 +46,7 @@ void ReqToTokenPool::append(std::uint32_t row, PageRun run) {
 
 void ReqToTokenPool::copy_out(std::uint32_t row, std::uint32_t first_page, std::uint32_t count,
                               std::vector<PageRun>& out) const {
-  for (const PageRun& run : rows_[row].runs) {
-    if (count == 0) return;
-    if (first_page >= run.count) {
-      first_page -= run.count;
-      continue;
-    }
-    const std::uint32_t take = std::min(count, run.count - first_page);
-    append_run(out, {run.first + first_page, take});
-    first_page = 0;
-    count -= take;
-  }
+  append_slice(rows_[row].runs, first_page, count, out);
 }
 
 }  // namespace tpsim::kvcache

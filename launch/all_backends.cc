@@ -74,7 +74,7 @@ AllBackends all_backends(std::span<const ServerArgs> settings) {
       all.pairs.push_back({name, name});
     else
       all.refused.push_back({name, obstacle});
-    if (!backend->implemented() || !judge.fits(row)) continue;
+    if (!judge.fits(row)) continue;
     halves.push_back(&row);
     captured = captured || row.supports_cuda_graph;
   }

@@ -7,6 +7,7 @@
 
 #include "attention/page_size.h"
 #include "launch/images.h"
+#include "launch/speculation.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {
@@ -95,7 +96,8 @@ KvFormatChoice choose_kv_format(const ServerArgs& args, const attention::Selecti
 
 PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const std::string& flag,
                        const proto::HardwareProfile& hardware, const rank::ModelConfig& model) {
-  const attention::Selection selection = selection_of(hardware, model);
+  attention::Selection selection = selection_of(hardware, model);
+  select_for_speculation(args, model, selection);
   PairVerdict verdict;
   verdict.kv_format = choose_kv_format(args, selection, pair, model).format;
   CombinationRequest request = request_for(hardware, selection, pair, verdict.kv_format);
@@ -109,7 +111,8 @@ PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const st
 
 AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* compared,
                                  const proto::HardwareProfile& hardware, const rank::ModelConfig& model) {
-  const attention::Selection selection = selection_of(hardware, model);
+  attention::Selection selection = selection_of(hardware, model);
+  select_for_speculation(args, model, selection);
   const char* both = compared != nullptr ? "--attention-backends" : "--attention-backend";
   const std::string prefill_flag =
       compared == nullptr && args.prefill_attention_backend ? "--prefill-attention-backend" : both;
@@ -135,6 +138,23 @@ AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* comp
   if (!kv.note.empty()) choice.notes.push_back(std::move(kv.note));
   if (!page.note.empty()) (page.changed ? choice.warnings : choice.notes).push_back(std::move(page.note));
   return choice;
+}
+
+void check_draft_backend(const ServerArgs& args, const proto::HardwareProfile& hardware,
+                         const rank::ModelConfig& draft, std::uint32_t page_size, std::uint32_t topk,
+                         std::string& backend) {
+  attention::Selection selection = selection_of(hardware, draft);
+  selection.spec_topk = topk;
+  const bool named = args.speculation.draft_attention_backend.has_value();
+  const std::string flag = named ? "--speculative-draft-attention-backend" : "--speculative-draft-model-path";
+  if (named) backend = *args.speculation.draft_attention_backend;
+  backend = std::string(attention::find_backend(backend, flag).row.name);
+  CombinationRequest request =
+      request_for(hardware, selection, {backend, backend},
+                  choose_kv_format(args, selection, {backend, backend}, draft).format);
+  request.flag = flag;
+  request.page_size = page_size;
+  attention::check_combination(request);
 }
 
 }  // namespace tpsim::launch

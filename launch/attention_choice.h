@@ -40,6 +40,11 @@ struct AttentionChoice {
 // the sentence of what cannot be carried out.
 AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* compared,
                                  const proto::HardwareProfile& hardware, const rank::ModelConfig& model);
+// The attention backend of a model that drafts: --speculative-draft-attention-backend over `backend`, its
+// name as the list spells it. Throws UserError where it cannot draft.
+void check_draft_backend(const ServerArgs& args, const proto::HardwareProfile& hardware,
+                         const rank::ModelConfig& draft, std::uint32_t page_size, std::uint32_t topk,
+                         std::string& backend);
 // The same for one pair, without an exception: its obstacle, or the page size that it would run on.
 struct PairVerdict {
   std::string obstacle;  // empty: it runs

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "launch/attention_choice.h"
 #include "launch/backends_report.h"
 #include "launch/commands.h"
+#include "launch/flag_command.h"
 #include "launch/flag_set.h"
 #include "launch/server_args.h"
 #include "launch/standard_output.h"
@@ -134,18 +134,13 @@ int print_backends(const BackendsArgs& args) {
 }  // namespace
 
 void add_backends_command(CLI::App& root, Action& action) {
-  CLI::App* command =
-      root.add_subcommand("backends", "What the attention backends can do, and which is chosen");
-  const auto args = std::make_shared<BackendsArgs>();
-  const auto flags = std::make_shared<FlagSet>(*command);
-  declare_backends_flags(*flags, args->server);
-  flags->add_switch("--json", "prints JSON", args->json);
-  command->callback([&action, args, flags] {
-    action = [args, flags] {
-      flags->read();
-      return print_backends(*args);
-    };
-  });
+  add_flag_command<BackendsArgs>(
+      root, "backends", "What the attention backends can do, and which is chosen", action,
+      [](CLI::App&, FlagSet& flags, BackendsArgs& args) {
+        declare_backends_flags(flags, args.server);
+        flags.add_switch("--json", "prints JSON", args.json);
+      },
+      [](BackendsArgs& args, FlagSet&) { return print_backends(args); });
 }
 
 }  // namespace tpsim::launch

@@ -49,7 +49,7 @@ BackendsReport report_backends(const ServerArgs& args, const proto::HardwareProf
     BackendsReport::Runs runs{.backend = name,
                               .page_size = verdict.page_size,
                               .kv_cache_dtype = std::string(to_string(verdict.kv_format))};
-    if (!verdict.obstacle.empty() && backend->implemented() && backend->row.prefill_only) {
+    if (!verdict.obstacle.empty() && backend->row.prefill_only) {
       runs.prefill_only = true;
       runs.decode = decode_backends(args, hardware, model, name);
     }
@@ -58,8 +58,8 @@ BackendsReport report_backends(const ServerArgs& args, const proto::HardwareProf
     else
       report.cannot.push_back({name, verdict.obstacle});
   }
-  std::ranges::stable_partition(report.can_run,
-                                [&](const auto& runs) { return runs.backend == report.chosen; });
+  std::stable_partition(report.can_run.begin(), report.can_run.end(),
+                        [&](const auto& runs) { return runs.backend == report.chosen; });
   return report;
 }
 

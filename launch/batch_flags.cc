@@ -28,6 +28,12 @@ constexpr std::array<Named<kvcache::EvictionPolicy>, 7> kEvictionPolicies = {{
 
 // States of gated delta-net layers.
 void declare_delta_net_states(FlagSet& flags, ServerArgs& args) {
+  flags.add_value("--swa-full-tokens-ratio", "RATIO",
+                  "tokens of the pool of sliding-window layers to those of the others' (default 0.8; gpt-oss "
+                  "and Llama 4 have such a pool)",
+                  real(args.swa_full_tokens_ratio, 0, false, 1, true));
+  flags.add_switch("--disable-hybrid-swa-memory", "one KV pool for sliding-window layers and all others",
+                   args.disable_hybrid_swa_memory);
   flags.add_value("--mamba-full-memory-ratio", "RATIO",
                   "memory for the states of gated delta-net layers to that of the KV cache (default 0.9)",
                   real(args.mamba_full_memory_ratio, 0, false, 1000, true));

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/coefficients.h"
 #include "rank/model/layers.h"
 #include "rank/model/matrix_kernel.h"
 #include "rank/model/mla_cost.h"
@@ -14,6 +15,8 @@
 
 namespace tpsim::launch {
 namespace {
+
+constexpr double kNgramHostError = 0.02;  // of steps (launch/speculation.cc)
 
 proto::Calibration& add_row(proto::RunReport& report, std::string_view name) {
   proto::Calibration& row = *report.add_calibration();
@@ -37,9 +40,7 @@ void add_operator(const PricedRun& run, const std::string& name, proto::RunRepor
     row.set_source(
         "this MLA kernel was not measured on this GPU: efficiencies of the backend's other kernels, or "
         "defaults");
-  for (const proto::OperatorEfficiency& entry : run.hardware.efficiencies()) {
-    if (entry.operator_class() == name) take(entry, row);
-  }
+  if (const auto* const entry = find_efficiency(run.hardware, name)) take(*entry, row);
 }
 
 void add_constant(const PricedRun& run, const std::string& name, proto::RunReport& report) {
@@ -111,6 +112,19 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
     for (const char* name : {"gated_delta.extend", "gated_delta.decode"})
       add_row(report, name).set_source("not measured: bytes and arithmetic of SGLang's Triton kernels");
   }
+  if (!run.speculation.empty()) {
+    add_row(report, "speculation.verify")
+        .set_source("not measured: the backend's extend (or decode) kernels on a few tokens of each request");
+    proto::Calibration& host = add_row(report, "speculation.draft_host");
+    if (run.speculation == "NGRAM") {
+      host.set_source(
+          "serving of llama-3.1-8b with NGRAM and 8 draft tokens, fa3, SGLang 0.5.12 on an H200, two loads");
+      host.set_median_error(kNgramHostError);
+      host.set_status("calibrated");
+    } else {
+      host.set_source("not measured: the host is taken to hide behind the device");
+    }
+  }
   add_row(report, "sampling").set_source("not measured: two elementwise passes over the logits");
   if (!uses(run, "torch_native") || run.backends.prefill != run.backends.decode)
     add_row(report, "attention.metadata").set_source("not measured: 2 us for each kernel that plans a pass");
@@ -130,8 +144,10 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
     add_row(report, "attention.kv_cache.fp4_e2m1")
         .set_source(
             "not measured: the bytes of an fp4 cache, at the rate at which the kernels read a wider one");
-  add_row(report, "context_bytes")
-      .set_source("not measured: 1.5 GiB of each GPU for CUDA and its libraries, which the KV pool lacks");
+  add_constant(run, "context_bytes", report);
+  if (proto::Calibration& row = *report.mutable_calibration()->rbegin(); row.source().empty())
+    row.set_source(
+        "not measured on this GPU: what CUDA and its libraries take of an H200, which the KV pool lacks");
 }
 
 }  // namespace tpsim::launch

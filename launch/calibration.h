@@ -2,6 +2,8 @@
 // them, with the table that it was fitted on, or `uncalibrated`.
 #pragma once
 
+#include <string>
+
 #include "attention/sparse_kernels.h"
 #include "launch/server_args.h"
 #include "proto/base/number_format.h"
@@ -20,8 +22,9 @@ struct PricedRun {
   const rank::ParallelLayout& layout;
   attention::SparseKernels sparse = {};  // models with sparse attention only
   NumberFormat kv_format = NumberFormat::kBf16;
-  bool decode_graphs = false;   // some decode replays a captured graph
-  bool prefill_pieces = false;  // some prefill runs in captured pieces
+  bool decode_graphs = false;    // some decode replays a captured graph
+  bool prefill_pieces = false;   // some prefill runs in captured pieces
+  std::string speculation = {};  // algorithm; empty: none
 };
 void write_calibration(const PricedRun& run, proto::RunReport& report);
 

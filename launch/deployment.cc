@@ -23,6 +23,7 @@
 #include "rank/model/memory.h"
 #include "rank/model/modeled_forward.h"
 #include "rank/model/quantised_weights.h"
+#include "rank/model/speculative_forward.h"
 #include "rank/model/vision_encoder.h"
 #include "rank/parallel/batch_wire.h"
 #include "rank/parallel/rank_state.h"
@@ -32,6 +33,9 @@
 namespace tpsim::launch {
 
 namespace {
+
+// --max-running-requests with speculative decoding (speculative_hook.py).
+constexpr std::uint32_t kSpeculativeRunningRequests = 48;
 
 // SGLang captures the listed sizes that the request table has room for, and the table's size itself where
 // the list goes beyond it.
@@ -58,6 +62,34 @@ rank::StatePool state_pool(const ServerArgs& args) {
   if (args.max_running_requests) pool.slots = *args.max_running_requests;
   if (args.max_mamba_cache_size) pool.slots = *args.max_mamba_cache_size;
   return pool;
+}
+
+// Whether window layers have a pool of their own, and how large it is to be. REQUIRES: resolve_scheduler(),
+// resolve_batches().
+rank::WindowPool window_pool(const ServerArgs& args, const Deployment& deployment) {
+  const scheduler::SchedulerConfig& config = deployment.scheduler;
+  rank::WindowPool pool;
+  if (args.disable_hybrid_swa_memory) return pool;
+  pool.window = deployment.model.swa_pool_window;
+  pool.full_tokens_ratio = args.swa_full_tokens_ratio.value_or(pool.full_tokens_ratio);
+  // SWARequestCapPoolConfigurator: where it is known how many run, and nothing else is kept.
+  if (pool.window > 0 && config.disable_radix_cache && args.max_running_requests &&
+      config.chunked_prefill_size > 0) {
+    pool.tokens = rank::most_window_tokens(pool.window, config.page_size,
+                                           *args.max_running_requests / deployment.layout.dp_size,
+                                           config.chunked_prefill_size, !config.disable_overlap_schedule);
+  }
+  return pool;
+}
+
+// Flags that are about the pool of window layers, for a model that may have one.
+void check_window_flags(const ServerArgs& args, const rank::ModelConfig& model) {
+  if (!args.swa_full_tokens_ratio) return;
+  if (args.disable_hybrid_swa_memory)
+    throw_user_error("--swa-full-tokens-ratio: there is no pool to size with --disable-hybrid-swa-memory");
+  if (model.swa_pool_window == 0)
+    throw_user_error("--swa-full-tokens-ratio: SGLang gives {} no pool of window layers; leave it out",
+                     model.name);
 }
 
 // Flags that are about states, for a model that has some.
@@ -100,6 +132,13 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
                              : deployment.model.linear.state_bytes == 4 ? "float32"
                                                                         : "bfloat16";
     out["linear_attn_backend"] = "triton";
+  }
+  if (deployment.model.swa_pool_window > 0) {
+    out["disable_hybrid_swa_memory"] = on_off(config.sliding_window_size == 0);
+    if (config.sliding_window_size > 0) {
+      out["swa_full_tokens_ratio"] = format_real(window_pool(args, deployment).full_tokens_ratio);
+      out["swa_max_total_num_tokens"] = std::to_string(config.swa_max_total_num_tokens);
+    }
   }
   if (deployment.model.quantization.quantized()) out["quantization"] = deployment.model.quantization.method;
   out["mem_fraction_static"] = format_real(mem_fraction_static);
@@ -179,12 +218,17 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   if (args.request_rate) out["request_interval"] = args.fixed_interval ? "fixed" : "poisson";
 }
 
+// DeepEP's kernels for throughput cannot be captured, so SGLang captures nothing (_handle_a2a_moe).
+bool never_captured(const Deployment& deployment) {
+  return deployment.layout.a2a() && deployment.layout.deepep_mode == rank::DeepEpMode::kNormal;
+}
+
 // The captured sizes of prefill that the flags ask for: up to a chunk, or less with MLA.
 std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const scheduler::ReleaseRules& rules,
                                             const Deployment& deployment) {
   const bool plain = deployment.layout.dp_size == 1 && !deployment.layout.a2a();
-  if (args.disable_prefill_cuda_graph || (!plain && !rules.dp_attention_prefill_graphs) ||
-      !rank::default_graphs(deployment.hardware).prefill ||
+  if (args.disable_prefill_cuda_graph || never_captured(deployment) ||
+      (!plain && !rules.dp_attention_prefill_graphs) || !rank::default_graphs(deployment.hardware).prefill ||
       (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too) ||
       (deployment.model.is_sparse() && !rules.sparse_attention_prefills_in_pieces) ||
       deployment.model.vision
@@ -198,6 +242,22 @@ std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const schedu
   if (args.context_length) most = std::min<std::uint64_t>(most, *args.context_length);
   most = args.prefill_cuda_graph_max_tokens.value_or(static_cast<std::uint32_t>(most));
   return rank::capture_prefill_tokens(static_cast<std::uint32_t>(most));
+}
+
+// What a GPU may hand to DeepEP's kernels for low latency at once
+// (SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK).
+void check_dispatched_tokens(const Deployment& deployment) {
+  constexpr std::uint32_t kMost = 128;
+  const rank::ParallelLayout& layout = deployment.layout;
+  if (!layout.a2a() || layout.deepep_mode != rank::DeepEpMode::kLowLatency) return;
+  const std::uint32_t most = kMost * layout.attn_tp_size();
+  const std::uint32_t chunk = deployment.scheduler.chunked_prefill_size;
+  if (chunk == 0 || chunk > most)
+    throw_user_error(
+        "--deepep-mode low_latency: hands on at most {} tokens of a GPU at once, and a prefill of {} tokens "
+        "has "
+        "more; use auto, or --chunked-prefill-size {}",
+        kMost, chunk == 0 ? deployment.scheduler.max_prefill_tokens : chunk, most * layout.dp_size);
 }
 
 // Chunked prefill, captured graphs and the share of memory, which is returned, with SGLang's defaults for the
@@ -219,13 +279,16 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
   if (args.max_running_requests && rules.captured_sizes_end_at_running_requests)
     max_bs = std::min(max_bs, *args.max_running_requests);
   max_bs = args.cuda_graph_max_bs.value_or(max_bs);
-  config.cuda_graph_bs = args.cuda_graph_bs.empty() ? rank::capture_batch_sizes(max_bs) : args.cuda_graph_bs;
+  config.cuda_graph_bs = args.cuda_graph_bs.empty()
+                             ? rank::capture_batch_sizes(max_bs, config.speculation.enabled())
+                             : args.cuda_graph_bs;
   max_bs = config.cuda_graph_bs.back();
   deployment.prefill_graphs.tokens = prefill_captures(args, rules, deployment);
   deployment.prefill_graphs.limit_padding = rules.prefill_graphs_limit_padding;
 
   const bool on_device = rank::default_graphs(deployment.hardware).decode;
-  const bool decodes_eagerly = args.disable_cuda_graph || args.disable_decode_cuda_graph || !on_device;
+  const bool decodes_eagerly =
+      args.disable_cuda_graph || args.disable_decode_cuda_graph || !on_device || never_captured(deployment);
   // Before the backend has a say: what it cannot capture is kept free for all the same.
   const double fraction = args.mem_fraction_static.value_or(rank::default_mem_fraction(
       deployment.hardware,
@@ -234,24 +297,31 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
        .activation_tokens = chunks ? chunk : args.max_prefill_tokens,
        .cuda_graph_max_bs = decodes_eagerly && rules.uncaptured_decode_reserves_nothing ? 0 : max_bs,
        .prefill_captures = static_cast<std::uint32_t>(deployment.prefill_graphs.tokens.size()),
-       .mla = deployment.model.is_mla()}));
+       .mla = deployment.model.is_mla(),
+       .draft_mib = draft_reserve_mib(args, deployment.speculation)}));
 
   const auto captures = [](const std::string& backend, const char* flag) {
     return attention::find_backend(backend, flag).row.supports_cuda_graph;
   };
-  if (decodes_eagerly || !captures(deployment.backends.decode, "--decode-attention-backend")) {
+  // The half that verifies is what is captured.
+  const bool by_prefill = config.speculation.enabled() && deployment.verifies_with_prefill;
+  const std::string& captured = by_prefill ? deployment.backends.prefill : deployment.backends.decode;
+  if (decodes_eagerly || !captures(captured, "--decode-attention-backend")) {
     if (!on_device)
       deployment.notes.push_back(
           fmt::format("{}: decode is not captured on this device", deployment.hardware.name()));
+    else if (never_captured(deployment))
+      deployment.notes.push_back("--deepep-mode normal: cannot be captured, so nothing runs in CUDA graphs");
     else if (!decodes_eagerly)
-      deployment.notes.push_back(fmt::format("{}: cannot be captured, so decode runs without CUDA graphs",
-                                             deployment.backends.decode));
+      deployment.notes.push_back(
+          fmt::format("{}: cannot be captured, so decode runs without CUDA graphs", captured));
     config.cuda_graph_bs.clear();
   }
   if (rules.torch_native_prefill_is_eager &&
       !captures(deployment.backends.prefill, "--prefill-attention-backend"))
     deployment.prefill_graphs.tokens.clear();
   apply_data_parallelism(args, deployment.layout, config);
+  check_dispatched_tokens(deployment);
   if (deployment.layout.dp_size > 1 && config.chunked_prefill_size > 0)
     std::erase_if(deployment.prefill_graphs.tokens,
                   [&](std::uint32_t tokens) { return tokens > config.chunked_prefill_size; });
@@ -272,7 +342,7 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
 // Numeric execution has no GPU memory to divide: 65,536 tokens, or what 4 GiB hold on all ranks together.
 // A fixed rule, so that every process comes to the same.
 rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& shard,
-                                  const Deployment& deployment) {
+                                  const Deployment& deployment, const rank::WindowPool& windows) {
   constexpr std::uint64_t kTokens = 65536;
   constexpr std::uint64_t kBytes = std::uint64_t{4} << 30;
   rank::KvCapacity capacity;
@@ -281,6 +351,12 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
   const std::uint64_t page = deployment.scheduler.page_size;
   const std::uint64_t fit = kBytes / (capacity.kv_bytes_per_token * args.tp_size);
   capacity.tokens = args.max_total_tokens.value_or(std::min(kTokens, std::max(fit, page))) / page * page;
+  if (windows.window > 0) {
+    // The ranks keep window layers' KV at every page; the pool of windows bounds what the scheduler hands
+    // out.
+    capacity.window_tokens =
+        rank::window_pool_tokens(windows, capacity.tokens, deployment.scheduler.page_size);
+  }
   return capacity;
 }
 
@@ -288,11 +364,13 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
 void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
   const rank::Shard shard = rank::make_shard(deployment.model, deployment.layout, 0);
+  const rank::WindowPool windows = window_pool(args, deployment);
   const rank::KvCapacity capacity =
-      args.numeric() ? numeric_capacity(args, shard, deployment)
-                     : rank::kv_capacity(deployment.hardware, deployment.model, shard, mem_fraction_static,
-                                         deployment.kv_format, config.page_size, state_pool(args),
-                                         deployment.sparse_token_bytes);
+      args.numeric()
+          ? numeric_capacity(args, shard, deployment, windows)
+          : rank::kv_capacity(deployment.hardware, deployment.model, shard, mem_fraction_static,
+                              deployment.kv_format, config.page_size, state_pool(args),
+                              deployment.sparse_token_bytes, windows, deployment.draft_memory(args));
   config.max_total_num_tokens = capacity.tokens;
   deployment.state_slots = capacity.state_slots;
   if (args.max_total_tokens) {
@@ -312,10 +390,23 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
         fmt::format("the KV pool would hold {} tokens; {} are simulated", config.max_total_num_tokens, most));
     config.max_total_num_tokens = most;
   }
+  if (windows.window > 0) {
+    config.sliding_window_size = windows.window;
+    config.swa_max_total_num_tokens =
+        rank::window_pool_tokens(windows, config.max_total_num_tokens, config.page_size);
+    deployment.swa_bytes_per_token = capacity.window_bytes_per_token;
+    if (config.sglang_release != scheduler::kNewestRelease)
+      deployment.notes.push_back(
+          fmt::format("--sglang-version {}: window layers' pool follows the rules of {}",
+                      scheduler::sglang_release_name(config.sglang_release),
+                      scheduler::sglang_release_name(scheduler::kNewestRelease)));
+  }
   // Rows of the request-to-page table that ranks can hold (rank/parallel/rank_state.h).
   constexpr std::uint32_t kMaxRows = 65535;
   config.max_running_requests = args.max_running_requests.value_or(
-      rank::default_max_running_requests(config.max_total_num_tokens, config.context_length));
+      config.speculation.enabled()
+          ? kSpeculativeRunningRequests
+          : rank::default_max_running_requests(config.max_total_num_tokens, config.context_length));
   if (args.max_running_requests && deployment.layout.dp_size > 1) {
     config.max_running_requests /= deployment.layout.dp_size;
     if (config.max_running_requests == 0)
@@ -356,7 +447,8 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
     if (deployment.model.vision.served)
       report.set_vision_weight_bytes(rank::vision_weight_bytes(
           deployment.model.vision, {deployment.layout.attn_tp_size(), deployment.model.vision.replicated}));
-    report.set_kv_pool_bytes(config.max_total_num_tokens * capacity.kv_bytes_per_token);
+    report.set_kv_pool_bytes(config.max_total_num_tokens * capacity.kv_bytes_per_token +
+                             config.swa_max_total_num_tokens * capacity.window_bytes_per_token);
     ranks.ranks.push_back(std::move(report));
   }
 }
@@ -382,7 +474,7 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.check_invariants = args.check_invariants;
 }
 
-// The kernels of sparse attention, and what they want stored. REQUIRES: kv_format.
+// The kernels of sparse attention, and what they want stored. REQUIRES: kv_format, layout.
 void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
   const rank::ModelConfig& model = deployment.model;
   if (!model.is_sparse()) {
@@ -392,14 +484,41 @@ void resolve_sparse_attention(const ServerArgs& args, Deployment& deployment) {
                        model.name);
     return;
   }
-  deployment.sparse.kernels =
-      attention::choose_sparse_kernels({.prefill = args.nsa_prefill_backend,
-                                        .decode = args.nsa_decode_backend,
-                                        .generation = generation_of(deployment.hardware),
-                                        .kv_format = deployment.kv_format});
+  deployment.sparse.kernels = attention::choose_sparse_kernels(
+      {.prefill = args.nsa_prefill_backend,
+       .decode = args.nsa_decode_backend,
+       .generation = generation_of(deployment.hardware),
+       .kv_format = deployment.kv_format,
+       .num_q_heads = model.num_attention_heads / deployment.layout.attn_tp_size(),
+       .glm = model.architecture == "GlmMoeDsaForCausalLM",
+       .mixed_chunk = args.enable_mixed_chunk});
+  if (args.numeric() && deployment.sparse.kernels.prefill == attention::SparseKernel::kFlashMlaSparseQ8)
+    throw_user_error(
+        "--nsa-prefill-backend flashmla_sparse_q8: --executor numeric does not round queries and latents to "
+        "fp8 "
+        "in the kernel; use flashmla_sparse");
   deployment.sparse.top_k = model.indexer.top_k;
   deployment.sparse_token_bytes = attention::sparse_token_bytes(
       deployment.sparse.kernels, deployment.kv_format, model.mla.kv_lora_rank, model.mla.qk_rope_head_dim);
+}
+
+// Backends that attend to more than a model's chunks.
+void note_whole_chunks(Deployment& deployment) {
+  std::uint32_t chunk = 0;
+  for (const rank::AttentionKind& kind : deployment.model.attention)
+    chunk = std::max(chunk, kind.attention_chunk);
+  if (chunk == 0) return;
+  std::vector<std::string> whole;
+  for (const std::string& name : {deployment.backends.prefill, deployment.backends.decode}) {
+    const bool local = attention::find_backend(name, "--attention-backend").row.local_attention;
+    if (!local && std::find(whole.begin(), whole.end(), name) == whole.end()) whole.push_back(name);
+  }
+  if (!whole.empty())
+    deployment.notes.push_back(
+        fmt::format("{}: reads the whole context in {}'s chunked layers, as in SGLang, where only fa3 and "
+                    "intel_xpu read their "
+                    "chunk of {} tokens",
+                    fmt::join(whole, ", "), deployment.model.name, chunk));
 }
 
 // Models whose pages or prefixes have rules of their own.
@@ -445,28 +564,50 @@ void resolve_weights(const ServerArgs& args, Deployment& deployment) {
   rank::check_blocks(deployment.model, rank::make_shard(deployment.model, args.tp_size, 0, args.ep_size));
 }
 
+// Its notes, and the attention backend of the model that drafts.
+void add_speculation(const ServerArgs& args, Deployment& deployment) {
+  const Speculation& speculation = deployment.speculation;
+  deployment.verifies_with_prefill = args.speculation.attention_mode == "prefill";
+  deployment.notes.insert(deployment.notes.end(), speculation.notes.begin(), speculation.notes.end());
+  deployment.warnings.insert(deployment.warnings.end(), speculation.warnings.begin(),
+                             speculation.warnings.end());
+  if (!speculation.draft) return;
+  const bool by_prefill = deployment.verifies_with_prefill;
+  deployment.draft_backend = by_prefill ? deployment.backends.prefill : deployment.backends.decode;
+  if (!args.speculation.draft_attention_backend &&
+      speculation.draft->config.is_mla() == deployment.model.is_mla())
+    return;
+  check_draft_backend(args, deployment.hardware, speculation.draft->config, deployment.scheduler.page_size,
+                      speculation.config.topk, deployment.draft_backend);
+}
+
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
   if (args.disable_shared_experts_fusion) deployment.model.moe.num_fused_shared_experts = 0;
   read_state_flags(args, deployment.model);
+  check_window_flags(args, deployment.model);
   deployment.hardware = rank::load_hardware(hardware_name(args));
   resolve_weights(args, deployment);
+  deployment.speculation = resolve_speculation(args, deployment.model);
   AttentionChoice attention = choose_attention(args, pair, deployment.hardware, deployment.model);
   deployment.backends = std::move(attention.backends);
   deployment.kv_format = attention.kv_format;
   deployment.scheduler.page_size = attention.page_size;
   deployment.notes = std::move(attention.notes);
   deployment.warnings = std::move(attention.warnings);
-  resolve_sparse_attention(args, deployment);
+  add_speculation(args, deployment);
+  note_whole_chunks(deployment);
   deployment.mla.chunked_prefix_cache = !args.disable_chunked_prefix_cache;
   deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
   if (args.load_format == "dummy" && rank::dummy_weights_share_experts(deployment.model))
     deployment.experts_in_use = deployment.model.moe.top_k;
   deployment.layout = resolve_layout(args, deployment.model, deployment.notes);
+  resolve_sparse_attention(args, deployment);
   resolve_images(args, deployment.hardware, deployment.layout, deployment.model, deployment.notes);
   deployment.expert_load = resolve_expert_load(args, deployment.model);
   resolve_scheduler(args, deployment);
+  apply_speculation(args, deployment.speculation, deployment.scheduler, deployment.notes);
   resolve_model_rules(deployment);
   const double mem_fraction_static = resolve_batches(args, deployment);
   resolve_memory(args, mem_fraction_static, deployment);
@@ -489,12 +630,14 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                        .sparse = deployment.sparse.kernels,
                        .kv_format = deployment.kv_format,
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
-                       .prefill_pieces = !deployment.prefill_graphs.tokens.empty()},
+                       .prefill_pieces = !deployment.prefill_graphs.tokens.empty(),
+                       .speculation = deployment.speculation.algorithm},
                       header);
     write_images(deployment.hardware, deployment.model.vision, header);
     write_capture_cost(deployment, header);
   }
   write_server_args(args, mem_fraction_static, deployment);
+  write_speculation(args, deployment.speculation, header);
   write_parallel_args(args, deployment.layout, deployment.expert_load, deployment.model, header);
   return deployment;
 }
@@ -503,25 +646,66 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
 
 std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
   auto backend = attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);
+  backend->set_verifies_with_prefill(verifies_with_prefill);
   backend->set_mla_options(mla);
   backend->set_sparse_options(sparse);
   return backend;
+}
+
+std::unique_ptr<rank::RankModel> Deployment::make_model(const rank::Shard& shard, bool captured) const {
+  const std::vector<std::uint32_t> sizes = captured ? scheduler.cuda_graph_bs : std::vector<std::uint32_t>{};
+  auto target = std::make_unique<rank::ModeledForward>(
+      model, hardware, shard, make_backend(),
+      rank::ModeledForward::Options{.kv_format = kv_format,
+                                    .sparse_token_bytes = sparse_token_bytes,
+                                    .cuda_graph_bs = sizes,
+                                    .prefill_graphs = prefill_graphs,
+                                    .experts_in_use = experts_in_use,
+                                    .expert_load = expert_load});
+  const scheduler::SpeculationConfig& config = speculation.config;
+  if (!config.enabled()) return target;
+  const rank::SpeculationShape shape = {.num_steps = config.num_steps,
+                                        .topk = config.topk,
+                                        .tree_mask = config.topk > 1,
+                                        .host = speculation.host};
+  if (!speculation.draft)
+    return std::make_unique<rank::SpeculativeForward>(std::move(target), nullptr, nullptr, shard, hardware,
+                                                      shape);
+  const rank::ModelConfig& drafts = speculation.draft->config;
+  const rank::Shard draft_shard = rank::make_shard(drafts, layout, shard.tp_rank);
+  auto backend = attention::create_attention_backend(draft_backend, hardware, scheduler.page_size);
+  backend->set_mla_options(mla);
+  // The draft model's passes have the branches of a tree as requests of their own.
+  std::vector<std::uint32_t> draft_sizes = sizes;
+  for (const std::uint32_t size : sizes) draft_sizes.push_back(size * config.topk);
+  std::sort(draft_sizes.begin(), draft_sizes.end());
+  auto draft_forward = std::make_unique<rank::ModeledForward>(
+      drafts, hardware, draft_shard, std::move(backend),
+      rank::ModeledForward::Options{
+          .kv_format = kv_format,
+          .sparse_token_bytes = 0,
+          .cuda_graph_bs = draft_sizes,
+          .prefill_graphs = prefill_graphs,
+          .experts_in_use = drafts.moe.num_layers > 0 ? experts_in_use : 0,
+          .expert_load = drafts.moe.num_layers > 0 ? expert_load : rank::ExpertLoad{}});
+  return std::make_unique<rank::SpeculativeForward>(std::move(target),
+                                                    std::make_unique<rank::DraftModel>(*speculation.draft),
+                                                    std::move(draft_forward), draft_shard, hardware, shape);
 }
 
 rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const {
   // All shards have the same shapes (make_shard refuses others), so one model prices them all.
   const rank::Shard shard = rank::make_shard(model, layout, group.first_rank(group.process));
   std::vector<std::unique_ptr<rank::RankModel>> models;
-  models.push_back(std::make_unique<rank::ModeledForward>(
-      model, hardware, shard, make_backend(),
-      rank::ModeledForward::Options{.kv_format = kv_format,
-                                    .sparse_token_bytes = sparse_token_bytes,
-                                    .cuda_graph_bs = scheduler.cuda_graph_bs,
-                                    .prefill_graphs = prefill_graphs,
-                                    .experts_in_use = experts_in_use,
-                                    .expert_load = expert_load}));
+  models.push_back(make_model(shard, /*captured=*/true));
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
                           std::move(models));
+}
+
+rank::DraftMemory Deployment::draft_memory(const ServerArgs& args) const {
+  if (!speculation.draft) return {};
+  return launch::draft_memory(args, speculation, model,
+                              rank::make_shard(speculation.draft->config, layout, 0));
 }
 
 std::uint64_t Deployment::configuration_hash() const {

@@ -9,6 +9,7 @@
 
 #include "attention/backend.h"
 #include "launch/server_args.h"
+#include "launch/speculation.h"
 #include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
@@ -16,6 +17,8 @@
 #include "rank/model/model_config.h"
 #include "rank/model/parallel_layout.h"
 #include "rank/model/prefill_graphs.h"
+#include "rank/model/rank_model.h"
+#include "rank/model/shard.h"
 #include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_session.h"
 #include "scheduler/config.h"
@@ -35,8 +38,12 @@ struct Deployment {
   rank::PrefillGraphs prefill_graphs;
   attention::MlaOptions mla;
   std::uint32_t experts_in_use = 0;  // as ModeledForward::Options
+  Speculation speculation;
+  std::string draft_backend;  // attention backend of a draft model
+  bool verifies_with_prefill = true;
   rank::DeploymentConfig ranks;
-  std::uint64_t state_slots = 0;  // requests with room for states of gated delta-net layers
+  std::uint64_t state_slots = 0;          // requests with room for states of gated delta-net layers
+  std::uint64_t swa_bytes_per_token = 0;  // of a rank's window layers, where these have a pool of their own
   // The report's names, calibration and server_args; the rest is filled in by the run.
   proto::RunReport header;
   // What was chosen or changed from what the user might expect, one sentence each; and what was changed of
@@ -46,6 +53,9 @@ struct Deployment {
 
   // Name and page size of `backends`, for this GPU.
   std::unique_ptr<attention::AttentionBackend> make_backend() const;
+  // What prices the passes of a rank with that shard; without captured graphs, for what precedes them.
+  std::unique_ptr<rank::RankModel> make_model(const rank::Shard& shard, bool captured) const;
+  rank::DraftMemory draft_memory(const ServerArgs& args) const;
   // The ranks of process `process` of `group`, ready to price batches.
   rank::LocalRanks local_ranks(const rank::ProcessGroup& group) const;
   // Of everything that decides prices; equal in every process.

@@ -35,6 +35,10 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
   flags.add_value("--moe-a2a-backend", "NAME",
                   "how tokens come to their experts: none (every rank sees all) or deepep (default none)",
                   word({"none", "deepep"}, args.moe_a2a_backend));
+  flags.add_value("--deepep-mode", "MODE",
+                  "kernels of deepep: normal, low_latency, or auto: one for prefill, the other for decode "
+                  "(default auto)",
+                  word({"auto", "normal", "low_latency"}, args.deepep_mode));
   flags.add_value("--expert-distribution", "LOAD",
                   "of tokens over experts: uniform, zipf:ALPHA, or a JSON file with recorded logical_count "
                   "(default uniform)",

@@ -11,6 +11,7 @@
 
 #include "launch/commands.h"
 #include "launch/deployment.h"
+#include "launch/flag_command.h"
 #include "launch/flag_set.h"
 #include "launch/logging.h"
 #include "launch/outputs.h"
@@ -181,20 +182,18 @@ int generate(const GenerateArgs& args, rank::MpiSession& session) {
 }  // namespace
 
 void add_generate_command(CLI::App& root, rank::MpiSession& session, Action& action) {
-  CLI::App* command = root.add_subcommand("generate", "Compute the tokens that a model generates");
-  const auto args = std::make_shared<GenerateArgs>();
-  args->server.executor = "numeric";
-  const auto flags = std::make_shared<FlagSet>(*command);
-  declare_flags(*flags, *args);
-  command->callback([&session, &action, args, flags] {
-    action = [&session, args, flags] {
-      flags->read();
-      if (!args->server.numeric())
-        throw_user_error("--executor modeled: prices batches and generates nothing; leave it out");
-      check_deployment_args(args->server);
-      return generate(*args, session);
-    };
-  });
+  add_flag_command<GenerateArgs>(
+      root, "generate", "Compute the tokens that a model generates", action,
+      [](CLI::App&, FlagSet& flags, GenerateArgs& args) {
+        args.server.executor = "numeric";
+        declare_flags(flags, args);
+      },
+      [&session](GenerateArgs& args, FlagSet&) {
+        if (!args.server.numeric())
+          throw_user_error("--executor modeled: prices batches and generates nothing; leave it out");
+        check_deployment_args(args.server);
+        return generate(args, session);
+      });
 }
 
 }  // namespace tpsim::launch

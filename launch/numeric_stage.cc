@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "attention/registry.h"
 #include "proto/base/error.h"
 #include "rank/numeric/numeric_forward.h"
 #include "rank/parallel/mpi_collectives.h"
@@ -84,11 +85,38 @@ std::unique_ptr<rank::NumericRanks> NumericStage::make_ranks(const Deployment& d
   config.vocab_size = deployment.model.vocab_size;
   config.return_logits = return_logits;
   config.exclusive_pages = deployment.scheduler.disable_radix_cache;
+  std::unique_ptr<rank::TokenForward> draft;
+  if (deployment.speculation.config.enabled()) {
+    const scheduler::SpeculationConfig& speculation = deployment.speculation.config;
+    config.drafting = {.num_draft_tokens = speculation.num_draft_tokens,
+                       .num_steps = speculation.num_steps,
+                       .max_breadth = speculation.topk,
+                       .page_size = options.page_size,
+                       .num_pages = options.num_pages,
+                       .vocab_size = deployment.model.vocab_size};
+    if (deployment.speculation.draft) draft = make_draft(deployment, options);
+  }
   return std::make_unique<rank::NumericRanks>(
       std::move(config),
       std::make_unique<rank::NumericForward>(deployment.model, loaded_, options, std::move(backend),
                                              *collectives_, pool_),
-      collectives_.get());
+      collectives_.get(), std::move(draft));
+}
+
+// The model that drafts, with a KV store of its own on the same pages.
+std::unique_ptr<rank::TokenForward> NumericStage::make_draft(const Deployment& deployment,
+                                                             rank::NumericOptions options) {
+  const rank::ModelConfig& model = deployment.speculation.draft->config;
+  ServerArgs args = args_;
+  args.model_path = args_.speculation.draft_model_path;
+  options.weight_type = weight_type(args, model);
+  options.sparse_token_bytes = 0;
+  if (loaded_draft_.empty())
+    loaded_draft_ = rank::load_ranks(model, *open_weights(args, model), options, *collectives_);
+  return std::make_unique<rank::NumericForward>(
+      model, loaded_draft_, options,
+      attention::create_attention_backend(deployment.draft_backend, deployment.hardware, options.page_size),
+      *collectives_, pool_);
 }
 
 }  // namespace tpsim::launch

@@ -29,11 +29,13 @@ class NumericStage {
   void set_while_waiting(std::function<void()> hook);
 
  private:
+  std::unique_ptr<rank::TokenForward> make_draft(const Deployment& deployment, rank::NumericOptions options);
+
   const ServerArgs& args_;
   rank::ProcessGroup group_;
   rank::ThreadPool pool_;
   std::unique_ptr<rank::Collectives> collectives_;
-  rank::LoadedRanks loaded_;
+  rank::LoadedRanks loaded_, loaded_draft_;
 };
 
 // "dummy" in --load-format, or a folder with safetensors. Throws UserError.

@@ -74,6 +74,11 @@ rank::ParallelLayout resolve_layout(const ServerArgs& args, const rank::ModelCon
       notes.push_back(
           fmt::format("--ep-size: {} like --tp, as --moe-a2a-backend deepep demands", args.tp_size));
     layout.ep_size = layout.tp_size;
+    layout.deepep_mode = parallel.deepep_mode == "normal"        ? rank::DeepEpMode::kNormal
+                         : parallel.deepep_mode == "low_latency" ? rank::DeepEpMode::kLowLatency
+                                                                 : rank::DeepEpMode::kAuto;
+  } else if (parallel.deepep_mode != "auto") {
+    throw_user_error("--deepep-mode {}: is for --moe-a2a-backend deepep; leave it out", parallel.deepep_mode);
   }
   if (const auto dense = parallel.moe_dense_tp_size) {
     if (*dense != 1 && *dense != args.tp_size)
@@ -142,7 +147,10 @@ void write_parallel_args(const ServerArgs& args, const rank::ParallelLayout& lay
     out["load_balance_method"] = to_string(args.parallel.load_balance);
   }
   if (layout.moe_dense_tp1) out["moe_dense_tp_size"] = "1";
-  if (layout.a2a()) out["moe_a2a_backend"] = "deepep";
+  if (layout.a2a()) {
+    out["moe_a2a_backend"] = "deepep";
+    out["deepep_mode"] = args.parallel.deepep_mode;
+  }
   if (!load.uniform()) {
     out["expert_distribution"] = args.parallel.expert_distribution;
     out["expert_imbalance"] = format_real(load.imbalance(model.moe, layout.ep_size));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "launch/batch_stream.h"
 #include "launch/commands.h"
 #include "launch/deployment.h"
+#include "launch/flag_command.h"
 #include "launch/flag_set.h"
 #include "launch/logging.h"
 #include "launch/progress.h"
@@ -76,6 +78,7 @@ std::vector<Deployment> resolve(ReplayArgs& args, const proto::BatchStreamHeader
     throw_user_error("--page-size {}: the batches of {} were recorded with {}", *server.page_size, args.file,
                      header.page_size());
   server.page_size = header.page_size();
+  server.speculation.accept_from_trace = !server.speculation.algorithm.empty();  // what is kept is recorded
   server.max_total_tokens = std::uint64_t{header.num_pages()} * header.page_size();
   std::vector<Deployment> deployments = resolve_deployments(server, /*compare=*/false);
   Deployment& deployment = deployments.front();
@@ -102,8 +105,10 @@ void count(const proto::ForwardBatch& batch, std::uint64_t decoding, proto::RunR
     default:
       report.set_decode_steps(report.decode_steps() + 1);
   }
-  if (batch.forward_mode() != proto::EXTEND)
-    report.set_total_output_tokens(report.total_output_tokens() + decoding);
+  std::uint64_t tokens = batch.forward_mode() != proto::EXTEND ? decoding : 0;
+  if (batch.forward_mode() == proto::TARGET_VERIFY)
+    tokens = std::accumulate(batch.accept_lens().begin(), batch.accept_lens().end(), std::uint64_t{0});
+  report.set_total_output_tokens(report.total_output_tokens() + tokens);
 }
 
 std::string summary(const proto::RunReport& report) {
@@ -144,6 +149,20 @@ scheduler::StepOutcome compute(scheduler::Executor& executor, const proto::Forwa
   }
 }
 
+// A stream that verifies drafts is priced by who drafts them, which only the flags say.
+void check_drafts(const proto::ForwardBatch& batch, const scheduler::SpeculationConfig& speculation,
+                  const std::string& file) {
+  if (batch.forward_mode() != proto::TARGET_VERIFY) return;
+  if (!speculation.enabled())
+    throw_user_error(
+        "{}: was recorded with speculative decoding; give the --speculative-* flags that it was recorded "
+        "with",
+        file);
+  if (batch.num_draft_tokens() != speculation.num_draft_tokens)
+    throw_user_error("{}: batch {} verifies {} tokens of each request, the flags say {}", file,
+                     batch.sequence_number(), batch.num_draft_tokens(), speculation.num_draft_tokens);
+}
+
 int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& stream,
               const Deployment& deployment) {
   for (const std::string& note : deployment.notes) spdlog::info("{}", note);
@@ -160,6 +179,7 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
   while (!report.stopped_early() && stream.next(batch)) {
     if (!std::binary_search(buckets.begin(), buckets.end(), batch.capture_bucket()))
       batch.set_capture_bucket(0);
+    check_drafts(batch, deployment.scheduler.speculation, args.file);
     decoding += static_cast<std::uint64_t>(batch.decode_join_size());
     decoding -= std::min(decoding, static_cast<std::uint64_t>(batch.decode_leave_size()));
     scheduler::StepOutcome outcome;
@@ -208,22 +228,20 @@ int replay(ReplayArgs& args, rank::MpiSession& session) {
 }  // namespace
 
 void add_replay_command(CLI::App& root, rank::MpiSession& session, Action& action) {
-  CLI::App* command =
-      root.add_subcommand("replay", "Carry out a recorded stream of batches on another backend or executor");
-  const auto args = std::make_shared<ReplayArgs>();
-  command->add_option("FILE", args->file, "stream of `tpsim run --record-batches`")->required();
-  const auto flags = std::make_shared<FlagSet>(*command);
-  declare_deployment_flags(*flags, args->server);
-  flags->add_value("--report-dir", "DIR", "receives report.json",
-                   [args](std::string_view, const std::string& value) { args->server.report_dir = value; });
-  command->callback([&session, &action, args, flags] {
-    action = [&session, args, flags] {
-      flags->read();
-      check_deployment_args(args->server);
-      check_recorded(*args);
-      return replay(*args, session);
-    };
-  });
+  add_flag_command<ReplayArgs>(
+      root, "replay", "Carry out a recorded stream of batches on another backend or executor", action,
+      [](CLI::App& command, FlagSet& flags, ReplayArgs& args) {
+        command.add_option("FILE", args.file, "stream of `tpsim run --record-batches`")->required();
+        declare_deployment_flags(flags, args.server);
+        flags.add_value(
+            "--report-dir", "DIR", "receives report.json",
+            [&args](std::string_view, const std::string& value) { args.server.report_dir = value; });
+      },
+      [&session](ReplayArgs& args, FlagSet&) {
+        check_deployment_args(args.server);
+        check_recorded(args);
+        return replay(args, session);
+      });
 }
 
 }  // namespace tpsim::launch

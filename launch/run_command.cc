@@ -1,4 +1,3 @@
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -6,6 +5,7 @@
 #include "launch/all_backends.h"
 #include "launch/commands.h"
 #include "launch/compare_sweep.h"
+#include "launch/flag_command.h"
 #include "launch/flag_set.h"
 #include "launch/server_args.h"
 #include "launch/simulate.h"
@@ -28,27 +28,23 @@ AllBackends find_backends(FlagSet& flags, ServerArgs& args) {
 // run and compare differ in how backends are named and in how the result is shown.
 void add(CLI::App& root, const char* name, const char* description, bool compare, rank::MpiSession& session,
          Action& action) {
-  CLI::App* command = root.add_subcommand(name, description);
-  const auto args = std::make_shared<ServerArgs>();
-  const auto flags = std::make_shared<FlagSet>(*command);
-  declare_server_flags(*flags, *args, compare);
-  command->callback([&session, &action, args, flags, compare] {
-    action = [&session, args, flags, compare] {
-      flags->read();
-      std::optional<AllBackends> all;
-      if (args->all_attention_backends) {
-        all = find_backends(*flags, *args);
-        args->attention_backends = all->pairs;
-      }
-      const AllBackends* found = all ? &*all : nullptr;
-      if (compare) {
-        const Sweep sweep = expand_sweep(*flags, *args);
-        if (!sweep.settings.empty()) return compare_sweep(*args, sweep, found, session);
-      }
-      check_server_args(*args, compare);
-      return simulate(*args, compare, found, session);
-    };
-  });
+  add_flag_command<ServerArgs>(
+      root, name, description, action,
+      [compare](CLI::App&, FlagSet& flags, ServerArgs& args) { declare_server_flags(flags, args, compare); },
+      [compare, &session](ServerArgs& args, FlagSet& flags) {
+        std::optional<AllBackends> all;
+        if (args.all_attention_backends) {
+          all = find_backends(flags, args);
+          args.attention_backends = all->pairs;
+        }
+        const AllBackends* found = all ? &*all : nullptr;
+        if (compare) {
+          const Sweep sweep = expand_sweep(flags, args);
+          if (!sweep.settings.empty()) return compare_sweep(args, sweep, found, session);
+        }
+        check_server_args(args, compare);
+        return simulate(args, compare, found, session);
+      });
 }
 
 }  // namespace

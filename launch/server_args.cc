@@ -25,6 +25,9 @@ constexpr std::string_view kSweepableFlags[] = {
     "--schedule-conservativeness",
     "--radix-eviction-policy",
     "--cuda-graph-max-bs",
+    "--speculative-num-steps",
+    "--speculative-eagle-topk",
+    "--speculative-num-draft-tokens",
     "--request-rate",
     "--max-concurrency",
     "--time-scale",
@@ -35,6 +38,7 @@ constexpr std::string_view kSweepableFlags[] = {
 void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_deployment(flags, args);
   declare_attention(flags, args, compare);
+  declare_speculation(flags, args);
   declare_batches(flags, args);
   declare_image_server(flags, args);
   declare_load(flags, args);
@@ -53,6 +57,7 @@ void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
 void declare_deployment_flags(FlagSet& flags, ServerArgs& args) {
   declare_deployment(flags, args);
   declare_attention(flags, args, /*compare=*/false);
+  declare_speculation(flags, args);
   declare_batches(flags, args);
   declare_image_server(flags, args);
   flags.refuse_lists(sweepable_flags());

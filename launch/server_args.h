@@ -34,6 +34,7 @@ struct ParallelArgs {
   bool enable_dp_lm_head = false;
   std::optional<std::uint32_t> moe_dense_tp_size;
   std::string moe_a2a_backend = "none";
+  std::string deepep_mode = "auto";
   std::string expert_distribution = "uniform";
   scheduler::LoadBalanceMethod load_balance = scheduler::LoadBalanceMethod::kRoundRobin;
 };
@@ -48,6 +49,20 @@ struct ImageArgs {
   std::optional<std::string> image_resolution;
   bool random_image_count = false;
   std::string image_content;  // empty: random
+};
+
+// Speculative decoding (launch/speculation.h).
+struct SpeculationArgs {
+  std::string algorithm;  // EAGLE, EAGLE3, NEXTN, STANDALONE or NGRAM; empty: none
+  std::string draft_model_path;
+  std::optional<std::uint32_t> num_steps, eagle_topk, num_draft_tokens;
+  std::uint32_t ngram_max_bfs_breadth = 10;
+  std::string attention_mode = "prefill";
+  std::optional<std::string> draft_attention_backend;
+  std::vector<double> accept_rates;
+  bool accept_from_trace = false;
+  std::string accept_lengths_file;
+  std::string given;  // some flag of these but the algorithm; empty: none was given
 };
 
 struct ServerArgs {
@@ -74,6 +89,11 @@ struct ServerArgs {
   std::optional<std::uint32_t> page_size;
   std::string kv_cache_dtype = "auto";
   std::string quantization;  // "": the checkpoint's
+
+  SpeculationArgs speculation;
+  // The pool of sliding-window layers.
+  std::optional<double> swa_full_tokens_ratio;  // default 0.8
+  bool disable_hybrid_swa_memory = false;
 
   // States of gated delta-net layers.
   std::optional<double> mamba_full_memory_ratio;      // default 0.9

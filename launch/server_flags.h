@@ -18,6 +18,9 @@ void declare_attention(FlagSet& flags, ServerArgs& args, bool compare);
 // Pages and format of the KV cache alone.
 void declare_cache(FlagSet& flags, ServerArgs& args);
 
+// Who drafts, and how much of it is right (speculation_flags.cc).
+void declare_speculation(FlagSet& flags, ServerArgs& args);
+
 // Pools, batches and the queue, priorities among them (batch_flags.cc, priority_flags.cc, graph_flags.cc).
 void declare_batches(FlagSet& flags, ServerArgs& args);
 void declare_priorities(FlagSet& flags, ServerArgs& args);

@@ -66,29 +66,25 @@ constexpr Group kGroups[] = {
      "enable-trace trace-modules= otlp-traces-endpoint= otlp-service-name= export-metrics-to-file "
      "export-metrics-to-file-dir= enable-layerwise-nvtx-marker enable-profile-cuda-graph "
      "enable-cudagraph-gc expert-balancedness-report-mode="},
-    {Verdict::kSimulated,
-     "",
-     "disable-hybrid-swa-memory"},
     {Verdict::kRefused,
      "tpsim simulates CUDA GPUs only; leave it out",
      "device=cuda mlx-enable-sampling"},
     {Verdict::kRefused,
-     "speculative decoding is not simulated yet; leave it out",
-     "speculative-algorithm= uno-lora-path= speculative-draft-model-path= speculative-draft-model= "
-     "speculative-draft-model-revision= speculative-draft-load-format= speculative-num-steps= "
-     "speculative-eagle-topk= speculative-num-draft-tokens= speculative-dflash-block-size= "
+     "this part of speculative decoding is not simulated; leave it out",
+     "uno-lora-path= "
+     "speculative-draft-model-revision= speculative-draft-load-format= speculative-dflash-block-size= "
      "speculative-dflash-draft-window-size= speculative-dspark-block-size= "
      "speculative-dspark-sps-table-path= speculative-dspark-confidence-sts-path= "
      "speculative-dspark-align-verify-tokens-to-graph-tier speculative-accept-threshold-single= "
      "speculative-accept-threshold-acc= speculative-use-rejection-sampling speculative-token-map= "
-     "speculative-attention-mode= speculative-draft-attention-backend= speculative-dsa-topk-backend= "
+     "speculative-dsa-topk-backend= "
      "speculative-draft-kv-cache-dtype= speculative-draft-window-size= "
      "speculative-moe-runner-backend= speculative-moe-a2a-backend= "
      "speculative-enable-w4a4-mxfp4-megamoe no-speculative-enable-w4a4-mxfp4-megamoe "
      "speculative-draft-model-quantization= enable-multi-layer-eagle speculative-adaptive "
      "speculative-adaptive-config= decoupled-spec-bind-endpoint= decoupled-spec-connect-endpoints= "
      "decoupled-spec-rank= decoupled-spec-role=null spec-trace-dir= "
-     "speculative-ngram-min-bfs-breadth= speculative-ngram-max-bfs-breadth= "
+     "speculative-ngram-min-bfs-breadth= "
      "speculative-ngram-match-type= speculative-ngram-max-trie-depth= speculative-ngram-capacity= "
      "speculative-ngram-external-corpus-path= speculative-ngram-external-sam-budget= "
      "speculative-ngram-external-corpus-max-tokens= speculative-skip-dp-mlp-sync "
@@ -125,7 +121,7 @@ constexpr Group kGroups[] = {
      "moe-dp-size=1 moe-data-parallel-size=1 dwdp-size=1 "
      "enable-tp-lm-head-all-to-all no-enable-tp-lm-head-all-to-all enable-attn-tp-input-scattered "
      "enable-shared-experts-attn-tp shared-experts-tp-size= enable-dense-mlp-attn-tp "
-     "enable-layernorm-sp enable-megamoe-for-layernorm-sp disable-attn-tp-gather deepep-mode=auto "
+     "enable-layernorm-sp enable-megamoe-for-layernorm-sp disable-attn-tp-gather "
      "deepep-v2-mode= deepep-config= deepep-dispatcher-output-dtype= enable-deepep-waterfill "
      "fuseep-mode= ep-num-redundant-experts=0 ep-dispatch-algorithm= init-expert-location=trivial "
      "enable-eplb eplb-algorithm=auto eplb-rebalance-num-iterations= eplb-rebalance-layers-per-chunk= "
@@ -192,7 +188,7 @@ constexpr Group kGroups[] = {
      "prefill-only-disable-kv-cache hybrid-kvcache-ratio= is-embedding enable-mis"},
     {Verdict::kRefused,
      "the KV cache has one pool of equal pages; leave it out",
-     "swa-full-tokens-ratio= swa-prefix-tails= enable-decoder-swa-bounded-replay "
+     "swa-prefix-tails= enable-decoder-swa-bounded-replay "
      "no-enable-decoder-swa-bounded-replay c128-page-size= enable-page-major-kv-layout "
      "enable-unified-memory kv-canary=none kv-canary-sweep-interval=0 "
      "kv-canary-real-data=none prefill-kv-cache-dequant-dtype=auto"},

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/batch_stream.h"
@@ -19,10 +20,12 @@
 #include "launch/report_output.h"
 #include "launch/result_file.h"
 #include "launch/run_monitor.h"
+#include "launch/speculation.h"
 #include "launch/stage.h"
 #include "launch/workload_args.h"
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
+#include "rank/parallel/modeled_executor.h"
 #include "rank/parallel/rank_lost.h"
 #include "scheduler/engine.h"
 
@@ -63,17 +66,49 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
   loss = tolerant.loss();
   if (!loss) {
     try {
-      for (proto::RankReport& rank : executor->finish()) *report.add_ranks() = std::move(rank);
+      // Ranks know pages; window parts of them are the scheduler's affair.
+      const double windows = report.peak_swa_usage() * static_cast<double>(report.swa_pool_tokens()) *
+                             static_cast<double>(deployment.swa_bytes_per_token);
+      for (proto::RankReport& rank : executor->finish()) {
+        rank.set_peak_kv_bytes(rank.peak_kv_bytes() + static_cast<std::uint64_t>(windows));
+        *report.add_ranks() = std::move(rank);
+      }
     } catch (const rank::RankLost& lost) {
       loss = lost.what();
       report.set_stopped_early(true);
     }
   }
   finish_image_report(deployment.layout.dp_size, report);
+  write_speculation_shares(report);
   return report;
 }
 
 namespace {
+
+// Serves the same load without speculation, for what it gains. Priced passes only: computed ones tell this
+// machine's time.
+void write_speedup(const ServerArgs& args, const Deployment& deployment, const scheduler::Workload& workload,
+                   proto::RunReport& report) {
+  if (args.numeric() || !report.has_speculation() || report.stopped_early()) return;
+  ServerArgs plain = args;
+  plain.speculation = {};
+  plain.record_batches.clear();
+  // As many requests at a time.
+  plain.max_running_requests = args.max_running_requests.value_or(deployment.scheduler.max_running_requests);
+  // The backends of this run, not those that would be chosen.
+  const BackendPair backends = deployment.backends;
+  plain.attention_backends = {backends};
+  const Deployment without = std::move(resolve_deployments(plain, /*compare=*/true).at(0));
+  rank::ProcessGroup here;
+  here.tp_size = args.tp_size;
+  rank::ModeledExecutor executor(without.local_ranks(here));
+  scheduler::NoRecords no_records;
+  const proto::RunReport run =
+      scheduler::run_workload(without.scheduler, load_config(args), workload, executor, no_records);
+  proto::Speculation& out = *report.mutable_speculation();
+  if (report.median_tpot_ms() > 0) out.set_tpot_speedup(run.median_tpot_ms() / report.median_tpot_ms());
+  if (report.duration() > 0) out.set_duration_speedup(run.duration() / report.duration());
+}
 
 int schedule(const Stage& stage, bool compare, const AllBackends* all,
              const std::vector<Deployment>& deployments) {
@@ -85,7 +120,10 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
   scheduler::Workload workload = load_workload(args);
   place_workload_images(args, deployments.front().model, workload);
   for (const std::string& note : workload.notes) spdlog::warn("{}", note);
-  for (const Deployment& deployment : deployments) check_workload(workload, deployment);
+  for (const Deployment& deployment : deployments) {
+    check_workload(workload, deployment);
+    check_accept_lens(deployment.speculation, args.speculation.accept_from_trace, workload);
+  }
 
   ReportOutput output(args, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun);
   ResultFile results(args.output_file);
@@ -100,6 +138,7 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
       RunMonitor monitor(output.begin_run(deployment.backends.name()), progress);
       proto::RunReport report = serve_deployment(stage, deployment, workload, monitor, loss);
       stopped = report.stopped_early();
+      write_speedup(args, deployment, workload, report);
       if (args.max_goodput_rate && !stopped) {
         scheduler::NoRecords no_records;
         RunMonitor search_monitor(no_records, progress);

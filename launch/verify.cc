@@ -30,6 +30,7 @@ struct Expected {
   std::vector<double> logits;  // at the last prompt position
   double largest = 0;          // magnitude of a logit
   std::vector<std::uint32_t> token_ids;
+  std::vector<std::vector<float>> choices;  // the logits that each token was chosen by
 };
 
 std::uint32_t argmax(std::span<const double> logits) {
@@ -57,6 +58,7 @@ Expected expect(const rank::DenseReference& reference, const rank::ModelConfig& 
     const std::span<const double> logits = std::span(all).subspan(row * vocab, vocab);
     if (expected.token_ids.empty()) expected.logits.assign(logits.begin(), logits.end());
     const std::uint32_t token = argmax(logits);
+    expected.choices.emplace_back(logits.begin(), logits.end());
     sequence.push_back(token);
     expected.token_ids.push_back(token);
     if (expected.token_ids.size() == max_new_tokens) break;
@@ -101,7 +103,10 @@ ServerArgs variant_args(const ServerArgs& args, const VerifyVariant& variant, st
   return out;
 }
 
-void compare(const Expected& expected, const Output& output, const VerifyVariant& variant, VerifyRow& row) {
+// `tie`: of the largest logit; of two tokens that are nearer to one another either may come, and what follows
+// the other one is another text, which is not compared. 0: there are none.
+void compare(const Expected& expected, const Output& output, const VerifyVariant& variant, double tie,
+             VerifyRow& row) {
   for (std::size_t i = 0; i < expected.logits.size(); ++i) {
     const double difference =
         std::abs(double{output.prompt_logits.at(i)} - expected.logits[i]) / expected.largest;
@@ -112,12 +117,26 @@ void compare(const Expected& expected, const Output& output, const VerifyVariant
   }
   for (std::size_t i = 0; i < expected.token_ids.size(); ++i) {
     ++row.tokens;
-    if (i >= output.token_ids.size() || output.token_ids[i] != expected.token_ids[i]) ++row.wrong_tokens;
+    if (i < output.token_ids.size() && output.token_ids[i] == expected.token_ids[i]) continue;
+    const std::vector<float>& logits = expected.choices[i];
+    const double lost = i >= output.token_ids.size()
+                            ? HUGE_VAL
+                            : logits[expected.token_ids[i]] - logits.at(output.token_ids[i]);
+    if (tie > 0 && lost <= tie * expected.largest) return;
+    ++row.wrong_tokens;
   }
 }
 
-Outputs run_variant(const ServerArgs& args, const VerifyPlan& plan, bool batched, NumericStage& stage) {
-  const std::vector<Deployment> deployments = resolve_deployments(args, /*compare=*/false);
+// What the deployment's cache keeps of a token.
+rank::KeptTokens kept_by(const Deployment& deployment) {
+  const rank::MlaConfig& mla = deployment.model.mla;
+  return {.format = deployment.kv_format,
+          .scaled_latents = deployment.model.is_sparse() && deployment.kv_format == NumberFormat::kFp8E4M3 &&
+                            deployment.sparse_token_bytes > mla.kv_lora_rank + mla.qk_rope_head_dim};
+}
+
+Outputs run_variant(const std::vector<Deployment>& deployments, const VerifyPlan& plan, bool batched,
+                    NumericStage& stage) {
   const std::unique_ptr<rank::NumericRanks> ranks = stage.make_ranks(deployments.front(), true);
   class Computing : public scheduler::Executor {
    public:
@@ -145,8 +164,8 @@ Outputs run_variant(const ServerArgs& args, const VerifyPlan& plan, bool batched
 }
 
 std::vector<Expected> expect_all(const rank::ModelConfig& model, const rank::TensorSource& weights,
-                                 const VerifyPlan& plan, const Outputs& guess) {
-  const rank::DenseReference reference(model, weights);
+                                 const VerifyPlan& plan, const rank::KeptTokens& kept, const Outputs& guess) {
+  const rank::DenseReference reference(model, weights, kept);
   std::vector<Expected> expected;
   for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
     expected.push_back(
@@ -210,15 +229,17 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, Ve
           const std::uint64_t served = (rows.size() * kVariants + bits) * plan.prompts.size();
           observer.on_progress(what, served, total);
           const VerifyVariant variant{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
-          const Outputs outputs =
-              run_variant(variant_args(of_size, variant, tp_size, backend), plan, variant.batched, stage);
+          const std::vector<Deployment> deployments =
+              resolve_deployments(variant_args(of_size, variant, tp_size, backend), /*compare=*/false);
+          const Outputs outputs = run_variant(deployments, plan, variant.batched, stage);
           if (expected.empty()) {
             observer.on_progress("dense reference", served, total);
-            expected = expect_all(model, *weights, plan, outputs);
+            expected = expect_all(model, *weights, plan, kept_by(deployments.front()), outputs);
           }
+          const bool rounded = deployments.front().kv_format != NumberFormat::kFp32;
           for (std::size_t i = 0; i < expected.size(); ++i) {
             row.cached_tokens += outputs.all()[i].cached_tokens;
-            compare(expected[i], outputs.all()[i], variant, row);
+            compare(expected[i], outputs.all()[i], variant, rounded ? plan.tolerance : 0, row);
           }
           ++row.variants;
         }

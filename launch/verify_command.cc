@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "attention/registry.h"
 #include "launch/commands.h"
 #include "launch/deployment.h"
+#include "launch/flag_command.h"
 #include "launch/flag_set.h"
 #include "launch/logging.h"
 #include "launch/progress.h"
@@ -71,7 +71,7 @@ void declare_flags(FlagSet& flags, VerifyArgs& args) {
 std::vector<std::string> all_backends() {
   std::vector<std::string> names;
   for (const attention::BackendDescription* backend : attention::backend_list()) {
-    if (backend->implemented()) names.emplace_back(backend->row.name);
+    names.emplace_back(backend->row.name);
   }
   return names;
 }
@@ -179,22 +179,20 @@ int verify_command(VerifyArgs& args, const rank::MpiSession& session) {
 }  // namespace
 
 void add_verify_command(CLI::App& root, rank::MpiSession& session, Action& action) {
-  CLI::App* command = root.add_subcommand(
-      "verify", "Hold every backend, --tp and way to serve against a dense reference, by computing");
-  const auto args = std::make_shared<VerifyArgs>();
-  args->server.executor = "numeric";
-  args->server.dtype = "float32";  // the KV cache follows: what is left is the order of sums
-  const auto flags = std::make_shared<FlagSet>(*command);
-  declare_flags(*flags, *args);
-  command->callback([&session, &action, args, flags] {
-    action = [&session, args, flags] {
-      flags->read();
-      if (!args->server.numeric())
-        throw_user_error("--executor modeled: has nothing to verify; leave it out");
-      check_deployment_args(args->server);
-      return verify_command(*args, session);
-    };
-  });
+  add_flag_command<VerifyArgs>(
+      root, "verify", "Hold every backend, --tp and way to serve against a dense reference, by computing",
+      action,
+      [](CLI::App&, FlagSet& flags, VerifyArgs& args) {
+        args.server.executor = "numeric";
+        args.server.dtype = "float32";  // the KV cache follows: what is left is the order of sums
+        declare_flags(flags, args);
+      },
+      [&session](VerifyArgs& args, FlagSet&) {
+        if (!args.server.numeric())
+          throw_user_error("--executor modeled: has nothing to verify; leave it out");
+        check_deployment_args(args.server);
+        return verify_command(args, session);
+      });
 }
 
 }  // namespace tpsim::launch

@@ -9,6 +9,7 @@
 #include "kvcache/eviction_policy.h"
 #include "scheduler/service_levels.h"
 #include "scheduler/sglang_release.h"
+#include "scheduler/speculation.h"
 
 namespace tpsim::scheduler {
 
@@ -43,6 +44,10 @@ struct SchedulerConfig {
   SglangRelease sglang_release = kNewestRelease;
   std::uint32_t page_size = 1;             // tokens; 1, 16, 32, 64 or 128
   std::uint64_t max_total_num_tokens = 0;  // KV pool, a multiple of page_size
+  // Sliding-window layers with a pool of their own (SGLang's hybrid SWA memory); 0: without one. The window
+  // in tokens as SGLang's sliding_window_size, and the pool's capacity, a multiple of page_size.
+  std::uint32_t sliding_window_size = 0;
+  std::uint64_t swa_max_total_num_tokens = 0;
   std::uint32_t max_running_requests = 0;
   std::uint32_t max_prefill_tokens = 16384;  // input tokens of one prefill batch
   std::uint32_t chunked_prefill_size = 0;    // tokens of one chunk; 0 = no chunked prefill
@@ -58,7 +63,8 @@ struct SchedulerConfig {
   std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes, ascending; empty = no graphs
   std::uint64_t random_seed = 1;
   double scheduler_step_seconds = 0;  // host work of one step, overlapped unless disabled
-  DataParallelConfig data_parallel;   // the other options are those of one rank
+  SpeculationConfig speculation;
+  DataParallelConfig data_parallel;  // the other options are those of one rank
   bool send_tokens = false;  // batches carry the tokens of their extend part (numeric execution, recordings)
   std::vector<std::uint32_t> eos_token_ids;  // end a request whose sampling does not ignore them
   bool check_invariants = false;             // allocated + free + cached = pool, after every step

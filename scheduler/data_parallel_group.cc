@@ -1,6 +1,7 @@
 #include "scheduler/data_parallel_group.h"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -77,20 +78,25 @@ LockstepBatch* DataParallelGroup::get_next_batch_to_run(double now) {
 // SGLang's prepare_mlp_sync_batch.
 void DataParallelGroup::synchronise(LockstepBatch& batch) {
   batch.extend_requests = batch.extend_tokens = batch.cached_tokens = batch.decode_requests = 0;
+  batch.decode_tokens = 0;
   bool decodes = false, extends = false;
   std::size_t most = 0;
   for (const ScheduleBatch* of : batch.of_rank) {
     if (of == nullptr) continue;
     decodes = decodes || of->forward_mode != proto::EXTEND;
-    extends = extends || of->forward_mode != proto::DECODE;
+    extends = extends || of->num_extend > 0;
     batch.extend_requests += static_cast<std::uint32_t>(of->num_extend);
     batch.extend_tokens += of->extend_tokens;
     batch.cached_tokens += of->cached_tokens;
     batch.decode_requests += static_cast<std::uint32_t>(of->reqs.size() - of->num_extend);
+    batch.decode_tokens += of->accept_lens.empty()
+                               ? static_cast<std::uint32_t>(of->reqs.size() - of->num_extend)
+                               : std::accumulate(of->accept_lens.begin(), of->accept_lens.end(), 0U);
     most = std::max(most, of->reqs.size());
   }
   batch.forward_mode = decodes && extends ? proto::MIXED : extends ? proto::EXTEND : proto::DECODE;
   if (ranks_.size() == 1) {
+    batch.forward_mode = batch.of_rank.front()->forward_mode;
     batch.capture_bucket = batch.of_rank.front()->capture_bucket;
     return;
   }
@@ -221,6 +227,10 @@ DataParallelGroup::Totals DataParallelGroup::totals() const {
     totals.capacity += pool.capacity();
     totals.evictable += pool.evictable_size();
     totals.available += pool.available_size();
+    if (!pool.has_windows()) continue;
+    totals.swa_capacity += pool.window_capacity();
+    totals.swa_evictable += pool.window_evictable_size();
+    totals.swa_available += pool.window_available_size();
   }
   return totals;
 }
@@ -234,6 +244,16 @@ std::uint64_t DataParallelGroup::retractions() const {
 std::uint64_t DataParallelGroup::evicted_tokens() const {
   std::uint64_t sum = 0;
   for (const Rank& rank : ranks_) sum += rank.scheduler->pool().evicted_tokens();
+  return sum;
+}
+
+std::vector<std::uint64_t> DataParallelGroup::accept_histogram() const {
+  std::vector<std::uint64_t> sum;
+  for (const Rank& rank : ranks_) {
+    const std::vector<std::uint64_t>& own = rank.scheduler->accept_histogram();
+    if (own.size() > sum.size()) sum.resize(own.size(), 0);
+    for (std::size_t i = 0; i < own.size(); ++i) sum[i] += own[i];
+  }
   return sum;
 }
 
@@ -261,6 +281,7 @@ void DataParallelGroup::reset_report() {
     rank.extend_tokens = rank.cached_tokens = rank.decode_tokens = 0;
     rank.peak_usage = 0;
     rank.retractions_before = rank.scheduler->retractions();
+    rank.scheduler->clear_accept_histogram();
   }
 }
 

@@ -35,6 +35,7 @@ struct LockstepBatch {
   std::uint32_t extend_tokens = 0;
   std::uint32_t cached_tokens = 0;
   std::uint32_t decode_requests = 0;
+  std::uint32_t decode_tokens = 0;  // that they get, where that is known
 
   // Whether numeric execution sampled in it.
   bool computed() const;
@@ -71,10 +72,16 @@ class DataParallelGroup {
     std::uint64_t capacity = 0;
     std::uint64_t evictable = 0;
     std::uint64_t available = 0;
+    // Of the window pool.
+    std::uint64_t swa_capacity = 0;
+    std::uint64_t swa_evictable = 0;
+    std::uint64_t swa_available = 0;
   };
   Totals totals() const;
   std::uint64_t retractions() const;
   std::uint64_t evicted_tokens() const;
+  // Speculative decoding: entry i counts the steps of a request that kept i + 1 tokens.
+  std::vector<std::uint64_t> accept_histogram() const;
   // What each rank did since the last reset_report(). Nothing for a single rank.
   void write_report(proto::RunReport& report) const;
   void reset_report();

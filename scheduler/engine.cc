@@ -3,8 +3,10 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "proto/base/stop_flag.h"
 #include "scheduler/data_parallel_group.h"
@@ -49,6 +51,7 @@ class Engine {
     if (stopped_ && !warming_up_) record_unfinished();
     report.set_page_size(config_.page_size);
     report.set_kv_pool_tokens(scheduler_.totals().capacity);
+    report.set_swa_pool_tokens(scheduler_.totals().swa_capacity);
     report.set_retractions(scheduler_.retractions() - warmup_retractions_);
     report.set_evicted_tokens(scheduler_.evicted_tokens() - warmup_evicted_tokens_);
     if (load_.turns() > 0) {
@@ -57,12 +60,30 @@ class Engine {
       report.set_early_turns(early_turns_);
     }
     scheduler_.write_report(report);
+    if (config_.speculation.enabled()) write_speculation(report);
     metrics_.write(now_, report);
     if (!stopped_) overload_.write(report);
     return report;
   }
 
  private:
+  void write_speculation(proto::RunReport& report) const {
+    proto::Speculation& out = *report.mutable_speculation();
+    out.set_num_steps(config_.speculation.num_steps);
+    out.set_eagle_topk(config_.speculation.topk);
+    out.set_num_draft_tokens(config_.speculation.num_draft_tokens);
+    double steps = 0, tokens = 0;
+    const std::vector<std::uint64_t> histogram = scheduler_.accept_histogram();
+    for (std::size_t i = 0; i < histogram.size(); ++i) {
+      steps += static_cast<double>(histogram[i]);
+      tokens += static_cast<double>(histogram[i] * (i + 1));
+    }
+    if (steps == 0) return;
+    report.set_accept_length(tokens / steps);
+    for (const std::uint64_t count : histogram)
+      out.add_accept_length_fraction(static_cast<double>(count) / steps);
+  }
+
   struct Launched {
     LockstepBatch* batch = nullptr;
     double end = 0;
@@ -179,12 +200,16 @@ class Engine {
     record.extend_tokens = batch.extend_tokens;
     record.cached_tokens = batch.cached_tokens;
     record.decode_requests = batch.decode_requests;
+    record.decode_tokens = batch.decode_tokens;
     record.capture_bucket = batch.capture_bucket;
     record.waiting = static_cast<std::uint32_t>(totals.waiting);
     record.running = static_cast<std::uint32_t>(totals.running);
     record.kv_cached_tokens = totals.evictable;
     record.kv_free_tokens = totals.available;
     record.kv_allocated_tokens = totals.capacity - record.kv_cached_tokens - record.kv_free_tokens;
+    record.swa_cached_tokens = totals.swa_evictable;
+    record.swa_free_tokens = totals.swa_available;
+    record.swa_allocated_tokens = totals.swa_capacity - totals.swa_evictable - totals.swa_available;
     metrics_.on_step(record, step_time);
     observer_.on_step(record);
     report_progress_after(batch);

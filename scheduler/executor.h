@@ -25,6 +25,8 @@ struct StepOutcome {
   std::span<const std::uint32_t> next_token_ids = {};
   // The request pool indices that they belong to, in the same order.
   std::span<const std::uint32_t> next_token_rows = {};
+  // TARGET_VERIFY: how many of next_token_ids belong to each of next_token_rows; otherwise one each.
+  std::span<const std::uint32_t> accept_lens = {};
   // With several data-parallel ranks, whose requests follow each other: how many of them each rank has.
   std::span<const std::uint32_t> requests_of_dp_rank = {};
   // [extend requests, vocabulary]: logits at the last token of each, where the executor was asked for them.

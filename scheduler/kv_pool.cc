@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <stdexcept>
 
@@ -19,7 +20,15 @@ kvcache::RadixCache::Options radix_options(const SchedulerConfig& config) {
           .disable = config.disable_radix_cache,
           .split_at_prompt_end = rules.split_at_prompt_end,
           .split_keeps_creation_time = rules.split_keeps_creation_time,
-          .request_hits_node_once = rules.request_hits_node_once};
+          .request_hits_node_once = rules.request_hits_node_once,
+          .window = config.sliding_window_size};
+}
+
+std::optional<kvcache::WindowPages> make_window_pages(const SchedulerConfig& config,
+                                                      std::uint32_t addresses) {
+  if (config.sliding_window_size == 0) return std::nullopt;
+  return kvcache::WindowPages(static_cast<std::uint32_t>(config.swa_max_total_num_tokens / config.page_size),
+                              addresses);
 }
 
 }  // namespace
@@ -28,13 +37,36 @@ KvPool::KvPool(const SchedulerConfig& config)
     : page_size_(config.page_size),
       capacity_(config.max_total_num_tokens / config.page_size * config.page_size),
       evict_shortfall_(rules_of(config.sglang_release).evict_shortfall),
+      window_(config.sliding_window_size),
       allocator_(static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size), config.page_size,
                  kvcache::PageAllocator::with_slack(
                      static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size))),
-      radix_(radix_options(config), &allocator_, &rows_) {}
+      window_pages_(make_window_pages(config, allocator_.address_space())),
+      radix_(radix_options(config), &allocator_, &rows_, window_pages_ ? &*window_pages_ : nullptr) {}
 
 std::uint64_t KvPool::available_size() const {
   return std::uint64_t{allocator_.available_pages()} * page_size_;
+}
+
+std::uint64_t KvPool::allocatable_size() const {
+  return has_windows() ? std::min(available_size(), window_available_size()) : available_size();
+}
+
+std::uint64_t KvPool::window_capacity() const {
+  return has_windows() ? std::uint64_t{window_pages_->num_pages()} * page_size_ : 0;
+}
+
+std::uint64_t KvPool::window_available_size() const {
+  return has_windows() ? std::uint64_t{window_pages_->available_pages()} * page_size_ : 0;
+}
+
+std::uint64_t KvPool::window_evictable_size() const {
+  return has_windows() ? radix_.window()->evictable_size() : 0;
+}
+
+double KvPool::window_usage() const {
+  const std::uint64_t used = window_capacity() - window_available_size() - window_evictable_size();
+  return static_cast<double>(used) / static_cast<double>(window_capacity());
 }
 
 double KvPool::usage() const {
@@ -44,8 +76,11 @@ double KvPool::usage() const {
 
 void KvPool::evict_for(std::uint64_t num_tokens) {
   const std::uint64_t available = available_size();
-  if (available >= num_tokens) return;
-  evicted_tokens_ += radix_.evict(evict_shortfall_ ? num_tokens - available : num_tokens);
+  if (available < num_tokens) radix_.evict(evict_shortfall_ ? num_tokens - available : num_tokens);
+  if (has_windows() && window_available_size() < num_tokens) {
+    radix_.evict_component(*radix_.window(), num_tokens - window_available_size());
+  }
+  evicted_tokens_ += available_size() - available;
 }
 
 bool KvPool::alloc_for_extend(Req& req) {
@@ -53,6 +88,7 @@ bool KvPool::alloc_for_extend(Req& req) {
   const std::uint32_t prefix_pages = pages_for(req.prefix_len, page_size_);
   const std::uint32_t new_pages = pages_for(req.fill_len(), page_size_) - prefix_pages;
   if (allocator_.available_pages() < new_pages) return false;
+  if (has_windows() && window_pages_->available_pages() < new_pages) return false;
   scratch_.clear();
   if (first) {
     req.cache.row = rows_.alloc_row();
@@ -60,7 +96,16 @@ bool KvPool::alloc_for_extend(Req& req) {
     radix_.collect_pages(req.cache.last_node, scratch_);
     // The match may end behind the prefix that is used (a match never covers the whole prompt).
   }
-  allocator_.alloc(new_pages, scratch_);
+  if (has_windows()) {
+    fresh_.clear();
+    allocator_.alloc(new_pages, fresh_);
+    for (const kvcache::PageRun& run : fresh_) {
+      window_pages_->alloc(run);
+      append_run(scratch_, run);
+    }
+  } else {
+    allocator_.alloc(new_pages, scratch_);
+  }
   const std::uint32_t start = first ? 0 : prefix_pages;
   rows_.truncate(req.cache.row, start);
   for (const kvcache::PageRun& run : scratch_) rows_.append(req.cache.row, run);
@@ -72,9 +117,11 @@ bool KvPool::alloc_for_extend(Req& req) {
 bool KvPool::alloc_for_decode(Req& req) {
   if (req.kv_committed_len % page_size_ == 0) {
     const std::uint32_t last = rows_.last_page(req.cache.row);
+    if (has_windows() && window_pages_->available_pages() == 0) return false;
     const std::uint32_t page = allocator_.alloc_next(last);
     if (page == kvcache::PageAllocator::kNoPage) return false;
     const kvcache::PageRun run{page, 1};
+    if (has_windows()) window_pages_->alloc(run);
     // The ranks assume the page after the last one unless they are told otherwise.
     if (page != last + 1) edits_.set(req.cache.row, rows_.num_pages(req.cache.row), {&run, 1});
     rows_.append(req.cache.row, run);
@@ -83,8 +130,68 @@ bool KvPool::alloc_for_decode(Req& req) {
   return true;
 }
 
+bool KvPool::alloc_until(Req& req, std::uint32_t length) {
+  const std::uint32_t row = req.cache.row;
+  const std::uint32_t held = rows_.num_pages(row);
+  const std::uint32_t needed = pages_for(length, page_size_);
+  if (needed > held) {
+    if (allocator_.available_pages() < needed - held) return false;
+    if (has_windows() && window_pages_->available_pages() < needed - held) return false;
+    scratch_.clear();
+    std::uint32_t last = rows_.last_page(row);
+    for (std::uint32_t i = held; i < needed; ++i) {
+      const std::uint32_t page = allocator_.alloc_next(last);
+      if (!scratch_.empty() && page == last + 1) {
+        ++scratch_.back().count;
+      } else {
+        scratch_.push_back({page, 1});
+      }
+      last = page;
+    }
+    for (const kvcache::PageRun& run : scratch_) {
+      if (has_windows()) window_pages_->alloc(run);
+      rows_.append(row, run);
+    }
+    edits_.set(row, held, scratch_);
+  }
+  req.kv_allocated_len = std::max(req.kv_allocated_len, length);
+  return true;
+}
+
+void KvPool::give_back(Req& req, std::uint32_t length) {
+  const std::uint32_t row = req.cache.row;
+  const std::uint32_t kept = pages_for(length, page_size_);
+  const std::uint32_t held = rows_.num_pages(row);
+  req.kv_allocated_len = length;
+  if (kept >= held) return;
+  scratch_.clear();
+  rows_.copy_out(row, kept, held - kept, scratch_);
+  for (const kvcache::PageRun& run : scratch_) {
+    if (has_windows()) window_pages_->free_rest(run);
+    allocator_.free(run);
+  }
+  rows_.truncate(row, kept);
+  edits_.set(row, kept, {});
+}
+
+// In a batch that decodes for the first time the pass before, the prefill, may still run; a pass between
+// frees too little to be worth it.
+void KvPool::free_behind_window(Req& req) {
+  const std::int64_t pre_len = std::int64_t{req.full_len()} - 1;
+  if (req.decodes == 0 ||
+      pre_len - window_ < std::int64_t{req.cache.window_evicted_len} + kWindowEvictionInterval)
+    return;
+  radix_.free_out_of_window(req.cache, pre_len);
+}
+
+void KvPool::free_behind_prefill(Req& req, std::uint32_t in_flight) {
+  if (req.kv_committed_len == 0) return;
+  radix_.free_out_of_window(req.cache, std::int64_t{req.prefix_len} - in_flight);
+}
+
 void KvPool::release(Req& req, bool is_insert) {
   req.spell_out();
+  req.kv_allocated_len = 0;
   radix_.cache_finished_req(req.cache, req.tokens, req.kv_committed_len, is_insert);
   rows_.free_row(req.cache.row);
   if (req.in_decode_set) {
@@ -92,6 +199,7 @@ void KvPool::release(Req& req, bool is_insert) {
     req.in_decode_set = false;
   }
   req.kv_committed_len = 0;
+  req.extends = req.decodes = 0;
 }
 
 void KvPool::cache_unfinished(Req& req, bool chunked) {
@@ -117,9 +225,9 @@ void KvPool::check_invariants(const std::vector<const Req*>& live) const {
   for (const Req* req : live) {
     if (req->kv_committed_len == 0) continue;
     const std::uint64_t pages = rows_.num_pages(req->cache.row);
-    if (pages != pages_for(req->kv_committed_len, page_size_)) {
+    if (pages != pages_for(req->allocated_len(), page_size_)) {
       throw std::logic_error(fmt::format("request {}: {} tokens in {} pages of {} tokens", req->id,
-                                         req->kv_committed_len, pages, page_size_));
+                                         req->allocated_len(), pages, page_size_));
     }
     held += pages * page_size_ - req->cache.cache_protected_len;
   }
@@ -129,6 +237,34 @@ void KvPool::check_invariants(const std::vector<const Req*>& live) const {
     throw std::logic_error(
         fmt::format("KV pool: {} tokens held by requests + {} cached + {} free = {}, capacity {}", held,
                     cached, free, held + cached + free, capacity_));
+  }
+  if (has_windows()) check_windows(live);
+}
+
+void KvPool::check_windows(const std::vector<const Req*>& live) const {
+  std::uint64_t held = 0;
+  std::vector<kvcache::PageRun> pages;
+  for (const Req* req : live) {
+    if (req->kv_committed_len == 0) continue;
+    const std::uint32_t own = std::max(req->cache.cache_protected_len, req->cache.window_evicted_len);
+    held += std::uint64_t{rows_.num_pages(req->cache.row)} * page_size_ - own;
+    // Without a token behind it, the next one is at kv_committed_len.
+    const std::uint32_t from = req->kv_committed_len > window_ ? req->kv_committed_len - window_ : 0;
+    pages.clear();
+    rows_.copy_out(req->cache.row, from / page_size_, rows_.num_pages(req->cache.row), pages);
+    for (const kvcache::PageRun& run : pages) {
+      if (window_pages_->count(run) != run.count) {
+        throw std::logic_error(
+            fmt::format("request {}: its window from token {} on is not in the window pool", req->id, from));
+      }
+    }
+  }
+  const std::uint64_t cached = radix_.window()->evictable_size() + radix_.window()->protected_size();
+  const std::uint64_t free = window_available_size();
+  if (held + cached + free != window_capacity()) {
+    throw std::logic_error(
+        fmt::format("window pool: {} tokens held by requests + {} cached + {} free = {}, capacity {}", held,
+                    cached, free, held + cached + free, window_capacity()));
   }
 }
 

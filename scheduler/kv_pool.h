@@ -2,27 +2,44 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kvcache/page_allocator.h"
 #include "kvcache/page_run.h"
 #include "kvcache/radix_cache.h"
 #include "kvcache/req_to_token_pool.h"
+#include "kvcache/window_pages.h"
 #include "scheduler/config.h"
 #include "scheduler/req.h"
 #include "scheduler/table_edits.h"
 
 namespace tpsim::scheduler {
 
-// All sizes in tokens, as SGLang counts them (a page counts page_size tokens).
+// All sizes in tokens, as SGLang counts them (a page counts page_size tokens). Where sliding-window layers
+// have a pool of their own, what is allocated is allocated in both; the sizes are the KV pool's unless they
+// say so.
 class KvPool {
  public:
+  // Tokens that must have left a decoding request's window before they are freed: SGLang's
+  // SGLANG_SWA_EVICTION_INTERVAL.
+  static constexpr std::uint32_t kWindowEvictionInterval = 128;
+
   explicit KvPool(const SchedulerConfig& config);
 
   std::uint32_t page_size() const { return page_size_; }
   std::uint64_t capacity() const { return capacity_; }
   std::uint64_t available_size() const;
   std::uint64_t evictable_size() const { return radix_.evictable_size(); }
+  // What can be allocated now: the lesser of the two pools.
+  std::uint64_t allocatable_size() const;
+  // The pool of window layers.
+  bool has_windows() const { return window_pages_.has_value(); }
+  std::uint32_t window() const { return window_; }  // tokens
+  std::uint64_t window_capacity() const;
+  std::uint64_t window_available_size() const;
+  std::uint64_t window_evictable_size() const;
+  double window_usage() const;  // as usage()
   std::uint64_t evicted_tokens() const { return evicted_tokens_; }
   // Held by requests and not evictable, over capacity: SGLang's token_usage.
   double usage() const;
@@ -43,6 +60,17 @@ class KvPool {
   bool alloc_for_extend(Req& req);
   // One more token for `req`. False where no page is left. No heap allocation.
   bool alloc_for_decode(Req& req);
+  // Before a decode step of `req`, or a further extend of it without a radix pool: frees what no window
+  // reaches any more (SGLang's maybe_evict_swa). `in_flight`: tokens at the end of the prefix whose pass may
+  // still run.
+  void free_behind_window(Req& req);
+  void free_behind_prefill(Req& req, std::uint32_t in_flight);
+
+  // Speculative decoding. Pages for the first `length` tokens of `req`, whatever it has of them. False and
+  // nothing changed where pages do not suffice.
+  bool alloc_until(Req& req, std::uint32_t length);
+  // Gives back the pages behind those of `length` tokens: drafts that were not kept.
+  void give_back(Req& req, std::uint32_t length);
 
   // SGLang's release_kv_cache: into the radix pool (is_insert) or back to the free pages.
   void release(Req& req, bool is_insert);
@@ -52,18 +80,24 @@ class KvPool {
   // Tokens that the next decode step of these requests must find free.
   std::uint64_t new_tokens_required_next_decode(const std::vector<Req*>& reqs) const;
 
-  // Throws std::logic_error unless allocated + free + cached = capacity.
+  // Throws std::logic_error unless allocated + free + cached = capacity, in both pools, and every request has
+  // what its next step looks back at.
   void check_invariants(const std::vector<const Req*>& live) const;
 
  private:
+  void check_windows(const std::vector<const Req*>& live) const;
+
   std::uint32_t page_size_;
   std::uint64_t capacity_;
   bool evict_shortfall_;
+  std::uint32_t window_;
   kvcache::PageAllocator allocator_;
+  std::optional<kvcache::WindowPages> window_pages_;
   kvcache::ReqToTokenPool rows_;
   kvcache::RadixCache radix_;
   TableEdits edits_;
   std::vector<kvcache::PageRun> scratch_;
+  std::vector<kvcache::PageRun> fresh_;
   std::uint64_t evicted_tokens_ = 0;
 };
 

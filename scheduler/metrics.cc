@@ -102,7 +102,7 @@ RunMetrics::Bucket& RunMetrics::bucket_at(double time) {
 void RunMetrics::on_step(const StepRecord& step, double gpu_seconds) {
   ++steps_;
   prefill_steps_ += step.forward_mode == proto::EXTEND ? 1 : 0;
-  decode_steps_ += step.forward_mode == proto::DECODE ? 1 : 0;
+  decode_steps_ += step.forward_mode == proto::DECODE || step.forward_mode == proto::TARGET_VERIFY ? 1 : 0;
   mixed_steps_ += step.forward_mode == proto::MIXED ? 1 : 0;
   replayed_steps_ += step.capture_bucket > 0 ? 1 : 0;
   gpu_seconds_ += gpu_seconds;
@@ -110,12 +110,16 @@ void RunMetrics::on_step(const StepRecord& step, double gpu_seconds) {
   const double usage =
       pool > 0 ? static_cast<double>(step.kv_allocated_tokens) / static_cast<double>(pool) : 0;
   peak_kv_usage_ = std::max(peak_kv_usage_, usage);
+  if (const std::uint64_t windows = step.swa_pool_tokens(); windows > 0) {
+    const double used = static_cast<double>(step.swa_allocated_tokens) / static_cast<double>(windows);
+    peak_swa_usage_ = std::max(peak_swa_usage_, used);
+  }
 
   Bucket& first = bucket_at(step.start_time);
   first.prompt_tokens += step.cached_tokens + step.extend_tokens;
   first.hit_tokens += step.cached_tokens;
   first.prefill_tokens += step.extend_tokens;
-  first.decode_tokens += step.decode_requests;
+  first.decode_tokens += step.decode_tokens;
   double from = step.start_time;
   const double end = step.start_time + step.step_time;
   while (from < end) {
@@ -222,6 +226,7 @@ void RunMetrics::write(double end, proto::RunReport& report) {
     report.mutable_images()->set_image_tokens(image_tokens_);
   }
   report.set_peak_kv_usage(peak_kv_usage_);
+  report.set_peak_swa_usage(peak_swa_usage_);
   report.set_steps(steps_);
   report.set_prefill_steps(prefill_steps_);
   report.set_decode_steps(decode_steps_);

@@ -88,6 +88,7 @@ class RunMetrics {
   double last_finish_ = 0;
   double last_arrival_ = 0;
   double peak_kv_usage_ = 0;
+  double peak_swa_usage_ = 0;
 };
 
 }  // namespace tpsim::scheduler

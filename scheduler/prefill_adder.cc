@@ -11,6 +11,11 @@ std::int64_t remaining_new_tokens(const Req& req) {
   return static_cast<std::int64_t>(req.max_new_tokens) - req.output_len;
 }
 
+// What it may still generate, for the room in its window.
+std::int64_t window_new_tokens(const Req& req) {
+  return std::clamp<std::int64_t>(remaining_new_tokens(req), 0, PrefillAdder::kClipMaxNewTokens);
+}
+
 std::int64_t clipped_new_tokens(const Req& req) {
   return std::min<std::int64_t>(req.max_new_tokens, PrefillAdder::kClipMaxNewTokens);
 }
@@ -45,6 +50,36 @@ std::int64_t PrefillAdder::held_tokens() const {
   return static_cast<std::int64_t>(pool_.available_size() + pool_.evictable_size());
 }
 
+std::int64_t PrefillAdder::rem_swa_tokens() const {
+  return static_cast<std::int64_t>(pool_.window_available_size() + pool_.window_evictable_size()) -
+         swa_offset_;
+}
+
+// The most that a request takes of the window pool at a time.
+std::int64_t PrefillAdder::swa_tokens(std::int64_t extend_tokens, std::int64_t max_new_tokens,
+                                      std::optional<std::int64_t> chunk) const {
+  const std::int64_t window = pool_.window();
+  const std::int64_t allocated = chunk ? std::min(extend_tokens, *chunk) : extend_tokens;
+  return std::max<std::int64_t>(allocated - window, 0) + std::min(extend_tokens + max_new_tokens, window) +
+         pool_.page_size();
+}
+
+// Whether the window pool has room for `req`. A request that it could not hold even when empty gets a smaller
+// `chunk`.
+bool PrefillAdder::fits_windows(std::int64_t extend_tokens, const Req& req,
+                                std::optional<std::int64_t>& chunk) const {
+  if (!pool_.has_windows()) return true;
+  const std::int64_t page = pool_.page_size();
+  const std::int64_t needed = swa_tokens(ceil_paged(extend_tokens), window_new_tokens(req), chunk);
+  if (needed < rem_swa_tokens()) return true;
+  if (!chunk || needed < static_cast<std::int64_t>(pool_.window_capacity())) return false;
+  const std::int64_t room = rem_swa_tokens() - swa_tokens(0, window_new_tokens(req), std::nullopt);
+  const std::int64_t most = room / page * page;
+  if (most <= 0) return false;
+  chunk = std::min(*chunk, most);
+  return true;
+}
+
 double PrefillAdder::rem_total_tokens() const { return static_cast<double>(held_tokens()) - total_offset_; }
 
 std::int64_t PrefillAdder::cur_rem_tokens() const { return held_tokens() - current_offset_; }
@@ -59,22 +94,28 @@ void PrefillAdder::charge(std::int64_t extend_tokens, std::int64_t max_new_token
   const std::int64_t paged = ceil_paged(extend_tokens);
   total_offset_ += static_cast<double>(paged + max_new_tokens + pool_.page_size());
   current_offset_ += paged + pool_.page_size();
+  if (pool_.has_windows()) swa_offset_ += swa_tokens(paged, max_new_tokens, rem_chunk_tokens_);
   rem_input_tokens_ -= paged;
   if (rem_chunk_tokens_) *rem_chunk_tokens_ -= paged;
 }
 
 AddReqResult PrefillAdder::budget_state() const {
   if (rem_total_tokens() <= 0 || cur_rem_tokens() <= 0) return AddReqResult::kNoToken;
+  if (pool_.has_windows() && rem_swa_tokens() <= 0) return AddReqResult::kNoToken;
   if (rem_input_tokens_ <= 0) return AddReqResult::kOther;
   if (rem_chunk_tokens_ && *rem_chunk_tokens_ <= 0) return AddReqResult::kOther;
   return AddReqResult::kContinue;
 }
 
-void PrefillAdder::add_chunked_req(Req& req) {
+bool PrefillAdder::add_chunked_req(Req& req) {
   const std::int64_t left = std::int64_t{req.full_len()} - req.prefix_len;
   std::int64_t tokens = left;
   if (rem_chunk_tokens_) {
     tokens = std::min(*rem_chunk_tokens_, static_cast<std::int64_t>(rem_total_tokens()));
+    if (pool_.has_windows()) {
+      tokens = std::min(tokens, rem_swa_tokens() - pool_.page_size());
+      if (tokens <= 0) return false;
+    }
     // Its pages are held already; it goes on even where the estimate says the pool is spoken for.
     if (tokens <= 0) tokens = *rem_chunk_tokens_;
     // Mixed decode tokens that use the chunk up leave a page for it; SGLang makes no sound batch of that.
@@ -85,6 +126,7 @@ void PrefillAdder::add_chunked_req(Req& req) {
   can_run_list_.push_back(&req);
   charge(req.extend_len, truncated ? 0 : clipped_new_tokens(req));
   has_chunk_ = truncated;
+  return true;
 }
 
 // Admits `req` with the first `extend_tokens` of what it has to compute.
@@ -110,16 +152,18 @@ AddReqResult PrefillAdder::add_one_req(Req& req) {
 
   // The lock takes the matched prefix out of what could be evicted for this very request.
   kvcache::RadixCache& radix = pool_.radix();
-  radix.inc_lock_ref(req.cache.last_node);
+  req.cache.lock = radix.inc_lock_ref(req.cache.last_node);
   const auto refuse = [&](AddReqResult why) {
-    radix.dec_lock_ref(req.cache.last_node);
+    radix.dec_lock_ref(req.cache.last_node, req.cache.lock);
     return why;
   };
   if (total_tokens >= rem_total_tokens()) return refuse(AddReqResult::kNoToken);
+  std::optional<std::int64_t> limit = rem_chunk_tokens_;
+  if (!fits_windows(extend_tokens, req, limit)) return refuse(AddReqResult::kNoToken);
   if (capped) return refuse(AddReqResult::kOther);
-  if (!rem_chunk_tokens_ || input_tokens <= *rem_chunk_tokens_) return take(req, extend_tokens, true);
+  if (!limit || input_tokens <= *limit) return take(req, extend_tokens, true);
   // A chunk ends at the end of a page; the prefix does already.
-  const std::int64_t chunk = *rem_chunk_tokens_ / pool_.page_size() * pool_.page_size();
+  const std::int64_t chunk = *limit / pool_.page_size() * pool_.page_size();
   if (chunk <= 0 || has_chunk_) return refuse(AddReqResult::kOther);
   return take(req, chunk, false);
 }
@@ -167,7 +211,13 @@ AddReqResult PrefillAdder::add_one_req_ignore_eos(Req& req) {
       ceil_paged(extend_tokens) + (rules_.no_radix_reserves_page ? pool_.page_size() : 0);
   const double room = std::min(static_cast<double>(cur_rem_tokens()), rem_total_tokens());
   if (static_cast<double>(paged_input) > room) return AddReqResult::kNoToken;
-  if (!runs_to_end(req, paged_input)) return AddReqResult::kNoToken;
+  if (pool_.has_windows()) {
+    // What ends when says little of windows: SGLang only asks for room.
+    if (swa_tokens(extend_tokens, window_new_tokens(req), rem_chunk_tokens_) > rem_swa_tokens())
+      return AddReqResult::kNoToken;
+  } else if (!runs_to_end(req, paged_input)) {
+    return AddReqResult::kNoToken;
+  }
   // Nothing will be found by its pages, so chunks need not end with one.
   if (!rem_chunk_tokens_ || extend_tokens <= *rem_chunk_tokens_) return take(req, extend_tokens, true);
   if (*rem_chunk_tokens_ <= 0 || has_chunk_) return AddReqResult::kOther;

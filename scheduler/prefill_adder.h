@@ -2,7 +2,9 @@
 //
 // It keeps four budgets: what the pool can hold until everything admitted has finished (rem_total, where
 // new_token_ratio estimates how much each will still generate), what is left right now, the input tokens of
-// one batch (--max-prefill-tokens) and the tokens of one chunk (--chunked-prefill-size).
+// one batch (--max-prefill-tokens) and the tokens of one chunk (--chunked-prefill-size). Where sliding-window
+// layers have a pool of their own, a fifth: of a request that pool holds one window, and what a chunk writes
+// beyond it (SGLang 0.5.23 mem_cache/prefill_budget.py, SWAPrefillBudget).
 // Source: SGLang 0.5 schedule_policy.py; what differs between releases is in sglang_release.h.
 #pragma once
 
@@ -37,8 +39,9 @@ class PrefillAdder {
   PrefillAdder(KvPool& pool, const std::vector<Req*>& running, const Options& options,
                const ReleaseRules& rules);
 
-  // The request whose prefill is under way; it always gets a chunk, and is the first of the batch.
-  void add_chunked_req(Req& req);
+  // The request whose prefill is under way; it gets a chunk, and is the first of the batch, unless the window
+  // pool has no room for one. Returns whether it did.
+  bool add_chunked_req(Req& req);
   // Tries to admit `req`, whose prefix was matched. On admission its node is locked and its extend set.
   AddReqResult add_one_req(Req& req);
   // Whether the budgets of tokens of this batch are spent: kOther.
@@ -54,6 +57,11 @@ class PrefillAdder {
   const std::vector<Req*>& can_run_list() const { return can_run_list_; }
 
  private:
+  // The budget of the window pool, where there is one.
+  std::int64_t rem_swa_tokens() const;
+  std::int64_t swa_tokens(std::int64_t extend_tokens, std::int64_t max_new_tokens,
+                          std::optional<std::int64_t> chunk) const;
+  bool fits_windows(std::int64_t extend_tokens, const Req& req, std::optional<std::int64_t>& chunk) const;
   double rem_total_tokens() const;
   std::int64_t cur_rem_tokens() const;
   std::int64_t held_tokens() const;
@@ -73,6 +81,7 @@ class PrefillAdder {
   // Doubles, as the sum over running requests of max_new_tokens x new_token_ratio is in SGLang.
   double total_offset_;
   std::int64_t current_offset_;
+  std::int64_t swa_offset_ = 0;
   std::vector<Req*> can_run_list_;
   bool has_chunk_ = false;  // a request that this batch does not finish; SGLang keeps track of one
   // (tokens left, tokens occupied) of what runs and was tried, without a radix pool.

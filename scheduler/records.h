@@ -49,12 +49,18 @@ struct StepRecord {
   std::uint32_t extend_tokens = 0;
   std::uint32_t cached_tokens = 0;  // prefix tokens reused by requests admitted in this step
   std::uint32_t decode_requests = 0;
+  std::uint32_t decode_tokens = 0;   // that they get: one each, or what speculation accepted
   std::uint32_t capture_bucket = 0;  // 0 = eager
   std::uint32_t waiting = 0;         // after the batch was formed
   std::uint32_t running = 0;
   std::uint64_t kv_allocated_tokens = 0;  // held by running requests and not evictable
   std::uint64_t kv_cached_tokens = 0;     // evictable
   std::uint64_t kv_free_tokens = 0;
+  // The same of the pool of sliding-window layers; all 0 where there is none.
+  std::uint64_t swa_allocated_tokens = 0;
+  std::uint64_t swa_cached_tokens = 0;
+  std::uint64_t swa_free_tokens = 0;
+  std::uint64_t swa_pool_tokens() const { return swa_allocated_tokens + swa_cached_tokens + swa_free_tokens; }
 };
 
 // A point of the run as a progress bar shows it.

@@ -17,7 +17,12 @@ struct Req {
   std::uint32_t output_len = 0;        // tokens generated
   std::uint32_t max_new_tokens = 0;    // clipped by the context length and the pool
   std::uint32_t kv_committed_len = 0;  // tokens that have KV slots
-  std::uint32_t in_flight = 0;         // launched passes whose result is not processed yet
+  // Speculative decoding: tokens that pages are held for, drafts included; otherwise not above the one
+  // before.
+  std::uint32_t kv_allocated_len = 0;
+  std::uint32_t in_flight = 0;  // launched passes whose result is not processed yet
+  std::uint32_t extends = 0;    // passes formed since it was admitted
+  std::uint32_t decodes = 0;
   double last_token_time = 0;
   bool finished = false;
   bool retracted = false;  // while a pass in flight still names it
@@ -44,6 +49,8 @@ struct Req {
   kvcache::RadixCache::MatchCursor admission_cursor;  // of the admission's match
   std::uint32_t num_matched_prefix_tokens = 0;        // of the last match
 
+  std::uint32_t verify_ct = 0;  // steps that verified drafts of it (SGLang's spec_verify_ct)
+
   // The extend that is being formed or runs: positions [prefix_len, prefix_len + extend_len).
   std::uint32_t prefix_len = 0;
   std::uint32_t extend_len = 0;
@@ -65,6 +72,9 @@ struct Req {
   // Tokens that must be in the KV cache before the next token can be sampled.
   std::uint32_t full_len() const { return input_len + output_len; }
   std::uint32_t fill_len() const { return prefix_len + extend_len; }
+  std::uint32_t allocated_len() const {
+    return kv_allocated_len > kv_committed_len ? kv_allocated_len : kv_committed_len;
+  }
 
   // Makes `tokens` hold the prompt and all output_len generated tokens.
   void spell_out();

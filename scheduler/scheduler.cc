@@ -95,7 +95,7 @@ void Scheduler::add_request(std::uint64_t id, const WorkloadRequest& source, dou
   req->tokens = source.prompt;
   req->input_len = clip32(source.prompt.size());
   req->output_base = next_output_base_;
-  next_output_base_ += source.max_new_tokens;
+  next_output_base_ += source.max_new_tokens;  // what a verified step keeps beyond is cached by nobody
   req->cache.extra_key = source.extra_key;
   req->cache.prompt_len = req->input_len;
   if (req->input_len >= limits_.max_req_input_len) {
@@ -160,7 +160,7 @@ void Scheduler::merge_last_extend() {
   if (chunked_req_ != nullptr && chunked_req_->extend_len > 0) {
     pool_.cache_unfinished(*chunked_req_, /*chunked=*/true);
   }
-  if (last_batch_ == nullptr || last_batch_->forward_mode == proto::DECODE) return;
+  if (last_batch_ == nullptr || last_batch_->num_extend == 0) return;
   const bool replaced = running_.reqs.empty();
   std::size_t merged = 0;
   for (Req* req : last_batch_->reqs) {
@@ -189,6 +189,7 @@ void Scheduler::match_prefix_for_admission(Req& req) {
       pool_.radix().match_prefix(req.tokens, req.full_len() - 1, req.cache.extra_key, req.admission_cursor);
   req.num_matched_prefix_tokens = match.matched_tokens;
   req.cache.last_node = match.last_node;
+  req.cache.branching_len = match.full_matched_tokens > match.matched_tokens ? match.full_matched_tokens : 0;
   req.cache.cache_protected_len = match.matched_tokens;
   req.prefix_len = match.matched_tokens;
   req.known_fill_len = req.full_len();
@@ -209,7 +210,8 @@ bool Scheduler::preempts() const {
 
 ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
   const bool nothing_runs = running_.reqs.empty() && rules_.empty_batch_is_never_full;
-  if (preempts() || nothing_runs) running_.batch_is_full = false;
+  // Windows move on, so that there may be room again although nobody left.
+  if (preempts() || nothing_runs || pool_.has_windows()) running_.batch_is_full = false;
   if ((running_.batch_is_full || waiting_.empty()) && chunked_req_ == nullptr) return nullptr;
   if (num_allocatable_reqs(0) == 0 && chunked_req_ == nullptr && !preempts()) {
     running_.batch_is_full = true;
@@ -227,7 +229,7 @@ ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
   PrefillAdder adder(pool_, running_.reqs, options, rules_);
   if (chunked_req_ != nullptr) {
     chunked_req_->prefix_len = chunked_req_->fill_len();
-    adder.add_chunked_req(*chunked_req_);
+    if (!adder.add_chunked_req(*chunked_req_)) chunked_req_->extend_len = 0;
   }
   admit_waiting(adder);
   if (adder.can_run_list().empty()) {
@@ -317,16 +319,30 @@ void Scheduler::return_preempted(bool admitted) {
   preempted_.clear();
 }
 
+// Without a radix pool nothing else frees what further chunks of a prompt leave behind their window. With
+// overlap scheduling the chunk before may still run.
+void Scheduler::free_behind_chunks(const std::vector<Req*>& admitted) {
+  for (Req* req : admitted) {
+    if (config_.disable_overlap_schedule) {
+      pool_.free_behind_prefill(*req, 0);
+    } else if (req->extends >= 2) {
+      pool_.free_behind_prefill(*req, config_.chunked_prefill_size);
+    }
+  }
+}
+
 // Gives every admitted request its pages. Where the pool's pages do not suffice after all (admission counts
 // tokens, paged allocation may need a page more), the rest goes back to the head of the queue.
 void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, double now) {
   const std::vector<Req*>& admitted = adder.can_run_list();
   std::uint64_t extend_tokens = 0;
   for (const Req* req : admitted) extend_tokens += req->extend_len;
+  if (pool_.has_windows() && config_.disable_radix_cache) free_behind_chunks(admitted);
   const std::uint64_t page = pool_.page_size();
   pool_.evict_for(page == 1 ? extend_tokens : extend_tokens + admitted.size() * page);
 
   Req* unfinished = nullptr;
+  if (std::find(admitted.begin(), admitted.end(), chunked_req_) == admitted.end()) unfinished = chunked_req_;
   bool out_of_pages = false;
   for (Req* req : admitted) {
     const bool first = req->kv_committed_len == 0;
@@ -336,10 +352,11 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
       if (!first) {
         unfinished = req;  // its next chunk waits for pages
       } else if (!config_.disable_radix_cache) {
-        pool_.radix().dec_lock_ref(req->cache.last_node);
+        pool_.radix().dec_lock_ref(req->cache.last_node, req->cache.lock);
       }
       continue;
     }
+    ++req->extends;
     batch.reqs.push_back(req);
     batch.extend_tokens += req->extend_len;
     if (req->fill_len() < req->full_len()) unfinished = batch.chunked_req = req;
@@ -401,10 +418,30 @@ bool Scheduler::leave_finishing() {
          }) > 0;
 }
 
+// Tokens that pages are held for while the next step of `req` verifies its drafts.
+std::uint32_t Scheduler::speculative_reach(const Req& req) const {
+  const SpeculationConfig& speculation = config_.speculation;
+  const std::uint32_t page = pool_.page_size();
+  if (!speculation.v2) return req.kv_committed_len + speculation.num_draft_tokens;
+  const std::uint32_t reach = req.kv_committed_len + 2 * speculation.alloc_len_per_decode(page);
+  return std::max(req.allocated_len(), (reach + page - 1) / page * page);
+}
+
+std::uint64_t Scheduler::new_tokens_required_next_decode(const std::vector<Req*>& reqs) const {
+  const SpeculationConfig& speculation = config_.speculation;
+  if (!speculation.enabled()) return pool_.new_tokens_required_next_decode(reqs);
+  const std::uint64_t page = pool_.page_size();
+  if (!speculation.v2) return reqs.size() * speculation.tokens_of_step_v1(pool_.page_size());
+  std::uint64_t tokens = 0;
+  for (const Req* req : reqs)
+    tokens += speculative_reach(*req) - (req->allocated_len() + page - 1) / page * page;
+  return tokens;
+}
+
 bool Scheduler::check_decode_mem(const std::vector<Req*>& reqs) {
-  const std::uint64_t tokens = pool_.new_tokens_required_next_decode(reqs);
+  const std::uint64_t tokens = new_tokens_required_next_decode(reqs);
   pool_.evict_for(tokens);
-  return pool_.available_size() >= tokens;
+  return pool_.allocatable_size() >= tokens;
 }
 
 // Whether a mixed step has room for them. Older releases do not ask, and fail where it has not.
@@ -434,11 +471,15 @@ ScheduleBatch* Scheduler::update_running_batch() {
   if (running_.reqs.size() < before) running_.batch_is_full = false;
   if (running_.reqs.empty()) return nullptr;
 
-  prepare_for_decode(running_.reqs);
   ScheduleBatch& batch = take_batch();
   batch.forward_mode = proto::DECODE;
   batch.reqs.assign(running_.reqs.begin(), running_.reqs.end());
   batch.capture_bucket = capture_bucket(running_.reqs.size());
+  if (config_.speculation.enabled()) {
+    prepare_for_verify(batch);
+  } else {
+    prepare_for_decode(running_.reqs);
+  }
   return &batch;
 }
 
@@ -464,10 +505,12 @@ void Scheduler::retract_decode() {
   std::vector<Req*> kept = running_.reqs;
   const bool by_priority = config_.retraction_policy == RetractionPolicy::kPriority;
   const bool low_first = config_.priority.low_values_first;
-  std::stable_sort(kept.begin(), kept.end(), [&](const Req* a, const Req* b) {
-    if (by_priority && a->priority != b->priority) return (a->priority < b->priority) == low_first;
-    return std::pair(a->output_len, b->input_len) > std::pair(b->output_len, a->input_len);
-  });
+  const bool in_order = config_.speculation.enabled() && !config_.speculation.retracts_longest_first;
+  if (!in_order)
+    std::stable_sort(kept.begin(), kept.end(), [&](const Req* a, const Req* b) {
+      if (by_priority && a->priority != b->priority) return (a->priority < b->priority) == low_first;
+      return std::pair(a->output_len, b->input_len) > std::pair(b->output_len, a->input_len);
+    });
   for (bool first = true; first || !check_decode_mem(kept); first = false) {
     if (kept.size() == 1) break;  // one always stays
     Req* req = kept.back();
@@ -498,12 +541,45 @@ void Scheduler::retract_decode() {
 // REQUIRES: check_decode_mem(reqs).
 void Scheduler::prepare_for_decode(std::vector<Req*>& reqs) {
   const std::uint64_t page = pool_.page_size();
+  if (pool_.has_windows()) {
+    for (Req* req : reqs) pool_.free_behind_window(*req);
+  }
   pool_.evict_for(reqs.size() * page);
   for (Req* req : reqs) {
+    ++req->decodes;
     if (!pool_.alloc_for_decode(*req)) {
       throw std::logic_error(
           fmt::format("request {}: no page left although the decode step was checked", req->id));
     }
+  }
+}
+
+// eagle_prepare_for_decode of SGLang 0.5.23's speculative/eagle_utils.py; in spec v1, prepare_for_verify of
+// eagle_info.py and ngram_info.py. REQUIRES: check_decode_mem(batch.reqs).
+void Scheduler::prepare_for_verify(ScheduleBatch& batch) {
+  const SpeculationConfig& speculation = config_.speculation;
+  batch.forward_mode = proto::TARGET_VERIFY;
+  if (pool_.has_windows()) {
+    for (Req* req : batch.reqs) pool_.free_behind_window(*req);
+  }
+  std::uint64_t tokens = 0;
+  for (const Req* req : batch.reqs) tokens += speculative_reach(*req) - req->allocated_len();
+  const std::uint64_t page = pool_.page_size();
+  if (tokens > 0) pool_.evict_for(page == 1 ? tokens : tokens + batch.reqs.size() * page);
+  for (Req* req : batch.reqs) {
+    ++req->decodes;
+    if (!pool_.alloc_until(*req, speculative_reach(*req))) {
+      throw std::logic_error(fmt::format("request {}: no page left although the step was checked", req->id));
+    }
+    const std::vector<std::uint32_t>& named = req->source->accept_lens;
+    if (speculation.computed) {
+      // take_sampled() will say.
+    } else if (!named.empty()) {
+      batch.accept_lens.push_back(named[std::min<std::size_t>(req->verify_ct, named.size() - 1)]);
+    } else {
+      batch.accept_lens.push_back(speculation.accepted.draw(config_.random_seed, req->id, req->verify_ct));
+    }
+    ++req->verify_ct;
   }
 }
 
@@ -518,6 +594,13 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
     message.add_extend_prefix_lens(req.prefix_len);
     message.add_extend_lens(req.extend_len);
     if (!req.source->images.empty()) write_images(req, message);
+  }
+  if (batch.forward_mode == proto::TARGET_VERIFY) {
+    message.set_num_draft_tokens(config_.speculation.num_draft_tokens);
+    for (std::size_t i = 0; i < batch.accept_lens.size(); ++i) {
+      message.add_accept_req_pool_indices(batch.reqs[i]->cache.row);
+      message.add_accept_lens(batch.accept_lens[i]);
+    }
   }
   if (config_.send_tokens) write_tokens(batch, message);
   pool_.edits().flush(message);
@@ -534,6 +617,10 @@ void Scheduler::write_idle_batch(std::uint32_t capture_bucket, proto::ForwardBat
 void Scheduler::take_sampled(ScheduleBatch& batch, const StepOutcome& outcome) {
   constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
   if (outcome.next_token_ids.empty()) return;
+  if (batch.forward_mode == proto::TARGET_VERIFY) {
+    take_verified(batch, outcome);
+    return;
+  }
   std::fill(token_of_row_.begin(), token_of_row_.end(), kNone);
   for (std::size_t i = 0; i < outcome.next_token_rows.size(); ++i) {
     const std::size_t row = outcome.next_token_rows[i];
@@ -548,6 +635,28 @@ void Scheduler::take_sampled(ScheduleBatch& batch, const StepOutcome& outcome) {
     batch.next_token_ids.push_back(token_of_row_[row]);
   }
   batch.extend_logits.assign(outcome.extend_logits.begin(), outcome.extend_logits.end());
+}
+
+// Of a pass that verified: the tokens of each request, and how many.
+void Scheduler::take_verified(ScheduleBatch& batch, const StepOutcome& outcome) {
+  std::fill(count_of_row_.begin(), count_of_row_.end(), 0U);
+  std::uint32_t first = 0;
+  for (std::size_t i = 0; i < outcome.next_token_rows.size(); ++i) {
+    const std::size_t row = outcome.next_token_rows[i];
+    if (row >= count_of_row_.size()) count_of_row_.resize(row + 1, 0);
+    if (row >= token_of_row_.size()) token_of_row_.resize(row + 1, 0);
+    count_of_row_[row] = outcome.accept_lens[i];
+    token_of_row_[row] = first;
+    first += outcome.accept_lens[i];
+  }
+  batch.next_token_ids.assign(outcome.next_token_ids.begin(), outcome.next_token_ids.end());
+  for (const Req* req : batch.reqs) {
+    const std::size_t row = req->cache.row;
+    if (row >= count_of_row_.size() || count_of_row_[row] == 0)
+      throw std::logic_error(fmt::format("request {}: the executor verified no token of it", req->id));
+    batch.accept_lens.push_back(count_of_row_[row]);
+    batch.first_token.push_back(token_of_row_[row]);
+  }
 }
 
 void Scheduler::keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t position) {
@@ -578,8 +687,12 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
       continue;
     }
     if (&req == batch.chunked_req) continue;
-    keep_sampled(req, batch, i);
-    token_arrived(req, now);
+    if (batch.forward_mode == proto::TARGET_VERIFY) {
+      tokens_arrived(req, keep_accepted(req, batch, i, batch.accept_lens[i]), now);
+    } else {
+      keep_sampled(req, batch, i);
+      tokens_arrived(req, 1, now);
+    }
     if (is_finished(req)) {
       finish(req);
       continue;
@@ -590,17 +703,47 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
   flush_inter_token();
 }
 
-// Requests that decode together get their tokens at the same times: gaps are reported in groups.
-void Scheduler::token_arrived(Req& req, double now) {
-  if (++req.output_len == 1) {
+// Of `count` tokens that a step accepted, those up to the request's last: they become output. All of them
+// have KV; in spec v1 the step has given back what came behind the last.
+std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std::size_t position,
+                                       std::uint32_t count) {
+  if (count > accept_histogram_.size()) accept_histogram_.resize(count, 0);
+  ++accept_histogram_[count - 1];
+  std::uint32_t last = req.max_new_tokens;
+  const bool ends_earlier = req.may_stop && !req.source->output.empty() && batch.next_token_ids.empty();
+  if (ends_earlier) last = std::min(last, static_cast<std::uint32_t>(req.source->output.size()));
+  std::uint32_t kept = std::min(count, last - req.output_len);
+  if (!batch.next_token_ids.empty()) {  // computed: an end of sequence may lie among them
+    const auto first = batch.next_token_ids.begin() + batch.first_token[position];
+    const auto& eos = config_.eos_token_ids;
+    const auto end =
+        req.may_stop ? std::find_first_of(first, first + kept, eos.begin(), eos.end()) : first + kept;
+    if (end != first + kept) kept = static_cast<std::uint32_t>(end - first) + 1;
+    req.output_ids.insert(req.output_ids.end(), first, first + kept);
+  }
+  if (!config_.speculation.v2) {
+    req.kv_committed_len += kept;
+    pool_.give_back(req, req.kv_committed_len);
+    return kept;
+  }
+  // Of a request that ends here only what its client sees is cached (SGLang's owned_kv_len).
+  req.kv_committed_len = std::min(req.kv_committed_len + count, req.full_len() + kept);
+  return kept;
+}
+
+// Requests that decode together get their tokens at the same times: gaps are reported in groups. Tokens that
+// come at once share the time since the ones before, as in SGLang's serving benchmark.
+void Scheduler::tokens_arrived(Req& req, std::uint32_t count, double now) {
+  req.output_len += count;
+  if (req.output_len == count) {
     req.first_token_time = now;
   } else {
-    const double gap = now - req.last_token_time;
+    const double gap = count == 1 ? now - req.last_token_time : (now - req.last_token_time) / count;
     if (gap != gap_) {
       flush_inter_token();
       gap_ = gap;
     }
-    ++gap_count_;
+    gap_count_ += count;
   }
   req.last_token_time = now;
 }
@@ -641,7 +784,9 @@ ScheduleBatch& Scheduler::take_batch() {
   batch.reqs.clear();
   batch.num_extend = 0;
   batch.chunked_req = nullptr;
+  batch.accept_lens.clear();
   batch.next_token_ids.clear();
+  batch.first_token.clear();
   batch.extend_logits.clear();
   batch.extend_tokens = batch.cached_tokens = batch.capture_bucket = 0;
   return batch;

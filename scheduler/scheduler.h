@@ -26,7 +26,8 @@
 
 namespace tpsim::scheduler {
 
-// One launched pass. The first num_extend requests are its extend part, the rest decode one token.
+// One launched pass. The first num_extend requests are its extend part, the rest decode: one token, or
+// (TARGET_VERIFY) as many as accept_lens says.
 struct ScheduleBatch {
   proto::ForwardMode forward_mode = proto::IDLE;
   std::vector<Req*> reqs;
@@ -35,8 +36,13 @@ struct ScheduleBatch {
   std::uint32_t extend_tokens = 0;
   std::uint32_t cached_tokens = 0;
   std::uint32_t capture_bucket = 0;
-  // Numeric execution: the token of each request, and the logits of the extend part where asked for.
+  // TARGET_VERIFY: tokens that each request keeps. Modeled: drawn when the pass was formed; numeric:
+  // computed.
+  std::vector<std::uint32_t> accept_lens;
+  // Numeric execution: the tokens of each request, one after the other, and the logits of the extend part
+  // where asked for.
   std::vector<std::uint32_t> next_token_ids;
+  std::vector<std::uint32_t> first_token;  // of each request among them, where accept_lens says how many
   std::vector<float> extend_logits;
 };
 
@@ -78,6 +84,9 @@ class Scheduler {
   // Empties the prefix cache (SGLang's /flush_cache). REQUIRES: no request is live.
   void flush_cache() { pool_.flush(); }
   std::uint64_t retractions() const { return retractions_; }
+  // Speculative decoding: entry i counts the steps of a request that kept i + 1 tokens.
+  const std::vector<std::uint64_t>& accept_histogram() const { return accept_histogram_; }
+  void clear_accept_histogram() { accept_histogram_.assign(accept_histogram_.size(), 0); }
   // Visits what is neither finished nor rejected.
   void visit_unfinished(const std::function<void(const Req&)>& visit) const;
   // allocated + free + cached = capacity; throws std::logic_error.
@@ -103,6 +112,7 @@ class Scheduler {
   void return_preempted(bool admitted);
   ScheduleBatch* get_new_batch_prefill(double now);
   void admit_waiting(PrefillAdder& adder);
+  void free_behind_chunks(const std::vector<Req*>& admitted);
   void fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, double now);
   void mix_with_running(ScheduleBatch& batch);
   ScheduleBatch* update_running_batch();
@@ -112,10 +122,16 @@ class Scheduler {
   void retract_decode();
   void give_up(Req& req, std::size_t remaining);
   bool check_decode_mem(const std::vector<Req*>& reqs);
+  std::uint64_t new_tokens_required_next_decode(const std::vector<Req*>& reqs) const;
+  std::uint32_t speculative_reach(const Req& req) const;
+  void prepare_for_verify(ScheduleBatch& batch);
   bool decode_fits(const std::vector<Req*>& reqs);
   void prepare_for_decode(std::vector<Req*>& reqs);
   void match_prefix_for_admission(Req& req);
-  void token_arrived(Req& req, double now);
+  void tokens_arrived(Req& req, std::uint32_t count, double now);
+  void take_verified(ScheduleBatch& batch, const StepOutcome& outcome);
+  std::uint32_t keep_accepted(Req& req, const ScheduleBatch& batch, std::size_t position,
+                              std::uint32_t count);
   void keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t position);
   bool is_finished(const Req& req) const;
   void flush_inter_token();
@@ -152,7 +168,9 @@ class Scheduler {
 
   kvcache::TokenId next_output_base_ = kGeneratedTokenBase;
   std::uint64_t retractions_ = 0;
+  std::vector<std::uint64_t> accept_histogram_;
   std::vector<std::uint32_t> token_of_row_;  // scratch of take_sampled()
+  std::vector<std::uint32_t> count_of_row_;
   double gap_ = 0;
   std::uint32_t gap_count_ = 0;
   bool idle_retried_ = false;

@@ -39,6 +39,10 @@ struct ReleaseRules {
   bool split_keeps_creation_time = false;
   bool request_hits_node_once = false;
   bool refresh_waiting_prefixes = false;
+  // Speculative decoding.
+  bool speculation_is_v2 = false;
+  bool speculation_retracts_by_length = false;
+  bool draft_model_from_pool = false;
   // CUDA graphs.
   bool deepseek_v3_prefill_may_be_eager = false;
   bool disable_cuda_graph_is_for_prefill_too = false;

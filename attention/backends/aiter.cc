@@ -8,14 +8,14 @@
 //   always. The grid is made for the longest context possible; blocks past a request's end return at once. An
 //   fp8 cache is dequantised inside;
 // - prefill: tiles of 128 query rows of one head, keys and values found through token indices; KV steps of
-// 128
-//   tokens (64 for head size 64). Where the cache is fp8 q becomes fp8, too.
+//   128 tokens (64 for head size 64). Where the cache is fp8 q becomes fp8, too.
 // Pages are expanded to tokens. Decode is captured.
 #include <algorithm>
 #include <cstdint>
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
@@ -23,16 +23,16 @@ namespace {
 constexpr std::uint32_t kPartition = 256;  // _AITER_PARTITION_SIZE_ROCM
 constexpr std::uint32_t kMatrixRows = 16;
 
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
-
 class AiterBackend : public PlannedBackend {
  public:
   AiterBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
       : PlannedBackend("aiter", profile, page_size) {}
 
   // Cumulative lengths and the token indices.
-  KernelCost plan_cost() const override { return {2 * 2e-6, 0, 0, 2}; }
-  KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override;
+  KernelCost plan_cost() const override { return small_kernels(2); }
+  KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override {
+    return extend_cost_with_fp8_queries(model, plan, layer);
+  }
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
@@ -40,16 +40,14 @@ class AiterBackend : public PlannedBackend {
 };
 
 void AiterBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  const auto& lengths = metadata().decode_seq_lens;
   const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
   plan.rows = ceil_div(group, kMatrixRows) * kMatrixRows;
   plan.blocks_per_split = layer.num_kv_heads;
   plan.merge = true;
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
-    DecodeItem item = decode_item(i, lengths[i], layer);
+  add_decode_items(layer, plan);
+  for (DecodeItem& item : plan.items) {
     item.splits = ceil_div(item.split_tokens, kPartition);
     item.split_tokens = std::min(item.split_tokens, kPartition);
-    plan.items.push_back(item);
   }
 }
 
@@ -58,14 +56,6 @@ void AiterBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   plan.tile_n = layer.head_dim <= 64 ? 64 : 128;
   plan.head_blocks = layer.num_q_heads;
   add_extend_items(plan);
-}
-
-KernelCost AiterBackend::extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) {
-  LayerShape cast = layer;
-  if (layer.fp8_kv()) cast.q_bytes = 1;
-  KernelCost cost = model.extend(plan, cast);
-  if (layer.fp8_kv() && cost.launches > 0) ++cost.launches;
-  return cost;
 }
 
 std::string_view chosen_for(const Selection& selection) {

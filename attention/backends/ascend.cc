@@ -16,6 +16,7 @@
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
@@ -25,15 +26,13 @@ constexpr double kFewPairs = 0.4;             // of the cores
 constexpr std::uint32_t kLongPaged = 1024;    // tokens, beyond which a paged cache is cut at all
 constexpr std::uint32_t kLongGrouped = 2048;  // from which it is cut with grouped queries
 
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
-
 class AscendBackend : public PlannedBackend {
  public:
   AscendBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
       : PlannedBackend("ascend", profile, page_size) {}
 
   // The page table.
-  KernelCost plan_cost() const override { return {2e-6, 0, 0, 1}; }
+  KernelCost plan_cost() const override { return small_kernels(1); }
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
@@ -47,11 +46,7 @@ void AscendBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
   plan.rows = std::max(16U, group);  // of the cube unit's fractal
   plan.blocks_per_split = layer.num_kv_heads;
-  std::uint32_t longest = 0;
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
-    plan.items.push_back(decode_item(i, lengths[i], layer));
-    longest = std::max(longest, plan.items.back().split_tokens);
-  }
+  const std::uint32_t longest = add_decode_items(layer, plan);
   const std::uint64_t pairs = std::uint64_t{lengths.size()} * layer.num_kv_heads;
   const bool few = static_cast<double>(pairs) < kFewPairs * multiprocessors();
   if (!few || longest <= kLongPaged || (group > 1 && longest < kLongGrouped)) return;

@@ -31,7 +31,7 @@ constexpr double kSuccOperations = 20;
 class DualChunkBackend : public PlannedBackend {
  public:
   DualChunkBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("dual_chunk_flash_attn", profile, page_size) {}
+      : PlannedBackend("dual_chunk_flash_attn", profile, page_size), most_splits_(multiprocessors()) {}
 
   KernelCost decode_cost(const PlanCost& model, const DecodePlan& plan, const LayerShape& layer) override;
   KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override;
@@ -44,6 +44,7 @@ class DualChunkBackend : public PlannedBackend {
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
 
  private:
+  FlashSplits most_splits_;
   DecodePlan one_decode_;
   ExtendPlan one_extend_;
   bool succ_ = false;  // some request of the decode planned last is beyond its first chunk
@@ -68,8 +69,7 @@ void DualChunkBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   }
   flash3_decode_blocks(layer, plan);
   for (std::vector<DecodeItem>* part : {&plan.items, &plan.succ_items, &plan.inter_items}) {
-    plan.merge |=
-        flash3_split(plan.blocks_per_split, flash3_tile_n(layer.head_dim), multiprocessors(), *part);
+    plan.merge |= flash3_split(plan.blocks_per_split, flash3_tile_n(layer.head_dim), most_splits_, *part);
   }
 }
 

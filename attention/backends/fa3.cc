@@ -1,10 +1,16 @@
-// FlashAttention 3 (Hopper): paged variable-length kernel, the default of SGLang on Hopper.
+// FlashAttention 3 (Hopper): paged variable-length kernel, the default of SGLang on Hopper. On Ampere and Ada
+// its MHA kernels run, too, where a user names it (attention_registry.py), in the tiles of tile_size_fwd_sm8x
+// and not in fp8.
 //
 // Facts from the public sources of flash-attention (hopper/heuristics.h, tile_size.h,
 // flash_prepare_scheduler.cu) and of SGLang's flashattention_backend.py: query tiles of 128 rows (192 for
 // head size 64), KV steps by head size; decode packs the query heads of one KV head into a tile; the number
 // of KV splits comes from how far the blocks of the longest sequence fill the multiprocessors, and is then
 // lowered per request by a small kernel that runs before the attention.
+//
+// Drafts are verified as an extend behind a cached prefix. A tree of them is a cascade: the extend kernel
+// over the prefix without causal mask, a block for every draft over its ancestors, and a kernel that merges
+// both (flashattention_backend.py, use_cascade_attn).
 //
 // MLA: the absorbed kernel multiplies the rotated 64 elements and, as a second product, the latent (its
 // `qv`), in tiles of 64 by 64; a cache of another width than the queries is widened as a whole before every
@@ -16,47 +22,73 @@
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
 #include "attention/split_heuristics.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
 
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
-
 // The absorbed kernel's tiles (tile_size.h, head size 64 with values of 512) are square.
 constexpr std::uint32_t kAbsorbedTile = 64;
 
-std::uint32_t tile_m(const LayerShape& layer) {
-  return layer.form == AttentionForm::kMlaAbsorbed ? kAbsorbedTile : flash3_tile_m(layer.head_dim);
-}
-
-std::uint32_t tile_n(const LayerShape& layer) {
-  if (layer.form == AttentionForm::kMlaAbsorbed) return kAbsorbedTile;
-  return layer.form == AttentionForm::kMlaExpanded ? 128 : flash3_tile_n(layer.head_dim);
+// Query rows of a tile before Hopper, and KV tokens of a step there, of a paged batch of unequal lengths.
+constexpr std::uint32_t kOldRows = 128;
+std::uint32_t old_tile_n(const LayerShape& layer, GpuGeneration generation) {
+  if (layer.head_dim <= 64) return 80;
+  if (layer.head_dim <= 96) return 48;
+  if (layer.head_dim <= 128) return layer.sliding_window != 0 ? 96 : 112;
+  return layer.head_dim > 192 && generation == GpuGeneration::kAda ? 48 : 64;
 }
 
 class Fa3Backend : public PlannedBackend {
  public:
   Fa3Backend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("fa3", profile, page_size) {}
+      : PlannedBackend("fa3", profile, page_size),
+        generation_(parse_gpu_generation(profile.architecture()).value_or(GpuGeneration::kHopper)),
+        most_splits_(multiprocessors()) {}
 
   KernelCost plan_cost() const override;
+  bool cascades() const override { return true; }
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
   MlaRule mla_rule() const override { return {.prefix = MlaPrefix::kFromThreshold, .one_shot = true}; }
+
+ private:
+  bool before_hopper() const {
+    return generation_ == GpuGeneration::kAmpere || generation_ == GpuGeneration::kAda;
+  }
+  std::uint32_t tile_m(const LayerShape& layer) const;
+  std::uint32_t tile_n(const LayerShape& layer) const;
+  GpuGeneration generation_;
+  FlashSplits most_splits_;
 };
 
+std::uint32_t Fa3Backend::tile_m(const LayerShape& layer) const {
+  if (layer.form == AttentionForm::kMlaAbsorbed) return kAbsorbedTile;
+  return before_hopper() ? kOldRows : flash3_tile_m(layer.head_dim);
+}
+
+std::uint32_t Fa3Backend::tile_n(const LayerShape& layer) const {
+  if (layer.form == AttentionForm::kMlaAbsorbed) return kAbsorbedTile;
+  if (before_hopper()) return old_tile_n(layer, generation_);
+  return layer.form == AttentionForm::kMlaExpanded ? 128 : flash3_tile_n(layer.head_dim);
+}
+
 void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  const auto& lengths = metadata().decode_seq_lens;
   flash3_decode_blocks(layer, plan);
+  if (before_hopper()) {
+    plan.rows = kOldRows;
+    plan.blocks_per_split =
+        layer.num_kv_heads * ceil_div(ceil_div(layer.num_q_heads, layer.num_kv_heads), kOldRows);
+  }
   if (layer.form == AttentionForm::kMlaAbsorbed) {
     plan.rows = kAbsorbedTile;
     plan.blocks_per_split = ceil_div(layer.num_q_heads, plan.rows);
     plan.widens_kv = layer.widens_latent();
   }
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) plan.items.push_back(decode_item(i, lengths[i], layer));
-  plan.merge = flash3_split(plan.blocks_per_split, tile_n(layer), multiprocessors(), plan.items);
+  add_decode_items(layer, plan);
+  plan.merge = flash3_split(plan.blocks_per_split, tile_n(layer), most_splits_, plan.items);
 }
 
 void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
@@ -78,17 +110,25 @@ void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
     steps += std::uint64_t{ceil_div(item.q_len, plan.tile_m)} * ceil_div(reach, plan.tile_n);
   }
   const std::uint32_t longest_steps = ceil_div(longest, plan.tile_n);
-  const std::uint32_t most = flash_num_splits(plan.head_blocks, multiprocessors(), longest_steps);
+  const std::uint32_t most = most_splits_(plan.head_blocks, longest_steps);
   const std::uint32_t per_block = std::max(
       flash3_steps_per_block(steps * plan.head_blocks, multiprocessors()), ceil_div(longest_steps, most));
   if (per_block < longest_steps) plan.kv_chunk = per_block * plan.tile_n;
+  if (!metadata().tree_mask) return;
+  plan.prefix_rows = plan.rows;
+  plan.prefix_tile_m = plan.tile_m;
+  plan.prefix_head_blocks = plan.head_blocks;
+  plan.prefix_chunk = plan.kv_chunk;
+  plan.kv_chunk = 0;
+  plan.tile_m = 1;
 }
 
 // Page table, cumulative lengths, and the kernel that decides the splits: three small kernels a pass.
-KernelCost Fa3Backend::plan_cost() const { return {3 * 2e-6, 0, 0, 3}; }
+KernelCost Fa3Backend::plan_cost() const { return small_kernels(3); }
 
 std::string_view chosen_for(const Selection& selection) {
-  return selection.generation == GpuGeneration::kHopper
+  const bool tree = selection.spec_topk > 1 && selection.spec_topk_given;
+  return selection.generation == GpuGeneration::kHopper && (selection.mla || !tree)
              ? "Hopper with CUDA 12.3 or later: fa3 is SGLang's default for MHA and MLA models"
              : "";
 }
@@ -100,7 +140,8 @@ extern const BackendDescription fa3 = {
             .title = "FA3 (FlashAttention 3)",
             .mha_place = 2,
             .mla_place = 5,
-            .generations = {GpuGeneration::kHopper},
+            .generations = {GpuGeneration::kAmpere, GpuGeneration::kAda, GpuGeneration::kHopper},
+            .mla_generations = {GpuGeneration::kHopper},
             .has_mha = true,
             .mha_fp8 = Support::kYes,
             .mha_spec = Support::kYes,
@@ -114,7 +155,10 @@ extern const BackendDescription fa3 = {
             .mla_spec_topk = Support::kPageSizeOneOnly,
             .sinks = true,
             .attention_chunk = true,
-            .fp8_e5m2 = false},
+            .local_attention = true,
+            .fp8_e5m2 = false,
+            .no_fp8_prefill = {GpuGeneration::kAmpere, GpuGeneration::kAda},
+            .no_fp8_decode = {GpuGeneration::kAmpere, GpuGeneration::kAda}},
     .create = create_backend<Fa3Backend>,
     .chosen_for = chosen_for,
 };

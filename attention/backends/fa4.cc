@@ -15,6 +15,7 @@
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
@@ -23,15 +24,13 @@ constexpr std::uint32_t kRows = 128;
 constexpr std::uint32_t kStep = 128;
 constexpr std::uint32_t kMaxSplits = 128;
 
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
-
 class Fa4Backend : public PlannedBackend {
  public:
   Fa4Backend(const proto::HardwareProfile& profile, std::uint32_t page_size)
       : PlannedBackend("fa4", profile, page_size) {}
 
   // Page table and cumulative lengths.
-  KernelCost plan_cost() const override { return {2 * 2e-6, 0, 0, 2}; }
+  KernelCost plan_cost() const override { return small_kernels(2); }
 
  protected:
   void plan_decode(const LayerShape&, DecodePlan&) override {
@@ -76,7 +75,7 @@ extern const BackendDescription fa4 = {
             .mla_title = "FA4",
             .mha_place = 3,
             .mla_place = 7,
-            .generations = {GpuGeneration::kBlackwell},
+            .generations = {GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
             .prefill_only = true,
             .has_mha = true,
             .mha_page_sizes = {128},

@@ -12,6 +12,8 @@
 // - prefill attends to the new tokens from the dense k and v (on Hopper with FlashInfer's FA3 template), to
 // the
 //   cached prefix with a second, paged kernel without mask, and merges both;
+// - drafts are verified by the paged kernel over prefix and drafts together, with a mask, in FlashInfer's FA2
+//   template;
 // - SGLang gives it page size 1 whatever the pool's page size is.
 // - MLA (flashinfer_mla_backend.py): see attention/flashinfer_mla.h.
 // The plan reads the lengths on the host.
@@ -24,14 +26,13 @@
 #include "attention/flashinfer_mla.h"
 #include "attention/planned_backend.h"
 #include "attention/split_heuristics.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
 
 constexpr std::uint32_t kBlocksPerMultiprocessor = 2;  // that the plan of the tensor-core kernels counts on
 constexpr std::uint32_t kMinChunk = 128;               // KV tokens
-
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
 // Thread blocks of the vector decode kernel that fit one multiprocessor, by shared memory.
 std::uint32_t decode_blocks_per_multiprocessor(const LayerShape& layer, double shared_memory_bytes) {
@@ -149,7 +150,7 @@ void FlashInferBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
       plan.tensor_cores ? ceil_div(group, flashinfer_tile_q(group, layer.head_dim)) : 1;
   plan.rows = plan.tensor_cores ? flashinfer_tile_q(group, layer.head_dim) : group;
   plan.blocks_per_split = layer.num_kv_heads * row_blocks;
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) plan.items.push_back(decode_item(i, lengths[i], layer));
+  add_decode_items(layer, plan);
   const std::uint32_t resident =
       plan.tensor_cores
           ? kBlocksPerMultiprocessor
@@ -188,8 +189,9 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   const double packed = double(tokens) * group / double(plan.items.size());
   const std::uint32_t paged_rows = flashinfer_tile_q(packed, layer.head_dim);
   const std::uint32_t paged_tile = std::max(1U, paged_rows / group);
-  const bool fa3_template = profile().architecture() == "hopper";
-  const bool cutlass = profile().architecture() == "blackwell" &&
+  const bool masked = verifies_drafts(metadata().forward_mode);
+  const bool fa3_template = !masked && profile().architecture() == "hopper";
+  const bool cutlass = !masked && profile().architecture() == "blackwell" &&
                        (layer.head_dim == 64 || layer.head_dim == 128 || layer.head_dim == 192);
   const std::uint64_t room = std::uint64_t{kBlocksPerMultiprocessor} * multiprocessors() / layer.num_kv_heads;
   const auto tiles = [&](const ExtendItem& item) { return ceil_div(item.q_len, paged_tile); };
@@ -208,13 +210,13 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
     plan.tile_n = layer.head_dim >= 256 ? 32 : 64;
     const std::uint32_t window = layer.sliding_window;
     for (const ExtendItem& item : plan.items) {
-      const std::uint32_t seen = item.q_len + (window != 0 ? item.prefix : 0);
+      const std::uint32_t seen = item.q_len + (window != 0 || masked ? item.prefix : 0);
       add_demand(tiles(item), window != 0 ? std::min(seen, window + paged_rows) : seen);
     }
     plan.kv_chunk = smallest_chunk(room, extend_guess_);
   }
   // A window's layers read prefix and new tokens in one paged pass.
-  if (!cached || layer.sliding_window != 0) return;
+  if (!cached || masked || layer.sliding_window != 0) return;
   plan.prefix_rows = paged_rows;
   plan.prefix_tile_m = paged_tile;
   plan.prefix_head_blocks = layer.num_kv_heads * ceil_div(group, paged_rows);
@@ -225,7 +227,7 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
 }
 
 // The plan's arrays are copied to the device: one copy and the kernel that builds the page indices.
-KernelCost FlashInferBackend::plan_cost() const { return {2 * 2e-6, 0, 0, 2}; }
+KernelCost FlashInferBackend::plan_cost() const { return small_kernels(2); }
 
 // Host time of plan(), a fixed part and a walk over the batch: least squares over the plan_us column of
 // tests/calibration/measured/h200-sxm_attention.csv.
@@ -238,6 +240,12 @@ double FlashInferBackend::plan_host_seconds() const {
 std::string_view chosen_for(const Selection& selection) {
   constexpr GpuGenerations kOlder = {GpuGeneration::kAmpere, GpuGeneration::kAda};
   if (selection.mla) return "";
+  if (selection.generation == GpuGeneration::kBlackwell && selection.spec_topk > 0)
+    return "Blackwell with speculative decoding: trtllm_mha is SGLang's default with "
+           "--speculative-eagle-topk 1 "
+           "only, and flashinfer its other default";
+  if (selection.generation == GpuGeneration::kHopper && selection.spec_topk > 1 && selection.spec_topk_given)
+    return "Hopper with --speculative-eagle-topk above 1: flashinfer is SGLang's default instead of fa3";
   if (kOlder.contains(selection.generation))
     return "MHA model on a GPU before Hopper: flashinfer is SGLang's default";
   if (selection.generation == GpuGeneration::kBlackwellSm120)

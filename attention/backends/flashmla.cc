@@ -20,6 +20,7 @@ class FlashMlaBackend : public FlashInferMlaBackend {
   }
 
  protected:
+  bool verifies_by_decoding() const override { return true; }
   MlaRule mla_rule() const override {
     MlaRule rule = kFlashInferMlaRule;
     rule.joins = true;

@@ -15,14 +15,13 @@
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
 
 constexpr std::uint32_t kKvSplits = 8;
 constexpr std::uint32_t kHeadBlock = 16;
-
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
 class IntelAmxBackend : public PlannedBackend {
  public:
@@ -35,26 +34,18 @@ class IntelAmxBackend : public PlannedBackend {
 };
 
 void IntelAmxBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  const auto& lengths = metadata().decode_seq_lens;
   const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  const auto block = static_cast<std::uint32_t>(std::min<std::uint64_t>(4 * lengths.size(), kHeadBlock));
+  const auto block =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(4 * metadata().decode_seq_lens.size(), kHeadBlock));
   plan.tensor_cores = false;
   plan.rows = std::min(group, block);
   plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, block);
   plan.merge = true;
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
-    DecodeItem item = decode_item(i, lengths[i], layer);
-    const std::uint32_t tokens = item.split_tokens;
-    item.split_tokens = ceil_div(tokens, kKvSplits);
-    item.splits = ceil_div(tokens, item.split_tokens);
-    plan.items.push_back(item);
-  }
+  add_decode_items_in_parts(kKvSplits, layer, plan);
 }
 
 void IntelAmxBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
-  add_extend_items(plan);
-  std::uint32_t longest = 0;
-  for (const ExtendItem& item : plan.items) longest = std::max(longest, item.q_len);
+  const std::uint32_t longest = add_extend_items(plan);
   plan.tile_m = longest <= 256 ? 32 : longest <= 1024 ? 128 : longest <= 4096 ? 256 : 512;
   plan.tile_n = longest <= 256 ? 64 : longest <= 1024 ? 256 : 768;
   plan.rows = plan.tile_m;

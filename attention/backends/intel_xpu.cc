@@ -14,6 +14,7 @@
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
@@ -22,15 +23,13 @@ constexpr std::uint32_t kHeadBlock = 16;   // query heads of a work group
 constexpr std::uint32_t kLeastPages = 64;  // up to which a sequence is not cut
 constexpr std::uint32_t kSmallestPage = 64;
 
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
-
 class IntelXpuBackend : public PlannedBackend {
  public:
   IntelXpuBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
       : PlannedBackend("intel_xpu", profile, page_size) {}
 
   // Page table and cumulative lengths.
-  KernelCost plan_cost() const override { return {2 * 2e-6, 0, 0, 2}; }
+  KernelCost plan_cost() const override { return small_kernels(2); }
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
@@ -43,11 +42,7 @@ void IntelXpuBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   plan.rows = 1;
   while (plan.rows < group && plan.rows < kHeadBlock) plan.rows *= 2;
   plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, plan.rows);
-  std::uint32_t longest = 0;
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
-    plan.items.push_back(decode_item(i, lengths[i], layer));
-    longest = std::max(longest, plan.items.back().split_tokens);
-  }
+  const std::uint32_t longest = add_decode_items(layer, plan);
   const std::uint32_t page = std::max(page_size(), kSmallestPage);
   const std::uint32_t pages = ceil_div(longest, page);
   if (pages <= kLeastPages) return;
@@ -87,6 +82,7 @@ extern const BackendDescription intel_xpu = {
             .sliding_window = Support::kYes,
             .sinks = true,
             .attention_chunk = true,
+            .local_attention = true,
             .pool_pages = {64, 128}},
     .create = create_backend<IntelXpuBackend>,
     .chosen_for = chosen_for,

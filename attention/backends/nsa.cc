@@ -70,7 +70,8 @@ void NsaBackend::add_items(SparsePlan& plan) const {
 bool NsaBackend::dense() const {
   constexpr std::uint64_t kMostTokens = 128 * 1024;  // of the batch: ForwardBatch.get_max_chunk_capacity
   const ForwardMetadata& batch = metadata();
-  if (decodes() || batch.in_pieces) return false;
+  const bool has_kernel = generation_ == GpuGeneration::kHopper || generation_ == GpuGeneration::kBlackwell;
+  if (!has_kernel || decodes() || batch.in_pieces) return false;
   std::uint64_t all = 0;
   const auto fits = [&](std::uint64_t length) {
     all += length;
@@ -104,6 +105,11 @@ std::uint32_t NsaBackend::rows_of(SparseKernel kernel, std::uint32_t heads) cons
     const std::uint32_t unit = generation_ == GpuGeneration::kBlackwell ? 128 : kTile;
     return (heads + unit - 1) / unit * unit;
   }
+  if (kernel == SparseKernel::kTriton || kernel == SparseKernel::kTritonSparseMla ||
+      kernel == SparseKernel::kAiter) {
+    constexpr std::uint32_t kHeads = 16;  // of a block
+    return (heads + kHeads - 1) / kHeads * kHeads;
+  }
   return std::max(kTile, heads);
 }
 
@@ -130,8 +136,9 @@ const SparseCost& NsaBackend::costs(std::string_view kernel) {
   const auto found = costs_.find(name);
   if (found != costs_.end()) return found->second;
   return costs_
-      .emplace(name, SparseCost(profile(), coefficients_of(profile(), name),
-                                index_coefficients_of(profile(), "attention.nsa.indexer" + phase)))
+      .emplace(name,
+               SparseCost(profile(), coefficients_of<PlanCoefficients>(profile(), name),
+                          coefficients_of<IndexCoefficients>(profile(), "attention.nsa.indexer" + phase)))
       .first->second;
 }
 
@@ -141,16 +148,22 @@ KernelCost NsaBackend::sparse(const LayerShape& layer) {
   const SparseKernel kernel = kernel_of(layer);
   const SparseCost& price = costs(to_string(kernel));
   LayerShape read = layer;
-  const bool raw = layer.fp8_kv() && (kernel == SparseKernel::kTrtllm || kernel == SparseKernel::kTilelang);
-  if (raw) read.q_bytes = 1;
+  if (layer.fp8_kv() && reads_raw_latents(kernel)) read.q_bytes = 1;
   double token_bytes = layer.token_bytes;
   KernelCost cost;
-  if (kernel == SparseKernel::kFlashMlaSparse && layer.fp8_kv()) {
+  const double wide = 2.0 * layer.head_dim;
+  const bool prefixes = load.stored > load.queries;
+  if ((kernel == SparseKernel::kFlashMlaSparse || kernel == SparseKernel::kTritonSparseMla) &&
+      layer.fp8_kv()) {
     // An fp8 cache is widened into a copy of the requests' tokens, unless all are new.
-    const double wide = 2.0 * layer.head_dim;
-    const bool prefixes = load.stored > load.queries;
     if (prefixes) cost += price.copy(load.stored * (token_bytes + wide));
     token_bytes = wide;
+  }
+  if (kernel == SparseKernel::kFlashMlaSparseQ8) {
+    // The requests' tokens become a copy in fp8, from their pages or, where all are new, from 16 bit.
+    cost += price.copy(load.stored * ((prefixes ? token_bytes : wide) + layer.head_dim));
+    token_bytes = layer.head_dim;
+    read.q_bytes = 1;
   }
   cost += price.attend(plan, load, read, token_bytes);
   if (layer.index_heads == 0) return cost;
@@ -195,11 +208,13 @@ extern const BackendDescription nsa = {
     .row = {.name = "nsa",
             .alias = "dsa",
             .title = "NSA (DeepSeek V3.2 sparse attention)",
-            .generations = {GpuGeneration::kHopper, GpuGeneration::kBlackwell},
+            .generations = {GpuGeneration::kHopper, GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120,
+                            GpuGeneration::kRocm, GpuGeneration::kXpu},
             .sparse = true,
             .fp8_e5m2 = false,
             .fp8_by_default = {GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
-            .pool_pages = {64}},
+            .pool_pages = {64},
+            .xpu_pool_pages = {128}},
     .create = create_backend<NsaBackend>,
     .chosen_for = chosen_for,
 };

@@ -14,6 +14,7 @@
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
@@ -21,8 +22,6 @@ namespace {
 constexpr std::uint32_t kMaxKvSplits = 8;
 constexpr std::uint32_t kBlockH = 16;  // query heads of one block
 constexpr std::uint32_t kMinBlockKv = 32;
-
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
 class TritonBackend : public PlannedBackend {
  public:
@@ -83,13 +82,10 @@ void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   } else if (architecture == "blackwell") {
     plan.tile_m = layer.head_dim <= 256 ? 64 : 16;
     plan.tile_n = 64;
-  } else if (architecture == "blackwell_sm120") {
-    plan.tile_m = layer.head_dim <= 256 ? 64 : 32;
-    plan.tile_n = layer.head_dim <= 128 ? 128 : layer.head_dim <= 256 ? 64 : 32;
   } else if (architecture == "ampere") {
     plan.tile_m = layer.head_dim <= 128 ? 128 : layer.head_dim <= 256 ? 64 : 32;
     plan.tile_n = layer.head_dim <= 128 ? 128 : 64;
-  } else if (architecture == "ada") {
+  } else if (architecture == "blackwell_sm120" || architecture == "ada") {
     plan.tile_m = layer.head_dim <= 256 ? 64 : 32;
     plan.tile_n = layer.head_dim <= 128 ? 128 : layer.head_dim <= 256 ? 64 : 32;
   } else {
@@ -99,14 +95,11 @@ void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   plan.rows = plan.tile_m;
   plan.head_blocks = layer.num_q_heads;
   plan.walks_window = true;
-  add_extend_items(plan);
-  std::uint32_t longest = 0;
-  for (const ExtendItem& item : plan.items) longest = std::max(longest, item.q_len);
-  plan.grid_tiles = ceil_div(longest, plan.tile_m);
+  plan.grid_tiles = ceil_div(add_extend_items(plan), plan.tile_m);
 }
 
 // get_num_kv_splits and the kernel that builds the token indices.
-KernelCost TritonBackend::plan_cost() const { return {2 * 2e-6, 0, 0, 2}; }
+KernelCost TritonBackend::plan_cost() const { return small_kernels(2); }
 
 std::string_view chosen_for(const Selection& selection) {
   constexpr GpuGenerations kOther = {GpuGeneration::kTuring, GpuGeneration::kAmpere, GpuGeneration::kAda,
@@ -115,6 +108,8 @@ std::string_view chosen_for(const Selection& selection) {
     return "MLA model on an NVIDIA GPU other than Hopper and SM100: triton is SGLang's default";
   if (selection.sinks && kOther.contains(selection.generation))
     return "attention sinks, which flashinfer lacks: triton is SGLang's other default";
+  if (selection.sinks && !selection.mla && selection.spec_topk > 1 && selection.spec_topk_given)
+    return "a tree of drafts and attention sinks, which flashinfer lacks: triton is SGLang's other default";
   if (selection.attention_chunk && kOther.contains(selection.generation))
     return "Llama 4 on an NVIDIA GPU other than Hopper and SM100: triton is SGLang's default";
   if (selection.generation == GpuGeneration::kTuring)

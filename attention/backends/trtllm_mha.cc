@@ -1,5 +1,6 @@
 // TRTLLM MHA: NVIDIA's trtllm-gen paged attention kernels for Blackwell, called through FlashInfer; SGLang's
-// default there.
+// default there. On Hopper and SM120 SGLang 0.5.23 calls TensorRT-LLM's older kernels by the same name, XQA
+// for decode and FMHA v2 for prefill (xqa_plans.h).
 //
 // Facts from the public sources of flashinfer 0.7 (trtllm/fmha/fmhaKernels.cuh: selectGqGenerationKernel,
 // computeCtaAndClusterConfig; csrc/trtllm_fmha_kernel_launcher.cu) and of SGLang's trtllm_mha_backend.py:
@@ -17,6 +18,8 @@
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "attention/xqa_plans.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
@@ -25,21 +28,27 @@ constexpr std::uint32_t kStep = 128;             // KV tokens of one step of the
 constexpr std::uint32_t kMaxClusterSplits = 16;  // thread blocks of a cluster
 constexpr std::uint32_t kClampTokens = 4096;     // of a part, up to which the cluster's 16 parts are kept
 
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
-
 class TrtllmMhaBackend : public PlannedBackend {
  public:
   TrtllmMhaBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("trtllm_mha", profile, page_size) {}
+      : PlannedBackend("trtllm_mha", profile, page_size),
+        generation_(parse_gpu_generation(profile.architecture()).value_or(GpuGeneration::kBlackwell)) {}
 
   // Lengths, their sums and the page table: two small kernels a pass.
-  KernelCost plan_cost() const override { return {2 * 2e-6, 0, 0, 2}; }
+  KernelCost plan_cost() const override { return small_kernels(2); }
   KernelCost decode_cost(const PlanCost& model, const DecodePlan& plan, const LayerShape& layer) override;
-  KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override;
+  KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override {
+    return extend_cost_with_fp8_queries(model, plan, layer);
+  }
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  bool verifies_by_decoding() const override { return true; }
+
+ private:
+  bool xqa() const { return generation_ != GpuGeneration::kBlackwell; }
+  GpuGeneration generation_;
 };
 
 void TrtllmMhaBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
@@ -49,12 +58,9 @@ void TrtllmMhaBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   while (plan.rows < group && plan.rows < 128) plan.rows *= 2;
   plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, plan.rows);
   // Tiles of 64 and more rows keep at most 256 elements of the value in a block.
-  if (plan.rows >= 64) plan.blocks_per_split *= ceil_div(layer.v_head_dim, 256);
-  std::uint32_t longest = 0;
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
-    plan.items.push_back(decode_item(i, lengths[i], layer));
-    longest = std::max(longest, plan.items.back().split_tokens);
-  }
+  if (plan.rows >= 64) plan.blocks_per_split *= ceil_div(layer.v_head_dim, 256U);
+  const std::uint32_t longest = add_decode_items(layer, plan);
+  if (xqa()) return plan_xqa_decode(layer, generation_, multiprocessors(), plan);
   const std::uint32_t grid = plan.blocks_per_split * static_cast<std::uint32_t>(lengths.size());
   std::uint32_t splits = std::min(ceil_div(longest, 2 * kStep), std::max(1U, multiprocessors() / grid));
   if (splits > kMaxClusterSplits && plan.rows <= 32 && ceil_div(longest, kMaxClusterSplits) <= kClampTokens) {
@@ -74,27 +80,20 @@ void TrtllmMhaBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   plan.rows = plan.tile_m = 256;
   plan.tile_n = kStep;
   plan.head_blocks = layer.num_q_heads;
+  if (xqa()) set_fmha_v2_tiles(layer, generation_, plan);
   add_extend_items(plan);
 }
 
 KernelCost TrtllmMhaBackend::decode_cost(const PlanCost& model, const DecodePlan& plan,
                                          const LayerShape& layer) {
   KernelCost cost = model.decode(plan, layer);
-  if (layer.fp8_kv() && cost.launches > 0) ++cost.launches;  // q's cast
-  return cost;
-}
-
-KernelCost TrtllmMhaBackend::extend_cost(const PlanCost& model, const ExtendPlan& plan,
-                                         const LayerShape& layer) {
-  LayerShape cast = layer;
-  if (layer.fp8_kv()) cast.q_bytes = 1;
-  KernelCost cost = model.extend(plan, cast);
-  if (layer.fp8_kv() && cost.launches > 0) ++cost.launches;
+  if (layer.fp8_kv() && cost.launches > 0 && !xqa()) ++cost.launches;  // q's cast; XQA's is its own
   return cost;
 }
 
 std::string_view chosen_for(const Selection& selection) {
-  return selection.generation == GpuGeneration::kBlackwell && !selection.mla
+  const bool chains = selection.spec_topk == 0 || (selection.spec_topk == 1 && selection.spec_topk_given);
+  return selection.generation == GpuGeneration::kBlackwell && !selection.mla && chains
              ? "Blackwell: trtllm_mha is SGLang's default for MHA models"
              : "";
 }
@@ -105,7 +104,8 @@ extern const BackendDescription trtllm_mha = {
     .row = {.name = "trtllm_mha",
             .title = "TRTLLM MHA",
             .mha_place = 7,
-            .generations = {GpuGeneration::kBlackwell},
+            .generations = {GpuGeneration::kHopper, GpuGeneration::kBlackwell,
+                            GpuGeneration::kBlackwellSm120},
             .has_mha = true,
             .mha_page_sizes = {16, 32, 64},
             .mha_fp8 = Support::kYes,
@@ -114,7 +114,8 @@ extern const BackendDescription trtllm_mha = {
             .sliding_window = Support::kYes,
             .sinks = true,
             .attention_chunk = true,
-            .linear_layers = true},
+            .linear_layers = true,
+            .no_fp8_prefill = {GpuGeneration::kBlackwellSm120}},
     .create = create_backend<TrtllmMhaBackend>,
     .chosen_for = chosen_for,
 };

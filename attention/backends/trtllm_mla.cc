@@ -2,6 +2,8 @@
 // prefill over dense keys and values, always in chunks where a prefix is cached; absorbed extends are
 // flashinfer's.
 //
+// Drafts are verified by the decode kernel, which takes several query tokens of a request.
+//
 // Source: SGLang's trtllm_mla_backend.py, and the planner that mla_plans.h names.
 #include "attention/backend_description.h"
 #include "attention/flashinfer_mla.h"
@@ -15,6 +17,7 @@ class TrtllmMlaBackend : public FlashInferMlaBackend {
       : FlashInferMlaBackend("trtllm_mla", profile, page_size) {}
 
  protected:
+  bool verifies_by_decoding() const override { return true; }
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
     plan_trtllm_mla_decode(metadata().decode_seq_lens, layer.num_q_heads, multiprocessors(), plan);
   }

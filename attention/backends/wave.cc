@@ -11,11 +11,11 @@
 //   tiles for every request as the longest one needs, and all of them walk the prefix.
 // Kernels are compiled per shape and found again in a cache. Tokens are read one by one, whatever the page
 // size. Decode is captured.
-#include <algorithm>
 #include <cstdint>
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
@@ -23,15 +23,13 @@ namespace {
 constexpr std::uint32_t kKvSplits = 8;
 constexpr std::uint32_t kHeadBlock = 64;  // query heads of a block: 16 of each of four waves
 
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
-
 class WaveBackend : public PlannedBackend {
  public:
   WaveBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
       : PlannedBackend("wave", profile, page_size) {}
 
   // get_num_kv_splits and the kernel that builds the token indices.
-  KernelCost plan_cost() const override { return {2 * 2e-6, 0, 0, 2}; }
+  KernelCost plan_cost() const override { return small_kernels(2); }
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
@@ -39,25 +37,16 @@ class WaveBackend : public PlannedBackend {
 };
 
 void WaveBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  const auto& lengths = metadata().decode_seq_lens;
   const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
   plan.tensor_cores = group > 1;
   plan.rows = group > 1 ? kHeadBlock : 1;
   plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, plan.rows);
   plan.merge = true;
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
-    DecodeItem item = decode_item(i, lengths[i], layer);
-    const std::uint32_t tokens = item.split_tokens;
-    item.split_tokens = ceil_div(tokens, kKvSplits);
-    item.splits = ceil_div(tokens, item.split_tokens);
-    plan.items.push_back(item);
-  }
+  add_decode_items_in_parts(kKvSplits, layer, plan);
 }
 
 void WaveBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
-  add_extend_items(plan);
-  std::uint32_t longest = 0;
-  for (const ExtendItem& item : plan.items) longest = std::max(longest, item.q_len);
+  const std::uint32_t longest = add_extend_items(plan);
   plan.rows = plan.tile_m = longest <= 128 ? 64 : 128;
   plan.tile_n = 32;
   plan.head_blocks = layer.num_q_heads;

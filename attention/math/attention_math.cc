@@ -1,7 +1,6 @@
 #include "attention/math/attention_math.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "attention/math/small_product.h"
 #include "proto/base/lanes.h"
@@ -11,7 +10,7 @@ namespace {
 
 using lanes::Vector;
 
-constexpr float kNone = -std::numeric_limits<float>::infinity();
+constexpr float kNone = SoftmaxPart::kNone;
 std::uint32_t group_of(const AttentionCall& call) { return call.shape.num_q_heads / call.shape.num_kv_heads; }
 
 }  // namespace
@@ -26,12 +25,6 @@ void extend_tiles(const ExtendPlan& plan, std::vector<ExtendTile>& tiles) {
       tiles.push_back({i, row, rows});
     }
   }
-}
-
-void AttentionMath::Part::clear(std::uint32_t rows, std::uint32_t v_dim) {
-  largest.assign(rows, kNone);
-  sum.assign(rows, 0);
-  values.assign(std::size_t{rows} * v_dim, 0);
 }
 
 // Row r is token r / group, head r % group of the group.
@@ -143,35 +136,10 @@ void AttentionMath::score(const AttentionCall& call, const Rows& rows, std::uint
   }
 }
 
-// The loaded tokens' share of the softmax.
-void AttentionMath::accumulate(const AttentionCall& call, const Rows& rows, std::uint32_t count, Part& part) {
-  const std::uint32_t v_dim = call.shape.v_head_dim;
-  const std::uint32_t num_rows = rows.tokens * rows.group;
-  for (std::uint32_t r = 0; r < num_rows; ++r) {
-    float* const row = scores_.data() + std::size_t{r} * count;
-    const float largest = std::max(part.largest[r], lanes::largest(row, count));
-    if (largest == kNone) {  // nothing seen yet
-      std::fill(row, row + count, 0.0F);
-      continue;
-    }
-    lanes::map(
-        row, count, [=](Vector v) { return lanes::exp(v - largest); }, row);
-    const float factor = lanes::exp(part.largest[r] - largest);
-    part.largest[r] = largest;
-    part.sum[r] = part.sum[r] * factor + lanes::sum(row, count);
-    float* const out = part.values.data() + std::size_t{r} * v_dim;
-    lanes::map(
-        out, v_dim, [=](Vector v) { return v * factor; }, out);
-  }
-  small_product(scores_.data(), count, num_rows, values_.data(), v_dim, count, v_dim, part.values.data(),
-                v_dim,
-                /*add=*/true);
-}
-
-// KV tokens [begin, end) in steps, as one part.
+// KV tokens [begin, end) in steps, as one part: part_.
 void AttentionMath::attend(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head,
-                           std::uint32_t begin, std::uint32_t end, std::uint32_t step, Part& part) {
-  part.clear(rows.tokens * rows.group, call.shape.v_head_dim);
+                           std::uint32_t begin, std::uint32_t end, std::uint32_t step) {
+  part_.clear(rows.tokens * rows.group, call.shape.v_head_dim);
   for (std::uint32_t at = begin; at < end; at += step) {
     // A step begins where the plan says; what the window hides from all rows is not there any more.
     const std::uint32_t last = at + std::min(step, end - at);
@@ -179,23 +147,7 @@ void AttentionMath::attend(const AttentionCall& call, const Rows& rows, std::uin
     if (first >= last) continue;
     load(call, rows.request, kv_head, first, last);
     score(call, rows, first, last - first);
-    accumulate(call, rows, last - first, part);
-  }
-}
-
-void AttentionMath::merge(const AttentionCall& call, const Rows& rows, const Part& part) {
-  const std::uint32_t v_dim = call.shape.v_head_dim;
-  for (std::uint32_t r = 0; r < rows.tokens * rows.group; ++r) {
-    if (part.largest[r] == kNone) continue;
-    const float largest = std::max(total_.largest[r], part.largest[r]);
-    const float mine = lanes::exp(total_.largest[r] - largest);
-    const float others = lanes::exp(part.largest[r] - largest);
-    total_.largest[r] = largest;
-    total_.sum[r] = total_.sum[r] * mine + part.sum[r] * others;
-    float* const out = total_.values.data() + std::size_t{r} * v_dim;
-    lanes::map(
-        out, v_dim, [=](Vector a, Vector b) { return a * mine + b * others; }, out,
-        part.values.data() + std::size_t{r} * v_dim);
+    part_.add(scores_.data(), last - first, values_.data(), call.shape.v_head_dim);
   }
 }
 
@@ -205,8 +157,8 @@ void AttentionMath::attend_in_parts(const AttentionCall& call, const Rows& rows,
                                     std::uint32_t part_tokens) {
   if (part_tokens == 0) part_tokens = std::max(1U, end - begin);
   for (std::uint32_t at = begin; at < end; at += part_tokens) {
-    attend(call, rows, kv_head, at, std::min(end, at + part_tokens), step, part_);
-    merge(call, rows, part_);
+    attend(call, rows, kv_head, at, std::min(end, at + part_tokens), step);
+    total_.add(part_);
   }
 }
 

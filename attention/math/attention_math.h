@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "attention/backend.h"
+#include "attention/math/softmax_part.h"
 #include "attention/plan.h"
 #include "kvcache/storage/kv_store.h"
 
@@ -89,12 +90,6 @@ class AttentionMath {
     const std::uint8_t* mask = nullptr;
     std::uint32_t mask_width = 0;
   };
-  // A softmax that is not yet divided: largest score, sum, weighted values; per row.
-  struct Part {
-    std::vector<float> largest, sum, values;
-    void clear(std::uint32_t rows, std::uint32_t v_dim);
-  };
-
   // queries_ from `q` [rows, num_q_heads, head_dim].
   void read_queries(const AttentionCall& call, const float* q, const Rows& rows, std::uint32_t kv_head);
   void load(const AttentionCall& call, std::uint32_t request, std::uint32_t kv_head, std::uint32_t begin,
@@ -103,14 +98,11 @@ class AttentionMath {
                   std::uint32_t begin, std::uint32_t end);
   void turn_keys(std::uint32_t dim, std::uint32_t count);
   void score(const AttentionCall& call, const Rows& rows, std::uint32_t begin, std::uint32_t count);
-  void accumulate(const AttentionCall& call, const Rows& rows, std::uint32_t count, Part& part);
   void attend(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head, std::uint32_t begin,
-              std::uint32_t end, std::uint32_t step, Part& part);
+              std::uint32_t end, std::uint32_t step);
   // KV tokens of one step of a decode kernel's loop.
   static constexpr std::uint32_t kDecodeStep = 128;
 
-  // `part` into total_.
-  void merge(const AttentionCall& call, const Rows& rows, const Part& part);
   void finish(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head);
   void attend_in_parts(const AttentionCall& call, const Rows& rows, std::uint32_t kv_head,
                        std::uint32_t begin, std::uint32_t end, std::uint32_t step, std::uint32_t part_tokens);
@@ -126,8 +118,7 @@ class AttentionMath {
   std::vector<float> turned_;   // [head_dim, tokens]
   std::vector<float> values_;   // [tokens, v_head_dim]
   std::vector<float> scores_;   // [rows, tokens]
-  Part part_;
-  Part total_;
+  SoftmaxPart part_, total_;
   std::vector<ExtendTile> tiles_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "attention/math/small_product.h"
@@ -13,8 +12,6 @@ namespace tpsim::attention {
 namespace {
 
 using lanes::Vector;
-
-constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 std::uint32_t slot_of(std::span<const std::uint32_t> table, std::uint32_t page_size, std::uint32_t position) {
   return table[position / page_size] * page_size + position % page_size;
@@ -69,7 +66,7 @@ void IndexMath::select(const IndexCall& call, std::uint32_t request, std::uint32
                                          keys_.data() + std::size_t{j} * call.head_dim, call.head_dim);
         score += weights[h] * std::max(product, 0.0F);
       }
-      scores_[at + j] = std::isnan(score) ? kNone : score;
+      scores_[at + j] = std::isnan(score) ? SoftmaxPart::kNone : score;
     }
   }
   const auto better = [&](std::uint32_t a, std::uint32_t b) {
@@ -78,12 +75,6 @@ void IndexMath::select(const IndexCall& call, std::uint32_t request, std::uint32
   std::nth_element(selected.begin(), selected.begin() + call.top_k, selected.end(), better);
   selected.resize(call.top_k);
   std::sort(selected.begin(), selected.end());
-}
-
-void SparseMath::Part::clear(std::uint32_t heads, std::uint32_t v_dim) {
-  largest.assign(heads, kNone);
-  sum.assign(heads, 0);
-  values.assign(std::size_t{heads} * v_dim, 0);
 }
 
 // keys_ of the listed tokens; neighbours in a page are read together.
@@ -104,27 +95,16 @@ void SparseMath::load(const AttentionCall& call, std::uint32_t request,
 }
 
 // The loaded tokens' share of the softmax; the value of a token is the front of its key.
-void SparseMath::step(const AttentionCall& call, std::uint32_t count, Part& part) {
+void SparseMath::step(const AttentionCall& call, std::uint32_t count) {
   const std::uint32_t dim = call.shape.head_dim;
-  const std::uint32_t v_dim = call.shape.v_head_dim;
   const std::uint32_t heads = call.shape.num_q_heads;
   scores_.resize(std::size_t{heads} * count);
   for (std::uint32_t h = 0; h < heads; ++h) {
     float* const row = scores_.data() + std::size_t{h} * count;
     for (std::uint32_t j = 0; j < count; ++j)
       row[j] = lanes::dot(queries_.data() + std::size_t{h} * dim, keys_.data() + std::size_t{j} * dim, dim);
-    const float largest = std::max(part.largest[h], lanes::largest(row, count));
-    lanes::map(
-        row, count, [=](Vector v) { return lanes::exp(v - largest); }, row);
-    const float factor = lanes::exp(part.largest[h] - largest);
-    part.largest[h] = largest;
-    part.sum[h] = part.sum[h] * factor + lanes::sum(row, count);
-    float* const out = part.values.data() + std::size_t{h} * v_dim;
-    lanes::map(
-        out, v_dim, [=](Vector v) { return v * factor; }, out);
   }
-  small_product(scores_.data(), count, heads, keys_.data(), dim, count, v_dim, part.values.data(), v_dim,
-                /*add=*/true);
+  part_.add(scores_.data(), count, keys_.data(), dim);
 }
 
 void SparseMath::attend(const SparsePlan& plan, const AttentionCall& call, std::uint32_t request,
@@ -143,20 +123,9 @@ void SparseMath::attend(const SparsePlan& plan, const AttentionCall& call, std::
     for (std::size_t at = begin; at < end; at += plan.block) {
       const std::size_t count = std::min<std::size_t>(plan.block, end - at);
       load(call, request, selected.subspan(at, count));
-      step(call, static_cast<std::uint32_t>(count), part_);
+      step(call, static_cast<std::uint32_t>(count));
     }
-    // Parts are merged by their log-sum-exp.
-    for (std::uint32_t h = 0; h < heads; ++h) {
-      const float largest = std::max(total_.largest[h], part_.largest[h]);
-      const float mine = lanes::exp(total_.largest[h] - largest);
-      const float others = lanes::exp(part_.largest[h] - largest);
-      total_.largest[h] = largest;
-      total_.sum[h] = total_.sum[h] * mine + part_.sum[h] * others;
-      float* const out = total_.values.data() + std::size_t{h} * v_dim;
-      lanes::map(
-          out, v_dim, [=](Vector a, Vector b) { return a * mine + b * others; }, out,
-          part_.values.data() + std::size_t{h} * v_dim);
-    }
+    total_.add(part_);
   }
   for (std::uint32_t h = 0; h < heads; ++h) {
     const float share = 1 / total_.sum[h];

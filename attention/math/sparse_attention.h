@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "attention/math/attention_math.h"
+#include "attention/math/softmax_part.h"
 #include "attention/sparse_plan.h"
 #include "kvcache/storage/kv_store.h"
 
@@ -57,18 +58,13 @@ class SparseMath {
               std::span<const std::uint32_t> selected);
 
  private:
-  // A softmax that is not yet divided, per query head.
-  struct Part {
-    std::vector<float> largest, sum, values;
-    void clear(std::uint32_t heads, std::uint32_t v_dim);
-  };
   void load(const AttentionCall& call, std::uint32_t request, std::span<const std::uint32_t> selected);
-  void step(const AttentionCall& call, std::uint32_t count, Part& part);
+  void step(const AttentionCall& call, std::uint32_t count);
 
   std::vector<float> queries_;  // [heads, head_dim], scaled
   std::vector<float> keys_;     // [tokens, head_dim]
   std::vector<float> scores_;   // [heads, tokens]
-  Part part_, total_;
+  SoftmaxPart part_, total_;    // a row for each query head
 };
 
 }  // namespace tpsim::attention

@@ -120,6 +120,20 @@ void KvStore::check_written(std::uint32_t layer, std::uint32_t slot, std::uint32
   }
 }
 
+void KvStore::move(std::uint32_t from, std::uint32_t to) {
+  for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
+    if (config_.tag_pages) {
+      check_written(layer, from, 1);
+      written_[tag(layer, to)] = 1;
+    }
+    for (std::uint32_t head = 0; head < config_.num_kv_heads; ++head) {
+      std::copy_n(key_at(layer, from, head), key_bytes_, key_at(layer, to, head));
+      if (!config_.value_in_key)
+        std::copy_n(value_at(layer, from, head), value_bytes_, value_at(layer, to, head));
+    }
+  }
+}
+
 void KvStore::hand_out(std::uint32_t page) {
   if (config_.tag_pages) {
     for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer)

@@ -64,6 +64,9 @@ class KvStore {
   void load_values(std::uint32_t layer, std::uint32_t slot, std::uint32_t count, std::uint32_t kv_head,
                    float* out) const;
 
+  // Copies a token of all layers to another slot.
+  void move(std::uint32_t from, std::uint32_t to);
+
   // A page has a new owner: its tags are cleared (tag_pages), and window layers find it a place. Only window
   // layers need it before store().
   void hand_out(std::uint32_t page);

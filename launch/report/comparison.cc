@@ -200,11 +200,16 @@ Choice choose_among(const proto::ComparisonReport& report, const std::vector<con
   }
   const proto::RunReport& best = *choice.best;
   if (rival != nullptr) {
+    const double more = rival->mean_e2e_latency_ms() / best.mean_e2e_latency_ms() - 1;
+    constexpr double kAsGood = 0.002;  // prices are not that exact
     choice.reason = fmt::format(
-        "{} tokens/s, within 1 % of the highest throughput, and the lowest mean latency of "
-        "those: {:.2f} s against {:.2f} s of {}",
-        format_figure(best.total_throughput()), best.mean_e2e_latency_ms() / 1e3,
-        rival->mean_e2e_latency_ms() / 1e3, run_name(report, *rival));
+        "{} tokens/s, within 1 % of the highest throughput, and the lowest mean latency of those: {:.2f} s",
+        format_figure(best.total_throughput()), best.mean_e2e_latency_ms() / 1e3);
+    choice.reason +=
+        more < kAsGood
+            ? fmt::format(", but {} is as good ({:.1f} % more)", run_name(report, *rival), more * 100)
+            : fmt::format(" against {:.2f} s of {}", rival->mean_e2e_latency_ms() / 1e3,
+                          run_name(report, *rival));
   } else if (second != nullptr) {
     choice.reason = fmt::format(
         "highest throughput: {} tokens/s, {:.1f} % above {}", format_figure(best.total_throughput()),
@@ -319,9 +324,22 @@ std::string run_summary(const proto::RunReport& r) {
                      r.images().images(), r.images().image_tokens(), r.images().encoded(),
                      r.images().cache_hits(), r.images().encoder_share() * 100));
   line("Peak KV usage:", fmt::format("{:.1f} % of {} tokens", r.peak_kv_usage() * 100, r.kv_pool_tokens()));
+  if (r.swa_pool_tokens() > 0)
+    line("Peak usage of the window pool:",
+         fmt::format("{:.1f} % of {} tokens", r.peak_swa_usage() * 100, r.swa_pool_tokens()));
   line("Retractions:", std::to_string(r.retractions()));
   line("Steps (prefill, decode, mixed):",
        fmt::format("{} ({}, {}, {})", r.steps(), r.prefill_steps(), r.decode_steps(), r.mixed_steps()));
+  if (r.has_accept_length()) {
+    const proto::Speculation& s = r.speculation();
+    line("Tokens of a speculative step:",
+         fmt::format("{:.2f} ({} of {} drafts)", r.accept_length(), s.algorithm(), s.num_draft_tokens()));
+    if (s.verify_share() > 0)
+      line("Draft, verify, extend:", fmt::format("{:.0f} %, {:.0f} %, {:.0f} %", 100 * s.draft_share(),
+                                                 100 * s.verify_share(), 100 * s.draft_extend_share()));
+    if (s.has_tpot_speedup())
+      line("Median TPOT without, over with:", fmt::format("{:.2f}", s.tpot_speedup()));
+  }
   if (r.cuda_graphs() > 0)
     line("Decode steps in CUDA graphs:",
          fmt::format("{:.1f} % ({} sizes captured in {:.1f} s, {:.2f} GB)", r.replayed_fraction() * 100,

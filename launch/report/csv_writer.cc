@@ -4,6 +4,7 @@
 
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 namespace tpsim::launch {
 namespace {
@@ -49,9 +50,14 @@ CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
     dir.leave_out("steps.csv.gz");
     return;
   }
+}
+
+void CsvWriter::begin_steps(bool with_windows) {
+  if (std::exchange(steps_begun_, true)) return;
   steps_->write(
       "backend,sequence_number,forward_mode,start_time,step_time,extend_requests,extend_tokens,cached_tokens,"
-      "decode_requests,capture_bucket,waiting,running,kv_allocated_tokens,kv_cached_tokens,kv_free_tokens\n");
+      "decode_requests,capture_bucket,waiting,running,kv_allocated_tokens,kv_cached_tokens,kv_free_tokens");
+  steps_->write(with_windows ? ",swa_allocated_tokens,swa_cached_tokens,swa_free_tokens\n" : "\n");
 }
 
 void CsvWriter::on_request(const scheduler::RequestRecord& r) {
@@ -65,18 +71,26 @@ void CsvWriter::on_request(const scheduler::RequestRecord& r) {
 }
 
 void CsvWriter::on_step(const scheduler::StepRecord& s) {
-  if (steps_ == nullptr || s.sequence_number % steps_every_ != 0) return;
+  if (steps_ == nullptr) return;
+  begin_steps(s.swa_pool_tokens() > 0);  // all runs of a file are of one model
+  if (s.sequence_number % steps_every_ != 0) return;
   fmt::format_to(std::back_inserter(step_buffer_),
-                 FMT_COMPILE("{},{},{},{:.9g},{:.6g},{},{},{},{},{},{},{},{},{},{}\n"), backend_,
+                 FMT_COMPILE("{},{},{},{:.9g},{:.6g},{},{},{},{},{},{},{},{},{},{}"), backend_,
                  s.sequence_number, proto::ForwardMode_Name(s.forward_mode), s.start_time, s.step_time,
                  s.extend_requests, s.extend_tokens, s.cached_tokens, s.decode_requests, s.capture_bucket,
                  s.waiting, s.running, s.kv_allocated_tokens, s.kv_cached_tokens, s.kv_free_tokens);
+  if (s.swa_pool_tokens() > 0)
+    fmt::format_to(std::back_inserter(step_buffer_), FMT_COMPILE(",{},{},{}"), s.swa_allocated_tokens,
+                   s.swa_cached_tokens, s.swa_free_tokens);
+  step_buffer_.push_back('\n');
   if (step_buffer_.size() > kFlushBytes) flush(step_buffer_, *steps_);
 }
 
 void CsvWriter::finish() {
   flush(request_buffer_, requests_);
-  if (steps_ != nullptr) flush(step_buffer_, *steps_);
+  if (steps_ == nullptr) return;
+  begin_steps(/*with_windows=*/false);
+  flush(step_buffer_, *steps_);
 }
 
 }  // namespace tpsim::launch

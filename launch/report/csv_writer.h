@@ -33,10 +33,13 @@ class CsvWriter : public scheduler::RunObserver {
   void finish();
 
  private:
+  void begin_steps(bool with_windows);
+
   const scheduler::ServiceLevels goodput_;
   const std::uint64_t steps_every_;
   OutputFile& requests_;
   OutputFile* const steps_;  // null: none
+  bool steps_begun_ = false;
   std::string backend_;
   fmt::memory_buffer request_buffer_;
   fmt::memory_buffer step_buffer_;

@@ -97,6 +97,8 @@ Json to_json(const Message& message) {
         list.push_back(element(message, reflection, *field, i));
       }
       json[field->name()] = std::move(list);
+    } else if (field->options().GetExtension(proto::omit_empty) && !reflection.HasField(message, field)) {
+      continue;
     } else if (field->has_optional_keyword() && !reflection.HasField(message, field)) {
       if (field->options().GetExtension(proto::omit_empty)) continue;
       json[field->name()] = nullptr;

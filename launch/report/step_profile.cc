@@ -45,12 +45,13 @@ void StepProfile::Block::add(const Block& other) {
 void StepProfile::add(const scheduler::StepRecord& step) {
   Block block;
   block.start = step.start_time;
-  double& seconds = step.forward_mode == proto::DECODE  ? block.decode_seconds
+  double& seconds = step.forward_mode == proto::DECODE || step.forward_mode == proto::TARGET_VERIFY
+                        ? block.decode_seconds
                     : step.forward_mode == proto::MIXED ? block.mixed_seconds
                                                         : block.prefill_seconds;
   seconds = step.step_time;
   block.extend_tokens = step.extend_tokens;
-  block.decode_tokens = step.decode_requests;
+  block.decode_tokens = step.decode_tokens;
   block.steps = 1;
   ++steps_;
   if (!blocks_.empty() && blocks_.back().steps < steps_per_block_) {

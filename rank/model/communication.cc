@@ -135,7 +135,8 @@ void Communication::expert_exchange(const PassRows& rows, double layers, std::ve
   const double ep = shard_.layout.ep_size;
   const double tokens = scattered(rows);
   if (ep <= 1 || tokens == 0) return;
-  const bool low_latency = !rows.extends;
+  const DeepEpMode mode = shard_.layout.deepep_mode;
+  const bool low_latency = mode == DeepEpMode::kAuto ? !rows.extends : mode == DeepEpMode::kLowLatency;
   const double top_k = model_.moe.top_k;
   const double copies = low_latency ? top_k : ep * (1 - power(1 - 1 / ep, model_.moe.top_k));
   const double hidden = model_.hidden_size;

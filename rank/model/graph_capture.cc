@@ -17,22 +17,29 @@ constexpr double kLogitBytes = 4;
 }  // namespace
 
 GraphCapture graph_capture_cost(const ModelConfig& model, std::span<const std::uint32_t> sizes,
-                                RankModel& forward) {
+                                RankModel& forward, std::uint32_t verified) {
   GraphCapture capture;
   if (sizes.empty()) return capture;
   const std::uint32_t largest = *std::max_element(sizes.begin(), sizes.end());
   const std::vector<std::uint32_t> lengths(largest, 1);
+  const std::vector<std::uint32_t> drafts(largest, verified);
   for (const std::uint32_t size : sizes) {
     attention::ForwardMetadata batch;
-    batch.forward_mode = proto::DECODE;
-    batch.decode_seq_lens = std::span(lengths).first(size);
+    if (verified > 0) {
+      batch.forward_mode = proto::TARGET_VERIFY;
+      batch.extend_prefix_lens = std::span(lengths).first(size);
+      batch.extend_lens = std::span(drafts).first(size);
+    } else {
+      batch.forward_mode = proto::DECODE;
+      batch.decode_seq_lens = std::span(lengths).first(size);
+    }
     const StepCost step = forward.forward(batch);
     capture.seconds += kPasses * (step.attention + step.gemm + step.collective + step.other + step.launch +
                                   step.host_seconds);
   }
   capture.bytes =
       static_cast<std::uint64_t>(kPoolBytes + double(sizes.size()) * model.num_layers * kLayerGraphBytes +
-                                 double(largest) * model.vocab_size * kLogitBytes);
+                                 double(largest) * std::max(1U, verified) * model.vocab_size * kLogitBytes);
   return capture;
 }
 

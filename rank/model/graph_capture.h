@@ -23,8 +23,9 @@ struct GraphCapture {
   std::uint64_t bytes = 0;  // of one GPU
 };
 
-// `sizes`: the captured batch sizes. `forward` prices the passes of one rank.
+// `sizes`: the captured batch sizes. `forward` prices the passes of one rank. `verified`: draft tokens of a
+// request, where speculative decoding verifies some.
 GraphCapture graph_capture_cost(const ModelConfig& model, std::span<const std::uint32_t> sizes,
-                                RankModel& forward);
+                                RankModel& forward, std::uint32_t verified = 0);
 
 }  // namespace tpsim::rank

@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "attention/gpu_generation.h"
-#include "attention/plan_cost.h"
 #include "attention/registry.h"
-#include "attention/sparse_cost.h"
 #include "proto/base/error.h"
 #include "proto/base/nearest.h"
+#include "proto/coefficients.h"
 #include "proto/hardware.pb.h"
 #include "rank/model/op_cost.h"
 
@@ -144,10 +143,7 @@ bool is_operator_class(const std::string& name) {
 }
 
 void check_parameters(const Json& parameters, const std::string& operator_class, const std::string& of) {
-  const std::vector<std::string_view> known =
-      operator_class.find(".indexer.") != std::string::npos ? attention::index_parameter_names()
-      : operator_class.starts_with("attention.")            ? attention::plan_parameter_names()
-                                                            : operator_parameter_names();
+  const std::vector<std::string_view> known = parameter_names(operator_class);
   for (const auto& [name, value] : parameters.items()) {
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw_user_error("{}: {} is not a parameter of this class{}", of, in_quotes(name),

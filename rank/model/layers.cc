@@ -80,6 +80,15 @@ std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, N
   return bytes;
 }
 
+std::uint64_t window_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format) {
+  std::uint64_t bytes = 0;
+  for (const AttentionLayers& layers : attention_layers(model, shard, kv_format)) {
+    if (layers.shape.sliding_window == 0 && layers.shape.attention_chunk == 0) continue;
+    bytes += stored_bytes(kv_format, layers.shape.kv_elements()) * layers.count;
+  }
+  return bytes;
+}
+
 namespace {
 
 class List {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "proto/coefficients.h"
 #include "rank/model/expert_tuning.h"
 
 namespace tpsim::rank {
@@ -30,10 +31,7 @@ constexpr std::array<MatrixClassRow, kMatrixClasses> kRows = {{
 }};
 
 bool has(const proto::HardwareProfile& profile, MatrixClass id) {
-  return std::any_of(profile.efficiencies().begin(), profile.efficiencies().end(),
-                     [&](const proto::OperatorEfficiency& entry) {
-                       return entry.operator_class() == matrix_class(id).name;
-                     });
+  return find_efficiency(profile, matrix_class(id).name) != nullptr;
 }
 
 }  // namespace

@@ -12,9 +12,18 @@ namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
 constexpr double kGiB = 1024.0 * kMiB;
-// CUDA context, NCCL buffers and libraries, which the driver counts before SGLang looks at what is free.
-// Order of magnitude from SGLang's start-up logs; not calibrated.
-constexpr double kContextBytes = 1.5 * kGiB;
+// What SGLang finds taken before it loads the weights: the driver's context, libraries, and from --tp 2 on
+// NCCL's buffers and those of the custom all-reduce, which grow with the ranks that a GPU writes to.
+// Source: memory_usage_gb and mem_fraction_static of 9 servers of SGLang 0.5.12 on H200s at --tp 1, 2 and 4
+// (shared/data/serving/servers.jsonl), whose pools follow within 0.1 %; "Load weight begin" of public
+// start-up logs at --tp 8 (3.1 GiB of an H200, 2.2 of an H100 with an older PyTorch) and of --tp 4 over PCIe
+// (1.6 GiB).
+double context_bytes(const proto::HardwareProfile& profile, std::uint32_t tp_size) {
+  constexpr double kAlone = 1.29 * kGiB;
+  if (tp_size == 1) return kAlone;
+  constexpr double kOverPcie = 0.3 * kGiB;
+  return kAlone + (profile.nvlink() ? (0.62 + 0.14 * std::min(tp_size, 8U)) * kGiB : kOverPcie);
+}
 
 struct MemoryClass {
   double below_mib;
@@ -66,6 +75,7 @@ double default_mem_fraction(const proto::HardwareProfile& profile, const MemoryR
   }
   if (reserve.prefill_captures > 0) reserved += reserve.mla ? 1536 : reserve.prefill_captures * 8.0;
   if (mib > 60 * 1024) reserved = std::max(reserved, 10.0 * 1024);
+  reserved += static_cast<double>(reserve.draft_mib);
   // Scratch of oneDNN for matrices with an odd number of rows.
   if (generation_of(profile) == attention::GpuGeneration::kXpu) reserved += 2 * 1024;
   return std::round((mib - reserved) / mib * 1000) / 1000;
@@ -78,11 +88,23 @@ DeviceGraphs default_graphs(const proto::HardwareProfile& profile) {
           .prefill = attention::kCudaGenerations.contains(device)};
 }
 
-std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs) {
-  std::vector<std::uint32_t> sizes = {1, 2, 4, 8, 12};
-  for (std::uint32_t bs = 16; bs < 257; bs += 8) sizes.push_back(bs);
-  for (std::uint32_t bs = 272; bs < 512; bs += 16) sizes.push_back(bs);
-  for (std::uint32_t bs = 512; bs <= max_bs; bs += 32) sizes.push_back(bs);
+std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs, bool speculative) {
+  std::vector<std::uint32_t> sizes;
+  const auto add = [&sizes](std::uint32_t from, std::uint32_t end, std::uint32_t step) {
+    for (std::uint32_t bs = from; bs < end; bs += step) sizes.push_back(bs);
+  };
+  if (speculative) {
+    add(1, 9, 1);
+    add(10, 33, 2);
+    add(40, 65, 4);
+    add(72, 257, 8);
+    add(272, max_bs + 1, 16);
+  } else {
+    sizes = {1, 2, 4, 8, 12};
+    add(16, 257, 8);
+    add(272, 512, 16);
+    add(512, max_bs + 1, 32);
+  }
   std::erase_if(sizes, [max_bs](std::uint32_t bs) { return bs > max_bs; });
   if (sizes.empty() || sizes.back() != max_bs) sizes.push_back(max_bs);
   return sizes;
@@ -90,13 +112,21 @@ std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs) {
 
 KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig& model, const Shard& shard,
                        double mem_fraction_static, NumberFormat kv_format, std::uint32_t page_size,
-                       const StatePool& states, std::uint32_t sparse_token_bytes) {
+                       const StatePool& states, std::uint32_t sparse_token_bytes, const WindowPool& windows,
+                       const DraftMemory& draft) {
   KvCapacity capacity;
-  capacity.weight_bytes = weight_bytes(model, shard);
+  capacity.weight_bytes = weight_bytes(model, shard) + draft.weight_bytes;
   capacity.kv_bytes_per_token = kv_bytes_per_token(model, shard, kv_format, sparse_token_bytes);
-  const double total = profile.memory_bytes() - kContextBytes;
+  if (windows.window > 0) {
+    capacity.window_bytes_per_token = window_bytes_per_token(model, shard, kv_format);
+    capacity.kv_bytes_per_token -= capacity.window_bytes_per_token;
+  }
+  const std::uint64_t target_kv = capacity.kv_bytes_per_token;
+  capacity.kv_bytes_per_token += static_cast<std::uint64_t>(static_cast<double>(target_kv) * draft.layers);
+  const double total = profile.memory_bytes() - context_bytes(profile, shard.tp_size);
   double rest = total * mem_fraction_static - static_cast<double>(capacity.weight_bytes) -
                 static_cast<double>(model.vision.reserved_bytes);
+  if (!draft.from_pool) rest += static_cast<double>(draft.weight_bytes);
   capacity.state_bytes = linear_layers(model, shard).bytes_per_request();
   if (capacity.state_bytes > 0 && rest > 0) {
     const double of_states = rest * states.full_memory_ratio / (1 + states.full_memory_ratio);
@@ -113,7 +143,14 @@ KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig&
     }
     rest -= taken;
   }
-  const double tokens = rest / static_cast<double>(capacity.kv_bytes_per_token);
+  auto bytes_per_token = static_cast<double>(draft.from_pool ? capacity.kv_bytes_per_token : target_kv);
+  const auto window_bytes = static_cast<double>(capacity.window_bytes_per_token);
+  if (windows.tokens > 0) {
+    rest -= static_cast<double>(windows.tokens) * window_bytes;
+  } else if (windows.window > 0) {
+    bytes_per_token += windows.full_tokens_ratio * window_bytes;
+  }
+  const double tokens = rest / bytes_per_token;
   if (tokens < page_size) {
     throw_user_error(
         "--model-path {}: its weights take {:.1f} GiB of each of the {} GPUs, and {} leaves {:.1f} GiB at "
@@ -122,7 +159,31 @@ KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig&
         total * mem_fraction_static / kGiB, mem_fraction_static);
   }
   capacity.tokens = static_cast<std::uint64_t>(tokens) / page_size * page_size;
+  if (windows.window > 0) capacity.window_tokens = window_pool_tokens(windows, capacity.tokens, page_size);
   return capacity;
+}
+
+std::uint64_t most_window_tokens(std::uint32_t window, std::uint32_t page_size, std::uint32_t requests,
+                                 std::uint32_t chunked_prefill_size, bool overlap) {
+  constexpr std::uint64_t kEvictionInterval = 128;  // SGLANG_SWA_EVICTION_INTERVAL
+  const std::uint64_t of_request = window + kEvictionInterval + 2 * std::uint64_t{page_size};
+  const std::uint64_t chunks = std::uint64_t{overlap ? 2U : 1U} * chunked_prefill_size;
+  const std::uint64_t most = of_request * std::max(1U, requests) + chunks + page_size;
+  return (most + page_size - 1) / page_size * page_size;
+}
+
+std::uint64_t window_pool_tokens(const WindowPool& windows, std::uint64_t tokens, std::uint32_t page_size) {
+  if (windows.tokens > 0) return std::min(windows.tokens, tokens);
+  const auto shared = static_cast<std::uint64_t>(static_cast<double>(tokens) * windows.full_tokens_ratio) /
+                      page_size * page_size;
+  if (std::uint64_t{windows.window} + page_size >= shared) {
+    throw_user_error(
+        "--swa-full-tokens-ratio {}: makes a pool of {} tokens for window layers, which cannot hold one "
+        "window of "
+        "{} tokens and a page of {}; use a larger ratio, a larger KV pool or --disable-hybrid-swa-memory",
+        windows.full_tokens_ratio, shared, windows.window, page_size);
+  }
+  return shared;
 }
 
 std::uint32_t default_max_running_requests(std::uint64_t pool_tokens, std::uint32_t context_length) {

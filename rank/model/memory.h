@@ -33,6 +33,7 @@ struct MemoryReserve {
   std::uint32_t cuda_graph_max_bs = 0;  // 0: no decode is captured
   std::uint32_t prefill_captures = 0;   // captured sizes of prefill; 0: it runs eagerly
   bool mla = false;
+  std::uint64_t draft_mib = 0;  // of a draft model
 };
 // --mem-fraction-static, to three digits.
 double default_mem_fraction(const proto::HardwareProfile& profile, const MemoryReserve& reserve);
@@ -44,8 +45,8 @@ struct DeviceGraphs {
 };
 DeviceGraphs default_graphs(const proto::HardwareProfile& profile);
 
-// Batch sizes that are captured, ascending, up to `max_bs`.
-std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs);
+// Batch sizes that are captured, ascending, up to `max_bs`; with speculative decoding they are denser.
+std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs, bool speculative = false);
 
 // How the memory is shared where gated delta-net layers keep a state for each request.
 struct StatePool {
@@ -53,17 +54,42 @@ struct StatePool {
   std::optional<std::uint64_t> slots = std::nullopt;  // states that are kept; none: by the ratio
 };
 
+// A draft model that shares the memory.
+struct DraftMemory {
+  std::uint64_t weight_bytes = 0;
+  double layers = 0;       // its layers, in those of the target: what its KV takes for each token
+  bool from_pool = false;  // weights and KV lessen the pool; otherwise memory was kept free for them
+};
+
+// How it is shared where window layers have a pool of their own.
+struct WindowPool {
+  std::uint32_t window = 0;        // tokens; 0: they have none
+  double full_tokens_ratio = 0.8;  // its tokens to those of the other layers' pool (--swa-full-tokens-ratio)
+  std::uint64_t tokens = 0;        // of it, whatever the others have; 0: by the ratio
+};
+
+// The most tokens of the window pool that running requests hold at a time, without a radix pool (SGLang
+// 0.5.23 model_executor/pool_configurator.py, compute_swa_request_cap).
+std::uint64_t most_window_tokens(std::uint32_t window, std::uint32_t page_size, std::uint32_t requests,
+                                 std::uint32_t chunked_prefill_size, bool overlap);
+
 struct KvCapacity {
-  std::uint64_t tokens = 0;        // a multiple of the page size
-  std::uint64_t state_slots = 0;   // requests that have room for their states; 0: the model has none
-  std::uint64_t state_bytes = 0;   // of one of them, all layers
-  std::uint64_t weight_bytes = 0;  // of one rank
-  std::uint64_t kv_bytes_per_token = 0;
+  std::uint64_t tokens = 0;         // a multiple of the page size
+  std::uint64_t window_tokens = 0;  // of the pool of window layers; 0: they have none
+  std::uint64_t state_slots = 0;    // requests that have room for their states; 0: the model has none
+  std::uint64_t state_bytes = 0;    // of one of them, all layers
+  std::uint64_t weight_bytes = 0;   // of one rank
+  std::uint64_t kv_bytes_per_token =
+      0;  // without window layers where these have a pool of their own; with a draft model's
+  std::uint64_t window_bytes_per_token = 0;
 };
 // Throws UserError where the model does not fit, with the sizes and what would help.
 KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig& model, const Shard& shard,
                        double mem_fraction_static, NumberFormat kv_format, std::uint32_t page_size,
-                       const StatePool& states = {}, std::uint32_t sparse_token_bytes = 0);
+                       const StatePool& states = {}, std::uint32_t sparse_token_bytes = 0,
+                       const WindowPool& windows = {}, const DraftMemory& draft = {});
+// The window pool beside one of `tokens`. Throws UserError where it holds not one request.
+std::uint64_t window_pool_tokens(const WindowPool& windows, std::uint64_t tokens, std::uint32_t page_size);
 
 std::uint32_t default_max_running_requests(std::uint64_t pool_tokens, std::uint32_t context_length);
 

@@ -44,7 +44,7 @@ KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProf
 MlaCosts::MlaCosts(const ModelConfig& model, const Shard& shard, const proto::HardwareProfile& profile,
                    const WeightFormat& kv_b)
     : profile_(profile),
-      bmm_(operator_coefficients(profile, std::string(product_class(kv_b)))),
+      bmm_(operator_coefficients(profile, product_class(kv_b))),
       heads_(shard.q_heads.count()),
       latent_(model.mla.kv_lora_rank),
       nope_(model.mla.qk_nope_head_dim),

@@ -1,7 +1,6 @@
 #include "rank/model/model_config.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +11,7 @@
 #include "proto/base/error.h"
 #include "proto/base/nearest.h"
 #include "rank/catalogue/catalogue.h"
+#include "rank/model/catalogue_models.h"
 #include "rank/model/config_parts.h"
 #include "rank/model/families.h"
 
@@ -69,60 +69,6 @@ std::uint32_t context_length_of(const ConfigReader& config) {
   if (llama3 || rope.contains("original_max_position_embeddings")) return length;
   return static_cast<std::uint32_t>(
       std::min<double>(kMost, static_cast<double>(length) * rope["factor"].get<double>()));
-}
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
-// "meta-llama/Llama-3.1-70B-Instruct" → "llama-3.1-70b". Only the publishers' own names, so that a path that
-// does not exist is not taken for a model of the catalogue, and only those whose config.json is the
-// catalogue's: of Mistral 7B that is v0.3.
-std::string catalogue_key(const std::string& name) {
-  std::string key = lower(name);
-  for (const std::string_view publisher :
-       {"meta-llama/", "qwen/", "mistralai/", "tinyllama/", "deepseek-ai/", "zai-org/", "moonshotai/",
-        "openai/", "google/", "microsoft/", "opengvlab/", "meta-"}) {
-    if (key.starts_with(publisher)) key.erase(0, publisher.size());
-  }
-  for (const std::string_view part : {"-instruct", "-base", "-v0.3", "-chat-v1.0"}) {
-    const std::size_t at = key.find(part);
-    if (at != std::string::npos) key.erase(at, part.size());
-  }
-  for (const std::string_view end : {"-chat", "-it", "-pt"}) {
-    if (key.ends_with(end)) key.erase(key.size() - end.size());
-  }
-  // Releases whose config.json says the same of what tpsim reads.
-  constexpr std::pair<std::string_view, std::string_view> kReleases[] = {
-      {"deepseek-v3-0324", "deepseek-v3"},
-      {"deepseek-v3.1", "deepseek-v3"},
-      {"deepseek-r1-0528", "deepseek-r1"},
-      {"deepseek-v3.2-exp", "deepseek-v3.2"},
-      {"llama-4-scout-17b-16e", "llama-4-scout"},
-      {"mistral-small-3.1-24b-2503", "mistral-small"},
-      {"mistral-small-3.2-24b-2506", "mistral-small"},
-  };
-  for (const auto& [release, entry] : kReleases) {
-    if (key == release) return std::string(entry);
-  }
-  return key;
-}
-
-// The config.json that the catalogue has under `key`. Of Qwen3's models there are FP8 checkpoints, too, all
-// in the same blocks.
-std::optional<std::string> catalogue_config(const std::string& key) {
-  if (const auto text = catalogue::find("models", key)) return std::string(*text);
-  constexpr std::string_view kFp8 = "-fp8";
-  if (!key.starts_with("qwen3") || !key.ends_with(kFp8)) return std::nullopt;
-  const auto text = catalogue::find("models", key.substr(0, key.size() - kFp8.size()));
-  if (!text) return std::nullopt;
-  Json json = Json::parse(*text);
-  json["quantization_config"] = {{"quant_method", "fp8"},
-                                 {"fmt", "e4m3"},
-                                 {"activation_scheme", "dynamic"},
-                                 {"weight_block_size", {128, 128}}};
-  return json.dump();
 }
 
 std::string read_config(const std::filesystem::path& file) {

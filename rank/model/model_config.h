@@ -183,6 +183,9 @@ struct ModelConfig {
   DualChunkConfig dual_chunk;
   LinearAttentionConfig linear;
   VisionConfig vision;
+  // Tokens that SGLang's pool of window layers keeps behind each sequence; 0: it gives the model no such pool
+  // (is_hybrid_swa_model of configs/model_config.py less what model_overrides/ disable).
+  std::uint32_t swa_pool_window = 0;
 
   // What numeric execution needs besides shapes.
   double rms_norm_eps = 1e-6;

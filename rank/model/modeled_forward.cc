@@ -196,8 +196,9 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   std::uint32_t tokens = 0;
   for (const std::uint32_t length : metadata.extend_lens) tokens += length;
   tokens += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
-  const auto sampled =
-      static_cast<std::uint32_t>(metadata.extend_lens.size() + metadata.decode_seq_lens.size());
+  const bool verify = attention::verifies_drafts(metadata.forward_mode);
+  auto sampled = static_cast<std::uint32_t>(metadata.extend_lens.size() + metadata.decode_seq_lens.size());
+  if (metadata.forward_mode == proto::TARGET_VERIFY) sampled = tokens;
   std::uint32_t bucket = metadata.capture_bucket;
   if (captured && !idle) {
     backend_->init_forward_metadata_replay_cuda_graph(metadata);
@@ -212,7 +213,10 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   const Latent latent = !model_.is_mla() || expanded ? Latent::kExpanded
                         : mla.joins                  ? Latent::kAbsorbedJoined
                                                      : Latent::kAbsorbed;
-  const PassRows rows = pass_rows(metadata, shard_, tokens, sampled, bucket);
+  if (captured && verify) bucket *= metadata.extend_lens.front();
+  PassRows rows = pass_rows(metadata, shard_, tokens, sampled, bucket);
+  if (captured && metadata.forward_mode == proto::DRAFT_EXTEND)
+    rows.sampled = rows.head = metadata.capture_bucket;
   const Dense& dense = this->dense(rows, latent);
   step.gemm = dense.gemm;
   step.collective = dense.collective;
@@ -261,6 +265,7 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
 std::uint32_t ModeledForward::prefill_bucket(const attention::ForwardMetadata& metadata,
                                              std::uint32_t tokens) const {
   const auto global = metadata.global_num_tokens;
+  if (attention::verifies_drafts(metadata.forward_mode)) return 0;
   if (global.empty()) return metadata.forward_mode != proto::DECODE ? prefill_graphs_.bucket(tokens) : 0;
   if (!metadata.is_extend_in_batch || *std::min_element(global.begin(), global.end()) == 0) return 0;
   return prefill_graphs_.bucket(*std::max_element(global.begin(), global.end()));

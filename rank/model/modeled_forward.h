@@ -50,6 +50,8 @@ class ModeledForward : public RankModel {
                  std::unique_ptr<attention::AttentionBackend> backend, Options options);
 
   StepCost forward(const attention::ForwardMetadata& metadata) override;
+  // As AttentionBackend::cascades().
+  bool cascades() const { return backend_->cascades(); }
 
  private:
   // Everything but attention: depends on the numbers of rows only.

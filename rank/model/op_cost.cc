@@ -1,23 +1,13 @@
 #include "rank/model/op_cost.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <utility>
+#include <vector>
 
 #include "rank/model/power.h"
 
 namespace tpsim::rank {
 namespace {
-
-using Field = std::pair<const char*, double OperatorCoefficients::*>;
-constexpr std::array<Field, 7> kParameters = {{{"tile_seconds", &OperatorCoefficients::tile_seconds},
-                                               {"k_seconds", &OperatorCoefficients::k_seconds},
-                                               {"quantize", &OperatorCoefficients::quantize},
-                                               {"rows", &OperatorCoefficients::rows},
-                                               {"overlap", &OperatorCoefficients::overlap},
-                                               {"fill", &OperatorCoefficients::fill},
-                                               {"per_gpu_seconds", &OperatorCoefficients::per_gpu_seconds}}};
 
 // What each GPU sends for a reduce-scatter and an all-gather.
 double ring_sent(double bytes, std::uint32_t gpus) { return 2 * bytes * (gpus - 1) / gpus; }
@@ -30,9 +20,7 @@ constexpr double kMoeTiles[][2] = {{16, 64}, {16, 128}, {32, 128}, {64, 128}, {1
 OperatorCoefficients matrix_coefficients(const proto::HardwareProfile& profile, MatrixClass id) {
   for (;;) {
     const MatrixClassRow& row = matrix_class(id);
-    for (const proto::OperatorEfficiency& entry : profile.efficiencies()) {
-      if (entry.operator_class() == row.name) return operator_coefficients(profile, std::string(row.name));
-    }
+    if (find_efficiency(profile, row.name) != nullptr) return operator_coefficients(profile, row.name);
     if (row.stands_in == id) return {};
     id = row.stands_in;
   }
@@ -41,23 +29,12 @@ OperatorCoefficients matrix_coefficients(const proto::HardwareProfile& profile, 
 }  // namespace
 
 OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile,
-                                           const std::string& operator_class) {
-  OperatorCoefficients c;
+                                           std::string_view operator_class) {
+  OperatorCoefficients defaults;
   // DeepEP's own figures over the H800's 200 GB/s of NVLink (op_cost.h).
-  if (operator_class == "deepep.normal") c.memory = 153.0 / 200;
-  if (operator_class == "deepep.low_latency") c.memory = 116.5 / 200;  // dispatch and combine together
-  for (const proto::OperatorEfficiency& entry : profile.efficiencies()) {
-    if (entry.operator_class() != operator_class) continue;
-    c.compute = entry.compute();
-    c.memory = entry.memory();
-    c.fixed_seconds = entry.fixed_seconds();
-    for (const auto& [name, member] : kParameters) {
-      const auto found = entry.parameters().find(name);
-      if (found != entry.parameters().end()) c.*member = found->second;
-    }
-    break;
-  }
-  return c;
+  if (operator_class == "deepep.normal") defaults.memory = 153.0 / 200;
+  if (operator_class == "deepep.low_latency") defaults.memory = 116.5 / 200;  // dispatch and combine together
+  return coefficients_of(profile, operator_class, defaults);
 }
 
 std::span<const std::string_view> operator_classes() {
@@ -70,19 +47,6 @@ std::span<const std::string_view> operator_classes() {
     return names;
   }();
   return kClasses;
-}
-
-std::vector<std::string_view> operator_parameter_names() {
-  std::vector<std::string_view> names;
-  for (const auto& [name, member] : kParameters) names.push_back(name);
-  return names;
-}
-
-void write_operator(const OperatorCoefficients& c, proto::OperatorEfficiency& out) {
-  out.set_compute(c.compute);
-  out.set_memory(c.memory);
-  out.set_fixed_seconds(c.fixed_seconds);
-  for (const auto& [name, member] : kParameters) (*out.mutable_parameters())[name] = c.*member;
 }
 
 OperatorCosts::OperatorCosts(const proto::HardwareProfile& profile)

@@ -4,19 +4,18 @@
 // tile shapes, as a library would choose; in 8 and 4 bit also the kernel that quantises the input, which
 // the measured figures contain. MoE: both projections so, on the experts' rows padded to whole tiles, with
 // the weights of the experts that are hit, and the passes over all rows between and behind them.
-// Collectives: a fixed latency and the bytes that cross the links. Elementwise: bytes. Coefficients are
-// fitted to measured kernels by tests/calibration/fit_operators.cc.
+// Collectives: a fixed latency and the bytes that cross the links. Elementwise: bytes. Coefficients
+// (proto/coefficients.h) are fitted to measured kernels by tests/calibration/fit_operators.cc.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "attention/backend.h"
+#include "proto/coefficients.h"
 #include "proto/hardware.pb.h"
 #include "rank/model/matrix_kernel.h"
 #include "rank/model/weight_format.h"
@@ -25,24 +24,11 @@ namespace tpsim::rank {
 
 using attention::KernelCost;
 
-struct OperatorCoefficients {
-  double compute = 0.75;  // of the dense rate
-  double memory = 0.8;    // of the memory (collectives: link) bandwidth
-  double fixed_seconds = 3e-6;
-  double tile_seconds = 5e-7;  // "tile_seconds": start and end of one output tile
-  double overlap = 0.2;        // "overlap": share of the lesser of arithmetic and memory that is not hidden
-  double fill = 2.0;           // "fill": a tile streams this x bandwidth / multiprocessors
-  double k_seconds = 0;        // "k_seconds": of a tile for each element along k, arithmetic or not
-  double quantize = 0.5;       // "quantize": share of the memory bandwidth while inputs are quantised
-  double rows = 1.5;           // "rows": MoE, passes over the rows between the projections, as counted bytes
-  double per_gpu_seconds = 0;  // "per_gpu_seconds": collectives, per GPU of the group
-};
+// DeepEP's classes have defaults of their own.
 OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile,
-                                           const std::string& operator_class);
-// Names of OperatorEfficiency.operator_class but for attention, and of their parameters.
+                                           std::string_view operator_class);
+// Names of OperatorEfficiency.operator_class but for attention.
 std::span<const std::string_view> operator_classes();
-std::vector<std::string_view> operator_parameter_names();
-void write_operator(const OperatorCoefficients& coefficients, proto::OperatorEfficiency& out);
 
 // The routed experts of one layer, gate-up and down projection, on one rank.
 struct RoutedExperts {

@@ -10,6 +10,10 @@
 
 namespace tpsim::rank {
 
+// SGLang's --deepep-mode: kernels for throughput, for low latency, or the ones for prefill and the others for
+// decode.
+enum class DeepEpMode : std::uint8_t { kAuto, kNormal, kLowLatency };
+
 // SGLang's --moe-a2a-backend.
 enum class MoeA2aBackend : std::uint8_t {
   kNone,   // every rank of the group sees all tokens, computes its experts, and the sums are reduced
@@ -29,6 +33,7 @@ struct ParallelLayout {
   bool moe_dense_tp1 = false;  // --moe-dense-tp-size 1: dense MLPs are whole on every rank
   bool dp_lm_head = false;     // --enable-dp-lm-head: each part has a head of its own
   MoeA2aBackend moe_a2a = MoeA2aBackend::kNone;
+  DeepEpMode deepep_mode = DeepEpMode::kAuto;
 
   std::uint32_t attn_tp_size() const { return tp_size / dp_size; }
   std::uint32_t moe_tp_size() const { return tp_size / ep_size; }

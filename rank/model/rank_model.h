@@ -19,6 +19,23 @@ struct StepCost {
   double communicated_bytes = 0;  // sent by this rank
   // Host work that must precede the pass and cannot overlap the pass before it.
   double host_seconds = 0;
+  // Speculative decoding: of the seconds above, those of drafting and of extending the draft model.
+  double draft_seconds = 0, draft_extend_seconds = 0;
+
+  StepCost& operator+=(const StepCost& other) {
+    attention += other.attention;
+    gemm += other.gemm;
+    collective += other.collective;
+    this->other += other.other;
+    launch += other.launch;
+    flops += other.flops;
+    memory_bytes += other.memory_bytes;
+    communicated_bytes += other.communicated_bytes;
+    host_seconds += other.host_seconds;
+    draft_seconds += other.draft_seconds;
+    draft_extend_seconds += other.draft_extend_seconds;
+    return *this;
+  }
 
   friend bool operator==(const StepCost&, const StepCost&) = default;
 };

@@ -164,6 +164,7 @@ void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWe
     call.q_inter = call.q + Pass::kInter * all;
   }
   call.out = out;
+  call.masks = plan.mask_views;
   const std::uint32_t heads = plan.shape.num_kv_heads;
   if (plan.shape.form == attention::AttentionForm::kSparse) {
     pool_.parallel_for(pass.tokens(), [&](std::uint32_t t, std::uint32_t thread) {

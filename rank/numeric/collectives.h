@@ -22,6 +22,11 @@ class Collectives {
   virtual void all_gather(std::span<const float* const> parts, std::uint32_t rows, std::uint32_t columns,
                           float* out) = 0;
 
+  // Messages of any length: sent[i][r] goes from rank first_rank() + i to rank r; received[i][r] is what that
+  // rank sent to rank first_rank() + i.
+  using Messages = std::vector<std::vector<std::vector<float>>>;
+  virtual void all_to_all(const Messages& sent, Messages& received) = 0;
+
   double bytes_sent() const { return bytes_sent_; }  // by one rank, as a ring would send
 
  protected:
@@ -33,6 +38,9 @@ void sum_in_rank_order(std::span<const float* const> parts, std::uint64_t count,
 // What one rank of a ring sends for `count` fp32 elements of the result.
 double ring_bytes(std::uint32_t tp_size, std::uint64_t count, bool reduce);
 
+// What a rank sends to others, of the ranks of a process the mean.
+double exchanged_bytes(const Collectives::Messages& sent, std::uint32_t first_rank);
+
 // All ranks in this process.
 class LocalCollectives : public Collectives {
  public:
@@ -43,6 +51,7 @@ class LocalCollectives : public Collectives {
   void all_reduce(std::span<const float* const> parts, std::uint64_t count, float* out) override;
   void all_gather(std::span<const float* const> parts, std::uint32_t rows, std::uint32_t columns,
                   float* out) override;
+  void all_to_all(const Messages& sent, Messages& received) override;
 
  private:
   std::uint32_t tp_size_;

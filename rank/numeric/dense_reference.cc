@@ -32,6 +32,34 @@ void add(Row& x, const Row& y) {
   for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
 }
 
+// A row as a cache of that format gives it back.
+Row stored(NumberFormat format, const Row& row) {
+  std::vector<float> values(row.begin(), row.end());
+  const auto count = static_cast<std::uint32_t>(values.size());
+  std::vector<std::uint8_t> bytes(stored_bytes(format, count));
+  encode(format, values.data(), count, bytes.data());
+  decode(format, bytes.data(), count, values.data());
+  return {values.begin(), values.end()};
+}
+
+// In E4M3 with a scale for every 128 elements, of their largest.
+constexpr double kLargestE4m3 = 448;
+template <typename ScaleOf>
+Row scaled(const Row& row, ScaleOf scale_of) {
+  constexpr std::size_t kTile = 128;
+  Row out;
+  for (std::size_t first = 0; first < row.size(); first += kTile) {
+    const auto begin = row.begin() + static_cast<std::ptrdiff_t>(first);
+    Row tile(begin, begin + static_cast<std::ptrdiff_t>(std::min(kTile, row.size() - first)));
+    double largest = 0;
+    for (const double value : tile) largest = std::max(largest, std::abs(value));
+    const double scale = largest == 0 ? 1 : scale_of(largest);
+    for (double& value : tile) value /= scale;
+    for (const double value : stored(NumberFormat::kFp8E4M3, tile)) out.push_back(value * scale);
+  }
+  return out;
+}
+
 // Written from the published formulas, apart from rank/model/rope.cc, so that the two check each other.
 class PlainRope {
  public:
@@ -191,8 +219,8 @@ class ChunkedAttention {
 
 class Forward {
  public:
-  Forward(const ModelConfig& model, const TensorSource& weights, std::size_t tokens)
-      : model_(model), tensors_(model, weights), tokens_(tokens) {}
+  Forward(const ModelConfig& model, const TensorSource& weights, const KeptTokens& kept, std::size_t tokens)
+      : model_(model), tensors_(model, weights), kept_(kept), tokens_(tokens) {}
 
   std::vector<double> run(std::span<const std::uint32_t> ids) {
     Rows x;
@@ -298,13 +326,13 @@ class Forward {
     const std::size_t group = model_.num_attention_heads / model_.num_key_value_heads;
     for (std::size_t h = 0; h < model_.num_attention_heads; ++h) {
       const Rows out =
-          chunks
-              ? chunked->attend(
-                    turned(q, h, "q_norm"), turned(k, h / group, "k_norm"), columns(v, h / group, dim),
-                    model_.attention_scale * model_.dual_chunk.scaling(static_cast<std::uint32_t>(tokens_)))
-              : attend(tuned(turned(q, h, "q_norm")), turned(k, h / group, "k_norm"),
-                       columns(v, h / group, dim), model_.attention_scale, model_.attention_logit_cap,
-                       model_.layers[i], sinks.empty() ? nullptr : &sinks[h]);
+          chunks ? chunked->attend(turned(q, h, "q_norm"), kept(turned(k, h / group, "k_norm")),
+                                   kept(columns(v, h / group, dim)),
+                                   model_.attention_scale *
+                                       model_.dual_chunk.scaling(static_cast<std::uint32_t>(tokens_)))
+                 : attend(tuned(turned(q, h, "q_norm")), kept(turned(k, h / group, "k_norm")),
+                          kept(columns(v, h / group, dim)), model_.attention_scale,
+                          model_.attention_logit_cap, model_.layers[i], sinks.empty() ? nullptr : &sinks[h]);
       for (std::size_t t = 0; t < tokens_; ++t)
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
     }
@@ -333,12 +361,16 @@ class Forward {
       for (std::size_t c = 0; c < dim; ++c)
         k[t][c] = (k[t][c] - mean) / std::sqrt(square + 1e-6) * norm[c] + bias[c];
       rope.rotate(k[t].data(), t);
+      k[t] = kept_.format == NumberFormat::kFp8E4M3 ? indexed(k[t]) : kept(k[t]);
     }
     chosen_.assign(tokens_, std::vector<bool>(tokens_, false));
     std::vector<Rows> heads;
     for (std::size_t h = 0; h < indexer.num_heads; ++h) {
       heads.push_back(columns(q, h, dim));
-      for (std::size_t t = 0; t < tokens_; ++t) rope.rotate(heads[h][t].data(), t);
+      for (std::size_t t = 0; t < tokens_; ++t) {
+        rope.rotate(heads[h][t].data(), t);
+        if (kept_.format == NumberFormat::kFp8E4M3) heads[h][t] = indexed(heads[h][t]);
+      }
     }
     for (std::size_t t = 0; t < tokens_; ++t) {
       std::vector<std::pair<double, std::size_t>> order;  // score downwards, position upwards
@@ -481,6 +513,7 @@ class Forward {
       shared.emplace_back(cut, joint[t].end());
       rope.rotate(shared.back().data(), t);
     }
+    keep_latents(latent, shared);
     const Rows kv = layer.linear("self_attn.kv_b_proj", latent, false);
     const std::size_t rows = mla.qk_nope_head_dim + mla.v_head_dim;
     Rows joined(tokens_);
@@ -504,19 +537,48 @@ class Forward {
     return layer.linear("self_attn.o_proj", joined, false);
   }
 
+  Row kept(const Row& row) const {
+    return kept_.format == NumberFormat::kFp32 ? row : stored(kept_.format, row);
+  }
+  Rows kept(Rows rows) const {
+    for (Row& row : rows) row = kept(row);
+    return rows;
+  }
+  // Of MLA: a latent and, behind it, the rotated part of the keys.
+  void keep_latents(Rows& latents, Rows& shared) const {
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      if (kept_.scaled_latents) {
+        latents[t] = scaled(latents[t], [](double largest) { return largest / kLargestE4m3; });
+        shared[t] = stored(NumberFormat::kBf16, shared[t]);
+        continue;
+      }
+      const std::size_t cut = latents[t].size();
+      latents[t].insert(latents[t].end(), shared[t].begin(), shared[t].end());
+      const Row both = kept(latents[t]);
+      latents[t].assign(both.begin(), both.begin() + static_cast<std::ptrdiff_t>(cut));
+      shared[t].assign(both.begin() + static_cast<std::ptrdiff_t>(cut), both.end());
+    }
+  }
+  // An fp8 cache's index keys, and the queries that meet them, have powers of two as their scales.
+  Row indexed(const Row& key) const {
+    return scaled(key,
+                  [](double largest) { return std::exp2(std::ceil(std::log2(largest / kLargestE4m3))); });
+  }
+
   const ModelConfig& model_;
   DenseTensors tensors_;
+  const KeptTokens kept_;
   std::size_t tokens_;
   std::vector<std::vector<bool>> chosen_;  // sparse attention: of the last layer that chose
 };
 
 }  // namespace
 
-DenseReference::DenseReference(const ModelConfig& model, const TensorSource& weights)
-    : model_(model), weights_(weights) {}
+DenseReference::DenseReference(const ModelConfig& model, const TensorSource& weights, const KeptTokens& kept)
+    : model_(model), weights_(weights), kept_(kept) {}
 
 std::vector<double> DenseReference::forward(std::span<const std::uint32_t> tokens) const {
-  return Forward(model_, weights_, tokens.size()).run(tokens);
+  return Forward(model_, weights_, kept_, tokens.size()).run(tokens);
 }
 
 }  // namespace tpsim::rank

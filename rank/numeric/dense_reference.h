@@ -6,21 +6,29 @@
 #include <span>
 #include <vector>
 
+#include "proto/base/number_format.h"
 #include "rank/model/model_config.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {
 
+// What a cache keeps of a token, which is then attended instead of what was computed.
+struct KeptTokens {
+  NumberFormat format = NumberFormat::kFp32;
+  bool scaled_latents = false;  // fp8 latents of sparse attention with scales (round_scaled_latent)
+};
+
 class DenseReference {
  public:
   // REQUIRES: `weights` outlives this.
-  DenseReference(const ModelConfig& model, const TensorSource& weights);
+  DenseReference(const ModelConfig& model, const TensorSource& weights, const KeptTokens& kept = {});
   // Logits [tokens.size(), vocab_size].
   std::vector<double> forward(std::span<const std::uint32_t> tokens) const;
 
  private:
   const ModelConfig model_;
   const TensorSource& weights_;
+  const KeptTokens kept_;
 };
 
 }  // namespace tpsim::rank

@@ -55,36 +55,47 @@ void MlpLayer::gated_rows(const MlpWeights& weights, const float* x, std::uint32
   if (rows.count > 0) gated(weights, x + rows.first * hidden, rows.count, out + rows.first * hidden);
 }
 
-// Expert by expert, so that a token's results are added up in the same order in any batch.
-void MlpLayer::experts(const MoeWeights& weights, const float* x, std::uint32_t tokens, Rows shared,
-                       float* out) {
+const std::vector<std::vector<MlpLayer::Assigned>>& MlpLayer::assign(const MoeWeights& weights,
+                                                                     const float* x, Rows rows) {
   const std::uint32_t hidden = model_.hidden_size;
   const std::uint32_t num_experts = model_.moe.num_experts;
-  scores_.resize(std::size_t{tokens} * num_experts);
-  {
+  scores_.resize(std::size_t{rows.count} * num_experts);
+  if (rows.count > 0) {
     const Stopwatch watch(times_.gemm);
-    weights.router.multiply(x, tokens, hidden, scores_.data(), num_experts,
-                            weights.router_bias.empty() ? nullptr : weights.router_bias.data(), pool_);
+    weights.router.multiply(x + std::size_t{rows.first} * hidden, rows.count, hidden, scores_.data(),
+                            num_experts, weights.router_bias.empty() ? nullptr : weights.router_bias.data(),
+                            pool_);
   }
   assigned_.resize(num_experts);
   for (auto& tokens_of : assigned_) tokens_of.clear();
-  for (std::uint32_t t = 0; t < tokens; ++t) {
+  for (std::uint32_t t = 0; t < rows.count; ++t) {
     route(model_.moe, std::span(scores_).subspan(std::size_t{t} * num_experts, num_experts),
           weights.correction_bias, routed_);
-    for (const Routed& to : routed_) assigned_[to.expert].push_back({t, to.weight});
+    for (const Routed& to : routed_) assigned_[to.expert].push_back({rows.first + t, to.weight});
   }
-  if (weights.shared.width > 0) {
-    gated_rows(weights.shared, x, tokens, shared, out);
-    for (std::uint32_t t = 0; !weights.shared_gate.empty() && t < tokens; ++t) {
-      const std::size_t row = std::size_t{t} * hidden;
-      const float score = dot(x + row, weights.shared_gate.data(), hidden);
-      scale(out + row, hidden, 1.0F / (1.0F + std::exp(-score)));
-    }
-  } else {
+  return assigned_;
+}
+
+void MlpLayer::shared_experts(const MoeWeights& weights, const float* x, std::uint32_t tokens, Rows rows,
+                              float* out) {
+  const std::uint32_t hidden = model_.hidden_size;
+  if (weights.shared.width == 0) {
     std::fill(out, out + std::size_t{tokens} * hidden, 0.0F);
+    return;
   }
+  gated_rows(weights.shared, x, tokens, rows, out);
+  for (std::uint32_t t = 0; !weights.shared_gate.empty() && t < tokens; ++t) {
+    const std::size_t row = std::size_t{t} * hidden;
+    const float score = dot(x + row, weights.shared_gate.data(), hidden);
+    scale(out + row, hidden, 1.0F / (1.0F + std::exp(-score)));
+  }
+}
+
+void MlpLayer::add_routed(const MoeWeights& weights, const std::vector<std::vector<Assigned>>& assigned,
+                          const float* x, float* out) {
+  const std::uint32_t hidden = model_.hidden_size;
   for (std::size_t i = 0; i < weights.experts.size(); ++i) {
-    const std::vector<Assigned>& mine = assigned_[weights.first_expert + i];
+    const std::vector<Assigned>& mine = assigned[weights.first_expert + i];
     if (mine.empty()) continue;
     const auto count = static_cast<std::uint32_t>(mine.size());
     gathered_.resize(std::size_t{count} * hidden);
@@ -111,7 +122,8 @@ void MlpLayer::forward(const LayerWeights& weights, bool moe, const Shard& shard
                        std::uint32_t tokens, Rows whole, float* out) {
   const Rows all{0, tokens};
   if (moe) {
-    experts(weights.moe, x, tokens, shard.layout.a2a() ? whole : all, out);
+    shared_experts(weights.moe, x, tokens, all, out);
+    add_routed(weights.moe, assign(weights.moe, x, all), x, out);
   } else {
     gated_rows(weights.mlp, x, tokens, shard.layout.moe_dense_tp1 ? whole : all, out);
   }

@@ -22,20 +22,27 @@ class MlpLayer {
   };
 
   // x: normed activations [tokens, hidden_size]; `out` receives this rank's part [tokens, hidden_size].
-  // `whole`: the tokens for which this rank computes a dense MLP, or shared experts, that are not cut over
-  // ranks.
+  // `whole`: the tokens for which this rank computes a dense MLP that is not cut over ranks.
   void forward(const LayerWeights& weights, bool moe, const Shard& shard, const float* x,
                std::uint32_t tokens, Rows whole, float* out);
 
- private:
-  void gated(const MlpWeights& weights, const float* x, std::uint32_t tokens, float* out);
-  void gated_rows(const MlpWeights& weights, const float* x, std::uint32_t tokens, Rows rows, float* out);
-  void experts(const MoeWeights& weights, const float* x, std::uint32_t tokens, Rows shared, float* out);
-
+  // The parts of a layer with experts, for whoever brings tokens to them in another way (expert_exchange.h).
   struct Assigned {
     std::uint32_t token = 0;
     float weight = 0;
   };
+  // Where the tokens of `rows` go: by expert, ascending tokens. Valid until the next call.
+  const std::vector<std::vector<Assigned>>& assign(const MoeWeights& weights, const float* x, Rows rows);
+  // Shared experts for `rows` of `tokens`; zeros elsewhere, or everywhere where there are none.
+  void shared_experts(const MoeWeights& weights, const float* x, std::uint32_t tokens, Rows rows, float* out);
+  // Adds to `out` what this rank's experts make of the tokens that `assigned` sends them: expert by expert,
+  // so that a token's results are added up in the same order in any batch.
+  void add_routed(const MoeWeights& weights, const std::vector<std::vector<Assigned>>& assigned,
+                  const float* x, float* out);
+
+ private:
+  void gated(const MlpWeights& weights, const float* x, std::uint32_t tokens, float* out);
+  void gated_rows(const MlpWeights& weights, const float* x, std::uint32_t tokens, Rows rows, float* out);
 
   const ModelConfig& model_;
   ThreadPool& pool_;

@@ -15,6 +15,7 @@
 #include "rank/model/rope.h"
 #include "rank/model/shard.h"
 #include "rank/numeric/attention_layer.h"
+#include "rank/numeric/expert_exchange.h"
 #include "rank/numeric/gated_delta_states.h"
 #include "rank/numeric/linear_attention_layer.h"
 #include "rank/numeric/mlp_layer.h"
@@ -126,7 +127,8 @@ class NumericForward::Implementation {
         pool_(pool),
         attention_(model_, pool, times_),
         linear_attention_(model_, pool, times_),
-        mlp_(model_, pool, times_) {
+        mlp_(model_, pool, times_),
+        exchange_(model_, mlp_, collectives_, times_) {
     check_host_memory(kv_bytes(model_, options_, collectives_.tp_size()),
                       fmt::format("the KV cache of {} ranks (--max-total-tokens)", collectives_.tp_size()));
     for (const RopeConfig& rope : model_.ropes)
@@ -149,6 +151,17 @@ class NumericForward::Implementation {
     }
   }
 
+  void move_tokens(std::uint32_t dp_rank, std::span<const std::uint32_t> from,
+                   std::span<const std::uint32_t> to) {
+    for (const auto& rank : ranks_) {
+      if (rank->dp_rank != dp_rank) continue;
+      for (std::size_t i = 0; i < from.size(); ++i) {
+        rank->store.move(from[i], to[i]);
+        rank->index_keys.move(from[i], to[i]);
+      }
+    }
+  }
+
   kvcache::KvStore& store(std::uint32_t local_rank) { return ranks_.at(local_rank)->store; }
   const NumericTimes& times() const { return times_; }
 
@@ -161,6 +174,7 @@ class NumericForward::Implementation {
   template <typename Fill>
   void fill_own(std::size_t rank, Fill fill);
   MlpLayer::Rows whole_rows(const Rank& rank) const;
+  void exchange_experts(std::uint32_t layer);
   void begin(std::span<const TokenBatch> batches);
   void embed(std::span<const TokenBatch> batches);
   void hand_out_pages(std::uint32_t dp_rank, const TokenBatch& batch);
@@ -179,16 +193,18 @@ class NumericForward::Implementation {
   AttentionLayer attention_;
   LinearAttentionLayer linear_attention_;
   MlpLayer mlp_;
+  ExpertExchange exchange_;
   std::vector<RotaryEmbedding> ropes_;
   std::vector<AttentionLayers> layers_;  // alike on all ranks
   std::vector<std::unique_ptr<Rank>> ranks_;
 
   // Of the pass: tokens of the data-parallel ranks, one rank's after the other.
   std::uint32_t tokens_ = 0;
-  std::uint32_t requests_ = 0;
+  std::uint32_t wanted_ = 0;  // rows of logits
   struct Part {
     std::uint32_t first_token = 0, tokens = 0;
-    std::uint32_t first_request = 0;
+    std::uint32_t first_wanted = 0, wanted = 0;
+    bool all = false;                  // every token's logits are wanted
     std::unique_ptr<const Pass> pass;  // null: nothing to do
   };
   std::vector<Part> of_dp_;
@@ -253,6 +269,18 @@ MlpLayer::Rows NumericForward::Implementation::whole_rows(const Rank& rank) cons
   return {own.first_token + first, share + (split.rank < longer ? 1 : 0)};
 }
 
+void NumericForward::Implementation::exchange_experts(std::uint32_t layer) {
+  std::vector<const MoeWeights*> weights;
+  std::vector<MlpLayer::Rows> own;
+  std::vector<float*> out;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    weights.push_back(&ranks_[r]->weights.layers[layer].moe);
+    own.push_back(whole_rows(*ranks_[r]));
+    out.push_back(part(r, hidden_.size()).data());
+  }
+  exchange_.forward(weights, own, normed_.data(), tokens_, out);
+}
+
 // Each rank knows a part of the vocabulary; the sum over ranks has every row once.
 void NumericForward::Implementation::embed(std::span<const TokenBatch> batches) {
   const std::uint32_t size = model_.hidden_size;
@@ -285,15 +313,15 @@ void NumericForward::Implementation::embed(std::span<const TokenBatch> batches) 
 // The rows whose logits are wanted, normed.
 void NumericForward::Implementation::last_rows() {
   const std::uint32_t size = model_.hidden_size;
-  normed_.resize(std::size_t{requests_} * size);
+  normed_.resize(std::size_t{wanted_} * size);
   for (const Part& of : of_dp_) {
-    for (std::uint32_t i = 0; of.pass != nullptr && i < of.pass->requests(); ++i) {
-      std::memcpy(normed_.data() + std::size_t{of.first_request + i} * size,
-                  hidden_.data() + std::size_t{of.first_token + of.pass->last_row(i)} * size,
-                  size * sizeof(float));
+    for (std::uint32_t i = 0; i < of.wanted; ++i) {
+      const std::uint32_t row = of.all ? i : of.pass->last_row(i);
+      std::memcpy(normed_.data() + std::size_t{of.first_wanted + i} * size,
+                  hidden_.data() + std::size_t{of.first_token + row} * size, size * sizeof(float));
     }
   }
-  norm(ranks_.front()->weights.final_norm, normed_.data(), requests_, normed_.data());
+  norm(ranks_.front()->weights.final_norm, normed_.data(), wanted_, normed_.data());
 }
 
 // Fills gathered_ [requests, padded vocabulary]. A head cut over all ranks has a part of every row's columns
@@ -309,35 +337,35 @@ void NumericForward::Implementation::gather_logits(const Rank& first) {
     const RankWeights& weights = ranks_[r]->weights;
     const PackedMatrix& matrix = model_.tie_word_embeddings ? weights.embedding : weights.head;
     if (!own_head) {
-      matrix.multiply(normed_.data(), requests_, size, part(r, std::size_t{requests_} * columns).data(),
-                      columns, nullptr, pool_);
+      matrix.multiply(normed_.data(), wanted_, size, part(r, std::size_t{wanted_} * columns).data(), columns,
+                      nullptr, pool_);
       continue;
     }
-    std::vector<float>& out = part(r, requests_ * width);
+    std::vector<float>& out = part(r, wanted_ * width);
     std::fill(out.begin(), out.end(), 0.0F);
     const Part& own = of_dp_[ranks_[r]->dp_rank];
     if (own.pass == nullptr) continue;
-    matrix.multiply(normed_.data() + std::size_t{own.first_request} * size, own.pass->requests(), size,
-                    out.data() + own.first_request * width + std::size_t{weights.shard.head.rank} * columns,
+    matrix.multiply(normed_.data() + std::size_t{own.first_wanted} * size, own.wanted, size,
+                    out.data() + own.first_wanted * width + std::size_t{weights.shard.head.rank} * columns,
                     static_cast<std::uint32_t>(width), nullptr, pool_);
   }
-  gathered_.resize(requests_ * width);
+  gathered_.resize(wanted_ * width);
   const Stopwatch watch(times_.collective);
   views_.clear();
   for (const std::vector<float>& part : parts_) views_.push_back(part.data());
   if (own_head) {
     collectives_.all_reduce(views_, gathered_.size(), gathered_.data());
   } else {
-    collectives_.all_gather(views_, requests_, columns, gathered_.data());
+    collectives_.all_gather(views_, wanted_, columns, gathered_.data());
   }
 }
 
 std::span<const float> NumericForward::Implementation::head() {
   last_rows();
   gather_logits(*ranks_.front());
-  const std::size_t width = gathered_.size() / requests_;
-  logits_.resize(std::size_t{requests_} * model_.vocab_size);
-  for (std::uint32_t i = 0; i < requests_; ++i)
+  const std::size_t width = gathered_.size() / wanted_;
+  logits_.resize(std::size_t{wanted_} * model_.vocab_size);
+  for (std::uint32_t i = 0; i < wanted_; ++i)
     std::memcpy(logits_.data() + std::size_t{i} * model_.vocab_size, gathered_.data() + i * width,
                 model_.vocab_size * sizeof(float));
   if (model_.final_logit_cap > 0)
@@ -365,12 +393,16 @@ void NumericForward::Implementation::release_what_slid_out(std::uint32_t dp_rank
   std::uint32_t window = 0;
   for (const LayerConfig& layer : model_.layers) window = std::max(window, layer.sliding_window);
   if (!options_.free_windows || window == 0) return;
+  // What is verified may be given back: a step keeps q_len tokens at most, and the next one says how many.
+  const bool verifies = attention::verifies_drafts(batch.metadata.forward_mode);
   const auto pages_behind = [&](std::uint32_t length) {
     return length + 1 > window ? (length + 1 - window) / options_.page_size : 0;
   };
   for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {
-    const std::uint32_t first = pages_behind(batch.prefix_lens[i]);
-    const std::uint32_t last = pages_behind(batch.prefix_lens[i] + batch.q_lens[i]);
+    const std::uint32_t prefix = batch.prefix_lens[i];
+    const std::uint32_t kept = std::min(prefix, batch.q_lens[i]);
+    const std::uint32_t first = pages_behind(verifies ? prefix - kept : prefix);
+    const std::uint32_t last = pages_behind(verifies ? prefix : prefix + batch.q_lens[i]);
     release_pages(dp_rank, batch.page_tables[i].subspan(first, last - first));
   }
 }
@@ -378,19 +410,21 @@ void NumericForward::Implementation::release_what_slid_out(std::uint32_t dp_rank
 // Where each data-parallel rank's tokens and requests are, and their plans.
 void NumericForward::Implementation::begin(std::span<const TokenBatch> batches) {
   of_dp_.clear();
-  tokens_ = requests_ = 0;
+  tokens_ = wanted_ = 0;
   for (std::size_t dp = 0; dp < batches.size(); ++dp) {
     const TokenBatch& batch = batches[dp];
     Part& of = of_dp_.emplace_back();
     of.first_token = tokens_;
-    of.first_request = requests_;
+    of.first_wanted = wanted_;
     if (batch.q_lens.empty()) continue;
     hand_out_pages(static_cast<std::uint32_t>(dp), batch);
     of.pass = std::make_unique<const Pass>(model_.dual_chunk, ropes_, batch, layers_, options_.page_size,
                                            *backend_);
     of.tokens = of.pass->tokens();
     tokens_ += of.tokens;
-    requests_ += of.pass->requests();
+    of.all = batch.all_logits;
+    of.wanted = of.all ? of.tokens : of.pass->requests();
+    wanted_ += of.wanted;
   }
 }
 
@@ -423,7 +457,9 @@ std::span<const float> NumericForward::Implementation::forward(std::span<const T
     reduce_into_hidden(shared.o_bias, model_.post_norms ? shared.post_attention_norm : kNone);
     norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(),
          tokens_, normed_.data());
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const bool exchanged = model_.layers[i].moe && options_.layout.a2a();
+    if (exchanged) exchange_experts(i);
+    for (std::size_t r = 0; !exchanged && r < ranks_.size(); ++r) {
       const RankWeights& weights = ranks_[r]->weights;
       mlp_.forward(weights.layers[i], model_.layers[i].moe, weights.shard, normed_.data(), tokens_,
                    whole_rows(*ranks_[r]), part(r, hidden_.size()).data());
@@ -448,6 +484,10 @@ std::span<const float> NumericForward::forward(std::span<const TokenBatch> batch
 }
 void NumericForward::release_pages(std::uint32_t dp_rank, std::span<const std::uint32_t> pages) {
   implementation_->release_pages(dp_rank, pages);
+}
+void NumericForward::move_tokens(std::uint32_t dp_rank, std::span<const std::uint32_t> from,
+                                 std::span<const std::uint32_t> to) {
+  implementation_->move_tokens(dp_rank, from, to);
 }
 kvcache::KvStore& NumericForward::store(std::uint32_t local_rank) {
   return implementation_->store(local_rank);

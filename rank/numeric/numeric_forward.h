@@ -57,6 +57,8 @@ class NumericForward : public TokenForward {
 
   std::span<const float> forward(std::span<const TokenBatch> batches) override;
   void release_pages(std::uint32_t dp_rank, std::span<const std::uint32_t> pages) override;
+  void move_tokens(std::uint32_t dp_rank, std::span<const std::uint32_t> from,
+                   std::span<const std::uint32_t> to) override;
 
   kvcache::KvStore& store(std::uint32_t local_rank);
   const NumericTimes& times() const override;

@@ -1,5 +1,8 @@
 #include "rank/numeric/pass.h"
 
+#include <algorithm>
+#include <cstddef>
+
 namespace tpsim::rank {
 
 Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
@@ -7,14 +10,23 @@ Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> r
            attention::AttentionBackend& backend)
     : batch_(batch), ropes_(ropes) {
   std::vector<std::uint32_t> lengths;  // of each token's sequence, after the pass
+  const bool tree = !batch.parents.empty();
   for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {
     first_rows_.push_back(static_cast<std::uint32_t>(positions_.size()));
     for (std::uint32_t k = 0; k < batch.q_lens[i]; ++k) {
-      const std::uint32_t position = batch.prefix_lens[i] + k;
-      positions_.push_back(position);
-      slots_.push_back(batch.page_tables[i][position / page_size] * page_size + position % page_size);
+      const std::uint32_t place = batch.prefix_lens[i] + k;
+      slots_.push_back(batch.page_tables[i][place / page_size] * page_size + place % page_size);
       requests_.push_back(static_cast<std::uint32_t>(i));
-      lengths.push_back(batch.prefix_lens[i] + batch.q_lens[i]);
+      if (!tree) {
+        positions_.push_back(place);
+        lengths.push_back(batch.prefix_lens[i] + batch.q_lens[i]);
+        continue;
+      }
+      // A draft's position is that of its depth; it ends its sequence.
+      const std::uint32_t first = first_rows_.back();
+      const std::uint32_t position = k == 0 ? place : positions_[first + batch.parents[first + k]] + 1;
+      positions_.push_back(position);
+      lengths.push_back(position + 1);
     }
   }
   if (dual_chunk.enabled()) {
@@ -49,7 +61,30 @@ Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> r
     } else {
       plan.extend = backend.extend_plan(plan.shape);
       attention::extend_tiles(plan.extend, plan.tiles);
+      if (tree) add_masks(plan);
     }
+  }
+}
+
+// A draft sees the prefix, itself and its ancestors, as far as a window reaches. [q_len, prefix + q_len]
+void Pass::add_masks(LayerPlan& plan) const {
+  const std::uint32_t window = plan.shape.sliding_window;
+  for (std::size_t i = 0; i < batch_.q_lens.size(); ++i) {
+    const std::uint32_t prefix = batch_.prefix_lens[i];
+    const std::uint32_t count = batch_.q_lens[i];
+    const std::uint32_t first = first_rows_[i];
+    std::vector<std::uint8_t>& mask = plan.masks.emplace_back(std::size_t{count} * (prefix + count), 0);
+    for (std::uint32_t k = 0; k < count; ++k) {
+      std::uint8_t* const row = mask.data() + std::size_t{k} * (prefix + count);
+      const std::uint32_t end = positions_[first + k] + 1;
+      const std::uint32_t begin = window != 0 && end > window ? end - window : 0;
+      for (std::uint32_t seen = std::min(begin, prefix); seen < prefix; ++seen) row[seen] = 1;
+      for (std::uint32_t node = k;; node = batch_.parents[first + node]) {
+        if (positions_[first + node] >= begin) row[prefix + node] = 1;
+        if (node == 0) break;
+      }
+    }
+    plan.mask_views.push_back(mask.data());
   }
 }
 

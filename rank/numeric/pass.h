@@ -37,6 +37,9 @@ struct LayerPlan {
   attention::ExtendPlan extend;
   std::vector<attention::ExtendTile> tiles;
   attention::SparsePlan sparse;
+  // Of a tree of drafts: what each of its tokens sees, for each request; empty: causality decides.
+  std::vector<std::vector<std::uint8_t>> masks;
+  std::vector<const std::uint8_t*> mask_views;
 };
 
 class Pass {
@@ -75,6 +78,8 @@ class Pass {
   }
 
  private:
+  void add_masks(LayerPlan& plan) const;
+
   const TokenBatch& batch_;
   std::span<const RotaryEmbedding> ropes_;
   attention::KernelKind kernel_;

@@ -19,6 +19,10 @@ struct TokenBatch {
   std::span<const std::span<const std::uint32_t>> page_tables;  // [requests]: page numbers
   // Rows of the request-to-page table, by which a request keeps what is not in pages; empty: as in the batch.
   std::span<const std::uint32_t> rows;
+  // Speculative decoding: of each new token, which of its request's new tokens it follows (the first:
+  // itself). Empty: each follows the one before it.
+  std::span<const std::uint32_t> parents;
+  bool all_logits = false;  // of every new token, not only of the last of each request
   std::uint32_t row(std::uint32_t request) const { return rows.empty() ? request : rows[request]; }
 };
 
@@ -32,10 +36,13 @@ class TokenForward {
  public:
   virtual ~TokenForward() = default;
   // The batch of each data-parallel rank (one without data-parallel attention; some may be without requests).
-  // fp32 logits [requests, vocab_size] at the last new token of each request, one rank's after the other; the
-  // same in every process. Valid until the next call.
+  // fp32 logits [requests, vocab_size] at the last new token of each request (or of every new token, where a
+  // batch wants them), one rank's after the other; the same in every process. Valid until the next call.
   virtual std::span<const float> forward(std::span<const TokenBatch> batches) = 0;
   virtual const NumericTimes& times() const = 0;
+  // Keys and values of slot from[i] go to slot to[i], in this order; each slot is page x page size + token.
+  virtual void move_tokens(std::uint32_t /*dp_rank*/, std::span<const std::uint32_t> /*from*/,
+                           std::span<const std::uint32_t> /*to*/) {}
   // A request of a data-parallel rank has ended or was retracted, and nobody else has these pages (no radix
   // pool): their keys and values are not needed any more.
   virtual void release_pages(std::uint32_t /*dp_rank*/, std::span<const std::uint32_t> /*pages*/) {}

@@ -145,12 +145,16 @@ void LocalRanks::account(double arrival) {
     total.cost.flops += cost.flops;
     total.cost.memory_bytes += cost.memory_bytes;
     total.cost.communicated_bytes += cost.communicated_bytes;
+    total.cost.draft_seconds += cost.draft_seconds;
+    total.cost.draft_extend_seconds += cost.draft_extend_seconds;
     total.wait += arrival - arrival_of(cost);
   }
 }
 
 LocalRanks::PassTotal& LocalRanks::Class::total(proto::ForwardMode mode) {
-  return mode == proto::DECODE ? decode : mode == proto::MIXED ? mixed : prefill;
+  return mode == proto::DECODE || mode == proto::TARGET_VERIFY ? decode
+         : mode == proto::MIXED                                ? mixed
+                                                               : prefill;
 }
 
 void LocalRanks::PassTotal::write(proto::PassSeconds& seconds) const {
@@ -161,6 +165,8 @@ void LocalRanks::PassTotal::write(proto::PassSeconds& seconds) const {
   seconds.set_launch(cost.launch);
   seconds.set_wait(wait);
   if (cost.encoder > 0) seconds.set_encoder(cost.encoder);
+  if (cost.draft_seconds > 0) seconds.set_draft(cost.draft_seconds);
+  if (cost.draft_extend_seconds > 0) seconds.set_draft_extend(cost.draft_extend_seconds);
 }
 
 std::vector<proto::RankReport> LocalRanks::reports() const {

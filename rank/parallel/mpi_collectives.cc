@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 
 #include "proto/base/stop_flag.h"
@@ -130,6 +131,57 @@ void MpiCollectives::all_gather(std::span<const float* const> parts, std::uint32
                   columns * sizeof(float));
   }
   bytes_sent_ += ring_bytes(group_.tp_size, std::uint64_t{rows} * width, /*reduce=*/false);
+}
+
+void MpiCollectives::exchange(const void* from, void* to, MPI_Datatype type) {
+  std::exclusive_scan(send_counts_.begin(), send_counts_.end(), send_offsets_.begin(), 0);
+  std::exclusive_scan(receive_counts_.begin(), receive_counts_.end(), receive_offsets_.begin(), 0);
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ialltoallv(from, send_counts_.data(), send_offsets_.data(), type, to, receive_counts_.data(),
+                 receive_offsets_.data(), type, comm_, &request);
+  wait(request);
+}
+
+// Sizes first, then what they are of.
+void MpiCollectives::all_to_all(const Messages& sent, Messages& received) {
+  const std::uint32_t ranks = num_ranks();
+  const std::uint32_t processes = group_.num_processes;
+  std::vector<std::uint64_t> sizes, theirs(std::size_t{ranks} * ranks * processes);
+  sent_.clear();
+  std::vector<std::uint64_t> to_process(processes), from_process(processes);
+  for (std::uint32_t process = 0; process < processes; ++process) {
+    for (std::uint32_t i = 0; i < ranks; ++i) {
+      for (std::uint32_t r = 0; r < ranks; ++r) {
+        const std::vector<float>& message = sent[i][process * ranks + r];
+        sizes.push_back(message.size());
+        to_process[process] += message.size();
+        sent_.insert(sent_.end(), message.begin(), message.end());
+      }
+    }
+  }
+  send_counts_.assign(processes, static_cast<int>(ranks * ranks));
+  receive_counts_ = send_counts_;
+  exchange(sizes.data(), theirs.data(), MPI_UINT64_T);
+  for (std::size_t i = 0; i < theirs.size(); ++i) from_process[i / (std::size_t{ranks} * ranks)] += theirs[i];
+  const std::uint64_t all = std::accumulate(from_process.begin(), from_process.end(), std::uint64_t{0});
+  if (std::max<std::uint64_t>(sent_.size(), all) > kMostAtOnce * 8)
+    throw std::logic_error("MpiCollectives: all_to_all of too much");
+  for (std::uint32_t process = 0; process < processes; ++process) {
+    send_counts_[process] = static_cast<int>(to_process[process]);
+    receive_counts_[process] = static_cast<int>(from_process[process]);
+  }
+  received_.resize(all);
+  exchange(sent_.data(), received_.data(), MPI_FLOAT);
+  received.assign(ranks, std::vector<std::vector<float>>(group_.tp_size));
+  const float* at = received_.data();
+  const std::uint64_t* size = theirs.data();
+  for (std::uint32_t process = 0; process < processes; ++process) {
+    for (std::uint32_t from = 0; from < ranks; ++from) {
+      for (std::uint32_t to = 0; to < ranks; ++to, at += *size++)
+        received[to][process * ranks + from].assign(at, at + *size);
+    }
+  }
+  bytes_sent_ += exchanged_bytes(sent, first_rank());
 }
 
 }  // namespace tpsim::rank

@@ -36,8 +36,11 @@ class MpiCollectives : public Collectives {
   void all_reduce(std::span<const float* const> parts, std::uint64_t count, float* out) override;
   void all_gather(std::span<const float* const> parts, std::uint32_t rows, std::uint32_t columns,
                   float* out) override;
+  void all_to_all(const Messages& sent, Messages& received) override;
 
  private:
+  // What every process has for every other, in their order: send_counts_[p] and receive_counts_[p] elements.
+  void exchange(const void* from, void* to, MPI_Datatype type);
   void wait(MPI_Request& request);
   void look_around() const;
   std::uint64_t slice_begin(std::uint64_t count, std::uint32_t process) const {

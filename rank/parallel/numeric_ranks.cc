@@ -27,8 +27,11 @@ RankStateConfig state_of(const NumericRanksConfig& config, std::uint32_t dp_rank
 }  // namespace
 
 NumericRanks::NumericRanks(NumericRanksConfig config, std::unique_ptr<TokenForward> forward,
-                           const Collectives* collectives)
-    : config_(std::move(config)), forward_(std::move(forward)), collectives_(collectives) {
+                           const Collectives* collectives, std::unique_ptr<TokenForward> draft)
+    : config_(std::move(config)),
+      forward_(std::move(forward)),
+      speculation_(config_.drafting, std::move(draft)),
+      collectives_(collectives) {
   for (std::uint32_t dp = 0; dp < config_.deployment.dp_size; ++dp)
     dp_ranks_.emplace_back(state_of(config_, dp));
   passes_.resize(dp_ranks_.size());
@@ -122,6 +125,50 @@ void NumericRanks::release_left(std::uint32_t dp_rank) {
   }
 }
 
+// The requests of a pass that verifies, with what is to be verified.
+void NumericRanks::draft_tokens(DpRank& of, TokenBatch& pass) {
+  const std::span<const std::uint32_t> members = of.state.decode_set();
+  const std::uint32_t drafts = config_.drafting.num_draft_tokens;
+  verified_.resize(members.size());
+  for (std::size_t i = 0; i < members.size(); ++i)
+    add_request(of.state, members[i], of.state.decode_seq_lens()[i], drafts);
+  for (std::size_t i = 0; i < members.size(); ++i)
+    verified_[i] = {
+        .row = members[i], .prefix_len = prefix_lens_[i], .page_table = tables_[i], .tree = {}, .path = {}};
+  speculation_.draft(verified_, of.last_token);
+  parents_.clear();
+  for (const Verified& request : verified_) {
+    token_ids_.insert(token_ids_.end(), request.tree.tokens.begin(), request.tree.tokens.end());
+    parents_.insert(parents_.end(), request.tree.parents.begin(), request.tree.parents.end());
+  }
+  if (!speculation_.chains()) {
+    pass.parents = parents_;
+    pass.metadata.tree_mask = true;
+  }
+  pass.all_logits = true;
+}
+
+// The tokens that the target samples along the accepted paths: those that it would have sampled one by one.
+void NumericRanks::verify_tokens(DpRank& of, std::span<const float> logits, scheduler::StepOutcome& outcome) {
+  const std::uint32_t drafts = config_.drafting.num_draft_tokens;
+  std::vector<std::uint32_t> predicted(drafts);
+  accept_lens_.clear();
+  for (std::size_t i = 0; i < verified_.size(); ++i) {
+    Verified& request = verified_[i];
+    const std::vector<std::uint32_t> depths = depths_of(request.tree.parents);
+    for (std::uint32_t node = 0; node < drafts; ++node)
+      predicted[node] = sample(logits.subspan((i * drafts + node) * config_.vocab_size, config_.vocab_size),
+                               of.sampling[request.row], request.prefix_len + depths[node] + 1);
+    verify_tree(request.tree, predicted, request.path);
+    for (const std::uint32_t node : request.path) sampled_.push_back(predicted[node]);
+    of.last_token[request.row] = sampled_.back();
+    accept_lens_.push_back(static_cast<std::uint32_t>(request.path.size()));
+  }
+  speculation_.keep(verified_, *forward_);
+  of.state.accept(accept_lens_);
+  outcome.accept_lens = accept_lens_;
+}
+
 // Adds the requests of one data-parallel rank to those of the pass.
 void NumericRanks::apply(std::uint32_t dp_rank, const proto::ForwardBatch& batch, TokenBatch& pass) {
   DpRank& of = dp_ranks_[dp_rank];
@@ -135,7 +182,9 @@ void NumericRanks::apply(std::uint32_t dp_rank, const proto::ForwardBatch& batch
     for (int i = 0; i < batch.extend_lens_size(); ++i)
       add_request(of.state, batch.extend_req_pool_indices(i), batch.extend_prefix_lens(i),
                   batch.extend_lens(i));
-    if (pass.metadata.forward_mode != proto::EXTEND) {
+    if (pass.metadata.forward_mode == proto::TARGET_VERIFY) {
+      draft_tokens(of, pass);
+    } else if (pass.metadata.forward_mode != proto::EXTEND) {
       for (std::size_t i = 0; i < of.state.decode_set().size(); ++i) {
         const std::uint32_t row = of.state.decode_set()[i];
         add_request(of.state, row, of.state.decode_seq_lens()[i] - 1, 1);
@@ -179,6 +228,14 @@ scheduler::StepOutcome NumericRanks::compute(const proto::ForwardBatch& batch) {
   account(batch.forward_mode(), before);
   sampled_.clear();
   extend_logits_.clear();
+  if (batch.forward_mode() == proto::TARGET_VERIFY) {
+    verify_tokens(dp_ranks_.front(), logits, outcome);
+    outcome.next_token_ids = sampled_;
+    outcome.next_token_rows = rows_;
+    outcome.step_time = now() - start;
+    return outcome;
+  }
+  if (speculation_.enabled()) speculation_.extend(passes_.front());
   std::size_t first = 0;
   for (std::size_t dp = 0; dp < dp_ranks_.size(); ++dp) {
     sample_tokens(dp_ranks_[dp], batch_of(dp), first, requests_[dp], logits);
@@ -199,7 +256,9 @@ scheduler::StepOutcome NumericRanks::compute(const proto::ForwardBatch& batch) {
 
 // Adds what forward_ spent since `before`.
 void NumericRanks::account(proto::ForwardMode mode, const NumericTimes& before) {
-  NumericTimes& total = mode == proto::DECODE ? decode_ : mode == proto::MIXED ? mixed_ : prefill_;
+  NumericTimes& total = mode == proto::DECODE || mode == proto::TARGET_VERIFY ? decode_
+                        : mode == proto::MIXED                                ? mixed_
+                                                                              : prefill_;
   const NumericTimes& after = forward_->times();
   total.gemm += after.gemm - before.gemm;
   total.attention += after.attention - before.attention;

@@ -14,6 +14,7 @@
 #include "rank/numeric/collectives.h"
 #include "rank/numeric/token_batch.h"
 #include "rank/parallel/local_ranks.h"
+#include "rank/parallel/numeric_speculation.h"
 #include "rank/parallel/rank_state.h"
 #include "rank/parallel/worker_ranks.h"
 #include "scheduler/executor.h"
@@ -27,13 +28,15 @@ struct NumericRanksConfig {
   std::uint32_t vocab_size = 0;
   bool return_logits = false;    // StepOutcome::extend_logits
   bool exclusive_pages = false;  // requests share no pages: there is no radix pool
+  DraftingConfig drafting;
 };
 
 class NumericRanks : public WorkerRanks {
  public:
   // `collectives` is that of `forward`, for the report; it may be null.
+  // `draft`: the passes of a draft model, or null.
   NumericRanks(NumericRanksConfig config, std::unique_ptr<TokenForward> forward,
-               const Collectives* collectives);
+               const Collectives* collectives, std::unique_ptr<TokenForward> draft = nullptr);
 
   // Computes one pass; step_time is the wall-clock time of it in this process, in seconds.
   // Throws UserError for a batch that RankState refuses or whose extend part has no tokens.
@@ -59,6 +62,8 @@ class NumericRanks : public WorkerRanks {
   };
 
   void apply(std::uint32_t dp_rank, const proto::ForwardBatch& batch, TokenBatch& pass);
+  void draft_tokens(DpRank& dp_rank, TokenBatch& pass);
+  void verify_tokens(DpRank& dp_rank, std::span<const float> logits, scheduler::StepOutcome& outcome);
   void add_request(const RankState& state, std::uint32_t row, std::uint32_t prefix_len, std::uint32_t q_len);
   void read_input(const proto::ForwardBatch& batch);
   static void append_pages(const RankState& state, std::uint32_t row, std::vector<std::uint32_t>& out);
@@ -70,6 +75,7 @@ class NumericRanks : public WorkerRanks {
   NumericRanksConfig config_;
   std::vector<DpRank> dp_ranks_;
   std::unique_ptr<TokenForward> forward_;
+  NumericSpeculation speculation_;
   const Collectives* collectives_;
   NumericTimes prefill_, decode_, mixed_;  // of the passes of each kind
 
@@ -77,6 +83,8 @@ class NumericRanks : public WorkerRanks {
   std::vector<std::vector<std::uint32_t>> tables_;  // page numbers
   std::vector<std::span<const std::uint32_t>> views_;
   std::vector<std::uint32_t> rows_, prefix_lens_, q_lens_, token_ids_, sampled_;
+  std::vector<Verified> verified_;
+  std::vector<std::uint32_t> parents_, accept_lens_;
   std::vector<float> extend_logits_;
   std::vector<TokenBatch> passes_;       // per data-parallel rank
   std::vector<std::uint32_t> requests_;  // of each

@@ -28,6 +28,7 @@ RankState::RankState(const RankStateConfig& config) : config_(config) {
 
 attention::ForwardMetadata RankState::apply(const ForwardBatch& batch) {
   check_header(batch);
+  if (!accepted_.empty()) settle_verified();
   attention::ForwardMetadata metadata;
   if (batch.end_of_run()) {
     ++next_sequence_number_;
@@ -35,7 +36,7 @@ attention::ForwardMetadata RankState::apply(const ForwardBatch& batch) {
   }
   const proto::ForwardMode mode = batch.forward_mode();
   const bool extends = mode == proto::EXTEND || mode == proto::MIXED;
-  const bool decodes = mode == proto::DECODE || mode == proto::MIXED;
+  const bool decodes = mode == proto::DECODE || mode == proto::MIXED;  // one token for each member
   if (extends) check_extend(batch);
   const bool edits = batch.table_req_size() != 0 || batch.run_first_page_size() != 0;
   if (edits) apply_table_edits(batch);
@@ -58,6 +59,10 @@ attention::ForwardMetadata RankState::apply(const ForwardBatch& batch) {
     metadata.extend_lens = {batch.extend_lens().data(), static_cast<std::size_t>(batch.extend_lens_size())};
   }
   if (decodes) metadata.decode_seq_lens = decode_seq_lens_;
+  if (mode == proto::TARGET_VERIFY) {
+    if (!pending_rows_.empty()) drop_pending();
+    verify(batch, metadata);
+  }
   if (mode == proto::DECODE) {
     if (decode_rows_.empty()) refuse("it decodes, but the decode set is empty");
     if (batch.capture_bucket() != 0 && batch.capture_bucket() < decode_rows_.size()) {
@@ -78,9 +83,10 @@ void RankState::check_header(const ForwardBatch& batch) const {
   switch (batch.forward_mode()) {
     case proto::EXTEND:
     case proto::MIXED:
-      if (batch.capture_bucket() != 0) refuse("only DECODE replays a captured graph");
+      if (batch.capture_bucket() != 0) refuse("only DECODE and TARGET_VERIFY replay a captured graph");
       break;
     case proto::DECODE:
+    case proto::TARGET_VERIFY:
     case proto::IDLE:
       if (batch.extend_req_pool_indices_size() + batch.extend_prefix_lens_size() + batch.extend_lens_size() !=
           0) {
@@ -88,7 +94,7 @@ void RankState::check_header(const ForwardBatch& batch) const {
       }
       break;
     default:
-      refuse("forward mode {} is not one of EXTEND, DECODE, MIXED and IDLE",
+      refuse("forward mode {} is not one of EXTEND, DECODE, MIXED, TARGET_VERIFY and IDLE",
              static_cast<int>(batch.forward_mode()));
   }
 }
@@ -241,6 +247,52 @@ void RankState::decode_one_token() {
   held_pages_ += new_pages;
 }
 
+// Checks that pages cover what is verified, and notes what each member keeps: it is added before the next
+// pass, for the spans of this one must stay as they are.
+void RankState::verify(const ForwardBatch& batch, attention::ForwardMetadata& metadata) {
+  const std::size_t count = decode_rows_.size();
+  const std::uint32_t drafts = batch.num_draft_tokens();
+  if (count == 0) refuse("it verifies, but the decode set is empty");
+  if (batch.capture_bucket() != 0 && batch.capture_bucket() < count) {
+    refuse("its capture bucket is {}, but {} requests are verified", batch.capture_bucket(), count);
+  }
+  if (drafts == 0) refuse("it verifies no token");
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::uint64_t{decode_seq_lens_[i]} + drafts <= decode_covered_[i]) continue;
+    refuse("request {} verifies {} tokens behind {}, but its pages cover {}", decode_rows_[i], drafts,
+           decode_seq_lens_[i], decode_covered_[i]);
+  }
+  verify_lens_.assign(count, drafts);
+  const int named = batch.accept_lens_size();
+  if (batch.accept_req_pool_indices_size() != named ||
+      (named != 0 && static_cast<std::size_t>(named) != count)) {
+    refuse("{} requests are verified, it says what {} keep", count, named);
+  }
+  if (named != 0) accepted_.assign(count, 0);
+  for (int i = 0; i < named; ++i) {
+    const std::uint32_t index = batch.accept_req_pool_indices(i);
+    const std::uint32_t position = row_at(index).decode_position;
+    const std::uint32_t kept = batch.accept_lens(i);
+    if (position == kNotDecoding || accepted_[position] != 0)
+      refuse("request {} keeps tokens twice, or does not decode", index);
+    if (kept == 0 || kept > drafts) refuse("request {} keeps {} of {} tokens", index, kept, drafts);
+    accepted_[position] = kept;
+  }
+  metadata.extend_prefix_lens = decode_seq_lens_;
+  metadata.extend_lens = verify_lens_;
+}
+
+void RankState::accept(std::span<const std::uint32_t> accept_lens) {
+  if (accept_lens.size() != decode_rows_.size() || !accepted_.empty())
+    throw std::logic_error("RankState: tokens are accepted of requests that were not verified");
+  accepted_.assign(accept_lens.begin(), accept_lens.end());
+}
+
+void RankState::settle_verified() {
+  for (std::size_t i = 0; i < accepted_.size(); ++i) decode_seq_lens_[i] += accepted_[i];
+  accepted_.clear();
+}
+
 // Rows that were extended before this decode pass and neither joined it nor are extended again: their
 // requests ended with their prefill.
 void RankState::drop_pending() {
@@ -318,15 +370,9 @@ void RankState::release(std::uint32_t row) {
   for (const PageRun& run : table_.runs(row)) dereference(run);
 }
 
-// For pages below `end`, and for as many again.
-void RankState::grow_references(std::size_t end) {
-  references_.resize(std::min<std::size_t>(2 * end, config_.num_pages), 0);
-}
-
 void RankState::reference(PageRun run) {
-  const std::size_t end = std::size_t{run.first} + run.count;
-  if (end > references_.size()) [[unlikely]]
-    grow_references(end);
+  if (references_.data() == nullptr) [[unlikely]]
+    references_ = ZeroedArray<std::uint16_t>(config_.num_pages);
   std::uint16_t* const counts = references_.data() + run.first;
   std::uint32_t fresh = 0;
   for (std::uint32_t i = 0; i < run.count; ++i) {

@@ -11,6 +11,7 @@
 #include "attention/backend.h"
 #include "kvcache/page_run.h"
 #include "kvcache/req_to_token_pool.h"
+#include "proto/base/zeroed_array.h"
 #include "proto/forward.pb.h"
 
 namespace tpsim::rank {
@@ -49,6 +50,10 @@ class RankState {
   // for as long as `batch` is. A steady decode step allocates nothing.
   attention::ForwardMetadata apply(const proto::ForwardBatch& batch);
 
+  // Numeric execution of speculative decoding: how many tokens each member of the decode set, in its order,
+  // keeps of the TARGET_VERIFY pass applied last. REQUIRES: that pass named no accept_lens.
+  void accept(std::span<const std::uint32_t> accept_lens);
+
   std::uint64_t next_sequence_number() const { return next_sequence_number_; }
   std::span<const std::uint32_t> decode_set() const { return decode_rows_; }
   std::span<const std::uint32_t> decode_seq_lens() const { return decode_seq_lens_; }
@@ -83,6 +88,8 @@ class RankState {
   void apply_extend(const proto::ForwardBatch& batch);
   void check_edited_members(const proto::ForwardBatch& batch) const;
   void decode_one_token();
+  void verify(const proto::ForwardBatch& batch, attention::ForwardMetadata& metadata);
+  void settle_verified();
   void drop_pending();
   void check_implicit_pages() const;
 
@@ -94,7 +101,6 @@ class RankState {
   void hold(std::uint32_t row);
   void release(std::uint32_t row);
   void reference(kvcache::PageRun run);
-  void grow_references(std::size_t end);
   void dereference(kvcache::PageRun run);
 
   const RankStateConfig config_;
@@ -111,8 +117,13 @@ class RankState {
   // into its row when somebody asks for them (an edit, its leave).
   std::vector<std::uint32_t> decode_covered_;
 
-  // Per page: rows in use that name it. As long as the pages named so far demand, not as the pool.
-  std::vector<std::uint16_t> references_;
+  // Of the TARGET_VERIFY pass applied last, until the next pass: new tokens of each member, and how many of
+  // them it keeps (empty: nothing is owed).
+  std::vector<std::uint32_t> verify_lens_;
+  std::vector<std::uint32_t> accepted_;
+
+  // Per page: rows in use that name it. Made with the first reference.
+  ZeroedArray<std::uint16_t> references_;
   std::uint64_t held_pages_ = 0;
   std::uint64_t peak_held_pages_ = 0;
 };

@@ -12,6 +12,9 @@
 //   extra_key       cache namespace, text; optional
 //   session_id      conversation, text or number; optional
 //   think_time      seconds from the end of the answer before it in its conversation to this turn; optional
+//   accept_lens     speculative decoding: tokens kept of its first step, its second …, as of the last in
+//   those
+//                   after; optional
 //   images          [[width, height], …] in pixels; optional
 //   image_ids       a number for each, equal for equal images; without it no two of the trace are equal
 //   image_positions prompt tokens in front of each, ascending; without it all come first. The tokens of an
@@ -20,6 +23,7 @@
 //   version         of the format; optional, 1
 //
 // The writer is in trace_writer.cc.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -45,16 +49,18 @@ enum Key {
   kExtraKey,
   kSessionId,
   kThinkTime,
+  kAcceptLens,
   kImages,
   kImageIds,
   kImagePositions,
   kVersion
 };
-constexpr std::array<std::string_view, 15> kKeys = {
-    "arrival_time", "prompt",     "prompt_ids", "prompt_len",      "max_new_tokens",
-    "output",       "ignore_eos", "priority",   "extra_key",       "session_id",
-    "think_time",   "images",     "image_ids",  "image_positions", "version"};
+constexpr std::array<std::string_view, 16> kKeys = {
+    "arrival_time", "prompt",    "prompt_ids",      "prompt_len", "max_new_tokens", "output",
+    "ignore_eos",   "priority",  "extra_key",       "session_id", "think_time",     "accept_lens",
+    "images",       "image_ids", "image_positions", "version"};
 
+constexpr std::uint64_t kMaxAcceptLen = 256;  // --speculative-num-draft-tokens
 constexpr std::uint64_t kMostPixels = 65536;  // of a side
 constexpr std::size_t kMostImages = 1000;     // of a request
 // Contents of images without a name are counted from here on.
@@ -166,6 +172,14 @@ void read_tpsim(JsonRecords& records, WorkloadBuilder& builder) {
       request.max_new_tokens = static_cast<std::uint32_t>(request.output.size());
     }
     if (record.has(kIgnoreEos)) request.sampling.ignore_eos = record.boolean(kIgnoreEos);
+    if (record.has(kAcceptLens)) {
+      for (const kvcache::TokenRun& run : record.tokens(kAcceptLens, kMaxAcceptLen + 1).runs()) {
+        for (std::uint32_t i = 0; i < run.length; ++i)
+          request.accept_lens.push_back(static_cast<std::uint32_t>(run.first + i));
+      }
+      if (std::find(request.accept_lens.begin(), request.accept_lens.end(), 0U) != request.accept_lens.end())
+        place.fail("accept_lens names 0 tokens; a step keeps at least one");
+    }
     const std::uint64_t output = request.output.size();
     const bool may_stop = !request.sampling.ignore_eos && output < request.max_new_tokens;
     if (output != 0 && output != request.max_new_tokens && !may_stop) {

@@ -48,6 +48,9 @@ struct WorkloadRequest {
   // (from kGeneratedTokenBase), which no prompt contains.
   // Numeric execution generates real ids and does not look here.
   kvcache::TokenSequence output;
+  // Speculative decoding, modeled: the tokens that it keeps of its first step, its second … ; of those after,
+  // as of the last. Empty: nothing is said.
+  std::vector<std::uint32_t> accept_lens = {};
   SamplingParams sampling;
   std::vector<ImageInput> images = {};  // in the order of their positions
   bool images_in_prompt = false;        // the prompt's length counts their tokens already

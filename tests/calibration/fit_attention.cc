@@ -16,18 +16,17 @@
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <tuple>
 
 #include "attention/registry.h"
 #include "tests/calibration/attention_rows.h"
+#include "tests/calibration/fit_files.h"
 #include "tests/calibration/search.h"
 
 namespace tpsim::calibration {
 namespace {
 
 using attention::LayerShape;
-using attention::PlanCoefficients;
 using attention::PlanCost;
 using attention::Residency;
 
@@ -207,21 +206,13 @@ class Fit {
   std::vector<Planned> rows_;
 };
 
-std::string read(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
 int run(const Arguments& args) {
-  proto::HardwareProfile profile;
-  if (!google::protobuf::util::JsonStringToMessage(read(args.hardware), &profile).ok()) {
-    std::cerr << args.hardware << " is not a hardware profile\n";
-    return 2;
-  }
+  const auto read_in = read_profile(args.hardware);
+  if (!read_in) return 2;
+  const proto::HardwareProfile& profile = *read_in;
   proto::HardwareProfile start;
   if (!args.start.empty()) {
-    for (const auto& entry : nlohmann::json::parse(read(args.start))) {
+    for (const auto& entry : nlohmann::json::parse(std::ifstream(args.start))) {
       if (!google::protobuf::util::JsonStringToMessage(entry.dump(), start.add_efficiencies()).ok()) return 2;
     }
   }
@@ -247,7 +238,7 @@ int run(const Arguments& args) {
     }
     if (fit.size() == 0) continue;
     // The search stays near where it starts.
-    std::vector<PlanCoefficients> starts = {attention::coefficients_of(start, operator_class)};
+    std::vector<PlanCoefficients> starts = {coefficients_of<PlanCoefficients>(start, operator_class)};
     if (!args.start.empty()) {
       PlanCoefficients fresh;
       fresh.prefix = starts[0].prefix;  // no table has cached prefixes
@@ -270,16 +261,7 @@ int run(const Arguments& args) {
     }
     auto [median, p90] = fit.errors(c, [](const Planned& p) { return p.weight <= 0; });
     if (median <= 0) std::tie(median, p90) = fit.errors(c, [](const Planned&) { return true; });
-    proto::OperatorEfficiency out;
-    out.set_operator_class(operator_class);
-    attention::write_coefficients(c, out);
-    out.set_median_error(median);
-    out.set_source(source);
-    std::string json;
-    google::protobuf::util::JsonPrintOptions options;
-    options.preserve_proto_field_names = true;
-    if (!google::protobuf::util::MessageToJsonString(out, &json, options).ok()) return 1;
-    std::cout << json << "\n";
+    print_entry(operator_class, c, median, source);
     std::fprintf(stderr, "%s %s: %zu rows, median %.1f %%, p90 %.1f %%\n", profile.name().c_str(),
                  operator_class.c_str(), fit.size(), 100 * median, 100 * p90);
     for (const bool hot : {true, false}) {

@@ -14,8 +14,6 @@
 //   --own CSV                       a file of measure_mla.py
 // One row in five, by a hash of its shape, is left out of the fit; median_error is theirs. Prints the
 // OperatorEfficiency object as a JSON line, and what it missed to stderr.
-#include <google/protobuf/util/json_util.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -23,19 +21,18 @@
 #include <fstream>
 #include <iostream>
 #include <map>
-#include <sstream>
 
 #include "attention/registry.h"
 #include "rank/model/hardware.h"
 #include "rank/model/op_cost.h"
 #include "tests/calibration/attention_rows.h"
+#include "tests/calibration/fit_files.h"
 #include "tests/calibration/search.h"
 
 namespace tpsim::calibration {
 namespace {
 
 using attention::KernelCost;
-using attention::PlanCoefficients;
 using attention::PlanCost;
 using attention::Residency;
 
@@ -187,9 +184,9 @@ std::vector<AttentionRow> beside(const std::filesystem::path& folder, const std:
   const proto::HardwareProfile profile = rank::load_hardware(gpu);
   auto backend = attention::create_attention_backend(known, profile, 64);
   auto& planned = dynamic_cast<attention::PlannedBackend&>(*backend);
-  const PlanCost cost(profile,
-                      attention::coefficients_of(profile, "attention." + known + "." + class_suffix(kernel)),
-                      Residency::kHot);
+  const PlanCost cost(
+      profile, coefficients_of<PlanCoefficients>(profile, "attention." + known + "." + class_suffix(kernel)),
+      Residency::kHot);
   std::map<std::string, double> rest;
   std::vector<AttentionRow> rows;
   for (const std::string& source : {known, name}) {
@@ -246,13 +243,9 @@ int run(std::vector<std::string> words) {
   MlaKernel kernel = MlaKernel::kDecode;
   for (const MlaKernel k : {MlaKernel::kDecode, MlaKernel::kExtend, MlaKernel::kPrefill})
     if (words[2] == class_suffix(k)) kernel = k;
-  std::stringstream text;
-  text << std::ifstream(words[0]).rdbuf();
-  proto::HardwareProfile profile;
-  if (!google::protobuf::util::JsonStringToMessage(text.str(), &profile).ok()) {
-    std::cerr << words[0] << " is not a hardware profile\n";
-    return 2;
-  }
+  const auto read_in = read_profile(words[0]);
+  if (!read_in) return 2;
+  const proto::HardwareProfile& profile = *read_in;
   auto backend = attention::create_attention_backend(words[1], profile, 64);
   Fit fit(profile, dynamic_cast<attention::PlannedBackend&>(*backend), kernel);
   std::string from;
@@ -296,19 +289,12 @@ int run(std::vector<std::string> words) {
   PlanCoefficients c;
   fit.minimise(c);
   const auto [median, p90] = fit.errors(c, [](const Planned& p) { return p.held_out; });
-  proto::OperatorEfficiency out;
-  out.set_operator_class("attention." + words[1] + "." + words[2]);
-  attention::write_coefficients(c, out);
-  out.set_median_error(median);
-  out.set_source(from + "; the error is that of one row in five, left out of the fit");
-  std::string json;
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  if (!google::protobuf::util::MessageToJsonString(out, &json, options).ok()) return 1;
-  std::cout << json << "\n";
+  const std::string operator_class = "attention." + words[1] + "." + words[2];
+  print_entry(operator_class, c, median,
+              from + "; the error is that of one row in five, left out of the fit");
   const auto [own_median, own_p90] = fit.errors(c, [](const Planned& p) { return !p.held_out; });
   std::fprintf(stderr, "%s %s: %zu rows, left out: median %.1f %%, p90 %.1f %%; fitted: %.1f %%, %.1f %%\n",
-               profile.name().c_str(), out.operator_class().c_str(), fit.size(), 100 * median, 100 * p90,
+               profile.name().c_str(), operator_class.c_str(), fit.size(), 100 * median, 100 * p90,
                100 * own_median, 100 * own_p90);
   for (const double kv : {2.0, 1.0}) {
     const auto [m, n] = fit.errors(c, [&](const Planned& p) { return p.row.layer.kv_bytes() == kv; });

@@ -4,16 +4,13 @@
 //   JSON
 //
 // One row in five, by a hash of its shape, is left out of the fit; median_error is theirs.
-#include <google/protobuf/util/json_util.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
-#include <sstream>
 
 #include "rank/model/mla_cost.h"
+#include "tests/calibration/fit_files.h"
 #include "tests/calibration/kernel_table.h"
 #include "tests/calibration/search.h"
 
@@ -28,7 +25,7 @@ struct Row {
 
 // `l2`: bandwidth of the L2 cache over that of memory; what fits it is there already (as in
 // attention/plan_cost.h).
-double price(const rank::OperatorCoefficients& c, const proto::HardwareProfile& profile, const Row& row,
+double price(const OperatorCoefficients& c, const proto::HardwareProfile& profile, const Row& row,
              double bytes, double l2) {
   const double n = row.pre ? 512 : 128;
   const double k = row.pre ? 128 : 512;
@@ -43,10 +40,9 @@ int run(int argc, char** argv) {
     std::cerr << "usage: fit_mla_bmm KERNELS_FOLDER HARDWARE_JSON\n";
     return 2;
   }
-  std::stringstream text;
-  text << std::ifstream(argv[2]).rdbuf();
-  proto::HardwareProfile profile;
-  if (!google::protobuf::util::JsonStringToMessage(text.str(), &profile).ok()) return 2;
+  const auto read_in = read_profile(argv[2]);
+  if (!read_in) return 2;
+  const proto::HardwareProfile& profile = *read_in;
   const std::filesystem::path folder(argv[1]);
   const KernelTable table(folder / "mla_bmm_perf.csv.gz");
   for (const bool fp8 : {false, true}) {
@@ -61,7 +57,7 @@ int run(int argc, char** argv) {
     }
     if (rows.empty()) continue;
     const double bytes = fp8 ? 1 : 2;
-    rank::OperatorCoefficients c;
+    OperatorCoefficients c;
     double l2 = 3;
     const auto loss = [&] {
       double sum = 0;
@@ -77,21 +73,14 @@ int run(int argc, char** argv) {
     for (const Row& row : rows)
       if (row.held_out) errors.push_back(std::abs(price(c, profile, row, bytes, l2) / row.seconds - 1));
     std::sort(errors.begin(), errors.end());
-    proto::OperatorEfficiency out;
-    out.set_operator_class(fp8 ? "mla_bmm_fp8" : "mla_bmm");
-    rank::write_operator(c, out);
-    out.set_median_error(errors[errors.size() / 2]);
-    out.set_source(
+    const std::string operator_class = fp8 ? "mla_bmm_fp8" : "mla_bmm";
+    const double median = errors[errors.size() / 2];
+    print_entry(
+        operator_class, c, median,
         "mla_bmm_perf of " + folder.filename().string() + ", " + std::to_string(rows.size()) +
-        " rows (AIConfigurator, Apache-2.0); the error is that of one row in five, left out of the fit");
-    std::string json;
-    google::protobuf::util::JsonPrintOptions options;
-    options.preserve_proto_field_names = true;
-    if (!google::protobuf::util::MessageToJsonString(out, &json, options).ok()) return 1;
-    std::cout << json << "\n";
+            " rows (AIConfigurator, Apache-2.0); the error is that of one row in five, left out of the fit");
     std::fprintf(stderr, "%s %s: %zu rows, left out: median %.1f %%, p90 %.1f %%\n", profile.name().c_str(),
-                 out.operator_class().c_str(), rows.size(), 100 * out.median_error(),
-                 100 * errors[errors.size() * 9 / 10]);
+                 operator_class.c_str(), rows.size(), 100 * median, 100 * errors[errors.size() * 9 / 10]);
   }
   return 0;
 }

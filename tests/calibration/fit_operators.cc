@@ -9,13 +9,14 @@
 #include <iostream>
 #include <sstream>
 
+#include "tests/calibration/fit_files.h"
 #include "tests/calibration/operator_rows.h"
 #include "tests/calibration/search.h"
 
 namespace tpsim::calibration {
 namespace {
 
-void set(rank::OperatorCosts& costs, const std::string& name, const rank::OperatorCoefficients& c) {
+void set(rank::OperatorCosts& costs, const std::string& name, const OperatorCoefficients& c) {
   if (const MatrixRows* matrix = matrix_rows_of(name)) costs.set_matrix(matrix->id, c);
   if (name == "all_reduce.custom") costs.set_custom(c);
   if (name == "all_reduce.nccl") costs.set_nccl(c);
@@ -43,7 +44,7 @@ int run(int argc, char** argv) {
     const std::size_t every = std::max<std::size_t>(1, all.size() / 1500);
     for (std::size_t i = 0; i < all.size(); i += every) rows.push_back(all[i]);
     rank::OperatorCosts costs(profile);
-    rank::OperatorCoefficients c;
+    OperatorCoefficients c;
     if (name.starts_with("all_")) c.per_gpu_seconds = 5e-7;
     const auto loss = [&] {
       set(costs, name, c);
@@ -83,19 +84,11 @@ int run(int argc, char** argv) {
     std::vector<double> errors;
     for (const OperatorRow& row : all) errors.push_back(std::abs(price(costs, name, row) / row.seconds - 1));
     std::sort(errors.begin(), errors.end());
-    proto::OperatorEfficiency out;
-    out.set_operator_class(name);
-    rank::write_operator(c, out);
-    out.set_median_error(errors[errors.size() / 2]);
     const MatrixRows* matrix = matrix_rows_of(name);
-    out.set_source((matrix != nullptr ? std::string(matrix->dtype) : "half") + " rows of " +
-                   std::string(argv[2]) + ", " + std::to_string(all.size()) +
-                   " of them (AIConfigurator, Apache-2.0)");
-    std::string json;
-    google::protobuf::util::JsonPrintOptions options;
-    options.preserve_proto_field_names = true;
-    if (!google::protobuf::util::MessageToJsonString(out, &json, options).ok()) return 1;
-    std::cout << json << "\n";
+    print_entry(name, c, errors[errors.size() / 2],
+                (matrix != nullptr ? std::string(matrix->dtype) : "half") + " rows of " +
+                    std::string(argv[2]) + ", " + std::to_string(all.size()) +
+                    " of them (AIConfigurator, Apache-2.0)");
     std::cerr << argv[2] << " " << name << ": " << all.size() << " rows, median error "
               << errors[errors.size() / 2] * 100 << " %, p90 " << errors[errors.size() * 9 / 10] * 100
               << " %\n";

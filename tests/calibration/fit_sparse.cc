@@ -8,8 +8,6 @@
 // longer than the smallest of their group (the host's time of an eager pass hides the device's), and those of
 // "skip_indexer" rows, whose selection was made up, and whose times jump with it. One row in five, by a hash
 // of its shape, is held out of the fit; errors are of those rows.
-#include <google/protobuf/util/json_util.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -18,13 +16,12 @@
 #include <map>
 #include <sstream>
 
+#include "tests/calibration/fit_files.h"
 #include "tests/calibration/search.h"
 #include "tests/calibration/sparse_rows.h"
 
 namespace tpsim::calibration {
 namespace {
-
-using attention::PlanCoefficients;
 
 // Of one kind of matrix products (bf16 or fp8 blocks).
 struct Products {
@@ -179,7 +176,7 @@ class Fit {
   }
 
   const std::map<std::string, PlanCoefficients>& kernels() const { return kernels_; }
-  const attention::IndexCoefficients& index() const { return index_; }
+  const IndexCoefficients& index() const { return index_; }
   const Products& products_of(bool fp8) const { return products_[fp8 ? 1 : 0]; }
   std::size_t left_out() const { return left_out_; }
   const std::vector<SparseRow>& held_out() const { return held_out_; }
@@ -251,7 +248,7 @@ class Fit {
   bool decode_;
   std::uint32_t padding_, most_captured_;
   std::map<std::string, PlanCoefficients> kernels_;
-  attention::IndexCoefficients index_;
+  IndexCoefficients index_;
   Products products_[2];
   std::size_t left_out_ = 0;
   std::vector<SparseRow> rows_, held_out_;
@@ -260,31 +257,14 @@ class Fit {
   mutable double last_median_ = 0;
 };
 
-template <typename Coefficients>
-void print(const std::string& name, const Coefficients& c, double median, const std::string& source) {
-  proto::OperatorEfficiency out;
-  out.set_operator_class(name);
-  attention::write_coefficients(c, out);
-  out.set_median_error(median);
-  out.set_source(source);
-  std::string json;
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  if (google::protobuf::util::MessageToJsonString(out, &json, options).ok()) std::cout << json << "\n";
-}
-
 int run(int argc, char** argv) {
   if (argc < 3) {
     std::cerr << "usage: fit_sparse HARDWARE_JSON KERNELS_FOLDER [DUMP]\n";
     return 2;
   }
-  std::stringstream text;
-  text << std::ifstream(argv[1]).rdbuf();
-  proto::HardwareProfile profile;
-  if (!google::protobuf::util::JsonStringToMessage(text.str(), &profile).ok()) {
-    std::cerr << argv[1] << " is not a hardware profile\n";
-    return 2;
-  }
+  const auto read_in = read_profile(argv[1]);
+  if (!read_in) return 2;
+  const proto::HardwareProfile& profile = *read_in;
   const std::filesystem::path folder = argv[2];
   for (const bool decode : {true, false}) {
     const std::string phase = decode ? "decode" : "extend";
@@ -311,10 +291,10 @@ int run(int argc, char** argv) {
                 .c_str());
       }
       fit.errors([&](const SparseRow& row) { return row.kernel == kernel; });
-      print("attention.nsa." + kernel + "." + phase, c, fit.last_median(), source);
+      print_entry("attention.nsa." + kernel + "." + phase, c, fit.last_median(), source);
     }
     fit.errors([&](const SparseRow& row) { return row.indexer && row.kernel != "dense"; });
-    print("attention.nsa.indexer." + phase, fit.index(), fit.last_median(), source);
+    print_entry("attention.nsa.indexer." + phase, fit.index(), fit.last_median(), source);
     if (argc > 3) {
       std::ofstream dump(argv[3], decode ? std::ios::trunc : std::ios::app);
       for (const SparseRow& row : fit.held_out())

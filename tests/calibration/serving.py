@@ -3,7 +3,8 @@
     python3 serving.py TPSIM SERVING_FOLDER [SERVER-PREFIX]
 
 One line a load: mean time per output token, weighted by tokens, and duration, with the ratio of predicted to measured.
-The measured servers had dummy weights, so --load-format dummy is given.
+The measured servers had dummy weights, so --load-format dummy is given. Of one with speculative decoding, the tokens kept
+of a step are given as the distribution that it reports.
 """
 import collections
 import csv
@@ -40,6 +41,24 @@ def load_flags(load, rows, folder):
     return ["--trace", path, "--trace-format", "azure"]
 
 
+def accept_lengths(serving, name, load, folder):
+    """The load's distribution of the tokens that a request keeps of a step, as a file. A batch reports its mean: what is
+    between two whole numbers is a mixture of both."""
+    weights = collections.Counter()
+    with gzip.open(os.path.join(serving, "batches.csv.gz"), "rt") as stream:
+        for r in csv.DictReader(stream):
+            if (r["server"], r["load"], r["mode"]) != (name, load, "decode"):
+                continue
+            mean, requests = float(r["accept_len"]), int(r["running"])
+            low = int(mean)
+            weights[low] += requests * (1 - (mean - low))
+            weights[low + 1] += requests * (mean - low)
+    path = os.path.join(folder, "accept_lengths.csv")
+    with open(path, "w") as out:
+        out.writelines(f"{length},{weight}\n" for length, weight in sorted(weights.items()) if weight > 0)
+    return path
+
+
 def main():
     tpsim, serving = sys.argv[1:3]
     prefix = sys.argv[3] if len(sys.argv) > 3 else ""
@@ -51,8 +70,6 @@ def main():
                 loads[r["server"], r["load"]].append(r)
     for (name, load), rows in loads.items():
         server = servers[name]
-        if server.get("speculative_algorithm"):
-            continue
         folder = os.path.join(serving, "models", server["model_path"])
         with tempfile.TemporaryDirectory() as report:
             command = [tpsim, "run", "--model-path", folder if os.path.isdir(folder) else server["model_path"],
@@ -61,6 +78,10 @@ def main():
                        "--load-format", "dummy", "--steps", "none", "--report-dir", report]
             if server.get("quantization"):
                 command += ["--quantization", server["quantization"]]
+            if server.get("speculative_algorithm"):
+                command += ["--speculative-algorithm", server["speculative_algorithm"], "--speculative-num-draft-tokens",
+                            str(server["speculative_num_draft_tokens"]), "--speculative-accept-lengths",
+                            accept_lengths(serving, name, load, report)]
             done = subprocess.run(command + load_flags(load, rows, report), capture_output=True, text=True)
             if done.returncode:
                 print(f"{name} {load}: {done.stderr.strip()[:200]}")

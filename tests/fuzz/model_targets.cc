@@ -58,7 +58,7 @@ void check_prices(const rank::ModelConfig& model, const proto::HardwareProfile& 
   constexpr std::array<std::uint32_t, 3> kDecodes = {1, 70, 9000};
   for (const attention::BackendDescription* backend : attention::backend_list()) {
     const attention::BackendRow& row = backend->row;
-    if (!backend->implemented() || row.sparse != model.is_sparse()) continue;
+    if (row.sparse != model.is_sparse()) continue;
     if (model.is_mla() ? !row.has_mla && !row.sparse : !row.has_mha) continue;
     if (row.dual_chunk != model.dual_chunk.enabled()) continue;
     rank::ModeledForward rank(model, hardware, shard,

@@ -13,6 +13,9 @@ void read(const ConfigReader& config, ModelConfig& model) {
   model.attention_sinks = true;
   model.activation = Activation::kGptOssSwiGlu;
   read_layers(config, model, [](std::uint32_t layer) { return layer % 2 == 0; });
+  for (const LayerConfig& layer : model.layers)
+    // Without the token itself (get_attention_sliding_window_size of models/gpt_oss.py).
+    if (layer.sliding_window > 1) model.swa_pool_window = layer.sliding_window - 1;
   read_rope(config, model, {.theta = 150000});
   MoeConfig& moe = model.moe;
   moe.num_experts = config.number("num_local_experts", 1, kMostExperts);

@@ -38,6 +38,8 @@ void read_rotated_layers(const ConfigReader& config, ModelConfig& model) {
     const bool rotated = rotates.empty() ? (i + 1) % interval != 0 : rotates[i] == 1;
     model.layers[i].rope = rotated ? 0 : LayerConfig::kNoRope;
     if (rotated) model.layers[i].attention_chunk = chunk;
+    // Not with the class of the text alone; a chunk counts as a window of its length.
+    if (rotated && model.architecture == "Llama4ForConditionalGeneration") model.swa_pool_window = chunk;
   }
 }
 

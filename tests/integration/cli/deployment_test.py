@@ -93,6 +93,17 @@ class Layouts(CommandLine):
         status = {row["operator_class"]: row["status"] for row in report["calibration"]}
         self.assertEqual(status["deepep.low_latency"], "uncalibrated")
 
+    def test_deepep_mode(self):
+        words = ["--moe-a2a-backend", "deepep", "--deepep-mode"]
+        report = json.loads(self.report(*words, "normal"))
+        self.assertEqual((report["replayed_steps"], report["server_args"]["deepep_mode"]), (0, "normal"))
+        base = [*self.MODEL, "--trace", self.trace()]
+        self.assert_refused([*base, *words, "low_latency"],
+                            "--deepep-mode low_latency: hands on at most 128 tokens of a GPU")
+        self.assert_refused([*base, "--deepep-mode", "normal"], "--deepep-mode normal: is for")
+        self.report(*words, "low_latency", "--chunked-prefill-size", "1024")
+
+
 
 class Memory(CommandLine):
     MODEL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../golden/models/qwen2")

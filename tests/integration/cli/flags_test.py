@@ -57,7 +57,7 @@ class Flags(CommandLine):
             ("--rank-slowdown", "3:1.2", "--rank-slowdown 3:1.2"),
             ("--executor", "exact", "must be modeled or numeric"),
             ("--kv-cache-dtype", "fp5", "--kv-cache-dtype fp5"),
-            ("--speculative-algorithm", "EAGLE", "not simulated yet"),
+            ("--speculative-algorithm", "EAGEL", "did you mean EAGLE?"),
             ("--quantization", "bitsandbytes", "no price"),
             ("--page-sise", "16", "did you mean --page-size?"),
             ("--log-level", "loud", "must be debug"),

@@ -1,6 +1,5 @@
 // A backend that no one has: every request's KV in even parts of at most 96 tokens, tiles of 64 query rows.
 // The example of attention/README.md.
-#include <algorithm>
 #include <cstdint>
 
 #include "attention/backend_description.h"
@@ -20,14 +19,13 @@ class EvenPartsBackend : public PlannedBackend {
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
     plan.blocks_per_split = layer.num_kv_heads;
     plan.rows = 64;
-    for (std::uint32_t i = 0; i < metadata().decode_seq_lens.size(); ++i) {
-      DecodeItem item = decode_item(i, metadata().decode_seq_lens[i], layer);
+    add_decode_items(layer, plan);
+    for (DecodeItem& item : plan.items) {
       const std::uint32_t tokens = item.kv_end - item.kv_begin;
       item.splits = (tokens + kPart - 1) / kPart;
       item.split_tokens = (tokens + item.splits - 1) / item.splits;
       item.splits = (tokens + item.split_tokens - 1) / item.split_tokens;
       plan.merge = plan.merge || item.splits > 1;
-      plan.items.push_back(item);
     }
   }
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override {

@@ -184,9 +184,10 @@ class Layouts(Numeric):
 
     def test_the_same_bits_for_any_number_of_processes(self):
         prompts = [p["prompt_ids"] for p in reference("deepseek-v3")["prompts"]]
-        rows = [self.generate("deepseek-v3", prompts, *self.WHOLE, logits=True, processes=processes)
-                for processes in (None, 4)]
-        self.assertEqual(rows[0], rows[1])
+        for words in (self.WHOLE, ("--tp", "8", "--dp-size", "4", "--enable-dp-attention", "--moe-a2a-backend", "deepep")):
+            rows = [self.generate("deepseek-v3", prompts, *words, logits=True, processes=processes)
+                    for processes in (None, 4)]
+            self.assertEqual(rows[0], rows[1])
 
     def test_refused(self):
         base = ["generate", "--prompt-ids", "1", "--tp", "8", "--model-path"]
@@ -331,6 +332,107 @@ class Schedules(Numeric):
         self.assertEqual(first, again)
         self.assertNotEqual(first, other)
         self.assertNotEqual(first, greedy)
+
+
+class Speculative(Numeric):
+    """What is drafted changes how fast tokens come, never which."""
+
+    NGRAM = ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "6"]
+
+    def conversations(self, model):
+        chooser = random.Random(11)
+        vocab = config_of(model)["vocab_size"]
+        phrase = [chooser.randrange(vocab) for _ in range(9)]
+        prompts = []
+        for i in range(14):
+            prompts.append(phrase * 2 + [chooser.randrange(vocab) for _ in range(chooser.randrange(1, 20))] + phrase[:i % 9 + 1])
+        return prompts
+
+    def standalone(self, draft):
+        return ["--speculative-algorithm", "STANDALONE", "--speculative-draft-model-path", os.path.join(MODELS, draft),
+                "--speculative-num-steps", "3", "--speculative-eagle-topk", "1"]
+
+    def test_ngram_of_every_family(self):
+        for model in ("llama", "qwen3", "mixtral", "gemma3", "gpt-oss", "deepseek-v2", "glm4-moe"):
+            with self.subTest(model=model):
+                prompts = self.conversations(model)[:6]
+                plain = self.generate(model, prompts, new_tokens=32)
+                self.assertEqual(self.generate(model, prompts, *self.NGRAM, "--tp", "2", new_tokens=32), plain)
+
+    def test_ngram_under_every_schedule(self):
+        prompts = self.conversations("llama")
+        plain = self.generate("llama", prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=32)
+        chain = ["--speculative-ngram-max-bfs-breadth", "1"]
+        for extra in (
+            [],
+            chain,
+            ["--attention-backend", "flashinfer", "--page-size", "16", "--tp", "2"],
+            ["--attention-backend", "triton"],
+            [*chain, "--attention-backend", "fa3", "--page-size", "64"],
+            [*chain, "--hardware", "b200", "--attention-backend", "trtllm_mha", "--page-size", "32"],
+            ["--prefill-attention-backend", "torch_native", "--decode-attention-backend", "fa3",
+             "--speculative-attention-mode", "decode"],
+            ["--sglang-version", "0.5.12"],
+            ["--sglang-version", "0.5.12", *chain, "--page-size", "16", "--attention-backend", "fa3"],
+            ["--disable-overlap-schedule"],
+            ["--chunked-prefill-size", "16"],
+            ["--disable-radix-cache"],
+            ["--max-total-tokens", "256", "--schedule-conservativeness", "0"],  # evicts and retracts
+            ["--max-total-tokens", "256", "--schedule-conservativeness", "0", "--sglang-version", "0.5.12", "--tp", "2"],
+        ):
+            with self.subTest(extra=" ".join(extra)):
+                rows = self.generate("llama", prompts, *self.NGRAM, "--check-invariants", *extra, new_tokens=32)
+                self.assertEqual(rows, plain)
+
+    def test_a_second_model_drafts(self):
+        prompts = self.conversations("llama")
+        plain = self.generate("llama", prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=32)
+        for draft in ("llama", "llama-llama3-rope"):  # always right, and never
+            for extra in (
+                [],
+                ["--tp", "2"],
+                ["--page-size", "16", "--attention-backend", "flashinfer"],
+                ["--page-size", "64", "--attention-backend", "triton", "--chunked-prefill-size", "64"],
+                ["--sglang-version", "0.5.12", "--disable-overlap-schedule"],
+                ["--max-total-tokens", "256", "--schedule-conservativeness", "0"],
+            ):
+                with self.subTest(draft=draft, extra=" ".join(extra)):
+                    rows = self.generate("llama", prompts, *self.standalone(draft), "--check-invariants", *extra,
+                                         new_tokens=32)
+                    self.assertEqual(rows, plain)
+
+    def test_under_mpirun(self):
+        prompts = self.conversations("llama")[:6]
+        plain = self.generate("llama", prompts, new_tokens=24)
+        for words in (self.NGRAM, self.standalone("llama")):
+            rows = self.generate("llama", prompts, *words, "--tp", "2", processes=2, new_tokens=24)
+            self.assertEqual(rows, plain)
+
+    def test_sampled_tokens_are_the_same_too(self):
+        prompts = self.conversations("llama")[:6]
+        hot = ["--temperature", "0.7", "--top-k", "20", "--sampling-seed", "5"]
+        plain = self.generate("llama", prompts, *hot, new_tokens=24)
+        self.assertEqual(self.generate("llama", prompts, *hot, *self.NGRAM, new_tokens=24), plain)
+
+    def test_what_was_accepted_is_reported(self):
+        with open(self.path("trace.jsonl"), "w") as file:
+            for i in range(6):
+                file.write(json.dumps({"arrival_time": 0, "max_new_tokens": 16, "prompt": [[5 + i, 20]]}) + "\n")
+        done = self.tpsim("run", "--executor", "numeric", "--model-path", os.path.join(MODELS, "llama"), "--trace",
+                          self.path("trace.jsonl"), *self.standalone("llama"), "--report-dir", self.path("report"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("report/report.json")) as file:
+            report = json.load(file)
+        # It drafts for itself: all three drafts are right, until a request ends.
+        self.assertEqual(report["accept_length"], 4)
+        self.assertEqual(report["speculation"]["algorithm"], "STANDALONE")
+
+    def test_refused(self):
+        base = ["generate", "--model-path", os.path.join(MODELS, "llama"), "--prompt-ids", "1"]
+        self.assert_refused([*base, *self.NGRAM, "--attention-backend", "torch_native"], "does not verify drafts")
+        self.assert_refused([*base, *self.NGRAM, "--speculative-accept-rates", "0.5"], "verify drafts themselves")
+        tree = [*self.standalone("llama")[:-1], "2", "--speculative-num-draft-tokens", "4"]
+        self.assert_refused([*base, *tree], "drafts chains with a model")
 
 
 class Commands(Numeric):

@@ -16,17 +16,18 @@ import tpsim_run
 import workloads
 
 FIELDS = ("mode", "extend_requests", "extend_tokens", "cached_tokens", "decode_requests", "waiting", "running",
-          "kv_free", "kv_cached", "extends")
+          "kv_free", "kv_cached", "extends", "swa_free", "swa_cached")
 AXES = ("page_size", "schedule_policy", "chunked_prefill_size", "enable_mixed_chunk", "disable_overlap_schedule",
         "disable_radix_cache", "eviction_policy", "max_running_requests", "max_prefill_tokens", "max_concurrency",
-        "enable_priority_scheduling", "priorities", "eos", "extra_keys", "arrivals", "pool", "kind")
+        "enable_priority_scheduling", "priorities", "eos", "extra_keys", "arrivals", "pool", "kind",
+        "sliding_window", "swa_full_tokens_ratio")
 
 
 def first_difference(mine, theirs):
     """None, or (step, field, tpsim's value, SGLang's value)."""
     for number, (a, b) in enumerate(zip(mine["steps"], theirs["steps"])):
         for field in FIELDS:
-            if a[field] != b[field]:
+            if a.get(field) != b.get(field):
                 return number, field, a[field], b[field]
     counts = len(mine["steps"]), len(theirs["steps"])
     if theirs["stuck"] and counts[0] >= counts[1] and mine["rejected"]:
@@ -47,8 +48,10 @@ def first_difference(mine, theirs):
 def compare(job):
     seed, options = job
     started = time.time()
-    config, requests = workloads.make(seed, options["kind"], options["release"])
+    config, requests = workloads.make(seed, options["kind"], options["release"], options["windows"])
     config.update(options["set"])
+    if options["speculative"]:
+        workloads.speculate(config, requests)
     config["eos"] = any(not r["ignore_eos"] for r in requests)
     config["extra_keys"] = any(r["extra_key"] for r in requests)
     result = {"seed": seed, "config": config, "requests": len(requests)}
@@ -84,6 +87,8 @@ def describe(r):
               f"prefill {c['max_prefill_tokens']}", f"cons {c['schedule_conservativeness']}", c["arrivals"]]
     if c["max_concurrency"]:
         words.append(f"concurrency {c['max_concurrency']}")
+    if c["sliding_window"]:
+        words.append(f"window {c['sliding_window']} ratio {c['swa_full_tokens_ratio']}")
     if c["priorities"]:
         words.append("priorities " + ",".join(str(p) for p in c["priorities"]))
     if c["enable_priority_scheduling"]:
@@ -152,6 +157,8 @@ def main():
     parser.add_argument("workloads", type=int, help="how many")
     add_release_arguments(parser)
     parser.add_argument("--kind", default="usual", choices=tuple(workloads.KINDS))
+    parser.add_argument("--speculative", action="store_true", help="with NGRAM speculation (0.5.23)")
+    parser.add_argument("--windows", action="store_true", help="with window layers that have a pool of their own")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=JSON", help="fix one axis")
@@ -159,7 +166,8 @@ def main():
     parser.add_argument("--json", help="write all results to this file")
     args = parser.parse_args()
     use_release(args)
-    options = {"tpsim": args.tpsim, "release": args.release, "kind": args.kind, "context": args.context,
+    options = {"tpsim": args.tpsim, "windows": args.windows, "speculative": args.speculative, "release": args.release,
+               "kind": args.kind, "context": args.context,
                "set": {k: json.loads(v) for k, v in (item.split("=", 1) for item in args.set)}}
     jobs = [(seed, options) for seed in range(args.first_seed, args.first_seed + args.workloads)]
     results = []

@@ -5,7 +5,7 @@ The file is gzip-compressed text, one workload after the other, words between sp
 tests/unit/scheduler/recorded_schedule.cc):
 
   workload KIND SEED
-  KEY VALUE                  the deployment, a line for each of KEYS
+  KEY VALUE                  the deployment, a line for each of KEYS, with --windows of WINDOW_KEYS, too
   requests N                 then a line for each:
     ARRIVAL MAX_NEW_TOKENS IGNORE_EOS PRIORITY EXTRA_KEY [PROMPT] [OUTPUT]
                              arrival in ticks after the one before; PRIORITY and EXTRA_KEY "-" where there is none;
@@ -13,7 +13,8 @@ tests/unit/scheduler/recorded_schedule.cc):
   steps N                    then a line for each:
     MODE DECODE WAITING RUNNING FREE CACHED [HIT PREFIX+EXTEND …]
                              five differences from the step before, of decode requests, waiting, running, free and
-                             evictable tokens; then, where there is an extend part, its cached tokens and requests
+                             evictable tokens; with --windows two more, of free and evictable tokens of their pool;
+                             then, where there is an extend part, its cached tokens and requests
   evicted TOKENS
   outcomes                   then a line for each request: completed|refused OUTPUT_TOKENS RETRACTIONS
 
@@ -34,6 +35,9 @@ KEYS = ("page_size", "max_total_tokens", "max_running_requests", "max_prefill_to
         "disable_radix_cache", "disable_overlap_schedule", "enable_priority_scheduling",
         "schedule_low_priority_values_first", "priority_scheduling_preemption_threshold",
         "disable_priority_preemption", "retraction_policy")
+WINDOW_MIX = {"small": 100, "usual": 30, "pressure": 12}
+WINDOW_KEYS = ("sliding_window", "swa_max_total_num_tokens")
+_WINDOW_GAUGES = ("swa_free", "swa_cached")
 _GAUGES = ("decode_requests", "waiting", "running", "kv_free", "kv_cached")
 
 
@@ -54,6 +58,11 @@ def lines(config, requests, schedule):
     yield f"workload {config['kind']} {config['seed']}"
     for key in KEYS:
         yield f"{key} {_word(config[key])}"
+    names = _GAUGES
+    if config["sliding_window"]:
+        names += _WINDOW_GAUGES
+        for key in WINDOW_KEYS:
+            yield f"{key} {config[key]}"
     yield f"requests {len(requests)}"
     before = 0
     for r in requests:
@@ -61,9 +70,9 @@ def lines(config, requests, schedule):
         yield " ".join([*map(_word, words), _runs(r["prompt"]), _runs(r["output"])])
         before = r["arrival"]
     yield f"steps {len(schedule['steps'])}"
-    gauges = [0] * len(_GAUGES)
+    gauges = [0] * len(names)
     for step in schedule["steps"]:
-        now = [step[name] for name in _GAUGES]
+        now = [step[name] for name in names]
         words = [step["mode"][0], *(str(b - a) for a, b in zip(gauges, now))]
         if step["extends"]:
             words += [str(step["cached_tokens"]), *(f"{prefix}+{extend}" for prefix, extend in step["extends"])]
@@ -80,17 +89,20 @@ def lines(config, requests, schedule):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", help="file to write, .txt.gz")
+    parser.add_argument("--windows", action="store_true", help="with window layers that have a pool of their own")
     compare_schedules.add_release_arguments(parser)
     args = parser.parse_args()
     compare_schedules.use_release(args)
     import sglang_scheduler
 
     text, left_out, steps = [], [], 0
-    for kind, count in MIX.items():
+    mix = WINDOW_MIX if args.windows else MIX
+    for kind, count in mix.items():
         for seed in range(1, count + 1):
-            config, requests = workloads.make(seed, kind, args.release)
+            config, requests = workloads.make(seed, kind, args.release, args.windows)
             config["step_limit"] = 100_000
             schedule = sglang_scheduler.run(config, requests, clock.TickTimes())
+            config["swa_max_total_num_tokens"] = schedule["swa_tokens"]
             if schedule["stuck"]:  # a server that spins for ever has no end to compare with
                 left_out.append(f"{kind} {seed}: {schedule['stuck']}")
                 continue
@@ -98,7 +110,7 @@ def main():
             steps += len(schedule["steps"])
     with open(args.output, "wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as file:
         file.write("".join(line + "\n" for line in text).encode())
-    print(f"{args.output}: {sum(MIX.values()) - len(left_out)} workloads, {steps} steps; left out: {left_out or 'none'}")
+    print(f"{args.output}: {sum(mix.values()) - len(left_out)} workloads, {steps} steps; left out: {left_out or 'none'}")
 
 
 if __name__ == "__main__":

@@ -6,9 +6,35 @@ from array import array
 import sglang.srt.runtime_context as runtime_context
 import stand_ins
 import torch
-from sglang.srt.mem_cache import registry
+import workloads
+from sglang.srt.arg_groups import speculative_hook
+from sglang.srt.mem_cache import allocation, registry
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
+from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
+from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
+from sglang.srt.model_executor import pool_configurator
+from sglang.srt.speculative.ngram_info import NgramVerifyInput
+
+
+# On a CPU SGLang does not overlap speculative decoding; here the CPU stands for a GPU.
+speculative_hook._disable_overlap_schedule_for_cpu = lambda args: None
+
+
+def _assign_slots(req_pool_indices, req_to_token, starts, ends, slots, batch_size):
+    """What its Triton kernel does: each request's new slots, one request's after the other, into its row."""
+    at = 0
+    for row, start, end in zip(req_pool_indices.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        req_to_token[row, start:end] = slots[at : at + end - start].to(req_to_token.dtype)
+        at += end - start
+
+
+allocation.assign_req_to_token_pool_func = _assign_slots
+
+
+def speculative_input(drafts, new_seq_lens, accept_tokens, accept_lens):
+    return NgramVerifyInput(draft_token_num=drafts, new_seq_lens=new_seq_lens, accept_tokens=accept_tokens,
+                            accept_lens=accept_lens)
 
 
 def publish(args, config):
@@ -24,8 +50,43 @@ def publish(args, config):
             raise RuntimeError(f"SGLang resolved {name} to {getattr(resolved, name)}, wanted {config[name]}")
 
 
-def allocator(tokens, page_size):
+class _WindowPool(BaseSWAKVPool):
+    """SWAKVPool without tensors."""
+
+    def __init__(self):
+        self.full_kv_pool = self.swa_kv_pool = stand_ins.Nothing()
+
+    def register_mapping(self, full_to_swa_index_mapping):
+        self.full_to_swa_index_mapping = full_to_swa_index_mapping
+
+    def translate_loc_from_full_to_swa(self, kv_indices):
+        return self.full_to_swa_index_mapping[kv_indices]
+
+    def get_state_buf_infos(self):
+        raise NotImplementedError
+
+    get_key_buffer = get_value_buffer = get_kv_buffer = set_kv_buffer = get_state_buf_infos
+
+
+def swa_tokens(config, tokens):
+    """HybridSWAPoolConfigurator, and SWARequestCapPoolConfigurator where nothing is cached."""
+    page = config["page_size"]
+    if config["disable_radix_cache"] and config["chunked_prefill_size"] > 0:
+        most = pool_configurator.compute_swa_request_cap(
+            page_size=page, window=config["sliding_window"], attn_dp_size=1,
+            max_running_requests=config["max_running_requests"],
+        )
+        return min(-(-most // page) * page, tokens)
+    return workloads.swa_tokens(tokens, config["swa_full_tokens_ratio"], page)
+
+
+def allocator(tokens, page_size, swa_tokens=None):
     kv = stand_ins.Nothing()
+    if swa_tokens is not None:
+        both = SWATokenToKVPoolAllocator(tokens, swa_tokens, page_size, torch.float16, "cpu", _WindowPool(), False)
+        if page_size > 1:
+            both.full_attn_allocator.use_triton_kernels = both.swa_attn_allocator.use_triton_kernels = False
+        return both
     if page_size == 1:
         return TokenToKVPoolAllocator(tokens, torch.float16, "cpu", kv, False)
     paged = PagedTokenToKVPoolAllocator(tokens, page_size, torch.float16, "cpu", kv, False)
@@ -61,7 +122,8 @@ class Hooks:
     def make_tree_cache(self, params):
         params.tree_core_backend = None  # as a server: Rust
         return registry.default_radix_cache_factory(stand_ins.Nothing(
-            params=params, is_hybrid_swa=False, is_hybrid_ssm=False, enable_hierarchical_cache=False,
+            params=params, is_hybrid_swa=self.is_hybrid_swa, is_hybrid_ssm=False, enable_hierarchical_cache=False,
+            full_tokens_per_layer=self.max_total_num_tokens,
             disable_radix_cache=self.disable_radix_cache, server_args=runtime_context.get_server_args(),
         ))
 

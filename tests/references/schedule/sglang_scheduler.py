@@ -100,6 +100,49 @@ class Worker:
         return GenerationBatchResult(next_token_ids=torch.tensor(ids, dtype=torch.int64))
 
 
+class SpeculativeWorker(Worker):
+    """NGRAM's worker without a model: each request keeps as many tokens of a step as the workload says. The drafts
+    that it keeps, and the token behind them, are the output's next ones."""
+
+    def __init__(self, workload, drafts):
+        super().__init__([r["output"] for r in workload])
+        self.accept_lens = [r["accept_lens"] for r in workload]
+        self.drafts = drafts
+        self.verified = collections.Counter()  # steps of a request
+
+    def on_verify_complete_cpu(self, *args, **kwargs):
+        pass
+
+    def _tokens(self, rid, position, count):
+        output = self.outputs[rid][position : position + count]
+        return output + [_NOT_LOOKED_AT] * (count - len(output))
+
+    def forward_batch_generation(self, batch, on_publish=None, **kwargs):
+        ids, lens = [], []
+        decodes = batch.forward_mode.is_decode()
+        for req, length in zip(batch.reqs, batch.seq_lens.tolist(), strict=True):
+            rid, behind = int(req.rid), length - len(req.origin_input_ids)
+            if not decodes:
+                ids += self._tokens(rid, behind, 1) if behind >= 0 else [_NOT_LOOKED_AT]
+                lens.append(1)
+                continue
+            named = self.accept_lens[rid]
+            lens.append(named[min(self.verified[rid], len(named) - 1)])
+            self.verified[rid] += 1
+            # The token sampled last has no KV yet: the next one is behind it.
+            ids += self._tokens(rid, behind + 1, self.drafts)
+        accept_lens = torch.tensor(lens, dtype=torch.int32)
+        new_seq_lens = batch.seq_lens + accept_lens if decodes else batch.seq_lens.clone()
+        if on_publish is not None:
+            on_publish(new_seq_lens)
+        accepted = torch.zeros(len(lens), self.drafts, dtype=torch.int32)
+        following = release.speculative_input(self.drafts, new_seq_lens, accepted.flatten(), accept_lens)
+        return GenerationBatchResult(
+            next_token_ids=torch.tensor(ids, dtype=torch.int64), accept_lens=accept_lens, new_seq_lens=new_seq_lens,
+            next_draft_input=following, speculative_num_draft_tokens=self.drafts,
+        )
+
+
 class SimScheduler(release.Hooks, scheduler_module.Scheduler):
     """Scheduler with the attributes that its __init__ sets up for one GPU, without one."""
 
@@ -135,8 +178,10 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         self.skip_tokenizer_init = self.is_generation = True
         self.tp_size = self.pp_size = self.dp_size = self.kv_shard_widening = self.attn_tp_size = 1
         self.tp_rank = self.pp_rank = self.attn_tp_rank = 0
+        self.pp_group = stand_ins.Nothing(is_last_rank=True)
         self.ps = stand_ins.Nothing(pp_size=1, pp_rank=0, tp_size=1, tp_rank=0, dp_size=1)
-        self.spec_algorithm = SpeculativeAlgorithm.from_string(None)
+        drafts = config.get("speculative_num_draft_tokens")
+        self.spec_algorithm = SpeculativeAlgorithm.from_string("NGRAM" if drafts else None)
         self.disaggregation_mode = DisaggregationMode.NULL
         self.dllm_manager = stand_ins.Nothing(any_staging_reqs=lambda: False)
         self.grammar_manager = stand_ins.Nothing(
@@ -162,11 +207,20 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         self.max_req_input_len = self.max_req_len - 5
 
         longest = max(len(r["prompt"]) + r["max_new_tokens"] for r in workload) + 8
+        if drafts:  # rows have room for what is reserved, too
+            longest += 4 * drafts + 2 * self.page_size
         self.req_to_token_pool = ReqToTokenPool(
             size=self.max_running_requests, max_context_len=longest, device="cpu", enable_memory_saver=False
         )
-        self.token_to_kv_pool_allocator = release.allocator(self.max_total_num_tokens, self.page_size)
         self.disable_radix_cache = config["disable_radix_cache"]
+        windows = {}
+        if config["sliding_window"]:
+            self.is_hybrid_swa, self.sliding_window_size = True, config["sliding_window"]
+            self.swa_tokens_per_layer = release.swa_tokens(config, self.max_total_num_tokens)
+            windows = {"sliding_window_size": self.sliding_window_size}
+        self.token_to_kv_pool_allocator = release.allocator(
+            self.max_total_num_tokens, self.page_size, *([self.swa_tokens_per_layer] if windows else [])
+        )
         self.tree_cache = self.make_tree_cache(CacheInitParams(
             disable=self.disable_radix_cache,
             req_to_token_pool=self.req_to_token_pool,
@@ -174,9 +228,12 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
             page_size=self.page_size,
             eviction_policy=config["eviction_policy"],
             chunked_prefill_size=config["chunked_prefill_size"],
+            **windows,
         ))
         self._count_evictions()
-        self.tp_worker = self.model_worker = Worker([r["output"] for r in workload])
+        self.tp_worker = self.model_worker = (
+            SpeculativeWorker(workload, drafts) if drafts else Worker([r["output"] for r in workload])
+        )
 
         self.init_running_status()
         self.session_controller = nothing
@@ -195,24 +252,29 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         """Counts the tokens that the pool gains (one entry point of the cache may call the other)."""
         depth = []
         pool = self.token_to_kv_pool_allocator
+        free = self._full_free
 
         def counted(function):
             def call(*args, **kwargs):
                 if depth:
                     return function(*args, **kwargs)
                 depth.append(True)
-                before = pool.available_size()
+                before = free()
                 try:
                     return function(*args, **kwargs)
                 finally:
                     depth.pop()
-                    self.evicted_tokens += pool.available_size() - before
+                    self.evicted_tokens += free() - before
 
             return call
 
         for name in ("evict", "evict_for_alloc"):
             if hasattr(self.tree_cache, name):
                 setattr(self.tree_cache, name, counted(getattr(self.tree_cache, name)))
+
+    def _full_free(self):
+        pool = self.token_to_kv_pool_allocator
+        return pool.full_available_size() if self.is_hybrid_swa else pool.available_size()
 
     # ---- time and arrivals ----
 
@@ -317,11 +379,14 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
             "decode_requests": len(batch.reqs) - extend,
             "waiting": len(self.waiting_queue),
             "running": self.req_to_token_pool.size - self.req_to_token_pool.available_size(),
-            "kv_free": pool.available_size(),
+            "kv_free": self._full_free(),
             "kv_cached": self.tree_cache.evictable_size(),
             "extends": list(zip(batch.prefix_lens[:extend], batch.extend_lens[:extend])) if extend else [],
             "requests": [int(r.rid) for r in batch.reqs],
         }
+        if self.is_hybrid_swa:
+            record.update(kv_cached=self.tree_cache.full_evictable_size(), swa_free=pool.swa_available_size(),
+                          swa_cached=self.tree_cache.swa_evictable_size())
         self.continuing = {r.rid for r in extends if self.is_partly_filled(r)}
         self.steps.append(record)
         if len(self.steps) > self.config["step_limit"]:
@@ -346,6 +411,9 @@ def _server_args(config, model_path):
              "enable_priority_scheduling", "schedule_low_priority_values_first",
              "priority_scheduling_preemption_threshold", "disable_priority_preemption")
     arguments = {name: config[name] for name in names}
+    if config.get("speculative_num_draft_tokens"):
+        arguments.update(speculative_algorithm="NGRAM", speculative_ngram_max_bfs_breadth=1,
+                         speculative_num_draft_tokens=config["speculative_num_draft_tokens"])
     if config["retraction_policy"] != "length":
         arguments["retraction_policy"] = config["retraction_policy"]
     return scheduler_module.ServerArgs(
@@ -374,10 +442,12 @@ def run(config, requests, clock):
     reqs = scheduler.all_reqs
     return {
         "release": RELEASE,
+        "swa_tokens": scheduler.swa_tokens_per_layer or 0,
         "steps": scheduler.steps,
         "rejected": sorted(scheduler.rejected),
         "stuck": stuck,
         "retractions": {i: scheduler.retractions[i] for i in reqs},
-        "output_tokens": {i: len(r.output_ids) for i, r in reqs.items()},
+        # A speculative step may go on behind the end; clients see what is before it.
+        "output_tokens": {i: min(len(r.output_ids), r.finished_len or len(r.output_ids)) for i, r in reqs.items()},
         "evicted": scheduler.evicted_tokens,
     }

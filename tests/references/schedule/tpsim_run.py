@@ -24,6 +24,8 @@ def trace_lines(requests):
             line["extra_key"] = r["extra_key"]
         if not r["ignore_eos"]:
             line["ignore_eos"] = False
+        if "accept_lens" in r:
+            line["accept_lens"] = r["accept_lens"]
         yield json.dumps(line) + "\n"
 
 
@@ -38,9 +40,36 @@ def _flags(config, release):
                   str(config["priority_scheduling_preemption_threshold"])]
     if config["retraction_policy"] != "length":
         flags += ["--retraction-policy", config["retraction_policy"]]
+    if config.get("speculative_num_draft_tokens"):
+        flags += ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens",
+                  str(config["speculative_num_draft_tokens"]), "--speculative-ngram-max-bfs-breadth", "1",
+                  "--speculative-accept-rates", "trace"]
+    if config["sliding_window"]:
+        flags += ["--swa-full-tokens-ratio", str(config["swa_full_tokens_ratio"])]
     if config["max_concurrency"]:
         flags += ["--max-concurrency", str(config["max_concurrency"])]
     return flags
+
+
+# Any model whose window layers SGLang gives a pool of their own, with a long context.
+_WINDOW_MODEL = {
+    "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_size": 64, "intermediate_size": 32,
+    "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "num_hidden_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"], "num_local_experts": 8, "num_experts_per_tok": 2,
+    "vocab_size": 32000, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 150000.0,
+    "eos_token_id": workloads.EOS, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}
+
+
+def _model(config, folder):
+    if not config["sliding_window"]:
+        return "llama-3.1-8b"
+    path = os.path.join(folder, "model")
+    os.mkdir(path)
+    with open(os.path.join(path, "config.json"), "w") as file:
+        # gpt-oss counts the token itself.
+        json.dump({**_WINDOW_MODEL, "sliding_window": config["sliding_window"] + 1}, file)
+    return path
 
 
 def run(binary, config, requests, release):
@@ -48,7 +77,7 @@ def run(binary, config, requests, release):
         trace, report, stream = (os.path.join(folder, name) for name in ("trace.jsonl", "report", "stream.pb"))
         with open(trace, "w") as out:
             out.writelines(trace_lines(requests))
-        command = [binary, "run", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--attention-backend", "fa3",
+        command = [binary, "run", "--model-path", _model(config, folder), "--hardware", "h200-sxm", "--attention-backend", "fa3",
                    "--context-length", "131072", "--trace", trace, "--trace-format", "tpsim", "--report-dir", report,
                    "--record-batches", stream, "--quiet", "--check-invariants", *_flags(config, release)]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -62,12 +91,14 @@ def run(binary, config, requests, release):
     steps = []
     for row, extend in zip(rows, extends, strict=True):
         steps.append({
-            "mode": row["forward_mode"],
+            "mode": "DECODE" if row["forward_mode"] == "TARGET_VERIFY" else row["forward_mode"],
             "kv_free": int(row["kv_free_tokens"]),
             "kv_cached": int(row["kv_cached_tokens"]),
             "extends": extend,
             "end": float(row["start_time"]) + float(row["step_time"]),
         })
+        if config["sliding_window"]:
+            steps[-1].update(swa_free=int(row["swa_free_tokens"]), swa_cached=int(row["swa_cached_tokens"]))
         for name in ("extend_requests", "extend_tokens", "cached_tokens", "decode_requests", "waiting", "running"):
             steps[-1][name] = int(row[name])
     if "runs" in summary:

@@ -33,7 +33,7 @@ KINDS = {
 }
 
 
-def make(seed, kind="usual", release="0.5.23"):
+def make(seed, kind="usual", release="0.5.23", windows=False):
     """(config, requests)."""
     rng = random.Random(f"{kind} {seed}")
     config = _deployment(rng)
@@ -48,8 +48,45 @@ def make(seed, kind="usual", release="0.5.23"):
     requests = _requests(rng, config, KINDS[kind], growing)
     _arrivals(rng, config, requests, kind)
     _pool(rng, config, requests, growing)
-    config.update(seed=seed, kind=kind)
+    config.update(seed=seed, kind=kind, sliding_window=0, swa_full_tokens_ratio=0.0)
+    if windows:
+        add_windows(config, requests)
     return config, requests
+
+
+def speculate(config, requests):
+    """The same with NGRAM speculation: how many drafts a step verifies, and how many tokens each request keeps of its
+    first step, its second, ...; of those after, as of the last."""
+    rng = random.Random(f"speculate {config['kind']} {config['seed']}")
+    drafts = rng.choice((2, 4, 8, 12))
+    config.update(speculative_num_draft_tokens=drafts, enable_mixed_chunk=False)
+    for request in requests:
+        luck = rng.choice((0.0, 0.5, 0.9, 1.0))
+        request["accept_lens"] = [
+            1 + sum(1 for _ in itertools.takewhile(lambda _: rng.random() < luck, range(drafts - 1)))
+            for _ in range(rng.randrange(1, 40))
+        ]
+
+
+def add_windows(config, requests):
+    """Gives window layers a pool of their own: `sliding_window` tokens, `swa_full_tokens_ratio`."""
+    rng = random.Random(f"windows {config['kind']} {config['seed']}")
+    page, tokens = config["page_size"], config["max_total_tokens"]
+    window = rng.choice((1, 5, 16, 31, 63, 64, 127, 200, 400))
+    ratio = rng.choice((0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 0.8, 1.0))
+    # SGLang asks for more than a window and a page; a prompt that is not cut into chunks needs room as a whole.
+    while window + page >= swa_tokens(tokens, ratio, page):
+        if ratio < 1.0:
+            ratio = min(1.0, round(2 * ratio, 2))
+        elif window > 1:
+            window //= 2
+        else:
+            config["max_total_tokens"] = tokens = tokens + page
+    config.update(sliding_window=window, swa_full_tokens_ratio=ratio)
+
+
+def swa_tokens(tokens, ratio, page):
+    return int(tokens * ratio) // page * page
 
 
 def _deployment(rng):

@@ -10,20 +10,12 @@
 
 #include "attention/planned_backend.h"
 #include "attention/registry.h"
+#include "tests/unit/attention/gpu.h"
 
 namespace tpsim::attention {
 namespace {
 
-proto::HardwareProfile gpu() {
-  proto::HardwareProfile profile;
-  profile.set_name("test");
-  profile.set_architecture("hopper");
-  profile.set_multiprocessors(132);
-  profile.set_dense_flops_bf16(1e15);
-  profile.set_memory_bandwidth(4e12);
-  profile.set_kernel_launch_seconds(5e-6);
-  return profile;
-}
+using tpsim::testing::gpu;
 
 std::unique_ptr<AttentionBackend> backend() {
   return create_attention_backend("dual_chunk_flash_attn", gpu(), 16);

@@ -18,19 +18,12 @@
 #include "attention/registry.h"
 #include "rank/model/hardware.h"
 #include "tests/calibration/attention_rows.h"
+#include "tests/unit/attention/gpu.h"
 
 namespace tpsim::attention {
 namespace {
 
-proto::HardwareProfile gpu(const std::string& architecture = "hopper") {
-  proto::HardwareProfile profile;
-  profile.set_name("test");
-  profile.set_architecture(architecture);
-  profile.set_multiprocessors(132);
-  profile.set_dense_flops_bf16(1e15);
-  profile.set_memory_bandwidth(4e12);
-  return profile;
-}
+using tpsim::testing::gpu;
 
 LayerShape absorbed(std::uint32_t heads) {
   return calibration::mla_layer(calibration::MlaKernel::kDecode, heads);
@@ -43,8 +36,7 @@ LayerShape expanded(std::uint32_t heads) {
 std::vector<const BackendDescription*> mla_backends() {
   std::vector<const BackendDescription*> backends;
   for (const BackendDescription* backend : backend_list()) {
-    if (backend->row.has_mla && backend->implemented() && !backend->row.prefill_only)
-      backends.push_back(backend);
+    if (backend->row.has_mla && !backend->row.prefill_only) backends.push_back(backend);
   }
   return backends;
 }
@@ -256,10 +248,11 @@ TEST_P(MlaCalibration, MedianErrorIsAtMostATenth) {
   auto backend = create_attention_backend(GetParam().backend, profile, 64);
   auto& planned = dynamic_cast<PlannedBackend&>(*backend);
   const bool decode = GetParam().kernel == MlaKernel::kDecode;
-  const PlanCost model(profile,
-                       coefficients_of(profile, std::string("attention.") + GetParam().backend + "." +
-                                                    calibration::class_suffix(GetParam().kernel)),
-                       Residency::kHot);
+  const PlanCost model(
+      profile,
+      coefficients_of<PlanCoefficients>(profile, std::string("attention.") + GetParam().backend + "." +
+                                                     calibration::class_suffix(GetParam().kernel)),
+      Residency::kHot);
   std::vector<double> errors;
   for (const auto& row : calibration::mla_rows(kernels, GetParam().source, GetParam().kernel)) {
     calibration::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {

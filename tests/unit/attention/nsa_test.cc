@@ -16,12 +16,17 @@ namespace {
 
 constexpr GpuGeneration kHopper = GpuGeneration::kHopper;
 constexpr GpuGeneration kBlackwell = GpuGeneration::kBlackwell;
+constexpr GpuGeneration kSm120 = GpuGeneration::kBlackwellSm120;
+constexpr GpuGeneration kRocm = GpuGeneration::kRocm;
+constexpr GpuGeneration kXpu = GpuGeneration::kXpu;
 constexpr NumberFormat kBf16 = NumberFormat::kBf16;
 constexpr NumberFormat kFp8 = NumberFormat::kFp8E4M3;
 
 std::string chosen(GpuGeneration generation, NumberFormat format, std::optional<std::string> prefill = {},
-                   std::optional<std::string> decode = {}) {
+                   std::optional<std::string> decode = {}, bool glm = false, std::uint32_t heads = 16) {
   SparseKernelRequest request;
+  request.glm = glm;
+  request.num_q_heads = heads;
   request.generation = generation;
   request.kv_format = format;
   request.prefill = std::move(prefill);
@@ -81,8 +86,15 @@ TEST(SparseKernels, AreSglangsDefaults) {
   EXPECT_EQ(chosen(kBlackwell, kFp8), "trtllm+trtllm");
   EXPECT_EQ(chosen(kHopper, kFp8, "flashmla_auto"), "flashmla_auto+flashmla_kv");
   EXPECT_EQ(chosen(kHopper, kBf16, "tilelang", "tilelang"), "tilelang+tilelang");
-  EXPECT_EQ(default_sparse_kv_format(kBlackwell), kFp8);
-  EXPECT_EQ(default_sparse_kv_format(kHopper), kBf16);
+  EXPECT_EQ(chosen(kRocm, kBf16), "triton+triton");
+  EXPECT_EQ(chosen(kRocm, kFp8, "tilelang", "aiter"), "tilelang+aiter");
+  EXPECT_EQ(chosen(kXpu, kBf16), "intel_xpu+intel_xpu");
+  EXPECT_EQ(chosen(kSm120, kFp8, {}, {}, true), "flashinfer_sparse_mla+flashinfer_sparse_mla");
+  EXPECT_EQ(chosen(kSm120, kFp8, "triton_sparse_mla", {}, true), "triton_sparse_mla+flashinfer_sparse_mla");
+  EXPECT_EQ(chosen(kSm120, kFp8, "tilelang", "tilelang"), "tilelang+tilelang");
+  EXPECT_EQ(chosen(kHopper, kBf16, "flashmla_sparse_q8"), "flashmla_sparse_q8+fa3");
+  EXPECT_EQ(chosen(kHopper, kFp8, "flashmla_sparse_q8"), "flashmla_sparse_q8+flashmla_kv");
+  EXPECT_EQ(chosen(kHopper, kFp8, "triton_sparse_mla"), "triton_sparse_mla+flashmla_kv");
 }
 
 TEST(SparseKernels, SayWhatCannotBe) {
@@ -91,7 +103,15 @@ TEST(SparseKernels, SayWhatCannotBe) {
     EXPECT_NE(sentence.find(remedy), std::string::npos) << sentence;
   };
   says(chosen(kHopper, kBf16, "flashmla"), "--nsa-prefill-backend flashmla", "flashmla_sparse");
-  says(chosen(kHopper, kBf16, "triton"), "not implemented", "tilelang");
+  says(chosen(kHopper, kBf16, "triton"), "for rocm only", "tilelang");
+  says(chosen(kHopper, kBf16, "triton_sparse_mla", {}, false, 128), "up to 32 heads", "flashmla_sparse");
+  says(chosen(kHopper, kBf16, {}, "triton_sparse_mla"),
+       "--nsa-decode-backend triton_sparse_mla: is for prefill", "fa3");
+  says(chosen(kBlackwell, kBf16, "flashmla_sparse_q8"), "for hopper only", "trtllm");
+  says(chosen(kSm120, kFp8), "--nsa-prefill-backend trtllm: its kernels are for blackwell only", "tilelang");
+  says(chosen(kSm120, kFp8, "tilelang", "tilelang", true), "GLM-5", "flashinfer_sparse_mla");
+  says(chosen(kSm120, kFp8, "flashinfer_sparse_mla", "tilelang"), "GLM-5 only", "tilelang");
+  says(chosen(kRocm, kBf16, "flashmla_sparse"), "for hopper, blackwell only", "aiter");
   says(chosen(kHopper, kBf16, {}, "trtllm"), "--nsa-decode-backend trtllm", "fa3");
   says(chosen(kBlackwell, kBf16, "fa3"), "--nsa-prefill-backend fa3", "trtllm");
   says(chosen(kHopper, kFp8, {}, "fa3"), "--nsa-decode-backend fa3", "flashmla_kv");

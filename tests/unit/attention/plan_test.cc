@@ -6,25 +6,19 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/planned_backend.h"
 #include "attention/registry.h"
 #include "attention/split_heuristics.h"
+#include "tests/unit/attention/gpu.h"
 #include "tests/unit/attention/listed_backends.h"
 
 namespace tpsim::attention {
 namespace {
 
-proto::HardwareProfile gpu(const std::string& architecture = "hopper") {
-  proto::HardwareProfile profile;
-  profile.set_name("test");
-  profile.set_architecture(architecture);
-  profile.set_multiprocessors(132);
-  profile.set_dense_flops_bf16(1e15);
-  profile.set_memory_bandwidth(4e12);
-  return profile;
-}
+using tpsim::testing::gpu;
 
 struct Batch {
   std::vector<std::uint32_t> prefixes, extends, decodes;
@@ -74,7 +68,7 @@ TEST_P(DecodePlans, SplitsCoverEveryKvTokenOnce) {
   for (int round = 0; round < 300; ++round) {
     const Batch batch = random_batch(random);
     const LayerShape layer = random_layer(random);
-    auto backend = create_attention_backend(GetParam(), gpu(), 1);
+    auto backend = create_attention_backend(GetParam(), gpu(testing::device_of(GetParam(), round)), 1);
     auto& planned = dynamic_cast<PlannedBackend&>(*backend);
     planned.init_forward_metadata(batch.metadata(proto::DECODE));
     const DecodePlan& plan = planned.decode_plan(layer);
@@ -106,7 +100,7 @@ TEST_P(Plans, ExtendTilesCoverWhatEachRowMaySee) {
     Batch batch = random_batch(random);
     for (auto& length : batch.extends) length = std::min(length, 3000U);
     const LayerShape layer = random_layer(random);
-    auto backend = create_attention_backend(GetParam(), gpu(), 1);
+    auto backend = create_attention_backend(GetParam(), gpu(testing::device_of(GetParam(), round)), 1);
     auto& planned = dynamic_cast<PlannedBackend&>(*backend);
     const bool mixed = round % 3 == 0;
     planned.init_forward_metadata(batch.metadata(mixed ? proto::MIXED : proto::EXTEND));
@@ -143,7 +137,7 @@ TEST_P(Plans, TileTokensInClosedFormAreTheSumOverTiles) {
     Batch batch = random_batch(random);
     for (auto& length : batch.extends) length = std::min(length, 20000U);
     const LayerShape layer = random_layer(random);
-    auto backend = create_attention_backend(GetParam(), gpu(round % 2 == 0 ? "hopper" : "ada"), 1);
+    auto backend = create_attention_backend(GetParam(), gpu(testing::device_of(GetParam(), round)), 1);
     auto& planned = dynamic_cast<PlannedBackend&>(*backend);
     planned.init_forward_metadata(batch.metadata(proto::EXTEND));
     const ExtendPlan& plan = planned.extend_plan(layer);
@@ -234,6 +228,11 @@ TEST(Fa3, SplitsOnlyWhereBlocksDoNotFillTheDevice) {
   EXPECT_GT(flash_num_splits(1, 132, 1000), 60u);
   EXPECT_LE(flash_num_splits(1, 132, 1000), 128u);
   EXPECT_EQ(flash_num_splits(66, 132, 100), 2u);
+  FlashSplits remembers(132);
+  for (const std::uint32_t blocks : {1U, 8U, 66U, 120U, 8U, 1U}) {
+    for (const std::uint32_t steps : {1U, 4U, 5U, 50U, 127U, 128U, 129U, 1000U, 5U})
+      EXPECT_EQ(remembers(blocks, steps), flash_num_splits(blocks, 132, steps)) << blocks << " " << steps;
+  }
 }
 
 TEST(FlashInfer, TheQueryTileFollowsThePackedLength) {
@@ -325,7 +324,7 @@ const DecodePlan& plan_of(AttentionBackend& backend, const LayerShape& layer,
 }
 
 TEST(TrtllmMha, PartsFillTheDeviceOnceAndHaveTwoStepsAtLeast) {
-  auto backend = create_attention_backend("trtllm_mha", gpu(), 64);
+  auto backend = create_attention_backend("trtllm_mha", gpu("blackwell"), 64);
   // 132 multiprocessors, 2 requests with 8 KV heads: 8 parts each, of whole steps of 128 tokens.
   const DecodePlan& two = plan_of(*backend, eight_heads(8), {4096, 1000});
   EXPECT_EQ(two.items[0].splits, 8u);
@@ -339,6 +338,55 @@ TEST(TrtllmMha, PartsFillTheDeviceOnceAndHaveTwoStepsAtLeast) {
   EXPECT_EQ(plan_of(*backend, eight_heads(1), {60000}).items[0].splits, 16u);
   EXPECT_GT(plan_of(*backend, eight_heads(1), {100000}).items[0].splits, 100u);
   EXPECT_EQ(plan_of(*backend, eight_heads(1), {100000}).rows, 8u);
+}
+
+// XQA's grid is KV heads x requests x parts; FMHA v2 tiles by head size.
+TEST(TrtllmMha, OnHopperAndSm120ItsOlderKernelsServe) {
+  auto backend = create_attention_backend("trtllm_mha", gpu("hopper"), 64);
+  const DecodePlan& two = plan_of(*backend, eight_heads(8), {4096, 1000});
+  EXPECT_EQ(two.items[0].splits, 8u);
+  EXPECT_EQ(two.items[0].split_tokens, 512u);
+  EXPECT_EQ(two.items[1].splits, 4u);  // steps of 256 tokens
+  EXPECT_EQ(two.rows, 16u);
+  EXPECT_TRUE(two.merge_in_kernel);
+  LayerShape fp8 = eight_heads(8);
+  fp8.kv_format = NumberFormat::kFp8E4M3;
+  const DecodePlan& narrow = plan_of(*backend, fp8, {4096, 1000});
+  EXPECT_EQ(narrow.items[0].splits, 6u);  // round(0.25 * (3 * 132 / 16)), steps of 64 tokens
+  EXPECT_EQ(narrow.items[0].split_tokens, 704u);
+  EXPECT_EQ(narrow.rows, 8u);
+  const auto tiles = [&](const char* device, std::uint32_t head_dim, NumberFormat format) {
+    auto of = create_attention_backend("trtllm_mha", gpu(device), 64);
+    LayerShape layer = eight_heads(8);
+    layer.head_dim = layer.v_head_dim = head_dim;
+    layer.kv_format = format;
+    of->init_forward_metadata(Batch{{0}, {1000}, {}}.metadata(proto::EXTEND));
+    const ExtendPlan& plan = of->extend_plan(layer);
+    return std::pair(plan.rows, plan.tile_n);
+  };
+  using Tiles = std::pair<std::uint32_t, std::uint32_t>;
+  EXPECT_EQ(tiles("hopper", 64, NumberFormat::kBf16), Tiles(128, 256));
+  EXPECT_EQ(tiles("hopper", 128, NumberFormat::kBf16), Tiles(128, 128));
+  EXPECT_EQ(tiles("hopper", 256, NumberFormat::kBf16), Tiles(128, 64));
+  EXPECT_EQ(tiles("hopper", 128, NumberFormat::kFp8E4M3), Tiles(128, 256));
+  EXPECT_EQ(tiles("blackwell_sm120", 128, NumberFormat::kBf16), Tiles(64, 64));
+  EXPECT_EQ(tiles("blackwell", 128, NumberFormat::kBf16), Tiles(256, 128));
+}
+
+TEST(Fa3, BeforeHopperItsTilesAreOthers) {
+  const auto tiles = [](const char* device, std::uint32_t head_dim) {
+    auto of = create_attention_backend("fa3", gpu(device), 1);
+    LayerShape layer = eight_heads(8);
+    layer.head_dim = layer.v_head_dim = head_dim;
+    of->init_forward_metadata(Batch{{0}, {1000}, {}}.metadata(proto::EXTEND));
+    const ExtendPlan& plan = of->extend_plan(layer);
+    return std::pair(plan.rows, plan.tile_n);
+  };
+  using Tiles = std::pair<std::uint32_t, std::uint32_t>;
+  EXPECT_EQ(tiles("ampere", 64), Tiles(128, 80));
+  EXPECT_EQ(tiles("ampere", 128), Tiles(128, 112));
+  EXPECT_EQ(tiles("ada", 256), Tiles(128, 48));
+  EXPECT_EQ(tiles("hopper", 64), Tiles(192, 128));
 }
 
 TEST(Aiter, PartitionsAreOf256Tokens) {

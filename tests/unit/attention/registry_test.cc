@@ -50,8 +50,17 @@ TEST(Registry, RefusesWhatCannotBe) {
   CombinationRequest ampere = on_hopper("fa3", "fa3");
   ampere.gpu = "a100-sxm";
   ampere.generation = GpuGeneration::kAmpere;
-  EXPECT_TRUE(says(obstacle(ampere), "runs on hopper only, and a100-sxm is ampere; use flashinfer"))
+  EXPECT_EQ(obstacle(ampere), "");
+  ampere.kv_format = NumberFormat::kFp8E4M3;
+  EXPECT_TRUE(says(obstacle(ampere), "the prefill kernel of fa3 reads no fp8 KV cache on ampere"))
       << obstacle(ampere);
+  ampere.kv_format = NumberFormat::kBf16;
+  ampere.mla = true;
+  EXPECT_TRUE(says(obstacle(ampere), "runs MLA on hopper only, and a100-sxm is ampere; use triton"))
+      << obstacle(ampere);
+  ampere.pair = {"trtllm_mha", "trtllm_mha"};
+  ampere.mla = false;
+  EXPECT_TRUE(says(obstacle(ampere), "runs on hopper, blackwell, blackwell_sm120 only")) << obstacle(ampere);
   CombinationRequest fp8 = on_hopper("triton", "triton");
   fp8.kv_format = NumberFormat::kFp8E4M3;
   EXPECT_TRUE(says(obstacle(fp8), "--kv-cache-dtype fp8_e4m3: triton cannot read an fp8 KV cache"));

@@ -57,8 +57,10 @@ TEST(AttentionChoice, SinksRuleBackendsOut) {
 
 TEST(AttentionChoice, EachHalfIsRefusedUnderItsFlag) {
   EXPECT_TRUE(
-      refused("llama-3.1-8b", "a100-sxm", {"--decode-attention-backend", "fa3"})
-          .starts_with("--decode-attention-backend fa3: runs on hopper only, and a100-sxm is ampere"));
+      refused("llama-3.1-8b", "a100-sxm", {"--decode-attention-backend", "trtllm_mha"})
+          .starts_with(
+              "--decode-attention-backend trtllm_mha: runs on hopper, blackwell, blackwell_sm120 only, and "
+              "a100-sxm is ampere"));
   EXPECT_TRUE(refused("llama-3.1-8b", "h200-sxm", {"--prefill-attention-backend", "flashmla"})
                   .starts_with("--prefill-attention-backend flashmla: has no MHA form"));
 }

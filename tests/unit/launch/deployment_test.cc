@@ -124,7 +124,7 @@ TEST(Deployment, EveryPriceHasACalibrationRow) {
                                    {"graph_replay_seconds", "uncalibrated"},
                                    {"graph_kernel_gap_seconds", "calibrated"},
                                    {"scheduler_step_seconds", "uncalibrated"},
-                                   {"context_bytes", "uncalibrated"}}));
+                                   {"context_bytes", "calibrated"}}));
   const Rows eager = calibration({"--disable-cuda-graph"});
   EXPECT_EQ(eager.count("graph_replay_seconds") + eager.count("piecewise_layer_seconds"), 0u);
   const Rows torch = calibration({"--attention-backend", "torch_native"});

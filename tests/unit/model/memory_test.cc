@@ -114,6 +114,33 @@ TEST(Memory, PoolIsWhatTheFractionLeaves) {
   EXPECT_NEAR(static_cast<double>(fp8.tokens), 2.0 * static_cast<double>(capacity.tokens), 65.0);
 }
 
+// Pools that real servers reported at start: SGLang 0.5.12 on H200s (shared/data/serving/servers.jsonl), and
+// two of public logs, DeepSeek-R1 on eight H200s and Qwen3-235B-A22B-FP8 on four H100s.
+TEST(Memory, PoolsAreThoseOfRealServers) {
+  struct Server {
+    const char* model;
+    const char* gpu;
+    std::uint32_t tp;
+    double fraction;
+    double tokens;
+    double within;
+  };
+  const Server kServers[] = {
+      {"llama-3.1-8b", "h200-sxm", 1, 0.903, 906051, 0.002},
+      {"llama-3.1-70b", "h200-sxm", 4, 0.897, 1191000, 0.002},
+      {"qwen3-30b-a3b", "h200-sxm", 2, 0.902, 2100301, 0.002},
+      {"deepseek-v2-lite", "h200-sxm", 1, 0.896, 3282893, 0.005},
+      {"deepseek-r1", "h200-sxm", 8, 0.82, 509000, 0.01},
+      {"Qwen/Qwen3-235B-A22B-FP8", "h100-sxm", 4, 0.93, 367404, 0.02},
+  };
+  for (const Server& server : kServers) {
+    const ModelConfig model = load_model_config(server.model);
+    const KvCapacity capacity = kv_capacity(load_hardware(server.gpu), model, make_shard(model, server.tp, 0),
+                                            server.fraction, NumberFormat::kBf16, 1);
+    EXPECT_NEAR(static_cast<double>(capacity.tokens) / server.tokens, 1, server.within) << server.model;
+  }
+}
+
 // Each layer keeps a latent and, where it has an indexer, an index key of 132 bytes (DSATokenToKVPool).
 TEST(Memory, SparseAttentionKeepsIndexKeysToo) {
   const auto bytes = [](const char* name, NumberFormat format, std::uint32_t token) {

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "rank/catalogue/catalogue.h"
+#include "rank/model/layers.h"
+#include "rank/model/shard.h"
 #include "tests/unit/model/errors.h"
 
 namespace tpsim::rank {
@@ -45,18 +48,26 @@ TEST(ModelCatalogue, EveryEntryLoads) {
                                              "gpt-oss-120b",
                                              "gpt-oss-20b",
                                              "kimi-k2",
+                                             "llama-3.1-405b",
                                              "llama-3.1-70b",
                                              "llama-3.1-8b",
+                                             "llama-3.2-3b",
                                              "llama-3.3-70b",
                                              "llama-4-scout",
                                              "mistral-7b",
                                              "mistral-small",
+                                             "mixtral-8x7b",
                                              "phi-4",
                                              "qwen2.5-14b-1m",
+                                             "qwen2.5-32b",
+                                             "qwen2.5-72b",
+                                             "qwen2.5-7b",
                                              "qwen3-235b-a22b",
                                              "qwen3-30b-a3b",
                                              "qwen3-32b",
                                              "qwen3-8b",
+                                             "qwen3-coder-480b-a35b",
+                                             "qwen3-next-80b-a3b",
                                              "qwen3.5-397b-a17b",
                                              "tinyllama-1.1b"}));
   for (const std::string& name : names) EXPECT_EQ(load_model_config(name).name, name);
@@ -69,29 +80,62 @@ TEST(ModelCatalogue, PublishersNamesInAnyCase) {
   }
   EXPECT_EQ(load_model_config("Qwen/Qwen3-30B-A3B").name, "qwen3-30b-a3b");
   EXPECT_EQ(load_model_config("mistralai/Mistral-7B-Instruct-v0.3").name, "mistral-7b");
-  for (const auto& [published, name] : {std::pair("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
-                                        {"meta-llama/Llama-3.3-70B-Instruct", "llama-3.3-70b"},
-                                        {"meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout"},
-                                        {"deepseek-ai/DeepSeek-V2-Lite-Chat", "deepseek-v2-lite"},
-                                        {"deepseek-ai/DeepSeek-V3-0324", "deepseek-v3"},
-                                        {"deepseek-ai/DeepSeek-R1", "deepseek-r1"},
-                                        {"deepseek-ai/DeepSeek-V3.2-Exp", "deepseek-v3.2"},
-                                        {"openai/gpt-oss-20b", "gpt-oss-20b"},
-                                        {"openai/gpt-oss-120b", "gpt-oss-120b"},
-                                        {"Qwen/Qwen3-235B-A22B", "qwen3-235b-a22b"},
-                                        {"Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b-fp8"},
-                                        {"Qwen/Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"},
-                                        {"zai-org/GLM-4.5-Air", "glm-4.5-air"},
-                                        {"zai-org/GLM-5", "glm-5"},
-                                        {"moonshotai/Kimi-K2-Instruct", "kimi-k2"},
-                                        {"google/gemma-3-27b-it", "gemma-3-27b"},
-                                        {"microsoft/phi-4", "phi-4"},
-                                        {"Qwen/Qwen2.5-14B-Instruct-1M", "qwen2.5-14b-1m"},
-                                        {"mistralai/Mistral-Small-3.2-24B-Instruct-2506", "mistral-small"}}) {
+  for (const auto& [published, name] :
+       {std::pair("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        {"meta-llama/Llama-3.3-70B-Instruct", "llama-3.3-70b"},
+        {"meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout"},
+        {"deepseek-ai/DeepSeek-V2-Lite-Chat", "deepseek-v2-lite"},
+        {"deepseek-ai/DeepSeek-V3-0324", "deepseek-v3"},
+        {"deepseek-ai/DeepSeek-R1", "deepseek-r1"},
+        {"deepseek-ai/DeepSeek-V3.2-Exp", "deepseek-v3.2"},
+        {"openai/gpt-oss-20b", "gpt-oss-20b"},
+        {"openai/gpt-oss-120b", "gpt-oss-120b"},
+        {"Qwen/Qwen3-235B-A22B", "qwen3-235b-a22b"},
+        {"Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b-fp8"},
+        {"Qwen/Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"},
+        {"zai-org/GLM-4.5-Air", "glm-4.5-air"},
+        {"zai-org/GLM-5", "glm-5"},
+        {"zai-org/GLM-5-FP8", "glm-5-fp8"},
+        {"moonshotai/Kimi-K2-Instruct-0905", "kimi-k2-0905"},
+        {"nvidia/DeepSeek-R1-0528-FP4", "deepseek-r1-0528-fp4"},
+        {"mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"},
+        {"mistralai/Mistral-Small-24B-Instruct-2501", "mistral-small-24b-2501"},
+        {"Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "qwen3-235b-a22b-2507-fp8"},
+        {"moonshotai/Kimi-K2-Instruct", "kimi-k2"},
+        {"google/gemma-3-27b-it", "gemma-3-27b"},
+        {"microsoft/phi-4", "phi-4"},
+        {"Qwen/Qwen2.5-14B-Instruct-1M", "qwen2.5-14b-1m"},
+        {"mistralai/Mistral-Small-3.2-24B-Instruct-2506", "mistral-small"}}) {
     EXPECT_EQ(load_model_config(published).name, name);
   }
   // Another window and vocabulary.
   EXPECT_THAT(refusal([] { load_model_config("mistralai/Mistral-7B-v0.1"); }), HasSubstr("mistral-7b?"));
+}
+
+// Releases of a model differ from it where their config.json does.
+TEST(ModelCatalogue, ReleasesAreTheModelWithAFewKeysChanged) {
+  EXPECT_EQ(load_model_config("moonshotai/Kimi-K2-Instruct-0905").context_length, 262144U);
+  EXPECT_EQ(load_model_config("moonshotai/Kimi-K2-Instruct").context_length, 131072U);
+  EXPECT_EQ(load_model_config("mistralai/Mistral-Small-24B-Instruct-2501").context_length, 32768U);
+  EXPECT_EQ(load_model_config("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8").context_length, 262144U);
+  EXPECT_EQ(load_model_config("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8").quantization.method, "fp8");
+  EXPECT_EQ(load_model_config("zai-org/GLM-5-FP8").quantization.method, "fp8");
+  EXPECT_EQ(load_model_config("nvidia/DeepSeek-R1-FP4").quantization.method, "modelopt_fp4");
+}
+
+// Sizes of the checkpoints on Hugging Face (total_size of their index files), in 10^9 bytes.
+TEST(ModelCatalogue, WeighsWhatTheCheckpointsWeigh) {
+  const std::pair<const char*, double> kSizes[] = {
+      {"qwen2.5-7b", 15.23},         {"qwen2.5-32b", 65.53},
+      {"qwen2.5-72b", 145.41},       {"llama-3.2-3b", 6.43},
+      {"llama-3.1-405b", 811.7},     {"mixtral-8x7b", 93.41},
+      {"llama-3.1-8b", 16.06},       {"qwen3-coder-480b-a35b", 960.3},
+      {"qwen3-next-80b-a3b", 159.3}, {"mistral-small-24b-2501", 47.14}};
+  for (const auto& [name, size] : kSizes) {
+    const ModelConfig model = load_model_config(name);
+    EXPECT_NEAR(static_cast<double>(weight_bytes(model, make_shard(model, 1, 0))) / 1e9 / size, 1, 0.01)
+        << name;
+  }
 }
 
 TEST(ModelCatalogue, UnknownNamesGetTheNearest) {

@@ -8,15 +8,14 @@
 #include <cmath>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "attention/registry.h"
-#include "kvcache/storage/kv_store.h"
+#include "tests/unit/attention/gpu.h"
 #include "tests/unit/attention/listed_backends.h"
-#include "tests/unit/numeric/gpu.h"
+#include "tests/unit/numeric/paged_pool.h"
 
 namespace tpsim::attention {
 namespace {
@@ -34,38 +33,21 @@ struct Case {
 // One batch: its pool, its page tables in random order, its queries, and the true answer.
 class Batch {
  public:
-  Batch(const Case& of, std::mt19937_64& random) : case_(of), normal_(0, 1) {
-    std::uint32_t pages = 0;
-    for (std::size_t i = 0; i < of.q_lens.size(); ++i)
-      pages += (of.prefixes[i] + of.q_lens[i] + of.page_size - 1) / of.page_size;
-    std::vector<std::uint32_t> order(pages + 3);
-    std::iota(order.begin(), order.end(), 0U);
-    std::shuffle(order.begin(), order.end(), random);
-    kvcache::KvStoreConfig config;
-    config.format = NumberFormat::kFp32;
-    config.num_layers = 2;
-    config.num_pages = pages + 3;
-    config.page_size = of.page_size;
-    config.num_kv_heads = of.shape.num_kv_heads;
-    config.k_dim = of.shape.head_dim;
-    config.v_dim = of.shape.v_head_dim;
-    config.tag_pages = true;
-    store_ = std::make_unique<kvcache::KvStore>(config);
+  Batch(const Case& of, std::mt19937_64& random)
+      : case_(of),
+        normal_(0, 1),
+        pool_(tpsim::testing::lengths_of(of.prefixes, of.q_lens), of.shape, of.page_size, random,
+              /*num_layers=*/2,
+              /*spare=*/3) {
+    const std::size_t k_width = std::size_t{of.shape.num_kv_heads} * of.shape.head_dim;
+    const std::size_t v_width = std::size_t{of.shape.num_kv_heads} * of.shape.v_head_dim;
     std::uint32_t rows = 0;
     for (std::size_t i = 0; i < of.q_lens.size(); ++i) {
       const std::uint32_t length = of.prefixes[i] + of.q_lens[i];
-      std::vector<std::uint32_t>& table = tables_.emplace_back();
-      for (std::uint32_t page = 0; page * of.page_size < length; ++page) {
-        table.push_back(order.back());
-        order.pop_back();
-      }
-      keys_.push_back(random_vector(random, std::size_t{length} * config.num_kv_heads * config.k_dim));
-      values_.push_back(random_vector(random, std::size_t{length} * config.num_kv_heads * config.v_dim));
-      for (std::uint32_t t = 0; t < length; ++t) {
-        store_->store(1, table[t / of.page_size] * of.page_size + t % of.page_size,
-                      keys_[i].data() + std::size_t{t} * config.num_kv_heads * config.k_dim,
-                      values_[i].data() + std::size_t{t} * config.num_kv_heads * config.v_dim);
-      }
+      keys_.push_back(random_vector(random, length * k_width));
+      values_.push_back(random_vector(random, length * v_width));
+      for (std::uint32_t t = 0; t < length; ++t)
+        pool_.store(1, i, t, keys_[i].data() + t * k_width, values_[i].data() + t * v_width);
       first_row_.push_back(rows);
       rows += of.q_lens[i];
       std::vector<std::uint8_t>& mask = masks_.emplace_back();
@@ -77,12 +59,13 @@ class Batch {
     queries_ = random_vector(random, std::size_t{rows} * of.shape.num_q_heads * of.shape.head_dim);
     out_.resize(std::size_t{rows} * of.shape.num_q_heads * of.shape.v_head_dim);
     sinks_ = random_vector(random, of.shape.num_q_heads);
-    for (const auto& table : tables_) views_.emplace_back(table);
     for (const auto& mask : masks_) mask_views_.push_back(mask.empty() ? nullptr : mask.data());
   }
 
-  void run(const std::string& backend_name) {
-    auto backend = create_attention_backend(backend_name, tpsim::testing::gpu(), case_.page_size);
+  void run(const std::string& backend_name, int turn = 0) {
+    proto::HardwareProfile gpu = tpsim::testing::gpu();
+    gpu.set_architecture(testing::device_of(backend_name, turn));
+    auto backend = create_attention_backend(backend_name, gpu, case_.page_size);
     ForwardMetadata metadata;
     metadata.forward_mode = case_.mode;
     std::vector<std::uint32_t> lengths;
@@ -96,13 +79,13 @@ class Batch {
     backend->init_forward_metadata(metadata);
     AttentionCall call;
     call.kernel = backend->kernel();
-    call.store = store_.get();
+    call.store = &pool_.store();
     call.layer = 1;
     call.shape = case_.shape;
     call.scale = scale();
     call.logit_cap = case_.logit_cap;
     call.sinks = case_.sinks ? sinks_.data() : nullptr;
-    call.page_tables = views_;
+    call.page_tables = pool_.page_tables();
     call.first_row = first_row_;
     call.q = queries_.data();
     call.out = out_.data();
@@ -186,9 +169,7 @@ class Batch {
 
   const Case case_;
   std::normal_distribution<float> normal_;
-  std::unique_ptr<kvcache::KvStore> store_;
-  std::vector<std::vector<std::uint32_t>> tables_;
-  std::vector<std::span<const std::uint32_t>> views_;
+  tpsim::testing::PagedPool pool_;
   std::vector<std::uint32_t> first_row_;
   std::vector<std::vector<float>> keys_, values_;
   std::vector<float> queries_, out_, sinks_;
@@ -244,7 +225,7 @@ class AttentionPlans : public ::testing::TestWithParam<std::string> {
       if (!gathered() && random() % 3 == 0)
         of.shape.sliding_window = static_cast<std::uint32_t>(1 + random() % 300);
       Batch batch(of, random);
-      batch.run(GetParam());
+      batch.run(GetParam(), round);
       ASSERT_LE(batch.error(), 1e-5) << "round " << round << ", head_dim " << of.shape.head_dim << ", page "
                                      << of.page_size;
     }

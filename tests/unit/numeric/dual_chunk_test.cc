@@ -7,16 +7,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <memory>
 #include <numbers>
-#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "attention/math/attention_math.h"
-#include "kvcache/storage/kv_store.h"
 #include "rank/model/rope.h"
+#include "tests/unit/numeric/paged_pool.h"
 
 namespace tpsim::rank {
 namespace {
@@ -41,46 +39,26 @@ struct Case {
 class Batch {
  public:
   Batch(const Case& of, std::mt19937_64& random)
-      : case_(of), rope_({.theta = 1000}, of.shape.head_dim, 1U << 20) {
-    std::uint32_t pages = 0;
-    for (std::size_t i = 0; i < of.q_lens.size(); ++i)
-      pages += (of.prefixes[i] + of.q_lens[i] + of.page_size - 1) / of.page_size;
-    std::vector<std::uint32_t> order(pages);
-    std::iota(order.begin(), order.end(), 0U);
-    std::shuffle(order.begin(), order.end(), random);
-    kvcache::KvStoreConfig config;
-    config.format = NumberFormat::kFp32;
-    config.num_layers = 1;
-    config.num_pages = pages;
-    config.page_size = of.page_size;
-    config.num_kv_heads = of.shape.num_kv_heads;
-    config.k_dim = of.shape.head_dim;
-    config.v_dim = of.shape.v_head_dim;
-    config.tag_pages = true;
-    store_ = std::make_unique<kvcache::KvStore>(config);
+      : case_(of),
+        rope_({.theta = 1000}, of.shape.head_dim, 1U << 20),
+        pool_(testing::lengths_of(of.prefixes, of.q_lens), of.shape, of.page_size, random) {
+    const std::uint32_t dim = of.shape.head_dim;
+    const std::size_t width = std::size_t{of.shape.num_kv_heads} * dim;
     std::uint32_t rows = 0;
     for (std::size_t i = 0; i < of.q_lens.size(); ++i) {
       const std::uint32_t length = of.prefixes[i] + of.q_lens[i];
-      std::vector<std::uint32_t>& table = tables_.emplace_back();
-      for (std::uint32_t page = 0; page * of.page_size < length; ++page) {
-        table.push_back(order.back());
-        order.pop_back();
-      }
-      const std::size_t size = std::size_t{length} * config.num_kv_heads * config.k_dim;
-      keys_.push_back(random_vector(random, size));
-      values_.push_back(random_vector(random, size));
+      keys_.push_back(random_vector(random, length * width));
+      values_.push_back(random_vector(random, length * width));
       std::vector<float> turned = keys_.back();
       for (std::uint32_t t = 0; t < length; ++t) {
-        float* const key = turned.data() + std::size_t{t} * config.num_kv_heads * config.k_dim;
-        for (std::uint32_t h = 0; h < config.num_kv_heads; ++h)
-          rotate(chunk_rotations(of.chunks, t).key, key + std::size_t{h} * config.k_dim);
-        store_->store(0, table[t / of.page_size] * of.page_size + t % of.page_size, key,
-                      values_[i].data() + std::size_t{t} * config.num_kv_heads * config.v_dim);
+        float* const key = turned.data() + t * width;
+        for (std::uint32_t h = 0; h < of.shape.num_kv_heads; ++h)
+          rotate(chunk_rotations(of.chunks, t).key, key + std::size_t{h} * dim);
+        pool_.store(0, i, t, key, values_[i].data() + t * width);
       }
       first_row_.push_back(rows);
       rows += of.q_lens[i];
     }
-    for (const auto& table : tables_) views_.emplace_back(table);
     queries_ = random_vector(random, std::size_t{rows} * of.shape.num_q_heads * of.shape.head_dim);
     turned_.fill(queries_);
     for (std::size_t i = 0; i < of.q_lens.size(); ++i) {
@@ -96,7 +74,6 @@ class Batch {
       }
     }
     out_.assign(queries_.size(), -1e30F);
-    const std::uint32_t dim = of.shape.head_dim;
     for (std::uint32_t apart = 0; apart <= of.chunks.chunk_size; ++apart) {
       for (const double phase : {0.0, std::numbers::pi / 2}) {  // cos x, and sin x = cos(x - pi / 2)
         for (std::uint32_t d = 0; d < dim / 2; ++d)
@@ -107,10 +84,10 @@ class Batch {
 
   attention::AttentionCall call() {
     attention::AttentionCall call;
-    call.store = store_.get();
+    call.store = &pool_.store();
     call.shape = case_.shape;
     call.scale = scale();
-    call.page_tables = views_;
+    call.page_tables = pool_.page_tables();
     call.first_row = first_row_;
     call.q = turned_[0].data();
     call.q_succ = turned_[1].data();
@@ -180,9 +157,7 @@ class Batch {
 
   const Case case_;
   RotaryEmbedding rope_;
-  std::unique_ptr<kvcache::KvStore> store_;
-  std::vector<std::vector<std::uint32_t>> tables_;
-  std::vector<std::span<const std::uint32_t>> views_;
+  testing::PagedPool pool_;
   std::vector<std::uint32_t> first_row_;
   std::vector<std::vector<float>> keys_, values_;
   std::vector<float> queries_, out_;

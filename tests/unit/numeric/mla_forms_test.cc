@@ -17,7 +17,8 @@
 #include "rank/numeric/dense_reference.h"
 #include "rank/numeric/numeric_forward.h"
 #include "rank/weights/checkpoint.h"
-#include "tests/unit/numeric/gpu.h"
+#include "tests/unit/attention/gpu.h"
+#include "tests/unit/numeric/one_request.h"
 
 namespace tpsim::rank {
 namespace {
@@ -32,8 +33,7 @@ constexpr std::uint32_t kLatent = 24, kRope = 8, kNope = 12, kValue = 10;
 std::vector<std::string> mla_backends(bool decode) {
   std::vector<std::string> names;
   for (const attention::BackendDescription* backend : attention::backend_list()) {
-    if (backend->row.has_mla && backend->implemented() && !(decode && backend->row.prefill_only))
-      names.emplace_back(backend->row.name);
+    if (backend->row.has_mla && !(decode && backend->row.prefill_only)) names.emplace_back(backend->row.name);
   }
   return names;
 }
@@ -301,19 +301,8 @@ class Model {
   MlaForwardMethod method() const { return method_; }
 
   std::vector<float> extend(std::span<const std::uint32_t> tokens, std::uint32_t prefix) {
-    const std::vector<std::uint32_t> ids(tokens.begin(), tokens.end());
-    const std::vector<std::uint32_t> q_lens = {static_cast<std::uint32_t>(ids.size())};
-    const std::vector<std::uint32_t> prefixes = {prefix};
-    const std::vector<std::span<const std::uint32_t>> tables = {table_};
-    TokenBatch batch;
-    batch.metadata.forward_mode = proto::EXTEND;
-    batch.metadata.extend_lens = q_lens;
-    batch.metadata.extend_prefix_lens = prefixes;
-    batch.token_ids = ids;
-    batch.q_lens = q_lens;
-    batch.prefix_lens = prefixes;
-    batch.page_tables = tables;
-    const std::span<const float> logits = forward_->forward({&batch, 1});
+    const testing::OneRequest request(tokens, prefix, table_);
+    const std::span<const float> logits = forward_->forward(request.batches());
     method_ = backend_->mla_extend().method;  // while the batch is there
     return {logits.begin(), logits.end()};
   }

@@ -15,7 +15,8 @@
 #include "rank/numeric/dense_reference.h"
 #include "rank/weights/dequantised_source.h"
 #include "rank/weights/dummy_weights.h"
-#include "tests/unit/numeric/gpu.h"
+#include "tests/unit/attention/gpu.h"
+#include "tests/unit/numeric/one_request.h"
 
 namespace tpsim::rank {
 namespace {
@@ -77,24 +78,9 @@ class Cluster {
   // Extends one sequence, whose pages are `table`, and returns the logits behind its last token.
   std::vector<float> extend(const std::vector<std::uint32_t>& tokens, std::uint32_t prefix,
                             const std::vector<std::uint32_t>& table) {
-    const std::vector<std::uint32_t> q_lens = {static_cast<std::uint32_t>(tokens.size())};
-    const std::vector<std::uint32_t> prefixes = {prefix};
-    const std::vector<std::uint32_t> seq_lens = {prefix + 1};
-    const std::vector<std::span<const std::uint32_t>> tables = {table};
-    TokenBatch batch;
-    if (tokens.size() == 1 && prefix > 0) {
-      batch.metadata.forward_mode = proto::DECODE;
-      batch.metadata.decode_seq_lens = seq_lens;
-    } else {
-      batch.metadata.forward_mode = proto::EXTEND;
-      batch.metadata.extend_lens = q_lens;
-      batch.metadata.extend_prefix_lens = prefixes;
-    }
-    batch.token_ids = tokens;
-    batch.q_lens = q_lens;
-    batch.prefix_lens = prefixes;
-    batch.page_tables = tables;
-    const std::span<const float> logits = forward_->forward({&batch, 1});
+    const bool decodes = tokens.size() == 1 && prefix > 0;
+    const testing::OneRequest request(tokens, prefix, table, decodes ? proto::DECODE : proto::EXTEND);
+    const std::span<const float> logits = forward_->forward(request.batches());
     return {logits.begin(), logits.end()};
   }
 
@@ -404,17 +390,8 @@ TEST(NumericForward, PlansAreMadeForTheFormatOfTheCache) {
     ThreadPool pool(1);
     NumericForward forward(model, load_ranks(model, checkpoint, options, collectives), options,
                            std::make_unique<Spy>(formats), collectives, pool);
-    const std::vector<std::uint32_t> tokens = {5, 6, 7}, lens = {3}, prefixes = {0}, table = {1, 2, 3};
-    const std::vector<std::span<const std::uint32_t>> tables = {table};
-    TokenBatch batch;
-    batch.metadata.forward_mode = proto::EXTEND;
-    batch.metadata.extend_lens = lens;
-    batch.metadata.extend_prefix_lens = prefixes;
-    batch.token_ids = tokens;
-    batch.q_lens = lens;
-    batch.prefix_lens = prefixes;
-    batch.page_tables = tables;
-    forward.forward({&batch, 1});
+    const std::vector<std::uint32_t> tokens = {5, 6, 7}, pages = {1, 2, 3};
+    forward.forward(testing::OneRequest(tokens, 0, pages).batches());
     EXPECT_EQ(formats, std::set<NumberFormat>{format}) << to_string(format);
   }
 }

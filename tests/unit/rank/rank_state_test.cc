@@ -97,6 +97,54 @@ TEST(RankState, ExtendThenDecodeTakesThePageAfterTheLast) {
   EXPECT_EQ(state.peak_held_bytes(), 3u * 4 * 10);
 }
 
+ForwardBatch verify_of_row_5(std::uint32_t drafts, std::uint32_t kept) {
+  ForwardBatch verify = batch_of(1, proto::TARGET_VERIFY);
+  verify.add_decode_join(5);
+  add_edit(verify, 5, 2, {{12, 1}});
+  verify.set_num_draft_tokens(drafts);
+  verify.set_capture_bucket(4);
+  if (kept > 0) {
+    verify.add_accept_req_pool_indices(5);
+    verify.add_accept_lens(kept);
+  }
+  return verify;
+}
+
+TEST(RankState, AVerifiedRequestGrowsByWhatItKeeps) {
+  RankState state(small_config());
+  const ForwardBatch extend = first_batch();  // 7 tokens in pages 10 and 11 of 4
+  state.apply(extend);
+  const ForwardBatch verify = verify_of_row_5(5, 3);
+  const auto pass = state.apply(verify);
+  ASSERT_EQ(pass.extend_lens.size(), 1u);
+  EXPECT_EQ(pass.extend_prefix_lens[0], 7u);
+  EXPECT_EQ(pass.extend_lens[0], 5u);
+  EXPECT_EQ(state.held_pages(), 3u);
+  ForwardBatch decode = batch_of(2, proto::DECODE);
+  add_edit(decode, 5, 3, {});
+  EXPECT_EQ(state.apply(decode).decode_seq_lens[0], 11u);
+}
+
+TEST(RankState, NumericRanksSayThemselvesWhatIsKept) {
+  RankState state(small_config());
+  state.apply(first_batch());
+  const ForwardBatch verify = verify_of_row_5(5, 0);
+  state.apply(verify);
+  const std::vector<std::uint32_t> kept = {1};
+  state.accept(kept);
+  EXPECT_EQ(state.apply(batch_of(2, proto::DECODE)).decode_seq_lens[0], 9u);
+}
+
+TEST(RankState, RefusesToVerifyWhatPagesDoNotCover) {
+  RankState state(small_config());
+  state.apply(first_batch());
+  EXPECT_NE(refusal(state, verify_of_row_5(6, 2)).find("verifies 6 tokens behind 7, but its pages cover 12"),
+            std::string::npos);
+  RankState other(small_config());
+  other.apply(first_batch());
+  EXPECT_NE(refusal(other, verify_of_row_5(5, 6)).find("keeps 6 of 5 tokens"), std::string::npos);
+}
+
 TEST(RankState, SharedPagesCountOnce) {
   RankState state(small_config());
   ForwardBatch batch = batch_of(0, proto::EXTEND);
@@ -155,9 +203,11 @@ TEST(RankState, RefusesWhatBreaksTheRules) {
       {"version is 9", [](ForwardBatch& b) { b.set_version(9); }},
       {"sequence number is 7", [](ForwardBatch& b) { b.set_sequence_number(7); }},
       {"forward mode 0", [](ForwardBatch& b) { b.set_forward_mode(proto::FORWARD_MODE_UNSPECIFIED); }},
-      {"forward mode 5", [](ForwardBatch& b) { b.set_forward_mode(proto::TARGET_VERIFY); }},
+      {"forward mode 6", [](ForwardBatch& b) { b.set_forward_mode(proto::DRAFT_EXTEND); }},
+      {"TARGET_VERIFY batch has no extend part",
+       [](ForwardBatch& b) { b.set_forward_mode(proto::TARGET_VERIFY); }},
       {"has no extend part", [](ForwardBatch& b) { b.set_forward_mode(proto::DECODE); }},
-      {"only DECODE replays", [](ForwardBatch& b) { b.set_capture_bucket(4); }},
+      {"only DECODE and TARGET_VERIFY replay", [](ForwardBatch& b) { b.set_capture_bucket(4); }},
       {"2 requests, 1 prefix", [](ForwardBatch& b) { b.add_extend_req_pool_indices(6); }},
       {"extended twice", [](ForwardBatch& b) { add_extend(b, 5, 0, 1); }},
       {"by no token", [](ForwardBatch& b) { b.set_extend_lens(0, 0); }},

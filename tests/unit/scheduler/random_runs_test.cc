@@ -52,9 +52,32 @@ class CheckingRank : public Executor {
         writes.push_back({row, {length - 1, length}});
       }
     }
+    std::map<std::uint32_t, std::uint32_t> kept;
+    if (batch.forward_mode() == proto::TARGET_VERIFY) {
+      for (int i = 0; i < batch.accept_lens_size(); ++i) {
+        ASSERT_TRUE_OR_THROW(batch.accept_lens(i) >= 1 && batch.accept_lens(i) <= batch.num_draft_tokens(),
+                             "keeps no token, or more than were verified");
+        kept[batch.accept_req_pool_indices(i)] = batch.accept_lens(i);
+      }
+      ASSERT_TRUE_OR_THROW(!decoding_.empty() && kept.size() == decoding_.size(),
+                           "keeps nothing of somebody");
+      for (const auto row : decoding_) {
+        ASSERT_TRUE_OR_THROW(kept.contains(row), "keeps nothing of a member");
+        writes.push_back({row, {seq_len_[row], seq_len_[row] + batch.num_draft_tokens()}});
+        seq_len_[row] += batch.num_draft_tokens();
+      }
+    }
     check(batch, writes);
+    for (const auto& [row, count] : kept) {
+      seq_len_[row] -= batch.num_draft_tokens() - count;
+      ++verified_;
+      accepted_ += count;
+    }
     return {0.004 + 2e-5 * tokens, 0};
   }
+
+  std::uint64_t verified() const { return verified_; }
+  std::uint64_t accepted() const { return accepted_; }
 
  private:
   static void ASSERT_TRUE_OR_THROW(bool condition, const char* what) {
@@ -104,6 +127,7 @@ class CheckingRank : public Executor {
   std::map<std::uint32_t, std::vector<std::uint32_t>> table_;
   std::map<std::uint32_t, std::uint32_t> seq_len_;
   std::vector<std::uint32_t> decoding_;
+  std::uint64_t verified_ = 0, accepted_ = 0;
 };
 
 Workload random_workload(std::mt19937_64& random, std::uint64_t capacity) {
@@ -175,6 +199,77 @@ void check_turns(const Workload& workload, const std::vector<RequestRecord>& rec
   }
 }
 
+SchedulerConfig random_config(std::mt19937_64& random) {
+  SchedulerConfig config;
+  config.page_size = std::vector<std::uint32_t>{1, 16, 32, 64, 128}[random() % 5];
+  config.max_total_num_tokens = std::uint64_t{config.page_size} * (20 + random() % 200);
+  if (config.page_size == 1) config.max_total_num_tokens *= 10;
+  config.max_running_requests = static_cast<std::uint32_t>(1 + random() % 20);
+  config.max_prefill_tokens = static_cast<std::uint32_t>(100 + random() % 2000);
+  config.chunked_prefill_size =
+      random() % 3 == 0 ? 0 : config.page_size * static_cast<std::uint32_t>(1 + random() % 8);
+  config.enable_mixed_chunk = random() % 3 == 0;
+  config.schedule_policy = static_cast<SchedulePolicy>(random() % 5);
+  config.radix_eviction_policy = static_cast<kvcache::EvictionPolicy>(random() % 6);
+  config.disable_radix_cache = random() % 5 == 0;
+  config.disable_overlap_schedule = random() % 2 == 0;
+  config.schedule_conservativeness = random() % 2 == 0 ? 1.0 : 0.05;
+  config.context_length = static_cast<std::uint32_t>(config.max_total_num_tokens);
+  config.scheduler_step_seconds = 0.001;
+  config.check_invariants = true;
+  return config;
+}
+
+// Some algorithm, tree and acceptance; spec v1 runs without overlap.
+void speculate(std::mt19937_64& random, SchedulerConfig& config) {
+  SpeculationConfig& speculation = config.speculation;
+  speculation.algorithm = std::vector{SpeculativeAlgorithm::kEagle, SpeculativeAlgorithm::kStandalone,
+                                      SpeculativeAlgorithm::kNgram}[random() % 3];
+  speculation.num_steps = static_cast<std::uint32_t>(1 + random() % 5);
+  speculation.topk = random() % 2 == 0 ? 1 : static_cast<std::uint32_t>(2 + random() % 4);
+  const std::uint32_t most =
+      speculation.topk == 1 ? speculation.num_steps : speculation.num_steps * speculation.topk;
+  speculation.num_draft_tokens =
+      speculation.topk == 1 ? most + 1 : static_cast<std::uint32_t>(2 + random() % most);
+  speculation.v2 = random() % 2 == 0;
+  if (!speculation.v2) config.disable_overlap_schedule = true;
+  speculation.retracts_longest_first = random() % 2 == 0;
+  const double rate = static_cast<double>(random() % 11) / 10;
+  speculation.accepted = AcceptLengths::from_rates(std::vector{rate, rate * 0.9}, speculation.num_steps,
+                                                   speculation.topk, speculation.num_draft_tokens);
+  config.enable_mixed_chunk = false;
+}
+
+// Serves a random workload and checks what its records must say.
+void run_and_check(std::mt19937_64& random, const SchedulerConfig& config) {
+  const Workload workload = random_workload(random, config.max_total_num_tokens);
+  LoadConfig load;
+  if (random() % 3 == 0) load.max_concurrency = static_cast<std::uint32_t>(1 + random() % 10);
+  if (random() % 4 == 0) load.request_rate = 20;
+  if (random() % 4 == 0) load.session_mode = SessionMode::kTimestamps;
+
+  CheckingRank rank(config);
+  RecordingObserver observer;
+  const proto::RunReport report = run_workload(config, load, workload, rank, observer);
+  ASSERT_EQ(report.completed() + report.failed(), workload.requests.size());
+  ASSERT_EQ(observer.requests.size(), workload.requests.size());
+  for (const auto& record : observer.requests) {
+    if (record.state == RequestState::kRejected) continue;
+    const auto& source = workload.requests[record.id];
+    EXPECT_EQ(record.input_tokens, source.prompt.size());
+    EXPECT_LE(record.output_tokens, source.max_new_tokens);
+    EXPECT_LT(record.cached_tokens, record.input_tokens);
+    EXPECT_GE(record.first_scheduled_time, record.arrival_time);
+    EXPECT_GT(record.first_token_time, record.first_scheduled_time);
+    EXPECT_GE(record.finish_time, record.first_token_time);
+  }
+  check_turns(workload, observer.requests, load.session_mode, report);
+  if (config.speculation.enabled() && rank.verified() > 0) {
+    EXPECT_EQ(report.mixed_steps(), 0u);
+    EXPECT_LE(rank.verified(), rank.accepted());
+  }
+}
+
 class RandomRuns : public ::testing::TestWithParam<int> {};
 
 TEST_P(RandomRuns, KeepEveryInvariant) {
@@ -183,45 +278,20 @@ TEST_P(RandomRuns, KeepEveryInvariant) {
         static_cast<std::uint64_t>(GetParam()) * 1000 + static_cast<std::uint64_t>(round);
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
-    SchedulerConfig config;
-    config.page_size = std::vector<std::uint32_t>{1, 16, 32, 64, 128}[random() % 5];
-    config.max_total_num_tokens = std::uint64_t{config.page_size} * (20 + random() % 200);
-    if (config.page_size == 1) config.max_total_num_tokens *= 10;
-    config.max_running_requests = static_cast<std::uint32_t>(1 + random() % 20);
-    config.max_prefill_tokens = static_cast<std::uint32_t>(100 + random() % 2000);
-    config.chunked_prefill_size =
-        random() % 3 == 0 ? 0 : config.page_size * static_cast<std::uint32_t>(1 + random() % 8);
-    config.enable_mixed_chunk = random() % 3 == 0;
-    config.schedule_policy = static_cast<SchedulePolicy>(random() % 5);
-    config.radix_eviction_policy = static_cast<kvcache::EvictionPolicy>(random() % 6);
-    config.disable_radix_cache = random() % 5 == 0;
-    config.disable_overlap_schedule = random() % 2 == 0;
-    config.schedule_conservativeness = random() % 2 == 0 ? 1.0 : 0.05;
-    config.context_length = static_cast<std::uint32_t>(config.max_total_num_tokens);
-    config.scheduler_step_seconds = 0.001;
-    config.check_invariants = true;
-    const Workload workload = random_workload(random, config.max_total_num_tokens);
-    LoadConfig load;
-    if (random() % 3 == 0) load.max_concurrency = static_cast<std::uint32_t>(1 + random() % 10);
-    if (random() % 4 == 0) load.request_rate = 20;
-    if (random() % 4 == 0) load.session_mode = SessionMode::kTimestamps;
+    SchedulerConfig config = random_config(random);
+    run_and_check(random, config);
+  }
+}
 
-    CheckingRank rank(config);
-    RecordingObserver observer;
-    const proto::RunReport report = run_workload(config, load, workload, rank, observer);
-    ASSERT_EQ(report.completed() + report.failed(), workload.requests.size());
-    ASSERT_EQ(observer.requests.size(), workload.requests.size());
-    for (const auto& record : observer.requests) {
-      if (record.state == RequestState::kRejected) continue;
-      const auto& source = workload.requests[record.id];
-      EXPECT_EQ(record.input_tokens, source.prompt.size());
-      EXPECT_LE(record.output_tokens, source.max_new_tokens);
-      EXPECT_LT(record.cached_tokens, record.input_tokens);
-      EXPECT_GE(record.first_scheduled_time, record.arrival_time);
-      EXPECT_GT(record.first_token_time, record.first_scheduled_time);
-      EXPECT_GE(record.finish_time, record.first_token_time);
-    }
-    check_turns(workload, observer.requests, load.session_mode, report);
+TEST_P(RandomRuns, KeepEveryInvariantWhileTheySpeculate) {
+  for (int round = 0; round < 6; ++round) {
+    const std::uint64_t seed =
+        static_cast<std::uint64_t>(GetParam()) * 1000 + static_cast<std::uint64_t>(round) + 500;
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    SchedulerConfig config = random_config(random);
+    speculate(random, config);
+    run_and_check(random, config);
   }
 }
 

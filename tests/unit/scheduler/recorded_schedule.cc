@@ -36,6 +36,8 @@ class Words {
   bool at_end() const { return at_ == text_.size(); }
   bool at_line_end() const { return line_ended_ || at_end(); }
 
+  bool next_is(std::string_view word) const { return text_.substr(at_, word.size()) == word; }
+
   std::string_view word() {
     const std::size_t begin = at_;
     while (at_ < text_.size() && text_[at_] != ' ' && text_[at_] != '\n') ++at_;
@@ -135,6 +137,10 @@ void read_deployment(Words& words, RecordedSchedule& schedule) {
   words.expect("retraction_policy");
   config.retraction_policy =
       words.word() == "priority" ? RetractionPolicy::kPriority : RetractionPolicy::kLength;
+  if (words.next_is("sliding_window")) {
+    config.sliding_window_size = static_cast<std::uint32_t>(whole("sliding_window"));
+    config.swa_max_total_num_tokens = static_cast<std::uint64_t>(whole("swa_max_total_num_tokens"));
+  }
   config.context_length = 131072;
   config.scheduler_step_seconds = kRecordedSchedulerStep;
   config.check_invariants = true;
@@ -178,7 +184,7 @@ void read_requests(Words& words, Workload& workload) {
   }
 }
 
-void read_steps(Words& words, std::vector<RecordedStep>& steps) {
+void read_steps(Words& words, bool windows, std::vector<RecordedStep>& steps) {
   words.expect("steps");
   steps.resize(words.number<std::size_t>());
   RecordedStep before;
@@ -189,6 +195,10 @@ void read_steps(Words& words, std::vector<RecordedStep>& steps) {
     step.running = before.running + words.number<std::int64_t>();
     step.kv_free_tokens = before.kv_free_tokens + words.number<std::int64_t>();
     step.kv_cached_tokens = before.kv_cached_tokens + words.number<std::int64_t>();
+    if (windows) {
+      step.swa_free_tokens = before.swa_free_tokens + words.number<std::int64_t>();
+      step.swa_cached_tokens = before.swa_cached_tokens + words.number<std::int64_t>();
+    }
     if (!words.at_line_end()) step.cached_tokens = words.number<std::int64_t>();
     while (!words.at_line_end()) {
       const auto [prefix, extend] = words.pair(words.word(), '+');
@@ -229,7 +239,7 @@ std::vector<RecordedSchedule> read_recorded_schedules(const std::filesystem::pat
     read_deployment(words, schedule);
     schedule.config.sglang_release = release;
     read_requests(words, schedule.workload);
-    read_steps(words, schedule.steps);
+    read_steps(words, schedule.config.sliding_window_size > 0, schedule.steps);
     read_outcomes(words, schedule);
   }
   return schedules;

@@ -25,6 +25,8 @@ struct RecordedStep {
   std::int64_t running = 0;
   std::int64_t kv_free_tokens = 0;
   std::int64_t kv_cached_tokens = 0;
+  std::int64_t swa_free_tokens = 0;  // of the pool of window layers
+  std::int64_t swa_cached_tokens = 0;
   friend bool operator==(const RecordedStep&, const RecordedStep&) = default;
 };
 

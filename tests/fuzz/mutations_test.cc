@@ -1,6 +1,5 @@
-// The fuzz targets of a room on their corpora and on 20,000 inputs near them each, for its unit tests.
-#pragma once
-
+// The fuzz targets of a room (TPSIM_ROOM_TARGETS names the function that lists them) on their corpora and on
+// 20,000 inputs near them each: one of its unit tests.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "tests/unit/workload/test_files.h"
 
 namespace tpsim::fuzz {
+namespace {
 
 class Mutations : public ::testing::TestWithParam<FuzzTarget> {};
 
@@ -36,8 +36,10 @@ TEST_P(Mutations, AreReadOrRefused) {
   }
 }
 
-inline std::string name_of(const ::testing::TestParamInfo<FuzzTarget>& info) {
-  return std::string(info.param.name);
-}
+INSTANTIATE_TEST_SUITE_P(All, Mutations,
+                         ::testing::ValuesIn(TPSIM_ROOM_TARGETS().begin(), TPSIM_ROOM_TARGETS().end()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
 
 }  // namespace tpsim::fuzz

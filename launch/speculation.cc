@@ -1,0 +1,340 @@
+#include "launch/speculation.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+#include "rank/model/shard.h"
+#include "scheduler/sglang_release.h"
+
+namespace tpsim::launch {
+namespace {
+
+using scheduler::AcceptLengths;
+using scheduler::SpeculativeAlgorithm;
+
+constexpr std::uint32_t kNgramDraftTokens = 12;
+
+// The host between two steps of n-grams, while the device waits: least squares over the two loads of the
+// llama-3.1-8b server with NGRAM and 8 draft tokens in shared/data/serving (SGLang 0.5.12, H200). Masks are
+// made request by request in all releases. It was measured on no other machine.
+constexpr rank::DraftHost kNgramHost = {.seconds = 0.9e-3, .seconds_of_request = 0.22e-3};
+
+struct Tree {
+  std::uint32_t num_steps, topk, num_draft_tokens;
+};
+
+// _auto_choose_speculative_params.
+Tree default_tree(const std::string& algorithm, const rank::ModelConfig& model) {
+  if (algorithm != "STANDALONE" && model.architecture == "LlamaForCausalLM") return {5, 4, 8};
+  return {3, 1, 4};
+}
+
+// Drafts that num_steps steps with topk guesses each come to.
+std::uint64_t most_drafts(std::uint32_t num_steps, std::uint32_t topk) {
+  return topk + std::uint64_t{num_steps - 1} * topk * topk;
+}
+
+void resolve_tree(const SpeculationArgs& args, const rank::ModelConfig& model, Speculation& out) {
+  scheduler::SpeculationConfig& config = out.config;
+  if (!args.num_steps) {
+    if (args.eagle_topk || args.num_draft_tokens)
+      throw_user_error("--speculative-num-steps: is required beside --speculative-{}; give all three or none",
+                       args.eagle_topk ? "eagle-topk" : "num-draft-tokens");
+    const Tree tree = default_tree(out.algorithm, model);
+    config.num_steps = tree.num_steps;
+    config.topk = tree.topk;
+    config.num_draft_tokens = tree.num_draft_tokens;
+    out.notes.push_back(fmt::format(
+        "--speculative-num-steps {} --speculative-eagle-topk {} --speculative-num-draft-tokens {}: "
+        "SGLang's choice for {}",
+        config.num_steps, config.topk, config.num_draft_tokens, model.architecture));
+    return;
+  }
+  if (!args.eagle_topk)
+    throw_user_error(
+        "--speculative-eagle-topk: is required beside --speculative-num-steps; give all three or none");
+  config.num_steps = *args.num_steps;
+  config.topk = *args.eagle_topk;
+  if (config.topk == 1) {
+    config.num_draft_tokens = config.num_steps + 1;
+    if (args.num_draft_tokens.value_or(config.num_draft_tokens) != config.num_draft_tokens)
+      out.warnings.push_back(fmt::format(
+          "--speculative-num-draft-tokens {}: with --speculative-eagle-topk 1 SGLang verifies one "
+          "more than --speculative-num-steps, {}",
+          *args.num_draft_tokens, config.num_draft_tokens));
+    return;
+  }
+  if (!args.num_draft_tokens)
+    throw_user_error("--speculative-num-draft-tokens: is required with --speculative-eagle-topk {}",
+                     config.topk);
+  config.num_draft_tokens = *args.num_draft_tokens;
+  const std::uint64_t most = most_drafts(config.num_steps, config.topk) + 1;
+  if (config.num_draft_tokens < 2 || config.num_draft_tokens > most)
+    throw_user_error(
+        "--speculative-num-draft-tokens {}: {} steps with {} guesses each make trees of 2 to {} tokens",
+        config.num_draft_tokens, config.num_steps, config.topk, most);
+}
+
+void resolve_ngram(const SpeculationArgs& args, Speculation& out) {
+  scheduler::SpeculationConfig& config = out.config;
+  if (args.eagle_topk)
+    throw_user_error(
+        "--speculative-eagle-topk {}: NGRAM drafts from the text, --speculative-ngram-max-bfs-breadth says "
+        "how "
+        "wide; leave it out",
+        *args.eagle_topk);
+  config.topk = args.ngram_max_bfs_breadth;
+  config.num_draft_tokens = args.num_draft_tokens.value_or(kNgramDraftTokens);
+  config.num_steps = args.num_steps.value_or(std::max(1U, config.num_draft_tokens / config.topk));
+}
+
+// Lines of a length and how often it was, comma between; a line that begins with a letter is a heading.
+AcceptLengths read_accept_lengths(const std::string& path, std::uint32_t most) {
+  std::ifstream file(path);
+  if (!file) throw_user_error("--speculative-accept-lengths {}: cannot be read", path);
+  std::vector<double> weights(most, 0.0);
+  std::string line;
+  for (std::size_t number = 1; std::getline(file, line); ++number) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    const bool heading =
+        !line.empty() && ((line[0] >= 'a' && line[0] <= 'z') || (line[0] >= 'A' && line[0] <= 'Z'));
+    if (line.empty() || (number == 1 && heading)) continue;
+    const std::string where = fmt::format("--speculative-accept-lengths {}:{}", path, number);
+    const std::size_t comma = line.find(',');
+    if (comma == std::string::npos)
+      throw_user_error("{}: is no line of a length and how often it was, for example 3,120", where);
+    const std::uint64_t length = parse_count(where + " length", line.substr(0, comma), 1, most);
+    weights[length - 1] += parse_real(where + " weight", line.substr(comma + 1), 0, true, 1e18, true);
+  }
+  if (std::accumulate(weights.begin(), weights.end(), 0.0) <= 0)
+    throw_user_error("--speculative-accept-lengths {}: names no length that ever was", path);
+  return AcceptLengths(weights);
+}
+
+// Modeled ranks compute no tokens: somebody has to say how many drafts are right.
+void resolve_acceptance(const ServerArgs& server, Speculation& out) {
+  const SpeculationArgs& args = server.speculation;
+  scheduler::SpeculationConfig& config = out.config;
+  config.computed = server.numeric();
+  if (server.numeric()) {
+    if (!args.accept_rates.empty() || args.accept_from_trace || !args.accept_lengths_file.empty())
+      throw_user_error(
+          "--speculative-accept-{}: is for --executor modeled, numeric ranks verify drafts themselves",
+          args.accept_lengths_file.empty() ? "rates" : "lengths");
+    return;
+  }
+  if ((!args.accept_rates.empty() || args.accept_from_trace) && !args.accept_lengths_file.empty())
+    throw_user_error(
+        "--speculative-accept-lengths: excludes --speculative-accept-rates, give one of the two");
+  const bool chain = config.algorithm == SpeculativeAlgorithm::kNgram || config.topk == 1;
+  const std::uint32_t longest = chain ? config.num_draft_tokens : config.num_steps + 1;
+  out.longest_accepted = longest;
+  if (args.accept_from_trace) return;
+  if (!args.accept_lengths_file.empty()) {
+    config.accepted = read_accept_lengths(args.accept_lengths_file, longest);
+    return;
+  }
+  if (args.accept_rates.empty())
+    throw_user_error(
+        "--speculative-accept-rates: is required by --speculative-algorithm {}, or "
+        "--speculative-accept-lengths FILE: priced passes compute no tokens that could be verified",
+        out.algorithm);
+  config.accepted = AcceptLengths::from_rates(args.accept_rates, chain ? longest - 1 : config.num_steps,
+                                              chain ? 1 : config.topk, config.num_draft_tokens);
+}
+
+bool spec_v2(const ServerArgs& args, const Speculation& speculation) {
+  if (scheduler::rules_of(args.sglang_release).speculation_is_v2) return true;
+  return speculation.config.algorithm != SpeculativeAlgorithm::kNgram && speculation.config.topk == 1 &&
+         !args.disable_overlap_schedule;
+}
+
+void refuse_what_is_not_simulated(const ServerArgs& args, const rank::ModelConfig& model) {
+  const std::string flag = "--speculative-algorithm " + args.speculation.algorithm;
+  if (args.parallel.enable_dp_attention || args.parallel.attn_dp_size.value_or(1) > 1)
+    throw_user_error("{}: with data-parallel attention it is not simulated; leave one of the two out", flag);
+  if (model.is_hybrid_linear())
+    throw_user_error(
+        "{}: states of gated delta-net layers, which {} has, cannot be taken back to what was accepted; "
+        "leave it out",
+        flag, model.name);
+  if (model.is_sparse())
+    throw_user_error("{}: verifying with sparse attention, which {} has, is not simulated; leave it out",
+                     flag, model.name);
+  if (model.architecture.ends_with("Eagle") || model.architecture.ends_with("Eagle3"))
+    throw_user_error("--model-path: {} is a head that drafts; name it by --speculative-draft-model-path",
+                     model.architecture);
+}
+
+}  // namespace
+
+// What computing does not do yet.
+void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, const Speculation& speculation) {
+  const std::string& algorithm = speculation.algorithm;
+  if (speculation.draft && speculation.draft->is_head())
+    throw_user_error(
+        "--speculative-algorithm {}: --executor numeric computes no heads that read hidden states; use "
+        "STANDALONE "
+        "or NGRAM, or --executor modeled",
+        algorithm);
+  if (speculation.draft && speculation.config.topk > 1)
+    throw_user_error("--speculative-eagle-topk {}: --executor numeric drafts chains with a model; use 1",
+                     speculation.config.topk);
+  bool windows = false, chunks = false;
+  for (const rank::AttentionKind& kind : model.attention) {
+    windows = windows || kind.sliding_window > 0;
+    chunks = chunks || kind.attention_chunk > 0;
+  }
+  if (chunks)
+    throw_user_error(
+        "--speculative-algorithm {}: --executor numeric verifies no attention within chunks, which {} "
+        "has; use --executor modeled",
+        algorithm, model.name);
+  if (windows && speculation.config.topk > 1 && args.disable_radix_cache)
+    throw_user_error(
+        "--disable-radix-cache: with sliding windows --executor numeric lets go of what a tree of drafts is "
+        "masked "
+        "against; use --speculative-ngram-max-bfs-breadth 1, or leave it out");
+}
+
+Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfig& model) {
+  const SpeculationArgs& args = server.speculation;
+  Speculation out;
+  if (args.algorithm.empty()) {
+    if (!args.given.empty()) throw_user_error("{}: needs --speculative-algorithm", args.given);
+    return out;
+  }
+  refuse_what_is_not_simulated(server, model);
+  out.algorithm = args.algorithm == "NEXTN" ? "EAGLE" : args.algorithm;
+  out.config.algorithm = out.algorithm == "EAGLE"        ? SpeculativeAlgorithm::kEagle
+                         : out.algorithm == "EAGLE3"     ? SpeculativeAlgorithm::kEagle3
+                         : out.algorithm == "STANDALONE" ? SpeculativeAlgorithm::kStandalone
+                                                         : SpeculativeAlgorithm::kNgram;
+  if (out.config.algorithm == SpeculativeAlgorithm::kNgram) {
+    for (const auto& [flag, given] :
+         {std::pair<std::string_view, bool>{"--speculative-draft-model-path", !args.draft_model_path.empty()},
+          {"--speculative-draft-attention-backend", args.draft_attention_backend.has_value()}}) {
+      if (given) throw_user_error("{}: NGRAM drafts without a model; leave it out", flag);
+    }
+    resolve_ngram(args, out);
+    out.host = kNgramHost;
+  } else {
+    resolve_tree(args, model, out);
+    out.draft = rank::load_draft_model(out.algorithm, args.draft_model_path, model);
+  }
+  const scheduler::ReleaseRules rules = scheduler::rules_of(server.sglang_release);
+  out.config.v2 = spec_v2(server, out);
+  out.config.retracts_longest_first = rules.speculation_retracts_by_length;
+  resolve_acceptance(server, out);
+  if (server.numeric()) refuse_numeric(server, model, out);
+  return out;
+}
+
+void select_for_speculation(const ServerArgs& args, const rank::ModelConfig& model,
+                            attention::Selection& selection) {
+  const SpeculationArgs& speculation = args.speculation;
+  if (speculation.algorithm.empty()) return;
+  selection.verifies_with_prefill = speculation.attention_mode == "prefill";
+  if (speculation.algorithm == "NGRAM") {
+    selection.spec_topk = speculation.ngram_max_bfs_breadth;
+    selection.topk_flag = "--speculative-ngram-max-bfs-breadth";
+    return;
+  }
+  selection.spec_topk = speculation.eagle_topk.value_or(default_tree(speculation.algorithm, model).topk);
+  selection.spec_topk_given = speculation.eagle_topk.has_value();
+}
+
+void apply_speculation(const ServerArgs& args, const Speculation& speculation,
+                       scheduler::SchedulerConfig& config, std::vector<std::string>& notes) {
+  config.speculation = speculation.config;
+  if (!speculation.config.enabled()) return;
+  if (config.enable_mixed_chunk) {
+    notes.push_back("--enable-mixed-chunk: is off, for steps that verify drafts prefill nothing");
+    config.enable_mixed_chunk = false;
+  }
+  if (!speculation.config.v2 && !args.disable_overlap_schedule) {
+    notes.push_back(fmt::format("the schedule is not overlapped: {} of SGLang {} is spec v1",
+                                speculation.algorithm, scheduler::sglang_release_name(args.sglang_release)));
+    config.disable_overlap_schedule = true;
+  }
+}
+
+std::uint64_t draft_reserve_mib(const ServerArgs& args, const Speculation& speculation) {
+  if (!speculation.draft || scheduler::rules_of(args.sglang_release).draft_model_from_pool) return 0;
+  return speculation.draft->is_head() ? 4 * 1024 : 6 * 1024;
+}
+
+rank::DraftMemory draft_memory(const ServerArgs& args, const Speculation& speculation,
+                               const rank::ModelConfig& model, const rank::Shard& draft_shard) {
+  rank::DraftMemory memory;
+  if (!speculation.draft) return memory;
+  memory.weight_bytes = rank::draft_weight_bytes(*speculation.draft, draft_shard);
+  memory.from_pool = scheduler::rules_of(args.sglang_release).draft_model_from_pool;
+  // Counted as if its layers were the target's (pool_configurator.py).
+  memory.layers = static_cast<double>(speculation.draft->config.num_layers) / model.num_layers;
+  return memory;
+}
+
+void write_speculation(const ServerArgs& args, const Speculation& speculation, proto::RunReport& header) {
+  if (!speculation.config.enabled()) return;
+  auto& out = *header.mutable_server_args();
+  const SpeculationArgs& given = args.speculation;
+  out["speculative_algorithm"] = speculation.algorithm;
+  out["speculative_num_steps"] = std::to_string(speculation.config.num_steps);
+  out["speculative_eagle_topk"] = std::to_string(speculation.config.topk);
+  out["speculative_num_draft_tokens"] = std::to_string(speculation.config.num_draft_tokens);
+  out["speculative_attention_mode"] = given.attention_mode;
+  if (speculation.draft) {
+    out["speculative_draft_model_path"] =
+        given.draft_model_path.empty() ? args.model_path : given.draft_model_path;
+    if (given.draft_attention_backend)
+      out["speculative_draft_attention_backend"] = *given.draft_attention_backend;
+  } else {
+    out["speculative_ngram_max_bfs_breadth"] = std::to_string(given.ngram_max_bfs_breadth);
+  }
+  if (given.accept_from_trace) out["speculative_accept_rates"] = "trace";
+  if (!given.accept_rates.empty())
+    out["speculative_accept_rates"] = fmt::format("{}", fmt::join(given.accept_rates, ","));
+  if (!given.accept_lengths_file.empty()) out["speculative_accept_lengths"] = given.accept_lengths_file;
+  header.mutable_speculation()->set_algorithm(speculation.algorithm);
+}
+
+void check_accept_lens(const Speculation& speculation, bool from_trace, const scheduler::Workload& workload) {
+  if (!speculation.config.enabled()) return;
+  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
+    const std::vector<std::uint32_t>& lens = workload.requests[i].accept_lens;
+    if (from_trace && lens.empty())
+      throw_user_error("--speculative-accept-rates trace: request {} of {} has no accept_lens", i,
+                       workload.name);
+    if (speculation.longest_accepted == 0) continue;
+    for (const std::uint32_t length : lens) {
+      if (length > speculation.longest_accepted)
+        throw_user_error("{}: request {} keeps {} tokens of a step, which has {} at most", workload.name, i,
+                         length, speculation.longest_accepted);
+    }
+  }
+}
+
+void write_speculation_shares(proto::RunReport& report) {
+  if (!report.has_speculation() || report.ranks().empty()) return;
+  const proto::RankReport& rank = report.ranks(0);
+  const proto::PassSeconds& decode = rank.decode();
+  const double all =
+      decode.attention() + decode.gemm() + decode.collective() + decode.other() + decode.launch();
+  if (all <= 0) return;
+  proto::Speculation& out = *report.mutable_speculation();
+  out.set_draft_share(decode.draft() / all);
+  out.set_draft_extend_share(decode.draft_extend() / all);
+  out.set_verify_share(1 - out.draft_share() - out.draft_extend_share());
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,59 @@
+// Speculative decoding of a deployment: what the flags leave open is chosen as SGLang chooses it, what cannot
+// be is refused.
+//
+// Source: SGLang 0.5.23 arg_groups/speculative_hook.py (_handle_eagle_family, _handle_ngram,
+// _auto_choose_speculative_params), 0.5.12 server_args.py (_handle_speculative_decoding), and the rules of
+// the attention backend documentation, which attention/combination.cc has.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attention/backend_description.h"
+#include "launch/server_args.h"
+#include "proto/report.pb.h"
+#include "rank/model/draft_model.h"
+#include "rank/model/memory.h"
+#include "rank/model/speculative_forward.h"
+#include "scheduler/config.h"
+#include "scheduler/workload/workload.h"
+
+namespace tpsim::launch {
+
+struct Speculation {
+  scheduler::SpeculationConfig config;  // not enabled: the rest is empty
+  std::string algorithm;                // SGLang's name: EAGLE, EAGLE3, STANDALONE, NGRAM
+  std::optional<rank::DraftModel> draft;
+  rank::DraftHost host;
+  std::uint32_t longest_accepted = 0;  // tokens that a request can keep of a step; modeled execution
+  std::vector<std::string> notes, warnings;
+};
+// Throws UserError.
+Speculation resolve_speculation(const ServerArgs& args, const rank::ModelConfig& model);
+
+// What the choice of attention backends has to know of it.
+void select_for_speculation(const ServerArgs& args, const rank::ModelConfig& model,
+                            attention::Selection& selection);
+
+// The options of the scheduler that speculation changes: overlap, mixed chunks, how many requests run.
+void apply_speculation(const ServerArgs& args, const Speculation& speculation,
+                       scheduler::SchedulerConfig& config, std::vector<std::string>& notes);
+
+// What SGLang keeps free for a draft model besides the pool; 0 in releases that take it from the pool.
+std::uint64_t draft_reserve_mib(const ServerArgs& args, const Speculation& speculation);
+// What the draft model takes of the memory that is shared with the pool.
+rank::DraftMemory draft_memory(const ServerArgs& args, const Speculation& speculation,
+                               const rank::ModelConfig& model, const rank::Shard& draft_shard);
+
+// Throws UserError where a trace names lengths that cannot be, or (`from_trace`) names none.
+void check_accept_lens(const Speculation& speculation, bool from_trace, const scheduler::Workload& workload);
+
+// Under SGLang's field names; and the names in the report.
+void write_speculation(const ServerArgs& args, const Speculation& speculation, proto::RunReport& header);
+// Once the run is over: the shares of its steps.
+void write_speculation_shares(proto::RunReport& report);
+
+}  // namespace tpsim::launch

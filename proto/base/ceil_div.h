@@ -1,0 +1,15 @@
+// Division that rounds up.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+namespace tpsim {
+
+// REQUIRES: b > 0, and a + b - 1 has room in the wider of the two types.
+template <std::unsigned_integral A, std::unsigned_integral B>
+constexpr std::common_type_t<A, B> ceil_div(A a, B b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace tpsim

@@ -1,0 +1,102 @@
+// Coefficients of price formulas: what a hardware profile says of one operator class. The one place that
+// lists them, with their defaults, their names in a profile, and which formula takes them; the formulas
+// themselves are those of the file named at each.
+//
+// OperatorEfficiency has compute, memory and fixed_seconds as fields of its own; all others stand in its
+// `parameters` under the name of the member here.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "proto/hardware.pb.h"
+
+namespace tpsim {
+
+// Attention by a plan (attention/plan_cost.h): classes "attention.BACKEND.extend", ".decode", ".mla_…", and
+// of backends with several kernels "attention.BACKEND.KERNEL.extend" and ".decode".
+struct PlanCoefficients {
+  double compute = 0.5;  // of the dense rate
+  double memory = 0.8;   // of the memory bandwidth
+  double fixed_seconds = 5e-6;
+  double block_seconds = 1e-6;  // start and end of one thread block, per wave
+  double resident =
+      1;  // thread blocks of a wave on one multiprocessor, at most as many as the plan says (decode)
+  double block_memory = 2.0;    // one block streams this x bandwidth / multiprocessors
+  double block_compute = 1.0;   // one block reaches this x its multiprocessor's share
+  double overlap = 0.3;         // share of the lesser costs that is not hidden
+  double tail = 0.5;            // share of the lesser of mean load and longest tile added (extend)
+  double merge_seconds = 3e-6;  // fixed cost of adding up parts
+  double vector_compute = 0.1;  // factor on `compute` for kernels without tensor cores
+  double l2_memory = 3;         // bandwidth of the L2 cache / that of memory (hot only)
+  double head_dim_64 = 1;       // factor on `compute` for head sizes other than 128
+  double head_dim_192 = 1;
+  double head_dim_256 = 1;
+  double head_dim_512 = 1;
+  double fp8_kv = 1;       // factor on `memory` where the KV cache is fp8 and q is not
+  double fp8_convert = 1;  // factor on `compute` there, for the conversion
+  double fp8_compute = 1;  // factor on `compute` where q is fp8 too
+  double window = 1;       // factor on the time of sliding-window layers
+  double gather = 0.6;     // factor on `memory` for copies through an index
+  double fp8_seconds = 0;  // added where the KV cache is fp8: casts of q, k and v before the kernel
+  // Hot only: kernel benchmarks write the new keys and values to the cache, too, which is an operator of its
+  // own in a model (rank/model): factor on their time at full bandwidth. `cast`: factor on the time of q, k
+  // and v becoming fp8 for an fp8 cache.
+  double write = 0;
+  double cast = 0;
+  double walk =
+      0.5;  // a step of the loop whose keys are all masked, of a computed one (plans that walk windows)
+  double window_seconds = 0;        // added for sliding-window layers, whose indices some backends look up
+  double head_dim_192_seconds = 0;  // added for head sizes over 128 and up to 192
+  // Added to block_seconds for each KiB of a cached token and head (decode): a block moves whole steps of its
+  // loop, however few tokens it has.
+  double block_width_seconds = 0;
+  double merge_part_seconds = 0;  // of each part of the request with the most, which are added up in turn
+  double prefix = 1;              // factor on the rate of a separate kernel for the cached prefix (extend)
+  // Host time of an eager pass. Of one kernel of this backend (0: as any other kernel), and of each KV length
+  // that a decode meets for the first time (libraries that build an execution plan for every shape).
+  double launch_seconds = 0;
+  double shape_seconds = 0;
+};
+
+// The indexer of sparse attention (attention/sparse_cost.h): classes "attention.BACKEND.indexer.extend" and
+// ".decode".
+struct IndexCoefficients {
+  double compute = 0.5;  // of the dense fp8 rate
+  double memory = 0.5;   // of the memory bandwidth
+  double fixed_seconds = 2.5e-5;
+  double overlap = 0.1;                 // share of the lesser of arithmetic and memory that is not hidden
+  double select_seconds = 1e-5;         // picking the best top_k of a row of logits
+  double select_token_seconds = 4e-10;  // of each logit of such a row
+};
+
+// Matrix products, experts, collectives, elementwise kernels (rank/model/op_cost.h): all other classes.
+struct OperatorCoefficients {
+  double compute = 0.75;  // of the dense rate
+  double memory = 0.8;    // of the memory (collectives: link) bandwidth
+  double fixed_seconds = 3e-6;
+  double tile_seconds = 5e-7;  // start and end of one output tile
+  double overlap = 0.2;        // share of the lesser of arithmetic and memory that is not hidden
+  double fill = 2.0;           // a tile streams this x bandwidth / multiprocessors
+  double k_seconds = 0;        // of a tile for each element along k, arithmetic or not
+  double quantize = 0.5;       // share of the memory bandwidth while inputs are quantised
+  double rows = 1.5;           // MoE, passes over the rows between the projections, as counted bytes
+  double per_gpu_seconds = 0;  // collectives, per GPU of the group
+};
+
+// What `profile` says of a class; null where nothing.
+const proto::OperatorEfficiency* find_efficiency(const proto::HardwareProfile& profile,
+                                                 std::string_view operator_class);
+
+// The coefficients of a class: those of `profile`, and what it leaves open from `defaults`. One of the three
+// structs above.
+template <typename Coefficients>
+Coefficients coefficients_of(const proto::HardwareProfile& profile, std::string_view operator_class,
+                             Coefficients defaults = {});
+// The inverse, for fits; parameters that have their defaults are left out.
+template <typename Coefficients>
+void write_coefficients(const Coefficients& coefficients, proto::OperatorEfficiency& out);
+// The parameters that a class takes.
+std::vector<std::string_view> parameter_names(std::string_view operator_class);
+
+}  // namespace tpsim

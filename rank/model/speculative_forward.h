@@ -1,0 +1,62 @@
+// A step of speculative decoding on one rank: the draft model's passes, the target's pass that verifies, and
+// the pass that extends the draft model behind what was computed.
+//
+// Source: SGLang 0.5.23 speculative/eagle_worker_v2.py (draft_forward: num_steps - 1 passes, for the first
+// guesses come out of the extend; _draft_extend_for_decode: as many tokens of each request as were verified;
+// _draft_extend_for_prefill) and ngram_worker.py, 0.5.12 eagle_worker.py and ngram_worker.py. Each of the
+// three is one captured graph where decode is captured (eagle_draft_cuda_graph_runner.py,
+// eagle_draft_extend_cuda_graph_runner.py).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "proto/hardware.pb.h"
+#include "rank/model/draft_model.h"
+#include "rank/model/modeled_forward.h"
+#include "rank/model/op_cost.h"
+#include "rank/model/rank_model.h"
+
+namespace tpsim::rank {
+
+// What the host does between the passes of a step while the device waits: for n-grams the look-up of drafts
+// in the texts so far, and the masks that it makes of them request by request.
+struct DraftHost {
+  double seconds = 0;
+  double seconds_of_request = 0;
+};
+
+struct SpeculationShape {
+  std::uint32_t num_steps = 1;
+  std::uint32_t topk = 1;
+  bool tree_mask = false;  // what is verified is no chain
+  DraftHost host;
+};
+
+class SpeculativeForward : public RankModel {
+ public:
+  // `draft` and `draft_forward` are null together: n-grams need no model. `draft_shard`: of the draft model.
+  SpeculativeForward(std::unique_ptr<ModeledForward> target, std::unique_ptr<DraftModel> draft,
+                     std::unique_ptr<ModeledForward> draft_forward, const Shard& draft_shard,
+                     const proto::HardwareProfile& profile, const SpeculationShape& shape);
+
+  StepCost forward(const attention::ForwardMetadata& metadata) override;
+
+ private:
+  StepCost draft_tokens(const attention::ForwardMetadata& verify);
+  StepCost draft_pass(const attention::ForwardMetadata& metadata, bool extends, std::uint32_t rows);
+  // The products in front of a head's layer that its ModelConfig does not list.
+  StepCost head_products(bool extends, std::uint32_t rows) const;
+
+  std::unique_ptr<ModeledForward> target_;
+  std::unique_ptr<DraftModel> draft_;
+  std::unique_ptr<ModeledForward> draft_forward_;
+  Shard draft_shard_;
+  OperatorCosts costs_;
+  SpeculationShape shape_;
+  double graph_replay_;
+  std::vector<std::uint32_t> lens_;
+};
+
+}  // namespace tpsim::rank

@@ -1,0 +1,45 @@
+// What the fits read and print: a hardware profile, and entries of its efficiencies.
+#pragma once
+
+#include <google/protobuf/util/json_util.h>
+
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "proto/coefficients.h"
+#include "proto/hardware.pb.h"
+
+namespace tpsim::calibration {
+
+// Nothing, and a line on stderr, where the file is none.
+inline std::optional<proto::HardwareProfile> read_profile(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  proto::HardwareProfile profile;
+  if (google::protobuf::util::JsonStringToMessage(text.str(), &profile).ok()) return profile;
+  std::cerr << path << " is not a hardware profile\n";
+  return std::nullopt;
+}
+
+// One OperatorEfficiency, as JSON in a line on stdout.
+template <typename Coefficients>
+void print_entry(const std::string& operator_class, const Coefficients& c, double median_error,
+                 const std::string& source) {
+  proto::OperatorEfficiency out;
+  out.set_operator_class(operator_class);
+  write_coefficients(c, out);
+  out.set_median_error(median_error);
+  out.set_source(source);
+  std::string json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  if (!google::protobuf::util::MessageToJsonString(out, &json, options).ok())
+    throw std::logic_error(operator_class + " cannot be written");
+  std::cout << json << "\n";
+}
+
+}  // namespace tpsim::calibration
