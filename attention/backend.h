@@ -41,6 +41,11 @@ struct ForwardMetadata {
   std::span<const std::uint32_t> global_num_tokens;
   std::span<const std::uint32_t> global_num_tokens_for_logprob;
   bool is_extend_in_batch = false;  // some rank extends
+  // Models with gated delta-nets, where the radix pool keeps states: copies between slots before the pass,
+  // slots that begin with zeros, and snapshots taken in it.
+  std::uint32_t state_copies = 0;
+  std::uint32_t state_clears = 0;
+  std::uint32_t state_snapshots = 0;
 };
 
 // Whether a pass computes several new tokens of every decoding request, as speculative decoding does.

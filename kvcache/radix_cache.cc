@@ -46,11 +46,15 @@ void RadixCache::KeyView::advance(std::uint32_t tokens) {
 }
 
 RadixCache::RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool* pool,
-                       WindowPages* window_pages)
+                       WindowPages* window_pages, StateSlots* states)
     : options_(options), allocator_(allocator), pool_(pool), window_pages_(window_pages) {
   if (options_.window > 0) {
     window_ = std::make_unique<WindowComponent>(options_.window, options_.page_size, window_pages_);
     components_.push_back(window_.get());
+  }
+  if (states != nullptr) {
+    states_ = std::make_unique<StateComponent>(*states);
+    components_.push_back(states_.get());
   }
   reset();
 }
@@ -326,6 +330,7 @@ RadixCache::InsertResult RadixCache::insert_offer(const TokenSequence& key, std:
     touch(node, access_time);
   }
   if (rest.left == 0) {
+    take_state(node, given.state);
     for (TreeComponent* component : components_) component->on_insert(*this, node);
     return {prefix_len, node};
   }
@@ -350,6 +355,7 @@ RadixCache::InsertResult RadixCache::insert_offer(const TokenSequence& key, std:
   // As in SGLang, by the length that the leaf has after it was cut at the window.
   nodes_[leaf].hit_count = prefix_len + nodes_[leaf].length > counted_len ? 1 : 0;
   offer(leaf);
+  take_state(leaf, given.state);
   for (TreeComponent* component : components_) component->on_insert(*this, leaf);
   return {prefix_len, leaf};
 }
@@ -516,7 +522,9 @@ RadixCache::InsertResult RadixCache::insert_sequence(RequestState& req, const To
   adopted_.clear();
   const InsertResult result =
       insert_offer(tokens, length, pool_->runs(req.row), req.priority, req.extra_key, counted,
-                   {.protected_len = req.cache_protected_len, .window_evicted_len = req.window_evicted_len});
+                   {.protected_len = req.cache_protected_len,
+                    .window_evicted_len = req.window_evicted_len,
+                    .state = states_ != nullptr ? &req.offer : nullptr});
   req.inserted_len = std::max(req.inserted_len, length);
   const std::uint32_t prompt = align(req.prompt_len);
   if (options_.split_at_prompt_end && components_.empty() && prompt > 0 && prompt < length) {
@@ -539,7 +547,7 @@ void RadixCache::cache_finished_req(RequestState& req, const TokenSequence& toke
   const std::uint32_t length = std::min(committed_len, static_cast<std::uint32_t>(tokens.size()));
   const std::uint32_t aligned = align(cacheable_len(req, length));
   const std::uint32_t mine = req.cache_protected_len / page;
-  if (is_insert) {
+  if (is_insert && (states_ == nullptr || aligned > 0)) {
     const InsertResult result = insert_sequence(req, tokens, aligned, /*chunked=*/false);
     free_duplicates(req.row, mine, result.prefix_len / page);
     free_pages(req.row, aligned / page, pages);
@@ -560,6 +568,7 @@ std::uint32_t RadixCache::cache_unfinished_req(RequestState& req, const TokenSeq
   if (options_.disable) return pages;
   const std::uint32_t page = options_.page_size;
   const std::uint32_t length = cacheable_len(req, fill_len);
+  if (states_ != nullptr && length == 0) return pages;
   const bool branches = length == req.branching_len;
   if (window_ != nullptr) free_out_of_window(req, std::int64_t{length} - 1);
   const std::uint32_t aligned = align(length);

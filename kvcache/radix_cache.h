@@ -31,6 +31,8 @@
 #include "kvcache/page_allocator.h"
 #include "kvcache/page_run.h"
 #include "kvcache/req_to_token_pool.h"
+#include "kvcache/state_component.h"
+#include "kvcache/state_slots.h"
 #include "kvcache/token_runs.h"
 #include "kvcache/tree_component.h"
 #include "kvcache/window_component.h"
@@ -70,6 +72,12 @@ class RadixCache {
     std::uint64_t life = 0;        // of the node; 0 = no match yet
     std::uint64_t generation = 0;  // of the node's children
   };
+  // A state that a request hands over with its next insertion, taken behind its first `length` tokens. An
+  // insertion that takes it clears `slot`.
+  struct StateOffer {
+    std::uint32_t slot = StateSlots::kNone;
+    std::uint32_t length = 0;
+  };
   // What SGLang's Req carries for the cache.
   struct RequestState {
     std::uint32_t row = ReqToTokenPool::kNoRow;
@@ -86,13 +94,15 @@ class RadixCache {
     // Where another request's prefix went on but could not be used (SGLang's swa_branching_seqlen): the next
     // insertion ends there, so that a prefix that can be used does. 0: nowhere.
     std::uint32_t branching_len = 0;
+    // Where the pool keeps states: what is inserted ends with this one; without one nothing is inserted.
+    StateOffer offer;
   };
 
   // `allocator` takes back evicted and duplicate pages, `pool` holds the requests' rows; both may be null
-  // where the tree is used for matching alone, and `window_pages` where options.window is 0. They must
-  // outlive the cache.
+  // where the tree is used for matching alone, and `window_pages` where options.window is 0. `states`: the
+  // pool of states that nodes hold, of a model that has some. They must outlive the cache.
   RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool* pool,
-             WindowPages* window_pages = nullptr);
+             WindowPages* window_pages = nullptr, StateSlots* states = nullptr);
 
   // Longest cached prefix of the first `limit` tokens of `key` that all components can be used with.
   // Refreshes access times.
@@ -120,6 +130,8 @@ class RadixCache {
   std::uint64_t evict_component(TreeComponent& component, std::uint64_t units);
   WindowComponent* window() { return window_.get(); }  // null where there is none
   const WindowComponent* window() const { return window_.get(); }
+  StateComponent* states() { return states_.get(); }  // null where there is none
+  const StateComponent* states() const { return states_.get(); }
 
   std::uint64_t evictable_size() const { return evictable_size_; }  // tokens
   std::uint64_t protected_size() const { return protected_size_; }
@@ -158,6 +170,7 @@ class RadixCache {
   struct Given {
     std::uint32_t protected_len = 0;  // leading tokens whose pages are the tree's own
     std::uint32_t window_evicted_len = 0;
+    StateOffer* state = nullptr;
   };
   InsertResult insert_offer(const TokenSequence& key, std::uint32_t length, std::span<const PageRun> pages,
                             std::int64_t priority, std::uint32_t extra_key, std::uint32_t counted_len,
@@ -227,6 +240,7 @@ class RadixCache {
   void settle(MatchResult& result) const;
   void touch_path(NodeId node);
   void adopt_window(NodeId node, std::uint32_t start, std::span<const PageRun> pages, const Given& given);
+  void take_state(NodeId node, StateOffer* offer);
   void attach_window(NodeId leaf, std::uint32_t start, std::uint32_t evicted_len);
   std::uint32_t cacheable_len(const RequestState& req, std::uint32_t length) const;
   void free_duplicates(std::uint32_t row, std::uint32_t first_page, std::uint32_t end_page);
@@ -252,6 +266,7 @@ class RadixCache {
   std::uint64_t protected_size_ = 0;
   WindowPages* window_pages_;
   std::unique_ptr<WindowComponent> window_;
+  std::unique_ptr<StateComponent> states_;
   std::vector<TreeComponent*> components_;  // all there are
   // Of the request that is inserted: pages, by their place in its row, that became the tree's in place of
   // others. Ascending.

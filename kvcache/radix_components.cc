@@ -76,6 +76,13 @@ void RadixCache::adopt_window(NodeId node, std::uint32_t start, std::span<const 
   window_->attach(*this, node);
 }
 
+// An insertion that ends at `node` hands over the state there.
+void RadixCache::take_state(NodeId node, StateOffer* offer) {
+  if (offer == nullptr || node == kRoot || offer->slot == StateSlots::kNone) return;
+  touch(node, ++clock_);
+  if (states_->offer(*this, node, offer->slot)) offer->slot = StateSlots::kNone;
+}
+
 // The window parts of a new leaf, whose tokens begin at `start`. What its request has freed already becomes a
 // tombstone; the rest is cut so that a lock on the leaf locks one window and not all of it.
 void RadixCache::attach_window(NodeId leaf, std::uint32_t start, std::uint32_t evicted_len) {
@@ -91,6 +98,7 @@ void RadixCache::attach_window(NodeId leaf, std::uint32_t start, std::uint32_t e
 
 // How much of the first `length` tokens an insertion may take.
 std::uint32_t RadixCache::cacheable_len(const RequestState& req, std::uint32_t length) const {
+  if (states_ != nullptr) return req.offer.slot == StateSlots::kNone ? 0 : std::min(length, req.offer.length);
   const bool branches = req.branching_len > req.cache_protected_len && req.branching_len <= length;
   return branches ? req.branching_len : length;
 }

@@ -56,15 +56,20 @@ std::vector<std::string_view> matrix_classes(const PricedRun& run) {
   for (const rank::WeightSpec& weight :
        rank::weight_list(run.model, rank::make_shard(run.model, run.layout, 0))) {
     if (weight.role != rank::WeightRole::kLinear && weight.role != rank::WeightRole::kExperts) continue;
-    const rank::MatrixClass id =
-        weight.role == rank::WeightRole::kLinear
-            ? rank::linear_kernel(weight.format, run.hardware)
-            : rank::expert_kernel(weight.format, run.hardware, weight.experts,
-                                  static_cast<std::uint32_t>(weight.n / 2),
-                                  rank::chooses_trtllm(run.model.architecture, weight.format, run.hardware));
     if (weight.name == "experts.down_proj") continue;  // in one call with the other projection
-    const std::string_view name = rank::matrix_class(id).name;
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    const auto add = [&names](rank::MatrixClass id) {
+      const std::string_view name = rank::matrix_class(id).name;
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    };
+    if (weight.role == rank::WeightRole::kLinear) {
+      add(rank::linear_kernel(weight.format, run.hardware));
+      continue;
+    }
+    const bool trtllm = rank::chooses_trtllm(run.model.architecture, weight.format, run.hardware);
+    for (const double tokens : {1.0, weight.experts + 1.0}) {  // few, and more than there are experts
+      add(rank::expert_kernel(weight.format, run.hardware, weight.experts,
+                              static_cast<std::uint32_t>(weight.n / 2), tokens, trtllm));
+    }
   }
   return names;
 }
@@ -102,6 +107,7 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
   if (layout.tp_size > 1)
     operators.insert(operators.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});
   if (layout.dp_size > 1 || layout.a2a() || layout.moe_dense_tp1) operators.emplace_back("reduce_scatter");
+  if (run.pipeline) operators.emplace_back("all_to_all");  // whose sends those between stages are taken for
   operators.emplace_back("elementwise");
   for (const std::string& name : operators) add_operator(run, name, report);
   if (layout.a2a()) {

@@ -20,6 +20,7 @@ struct PricedRun {
   const proto::HardwareProfile& hardware;
   const BackendPair& backends;
   const rank::ParallelLayout& layout;
+  bool pipeline = false;                 // stages hand over to each other
   attention::SparseKernels sparse = {};  // models with sparse attention only
   NumberFormat kv_format = NumberFormat::kBf16;
   bool decode_graphs = false;    // some decode replays a captured graph

@@ -1,5 +1,6 @@
 #include "launch/capture_report.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -15,8 +16,7 @@ void write_capture_cost(const Deployment& deployment, proto::RunReport& report) 
   if (sizes.empty()) return;
   const scheduler::SpeculationConfig& speculation = deployment.speculation.config;
   if (speculation.enabled()) {
-    const auto eager =
-        deployment.make_model(rank::make_shard(deployment.model, deployment.layout, 0), /*captured=*/false);
+    const auto eager = deployment.make_model(/*tp_rank=*/0, /*pp_rank=*/0, /*captured=*/false);
     const rank::GraphCapture capture =
         rank::graph_capture_cost(deployment.model, sizes, *eager, speculation.num_draft_tokens);
     report.set_cuda_graph_capture_seconds(capture.seconds);
@@ -25,12 +25,16 @@ void write_capture_cost(const Deployment& deployment, proto::RunReport& report) 
   }
   rank::ModeledForward::Options options;  // the warm-up passes run without graphs
   options.kv_format = deployment.kv_format;
-  rank::ModeledForward eager(deployment.model, deployment.hardware,
-                             rank::make_shard(deployment.model, deployment.ranks.tp_size, 0),
-                             deployment.make_backend(), options);
-  const rank::GraphCapture capture = rank::graph_capture_cost(deployment.model, sizes, eager);
-  report.set_cuda_graph_capture_seconds(capture.seconds);
-  report.set_cuda_graph_bytes(capture.bytes);
+  // Pipeline stages capture at the same time.
+  for (std::uint32_t stage = 0; stage < deployment.stages.size(); ++stage) {
+    const rank::ModelConfig model = deployment.model_of_stage(stage);
+    rank::Shard shard = rank::make_shard(model, deployment.ranks.tp_size, 0);
+    shard.stage = deployment.shard_of(model, 0, stage).stage;
+    rank::ModeledForward eager(model, deployment.hardware, shard, deployment.make_backend(), options);
+    const rank::GraphCapture capture = rank::graph_capture_cost(model, sizes, eager);
+    report.set_cuda_graph_capture_seconds(std::max(report.cuda_graph_capture_seconds(), capture.seconds));
+    report.set_cuda_graph_bytes(std::max(report.cuda_graph_bytes(), std::uint64_t{capture.bytes}));
+  }
 }
 
 }  // namespace tpsim::launch

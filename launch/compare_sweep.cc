@@ -132,7 +132,7 @@ rank::TaskFarm::Task task_of(const Plan& plan) {
   return [&plan](std::uint32_t task, const std::atomic<bool>& stop) {
     const Resolved& resolved = *plan.served()[task];
     rank::ProcessGroup alone;
-    alone.tp_size = resolved.deployment->ranks.tp_size;
+    alone.tp_size = resolved.deployment->ranks.num_ranks();
     const Stage stage(resolved.setting->args, alone, nullptr, nullptr);
     SweepMonitor monitor(stop);
     std::optional<std::string> loss;

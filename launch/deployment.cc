@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <map>
+#include <system_error>
 #include <utility>
 
 #include "attention/registry.h"
@@ -13,6 +15,7 @@
 #include "launch/calibration.h"
 #include "launch/capture_report.h"
 #include "launch/images.h"
+#include "launch/linear_attention_choice.h"
 #include "launch/parallel_args.h"
 #include "launch/service_level_args.h"
 #include "proto/base/error.h"
@@ -55,12 +58,15 @@ std::uint32_t context_length(const ServerArgs& args, const rank::ModelConfig& mo
   return *args.context_length;
 }
 
-rank::StatePool state_pool(const ServerArgs& args) {
+rank::StatePool state_pool(const ServerArgs& args, const Deployment& deployment) {
   rank::StatePool pool;
   pool.full_memory_ratio = args.mamba_full_memory_ratio.value_or(pool.full_memory_ratio);
-  // Without a radix cache each running request has one state, and no more are needed.
-  if (args.max_running_requests) pool.slots = *args.max_running_requests;
-  if (args.max_mamba_cache_size) pool.slots = *args.max_mamba_cache_size;
+  // Of one data-parallel rank. Without a radix cache each running request has one state, and no more are
+  // needed.
+  const std::uint32_t dp_size = deployment.layout.dp_size;
+  if (deployment.scheduler.disable_radix_cache && args.max_running_requests)
+    pool.slots = std::max(1U, *args.max_running_requests / dp_size);
+  if (args.max_mamba_cache_size) pool.slots = *args.max_mamba_cache_size / dp_size;
   return pool;
 }
 
@@ -94,11 +100,15 @@ void check_window_flags(const ServerArgs& args, const rank::ModelConfig& model) 
 
 // Flags that are about states, for a model that has some.
 void read_state_flags(const ServerArgs& args, rank::ModelConfig& model) {
-  const char* given = args.mamba_full_memory_ratio        ? "--mamba-full-memory-ratio"
-                      : args.max_mamba_cache_size         ? "--max-mamba-cache-size"
-                      : args.mamba_ssm_dtype != "auto"    ? "--mamba-ssm-dtype"
-                      : !args.linear_attn_backend.empty() ? "--linear-attn-backend"
-                                                          : nullptr;
+  const char* given = args.mamba_full_memory_ratio                ? "--mamba-full-memory-ratio"
+                      : args.max_mamba_cache_size                 ? "--max-mamba-cache-size"
+                      : args.mamba_ssm_dtype != "auto"            ? "--mamba-ssm-dtype"
+                      : args.mamba_radix_cache_strategy != "auto" ? "--mamba-radix-cache-strategy"
+                      : args.mamba_track_interval                 ? "--mamba-track-interval"
+                      : !args.linear_attn_backend.empty()         ? "--linear-attn-backend"
+                      : !args.linear_attn_decode_backend.empty()  ? "--linear-attn-decode-backend"
+                      : !args.linear_attn_prefill_backend.empty() ? "--linear-attn-prefill-backend"
+                                                                  : nullptr;
   if (given == nullptr) return;
   if (!model.is_hybrid_linear())
     throw_user_error("{}: {} has no gated delta-net layers; leave it out", given, model.name);
@@ -114,7 +124,8 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["hardware"] = deployment.hardware.name();
   out["tp_size"] = std::to_string(args.tp_size);
   out["executor"] = args.executor;
-  out["load_format"] = args.load_format;
+  // Where experts_in_use says so, a folder without weights is priced as a server with dummy ones.
+  out["load_format"] = deployment.experts_in_use > 0 ? "dummy" : args.load_format.value_or("auto");
   out["dtype"] = args.dtype != "auto" ? args.dtype : args.numeric() ? deployment.model.dtype : "bfloat16";
   out["context_length"] = std::to_string(config.context_length);
   out["prefill_attention_backend"] = deployment.backends.prefill;
@@ -126,12 +137,18 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["page_size"] = std::to_string(config.page_size);
   out["kv_cache_dtype"] = std::string(to_string(deployment.kv_format));
   if (deployment.model.is_hybrid_linear()) {
-    out["mamba_full_memory_ratio"] = format_real(state_pool(args).full_memory_ratio);
+    out["mamba_full_memory_ratio"] = format_real(state_pool(args, deployment).full_memory_ratio);
     out["max_mamba_cache_size"] = std::to_string(deployment.state_slots);
     out["mamba_ssm_dtype"] = args.mamba_ssm_dtype != "auto"             ? args.mamba_ssm_dtype
                              : deployment.model.linear.state_bytes == 4 ? "float32"
                                                                         : "bfloat16";
-    out["linear_attn_backend"] = "triton";
+    out["linear_attn_decode_backend"] = to_string(deployment.linear_attention.decode);
+    out["linear_attn_prefill_backend"] = to_string(deployment.linear_attention.prefill);
+    if (!config.disable_radix_cache) {
+      out["mamba_radix_cache_strategy"] = state_strategy(config);
+      if (config.states.tracking_slots > 0)
+        out["mamba_track_interval"] = std::to_string(config.states.track_interval);
+    }
   }
   if (deployment.model.swa_pool_window > 0) {
     out["disable_hybrid_swa_memory"] = on_off(config.sliding_window_size == 0);
@@ -181,6 +198,7 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["num_prompts"] = args.num_prompts ? std::to_string(*args.num_prompts) : "all";
   out["request_rate"] = args.request_rate ? format_real(*args.request_rate) : "trace";
   out["max_concurrency"] = args.max_concurrency == 0 ? "none" : std::to_string(args.max_concurrency);
+  out["front_end"] = args.front_end.value_or("auto");
   out["time_scale"] = format_real(args.time_scale.value_or(1.0));
   out["seed"] = std::to_string(args.load_seed());
   out["warmup_requests"] = std::to_string(args.warmup_requests);
@@ -227,6 +245,9 @@ bool never_captured(const Deployment& deployment) {
 std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const scheduler::ReleaseRules& rules,
                                             const Deployment& deployment) {
   const bool plain = deployment.layout.dp_size == 1 && !deployment.layout.a2a();
+  // Pipeline stages prefill eagerly unless asked by a flag of SGLang that tpsim does not have (0.5.12's
+  // server_args.py _handle_piecewise_cuda_graph, 0.5.23's arg_groups/cuda_graph_hook.py).
+  if (deployment.scheduler.pipeline.staged()) return {};
   if (args.disable_prefill_cuda_graph || never_captured(deployment) ||
       (!plain && !rules.dp_attention_prefill_graphs) || !rank::default_graphs(deployment.hardware).prefill ||
       (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too) ||
@@ -292,7 +313,7 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
   // Before the backend has a say: what it cannot capture is kept free for all the same.
   const double fraction = args.mem_fraction_static.value_or(rank::default_mem_fraction(
       deployment.hardware,
-      {.tp_size = args.tp_size,
+      {.tp_size = args.tp_size * args.parallel.pp_size,
        .dp_size = deployment.layout.dp_size,
        .activation_tokens = chunks ? chunk : args.max_prefill_tokens,
        .cuda_graph_max_bs = decodes_eagerly && rules.uncaptured_decode_reserves_nothing ? 0 : max_bs,
@@ -351,6 +372,16 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
   const std::uint64_t page = deployment.scheduler.page_size;
   const std::uint64_t fit = kBytes / (capacity.kv_bytes_per_token * args.tp_size);
   capacity.tokens = args.max_total_tokens.value_or(std::min(kTokens, std::max(fit, page))) / page * page;
+  if (deployment.model.is_hybrid_linear() && !deployment.scheduler.disable_radix_cache) {
+    // In fp32, for as many requests as the pool's tokens are worth of, or what 1 GiB holds of more.
+    capacity.state_bytes = rank::linear_layers(deployment.model, shard).bytes_per_request();
+    constexpr std::uint64_t kStateBytes = std::uint64_t{1} << 30;
+    const std::uint64_t least = state_slots_per_request(deployment.scheduler) * std::uint64_t{16};
+    capacity.state_slots =
+        args.max_mamba_cache_size
+            ? *args.max_mamba_cache_size / deployment.layout.dp_size
+            : std::clamp<std::uint64_t>(kStateBytes / (capacity.state_bytes * args.tp_size), least, 4096);
+  }
   if (windows.window > 0) {
     // The ranks keep window layers' KV at every page; the pool of windows bounds what the scheduler hands
     // out.
@@ -360,17 +391,42 @@ rank::KvCapacity numeric_capacity(const ServerArgs& args, const rank::Shard& sha
   return capacity;
 }
 
+// Running requests have states, some of them more than one.
+void limit_by_states(std::uint64_t slots, scheduler::SchedulerConfig& config) {
+  const std::uint32_t each = state_slots_per_request(config);
+  const std::uint64_t most = std::min<std::uint64_t>(slots / each, config.max_running_requests);
+  if (most == 0)
+    throw_user_error(
+        "--max-mamba-cache-size {}: a running request takes {} states; use a larger pool, or "
+        "--disable-radix-cache",
+        slots, each);
+  config.max_running_requests = static_cast<std::uint32_t>(most);
+  if (!config.disable_radix_cache)
+    config.states.slots = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(slots, std::numeric_limits<std::uint32_t>::max() / 2));
+}
+
 // The KV pool and how many requests share it.
 void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
-  const rank::Shard shard = rank::make_shard(deployment.model, deployment.layout, 0);
   const rank::WindowPool windows = window_pool(args, deployment);
-  const rank::KvCapacity capacity =
-      args.numeric()
-          ? numeric_capacity(args, shard, deployment, windows)
-          : rank::kv_capacity(deployment.hardware, deployment.model, shard, mem_fraction_static,
-                              deployment.kv_format, config.page_size, state_pool(args),
-                              deployment.sparse_token_bytes, windows, deployment.draft_memory(args));
+  // Every pipeline stage has the pool of the one with the least room (SGLang's _apply_token_constraints).
+  rank::KvCapacity capacity;
+  std::vector<rank::KvCapacity> stages;
+  for (std::uint32_t stage = 0; stage < deployment.stages.size(); ++stage) {
+    const rank::ModelConfig model = deployment.model_of_stage(stage);
+    const rank::Shard shard = deployment.shard_of(model, 0, stage);
+    stages.push_back(args.numeric()
+                         ? numeric_capacity(args, shard, deployment, windows)
+                         : rank::kv_capacity(deployment.hardware, model, shard, mem_fraction_static,
+                                             deployment.kv_format, config.page_size,
+                                             state_pool(args, deployment), deployment.sparse_token_bytes,
+                                             windows, deployment.draft_memory(args)));
+    deployment.ranks.stage_kv_bytes.push_back(stages.back().kv_bytes_per_token);
+    deployment.stage_tokens.push_back(stages.back().tokens);
+    deployment.swa_bytes_per_token.push_back(stages.back().window_bytes_per_token);
+    if (stage == 0 || stages.back().tokens < capacity.tokens) capacity = stages.back();
+  }
   config.max_total_num_tokens = capacity.tokens;
   deployment.state_slots = capacity.state_slots;
   if (args.max_total_tokens) {
@@ -394,7 +450,6 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
     config.sliding_window_size = windows.window;
     config.swa_max_total_num_tokens =
         rank::window_pool_tokens(windows, config.max_total_num_tokens, config.page_size);
-    deployment.swa_bytes_per_token = capacity.window_bytes_per_token;
     if (config.sglang_release != scheduler::kNewestRelease)
       deployment.notes.push_back(
           fmt::format("--sglang-version {}: window layers' pool follows the rules of {}",
@@ -413,9 +468,7 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
       throw_user_error("--max-running-requests {}: leaves none to some of --dp-size {} data-parallel ranks",
                        *args.max_running_requests, deployment.layout.dp_size);
   }
-  if (capacity.state_slots > 0)
-    config.max_running_requests = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(config.max_running_requests, capacity.state_slots));
+  if (capacity.state_slots > 0) limit_by_states(capacity.state_slots, config);
   if (config.max_running_requests > kMaxRows)
     throw_user_error("--max-running-requests {}: at most {} are simulated", config.max_running_requests,
                      kMaxRows);
@@ -426,7 +479,8 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   ranks.tp_size = args.tp_size;
   ranks.dp_size = deployment.layout.dp_size;
   ranks.images = make_image_encoder(deployment.hardware, deployment.layout, deployment.model);
-  ranks.slowdown = rank::parse_rank_slowdowns(args.rank_slowdown, args.tp_size);
+  ranks.pp_size = config.pipeline.size;
+  ranks.slowdown = rank::parse_rank_slowdowns(args.rank_slowdown, ranks.num_ranks());
   ranks.state.page_size = config.page_size;
   // Page numbers: the allocator's address space is larger than the pool.
   ranks.state.num_pages = kvcache::PageAllocator::with_slack(
@@ -434,8 +488,10 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   ranks.state.kv_bytes_per_token = capacity.kv_bytes_per_token;
   ranks.state.max_requests = kMaxRows;
   ranks.state.check = args.check_invariants;
-  for (std::uint32_t r = 0; r < args.tp_size; ++r) {
-    const rank::Shard of_rank = rank::make_shard(deployment.model, deployment.layout, r);
+  for (std::uint32_t r = 0; r < ranks.num_ranks(); ++r) {
+    const std::uint32_t stage = r / args.tp_size;
+    const rank::ModelConfig model = deployment.model_of_stage(stage);
+    const rank::Shard of_rank = deployment.shard_of(model, r % args.tp_size, stage);
     proto::RankReport report;
     report.set_rank(r);
     report.add_q_heads(of_rank.q_heads.first);
@@ -443,12 +499,12 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
     report.add_kv_heads(of_rank.kv_heads.first);
     report.add_kv_heads(of_rank.kv_heads.last);
     report.set_slowdown(ranks.slowdown[r]);
-    report.set_weight_bytes(rank::weight_bytes(deployment.model, of_rank));
-    if (deployment.model.vision.served)
+    report.set_weight_bytes(rank::weight_bytes(model, of_rank));
+    if (model.vision.served)
       report.set_vision_weight_bytes(rank::vision_weight_bytes(
-          deployment.model.vision, {deployment.layout.attn_tp_size(), deployment.model.vision.replicated}));
-    report.set_kv_pool_bytes(config.max_total_num_tokens * capacity.kv_bytes_per_token +
-                             config.swa_max_total_num_tokens * capacity.window_bytes_per_token);
+          model.vision, {deployment.layout.attn_tp_size(), model.vision.replicated}));
+    report.set_kv_pool_bytes(config.max_total_num_tokens * stages[stage].kv_bytes_per_token +
+                             config.swa_max_total_num_tokens * stages[stage].window_bytes_per_token);
     ranks.ranks.push_back(std::move(report));
   }
 }
@@ -522,7 +578,7 @@ void note_whole_chunks(Deployment& deployment) {
 }
 
 // Models whose pages or prefixes have rules of their own.
-void resolve_model_rules(Deployment& deployment) {
+void resolve_model_rules(const ServerArgs& args, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
   const rank::DualChunkConfig& dual_chunk = deployment.model.dual_chunk;
   if (dual_chunk.enabled() && dual_chunk.chunk_len() % config.page_size != 0) {
@@ -538,14 +594,7 @@ void resolve_model_rules(Deployment& deployment) {
     config.enable_mixed_chunk = false;
     config.disable_radix_cache = true;
   }
-  if (deployment.model.is_hybrid_linear() && !config.disable_radix_cache) {
-    deployment.notes.push_back(
-        fmt::format("{}: the radix cache is off, for tpsim does not keep the states of gated delta-net "
-                    "layers of a prefix "
-                    "(SGLang's MambaRadixCache); compare with a server started with --disable-radix-cache",
-                    deployment.model.name));
-    config.disable_radix_cache = true;
-  }
+  resolve_state_cache(args, deployment.hardware, deployment.model, config, deployment.notes);
 }
 
 // The format of the weights, where the GPU can multiply it.
@@ -562,6 +611,34 @@ void resolve_weights(const ServerArgs& args, Deployment& deployment) {
   if (!quantization.quantized()) return;
   rank::check_capability(quantization, deployment.hardware);
   rank::check_blocks(deployment.model, rank::make_shard(deployment.model, args.tp_size, 0, args.ep_size));
+}
+
+// A folder with a config.json and no weights that SGLang's loaders would read.
+bool holds_no_weights(const std::string& path) {
+  std::error_code error;
+  std::filesystem::directory_iterator files(path, error);
+  if (error) return false;
+  return std::none_of(begin(files), end(files), [](const std::filesystem::directory_entry& file) {
+    const std::filesystem::path kind = file.path().extension();
+    return kind == ".safetensors" || kind == ".bin" || kind == ".pt" || kind == ".gguf";
+  });
+}
+
+// Where dummy weights decide which experts the tokens visit. SGLang serves a folder without weights with
+// --load-format dummy only, so that is what such a folder stands for unless the user says otherwise.
+void resolve_routing(const ServerArgs& args, Deployment& deployment) {
+  if (args.numeric() || args.parallel.expert_distribution) return;
+  if (!rank::dummy_weights_share_experts(deployment.model)) return;
+  const std::uint32_t top_k = deployment.model.moe.top_k;
+  if (!args.load_format && holds_no_weights(args.model_path)) {
+    deployment.warnings.push_back(
+        fmt::format("--model-path {}: has no weights: priced as a server with --load-format dummy, whose "
+                    "router sends every token to the same {} experts; --load-format auto prices even routing",
+                    args.model_path, top_k));
+  } else if (!args.dummy_weights()) {
+    return;
+  }
+  deployment.experts_in_use = top_k;
 }
 
 // Its notes, and the attention backend of the model that drafts.
@@ -600,16 +677,19 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   note_whole_chunks(deployment);
   deployment.mla.chunked_prefix_cache = !args.disable_chunked_prefix_cache;
   deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
-  if (args.load_format == "dummy" && rank::dummy_weights_share_experts(deployment.model))
-    deployment.experts_in_use = deployment.model.moe.top_k;
+  resolve_routing(args, deployment);
   deployment.layout = resolve_layout(args, deployment.model, deployment.notes);
   resolve_sparse_attention(args, deployment);
   resolve_images(args, deployment.hardware, deployment.layout, deployment.model, deployment.notes);
   deployment.expert_load = resolve_expert_load(args, deployment.model);
   resolve_scheduler(args, deployment);
   apply_speculation(args, deployment.speculation, deployment.scheduler, deployment.notes);
-  resolve_model_rules(deployment);
+  resolve_model_rules(args, deployment);
+  deployment.stages = resolve_pipeline(args, deployment.model, deployment.scheduler, deployment.notes);
   const double mem_fraction_static = resolve_batches(args, deployment);
+  if (!args.numeric())
+    deployment.linear_attention = choose_linear_attention(args, deployment.hardware, deployment.model,
+                                                          deployment.scheduler, deployment.notes);
   resolve_memory(args, mem_fraction_static, deployment);
 
   proto::RunReport& header = deployment.header;
@@ -620,6 +700,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   header.set_model(deployment.model.name);
   header.set_hardware(args.numeric() ? "CPU" : deployment.hardware.name());
   header.set_tp_size(args.tp_size);
+  if (deployment.scheduler.pipeline.staged()) header.set_pp_size(deployment.scheduler.pipeline.size);
   header.set_executor(args.executor);
   header.set_clock(args.numeric() ? "wall" : "virtual");
   if (!args.numeric()) {
@@ -627,6 +708,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                        .hardware = deployment.hardware,
                        .backends = deployment.backends,
                        .layout = deployment.layout,
+                       .pipeline = deployment.scheduler.pipeline.staged(),
                        .sparse = deployment.sparse.kernels,
                        .kv_format = deployment.kv_format,
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
@@ -639,6 +721,10 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   write_server_args(args, mem_fraction_static, deployment);
   write_speculation(args, deployment.speculation, header);
   write_parallel_args(args, deployment.layout, deployment.expert_load, deployment.model, header);
+  const scheduler::PipelineConfig& pipeline = deployment.scheduler.pipeline;
+  if (pipeline.staged() || pipeline.max_micro_batch_size)
+    (*header.mutable_server_args())["pp_max_micro_batch_size"] =
+        std::to_string(pipeline.requests_of_micro_batch(deployment.scheduler.max_running_requests));
   return deployment;
 }
 
@@ -652,16 +738,41 @@ std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
   return backend;
 }
 
-std::unique_ptr<rank::RankModel> Deployment::make_model(const rank::Shard& shard, bool captured) const {
+rank::ModelConfig Deployment::model_of_stage(std::uint32_t pp_rank) const {
+  return stages.size() == 1 ? model : rank::stage_model(model, stages[pp_rank]);
+}
+
+rank::Shard Deployment::shard_of(const rank::ModelConfig& stage_model, std::uint32_t tp_rank,
+                                 std::uint32_t pp_rank) const {
+  return rank::stage_shard(stage_model, layout, tp_rank, pp_rank, static_cast<std::uint32_t>(stages.size()));
+}
+
+std::unique_ptr<rank::RankModel> Deployment::make_model(std::uint32_t tp_rank, std::uint32_t pp_rank,
+                                                        bool captured) const {
   const std::vector<std::uint32_t> sizes = captured ? scheduler.cuda_graph_bs : std::vector<std::uint32_t>{};
-  auto target = std::make_unique<rank::ModeledForward>(
-      model, hardware, shard, make_backend(),
-      rank::ModeledForward::Options{.kv_format = kv_format,
-                                    .sparse_token_bytes = sparse_token_bytes,
-                                    .cuda_graph_bs = sizes,
-                                    .prefill_graphs = prefill_graphs,
-                                    .experts_in_use = experts_in_use,
-                                    .expert_load = expert_load});
+  const rank::ModelConfig of_stage = model_of_stage(pp_rank);
+  const rank::Shard shard = shard_of(of_stage, tp_rank, pp_rank);
+  rank::ModeledForward::Options options{.kv_format = kv_format,
+                                        .sparse_token_bytes = sparse_token_bytes,
+                                        .cuda_graph_bs = sizes,
+                                        .prefill_graphs = prefill_graphs,
+                                        .experts_in_use = experts_in_use,
+                                        .expert_load = expert_load,
+                                        .linear_attention = linear_attention,
+                                        .tracks_states = scheduler.states.tracking_slots > 0};
+  if (stages.size() > 1) {
+    const rank::LayerRange& layers = stages[pp_rank];
+    const auto begin = model.layers.begin();
+    options.expert_load =
+        expert_load.of_layers(static_cast<std::size_t>(std::count_if(
+                                  begin, begin + layers.first, [](const auto& layer) { return layer.moe; })),
+                              of_stage.moe.num_layers);
+    const std::uint32_t next = layers.first + layers.count;
+    options.hands_selection_over =
+        model.is_sparse() && next < model.num_layers && !model.layers[next].indexer;
+  }
+  auto target =
+      std::make_unique<rank::ModeledForward>(of_stage, hardware, shard, make_backend(), std::move(options));
   const scheduler::SpeculationConfig& config = speculation.config;
   if (!config.enabled()) return target;
   const rank::SpeculationShape shape = {.num_steps = config.num_steps,
@@ -694,10 +805,10 @@ std::unique_ptr<rank::RankModel> Deployment::make_model(const rank::Shard& shard
 }
 
 rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const {
-  // All shards have the same shapes (make_shard refuses others), so one model prices them all.
-  const rank::Shard shard = rank::make_shard(model, layout, group.first_rank(group.process));
+  // All shards of a stage have the same shapes (make_shard refuses others), so one model prices them all.
   std::vector<std::unique_ptr<rank::RankModel>> models;
-  models.push_back(make_model(shard, /*captured=*/true));
+  for (std::uint32_t stage = 0; stage < stages.size(); ++stage)
+    models.push_back(make_model(group.first_rank(group.process) % ranks.tp_size, stage, /*captured=*/true));
   return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
                           std::move(models));
 }

@@ -14,8 +14,10 @@
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
 #include "rank/model/expert_load.h"
+#include "rank/model/linear_attention_cost.h"
 #include "rank/model/model_config.h"
 #include "rank/model/parallel_layout.h"
+#include "rank/model/pipeline.h"
 #include "rank/model/prefill_graphs.h"
 #include "rank/model/rank_model.h"
 #include "rank/model/shard.h"
@@ -31,6 +33,7 @@ struct Deployment {
   proto::HardwareProfile hardware;
   NumberFormat kv_format = NumberFormat::kBf16;
   rank::ParallelLayout layout;
+  std::vector<rank::LayerRange> stages;  // of the pipeline
   rank::ExpertLoad expert_load;
   attention::SparseOptions sparse;       // models with sparse attention only
   std::uint32_t sparse_token_bytes = 0;  // of one stored latent of theirs; 0: as kv_format has it
@@ -38,12 +41,15 @@ struct Deployment {
   rank::PrefillGraphs prefill_graphs;
   attention::MlaOptions mla;
   std::uint32_t experts_in_use = 0;  // as ModeledForward::Options
+  rank::LinearAttnBackends linear_attention;
   Speculation speculation;
   std::string draft_backend;  // attention backend of a draft model
   bool verifies_with_prefill = true;
   rank::DeploymentConfig ranks;
-  std::uint64_t state_slots = 0;          // requests with room for states of gated delta-net layers
-  std::uint64_t swa_bytes_per_token = 0;  // of a rank's window layers, where these have a pool of their own
+  std::vector<std::uint64_t> stage_tokens;  // that would fit each pipeline stage
+  std::uint64_t state_slots = 0;            // requests with room for states of gated delta-net layers
+  // Of a rank's window layers, where these have a pool of their own; of each pipeline stage.
+  std::vector<std::uint64_t> swa_bytes_per_token;
   // The report's names, calibration and server_args; the rest is filled in by the run.
   proto::RunReport header;
   // What was chosen or changed from what the user might expect, one sentence each; and what was changed of
@@ -53,8 +59,13 @@ struct Deployment {
 
   // Name and page size of `backends`, for this GPU.
   std::unique_ptr<attention::AttentionBackend> make_backend() const;
-  // What prices the passes of a rank with that shard; without captured graphs, for what precedes them.
-  std::unique_ptr<rank::RankModel> make_model(const rank::Shard& shard, bool captured) const;
+  // What a rank of stage `pp_rank` has of the model, and its share of it.
+  rank::ModelConfig model_of_stage(std::uint32_t pp_rank) const;
+  rank::Shard shard_of(const rank::ModelConfig& stage_model, std::uint32_t tp_rank,
+                       std::uint32_t pp_rank) const;
+  // What prices the passes of a rank; without captured graphs, for what precedes them.
+  std::unique_ptr<rank::RankModel> make_model(std::uint32_t tp_rank, std::uint32_t pp_rank,
+                                              bool captured) const;
   rank::DraftMemory draft_memory(const ServerArgs& args) const;
   // The ranks of process `process` of `group`, ready to price batches.
   rank::LocalRanks local_ranks(const rank::ProcessGroup& group) const;

@@ -1,4 +1,6 @@
 // Model, GPUs and how they share it.
+#include <cstdlib>
+
 #include "launch/flag_values.h"
 #include "launch/server_flags.h"
 #include "proto/base/error.h"
@@ -30,6 +32,17 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
       "of requests over data-parallel ranks: round_robin, total_requests or total_tokens (default "
       "round_robin)",
       choice(kLoadBalanceMethods, args.load_balance));
+  if (const char* partition = std::getenv("SGLANG_PP_LAYER_PARTITION")) args.pp_layer_partition = partition;
+  flags.add_value("--pp-size,--pipeline-parallel-size", "N",
+                  "pipeline stages of --tp GPUs each; layers are shared out evenly, or as the environment's "
+                  "SGLANG_PP_LAYER_PARTITION says (default 1)",
+                  count(args.pp_size, 1, 1024));
+  flags.add_value("--pp-max-micro-batch-size", "N",
+                  "requests of one micro-batch (default: --max-running-requests over --pp-size)",
+                  count(args.pp_max_micro_batch_size, 1));
+  flags.add_value("--pp-async-batch-depth", "N",
+                  "micro-batches beyond one for each stage, whose tokens wait at the last (default 0)",
+                  count(args.pp_async_batch_depth, 0, 1024));
   flags.add_value("--moe-dense-tp-size", "N", "1: dense MLPs are whole on every GPU (default --tp)",
                   count(args.moe_dense_tp_size, 1, 1024));
   flags.add_value("--moe-a2a-backend", "NAME",
@@ -42,7 +55,9 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
   flags.add_value("--expert-distribution", "LOAD",
                   "of tokens over experts: uniform, zipf:ALPHA, or a JSON file with recorded logical_count "
                   "(default uniform)",
-                  text(args.expert_distribution));
+                  [&args](std::string_view flag, const std::string& value) {
+                    text(args.expert_distribution.emplace())(flag, value);
+                  });
 }
 
 }  // namespace
@@ -62,10 +77,14 @@ void declare_deployment(FlagSet& flags, ServerArgs& args) {
   flags.add_value("--executor", "KIND",
                   "modeled: ranks price their batches; numeric: they compute them (default modeled)",
                   word({"modeled", "numeric"}, args.executor));
-  flags.add_value("--load-format", "FORMAT",
-                  "of weights, for numeric execution: auto, safetensors, or dummy for seeded random ones "
-                  "(default auto)",
-                  word({"auto", "safetensors", "dummy"}, args.load_format));
+  flags.add_value(
+      "--load-format", "FORMAT",
+      "of weights: auto, safetensors (for numeric execution), or dummy, seeded random ones: for a "
+      "DeepSeek-V2 priced with every token at the same experts (default auto; dummy for a folder "
+      "without weights in modeled execution)",
+      [&args](std::string_view flag, const std::string& value) {
+        word({"auto", "safetensors", "dummy"}, args.load_format.emplace())(flag, value);
+      });
   flags.add_value(
       "--dtype", "TYPE",
       "of weights: auto, bfloat16, float16, half, or float32 and float for numeric execution "
@@ -95,6 +114,9 @@ void check_executor(const ServerArgs& args) {
   if (args.numeric()) {
     if (!args.rank_slowdown.empty())
       throw_user_error("--rank-slowdown: is for --executor modeled, numeric ranks take the time they take");
+    if (args.front_end && *args.front_end != "none")
+      throw_user_error("--front-end {}: is for --executor modeled, numeric ranks run on the wall clock",
+                       *args.front_end);
     return;
   }
   if (args.hardware.empty()) throw_user_error("--hardware: is required, for example h200-sxm");

@@ -26,7 +26,7 @@ constexpr double kAlone = 0.1;        // mean requests in flight, by Little's la
 // How a rate is offered.
 class Offer {
  public:
-  Offer(const ServerArgs& args, const scheduler::Workload& workload) : load_(load_config(args)) {
+  Offer(const ServerArgs& args, const scheduler::Workload& workload) : load_(load_config(args, workload)) {
     const auto rate_of = [&](const scheduler::LoadConfig& load) {
       return scheduler::LoadGenerator(load, workload).offered().rate;
     };
@@ -150,7 +150,7 @@ void search_max_goodput_rate(const ServerArgs& args, const Deployment& deploymen
                              scheduler::RunObserver& observer, proto::RunReport& report) {
   const Offer offer(args, workload);
   rank::ProcessGroup here;
-  here.tp_size = args.tp_size;
+  here.tp_size = deployment.ranks.num_ranks();
   const ProbeRate probe = [&](double rate) -> std::optional<proto::GoodputProbe> {
     proto::GoodputProbe probed;
     const scheduler::LoadConfig load = offer.at(rate, probed);

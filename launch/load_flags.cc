@@ -162,6 +162,14 @@ void declare_load(FlagSet& flags, ServerArgs& args) {
   flags.add_value("--max-concurrency", "N",
                   "most requests in flight; others wait to be sent (default: no limit)",
                   count(args.max_concurrency, 1));
+  flags.add_value(
+      "--front-end", "KIND",
+      "what lies between clients and scheduler: ids (SGLang's HTTP server, prompts as token ids), "
+      "text (prompts that it tokenizes) or none (default ids; none for traces of tpsim's own "
+      "format, which name when requests reach the scheduler)",
+      [&args](std::string_view flag, const std::string& value) {
+        word({"ids", "text", "none"}, args.front_end.emplace())(flag, value);
+      });
   flags.add_value("--time-scale,--mooncake-slowdown-factor", "X",
                   "multiplies the times of the trace, think times too; 0.5 is twice as fast (default 1)",
                   real(args.time_scale, 0, false, 1e6, true));

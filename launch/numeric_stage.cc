@@ -30,7 +30,7 @@ rank::WeightType weight_type(const ServerArgs& args, const rank::ModelConfig& mo
 }  // namespace
 
 std::unique_ptr<rank::TensorSource> open_weights(const ServerArgs& args, const rank::ModelConfig& model) {
-  if (args.load_format == "dummy")
+  if (args.dummy_weights())
     return std::make_unique<rank::DummyWeights>(args.random_seed, model.norm_plus_one);
   std::error_code error;
   if (!std::filesystem::is_directory(args.model_path, error)) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <string_view>
 
+#include "launch/deployment.h"
 #include "launch/server_args.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
@@ -94,8 +95,61 @@ rank::ParallelLayout resolve_layout(const ServerArgs& args, const rank::ModelCon
   return layout;
 }
 
+std::vector<rank::LayerRange> resolve_pipeline(const ServerArgs& args, const rank::ModelConfig& model,
+                                               scheduler::SchedulerConfig& config,
+                                               std::vector<std::string>& notes) {
+  const ParallelArgs& parallel = args.parallel;
+  scheduler::PipelineConfig& pipeline = config.pipeline;
+  pipeline.max_micro_batch_size = parallel.pp_max_micro_batch_size;
+  if (parallel.pp_size == 1) {
+    if (parallel.pp_async_batch_depth > 0)
+      throw_user_error("--pp-async-batch-depth {}: needs --pp-size above 1", parallel.pp_async_batch_depth);
+    return {{0, model.num_layers}};
+  }
+  if (args.numeric())
+    throw_user_error(
+        "--pp-size {}: pipeline stages are priced, not computed; use --executor modeled, or --tp",
+        parallel.pp_size);
+  if (parallel.enable_dp_attention || parallel.attn_dp_size.value_or(1) > 1)
+    throw_user_error(
+        "--pp-size {}: data-parallel attention in pipeline stages is not simulated; leave "
+        "--enable-dp-attention out",
+        parallel.pp_size);
+  if (config.speculation.enabled())
+    throw_user_error(
+        "--pp-size {}: speculative decoding in pipeline stages is not simulated (SGLang has it on prefill "
+        "servers only); leave --speculative-algorithm out",
+        parallel.pp_size);
+  rank::check_pipeline(model);
+  pipeline.size = parallel.pp_size;
+  pipeline.async_batch_depth = parallel.pp_async_batch_depth;
+  if (!config.disable_overlap_schedule)
+    notes.push_back(
+        "--disable-overlap-schedule: is set, for SGLang does not overlap pipeline stages' scheduling");
+  config.disable_overlap_schedule = true;
+  notes.push_back(
+      "--pp-size: stages are taken to be joined as the GPUs of one host are; between hosts, handing over is "
+      "slower");
+  return rank::pipeline_layers(model.num_layers, parallel.pp_size, parallel.pp_layer_partition);
+}
+
+void describe_stages(const Deployment& deployment, proto::RunReport& report) {
+  if (deployment.stages.size() == 1) return;
+  for (std::size_t i = 0; i < deployment.stages.size(); ++i) {
+    const auto at = static_cast<int>(i);
+    proto::PipelineStage& stage = at < report.pipeline_stages_size() ? *report.mutable_pipeline_stages(at)
+                                                                     : *report.add_pipeline_stages();
+    stage.set_pp_rank(static_cast<std::uint32_t>(i));
+    stage.set_first_layer(deployment.stages[i].first);
+    stage.set_num_layers(deployment.stages[i].count);
+    stage.set_weight_bytes(deployment.ranks.ranks[i * deployment.ranks.tp_size].weight_bytes());
+    stage.set_kv_bytes_per_token(deployment.ranks.stage_kv_bytes[i]);
+    stage.set_kv_pool_tokens(deployment.stage_tokens[i]);
+  }
+}
+
 rank::ExpertLoad resolve_expert_load(const ServerArgs& args, const rank::ModelConfig& model) {
-  const std::string& spec = args.parallel.expert_distribution;
+  const std::string spec = args.parallel.expert_distribution.value_or("uniform");
   if (spec == "uniform") return {};
   if (args.numeric())
     throw_user_error(
@@ -140,6 +194,12 @@ void write_parallel_args(const ServerArgs& args, const rank::ParallelLayout& lay
                          proto::RunReport& header) {
   auto& out = *header.mutable_server_args();
   if (layout.ep_size > 1) out["ep_size"] = std::to_string(layout.ep_size);
+  const ParallelArgs& parallel = args.parallel;
+  if (parallel.pp_size > 1) {
+    out["pp_size"] = std::to_string(parallel.pp_size);
+    out["pp_async_batch_depth"] = std::to_string(parallel.pp_async_batch_depth);
+    if (!parallel.pp_layer_partition.empty()) out["pp_layer_partition"] = parallel.pp_layer_partition;
+  }
   if (layout.dp_size > 1) {
     out["dp_size"] = std::to_string(layout.dp_size);
     out["enable_dp_attention"] = "true";
@@ -152,7 +212,7 @@ void write_parallel_args(const ServerArgs& args, const rank::ParallelLayout& lay
     out["deepep_mode"] = args.parallel.deepep_mode;
   }
   if (!load.uniform()) {
-    out["expert_distribution"] = args.parallel.expert_distribution;
+    out["expert_distribution"] = args.parallel.expert_distribution.value_or("uniform");
     out["expert_imbalance"] = format_real(load.imbalance(model.moe, layout.ep_size));
   }
 }

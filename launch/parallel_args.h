@@ -10,16 +10,25 @@
 #include "rank/model/expert_load.h"
 #include "rank/model/model_config.h"
 #include "rank/model/parallel_layout.h"
+#include "rank/model/pipeline.h"
 #include "scheduler/config.h"
 
 namespace tpsim::launch {
 
+struct Deployment;
 struct ServerArgs;
 
 // The layout of the deployment, with what SGLang changes on its own as notes. Throws UserError for what the
 // model, or this simulation, cannot do.
 rank::ParallelLayout resolve_layout(const ServerArgs& args, const rank::ModelConfig& model,
                                     std::vector<std::string>& notes);
+// The layers of each pipeline stage, and how micro-batches take turns. What SGLang turns off for it is in
+// `notes`. Throws UserError for what is not simulated.
+std::vector<rank::LayerRange> resolve_pipeline(const ServerArgs& args, const rank::ModelConfig& model,
+                                               scheduler::SchedulerConfig& config,
+                                               std::vector<std::string>& notes);
+// What the stages of the run that `report` tells of have and leave room for; of one stage nothing.
+void describe_stages(const Deployment& deployment, proto::RunReport& report);
 // --expert-distribution.
 rank::ExpertLoad resolve_expert_load(const ServerArgs& args, const rank::ModelConfig& model);
 // What data-parallel attention changes in the options of one data-parallel rank, after all others are

@@ -60,6 +60,10 @@ void check_recorded(const ReplayArgs& args) {
       {"--cuda-graph-max-bs", server.cuda_graph_max_bs.has_value()},
       {"--cuda-graph-bs", !server.cuda_graph_bs.empty()},
   };
+  if (server.parallel.pp_size > 1)
+    throw_user_error(
+        "--pp-size {}: a replay carries out one pass after another, stages overlap them; leave it out",
+        server.parallel.pp_size);
   for (const auto& [flag, given] : decided) {
     if (given)
       throw_user_error("{}: the schedule of {} is recorded; record with it, or leave it out", flag,
@@ -177,6 +181,9 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
   const auto& buckets = deployment.scheduler.cuda_graph_bs;
   LossTolerantExecutor tolerant(*executor);
   while (!report.stopped_early() && stream.next(batch)) {
+    if (batch.micro_batch() > 0)
+      throw_user_error("{}: was recorded with --pp-size above 1, whose micro-batches are not replayed",
+                       args.file);
     if (!std::binary_search(buckets.begin(), buckets.end(), batch.capture_bucket()))
       batch.set_capture_bucket(0);
     check_drafts(batch, deployment.scheduler.speculation, args.file);

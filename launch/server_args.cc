@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view kSweepableFlags[] = {
     "--hardware",
     "--tp-size",
+    "--pp-size",
     "--page-size",
     "--kv-cache-dtype",
     "--quantization",

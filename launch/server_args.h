@@ -32,10 +32,14 @@ struct ParallelArgs {
   bool enable_dp_attention = false;
   std::optional<std::uint32_t> attn_dp_size;  // of SGLang 0.5.23: both of the above
   bool enable_dp_lm_head = false;
+  std::uint32_t pp_size = 1;
+  std::optional<std::uint32_t> pp_max_micro_batch_size;
+  std::uint32_t pp_async_batch_depth = 0;
+  std::string pp_layer_partition;  // SGLANG_PP_LAYER_PARTITION of the environment
   std::optional<std::uint32_t> moe_dense_tp_size;
   std::string moe_a2a_backend = "none";
   std::string deepep_mode = "auto";
-  std::string expert_distribution = "uniform";
+  std::optional<std::string> expert_distribution;  // default uniform
   scheduler::LoadBalanceMethod load_balance = scheduler::LoadBalanceMethod::kRoundRobin;
 };
 
@@ -71,7 +75,7 @@ struct ServerArgs {
   std::string hardware;
   std::uint32_t tp_size = 1;
   std::string executor = "modeled";
-  std::string load_format = "auto";
+  std::optional<std::string> load_format;  // default auto
   std::string dtype = "auto";
   std::uint32_t ep_size = 1;
   ParallelArgs parallel;
@@ -97,9 +101,12 @@ struct ServerArgs {
 
   // States of gated delta-net layers.
   std::optional<double> mamba_full_memory_ratio;      // default 0.9
-  std::optional<std::uint32_t> max_mamba_cache_size;  // requests
+  std::optional<std::uint32_t> max_mamba_cache_size;  // states
   std::string mamba_ssm_dtype = "auto";
-  std::string linear_attn_backend;  // empty: triton
+  std::string mamba_radix_cache_strategy = "auto";    // auto, no_buffer, extra_buffer
+  std::optional<std::uint32_t> mamba_track_interval;  // tokens; default 256
+  // Empty: open.
+  std::string linear_attn_backend, linear_attn_decode_backend, linear_attn_prefill_backend;
 
   // Memory and batches.
   std::optional<double> mem_fraction_static;
@@ -147,7 +154,8 @@ struct ServerArgs {
   std::optional<double> request_rate;
   bool fixed_interval = false;
   std::uint32_t max_concurrency = 0;
-  std::optional<double> time_scale;  // default 1
+  std::optional<std::string> front_end;  // default: by the workload (launch/workload_args.cc)
+  std::optional<double> time_scale;      // default 1
   std::uint32_t random_seed = 1;
   std::optional<std::uint32_t> seed;
 
@@ -175,6 +183,7 @@ struct ServerArgs {
   std::vector<std::string> ignored_flags;
 
   bool numeric() const { return executor == "numeric"; }
+  bool dummy_weights() const { return load_format == "dummy"; }
   // Of dataset and arrivals.
   std::uint32_t load_seed() const { return seed.value_or(random_seed); }
 };

@@ -107,9 +107,8 @@ constexpr Group kGroups[] = {
      "modelopt-checkpoint-restore-path= modelopt-checkpoint-save-path= modelopt-export-path= "
      "quantize-and-serve rl-quant-profile= fp8-gemm-backend=auto fp4-gemm-backend=auto"},
     {Verdict::kRefused,
-     "pipeline stages are not simulated; share the model by --tp, --ep-size and --dp-size",
-     "pp-size=1 pipeline-parallel-size=1 pp-max-micro-batch-size= pp-async-batch-depth=0 "
-     "enable-dynamic-chunking pp-*"},
+     "chunks of pipeline stages keep their size, --chunked-prefill-size; leave it out",
+     "enable-dynamic-chunking"},
     {Verdict::kRefused,
      "of parallelism, --tp, --ep-size, --dp-size and what belongs to them are simulated; leave it out",
      "enable-dp-attention-local-control-broadcast "
@@ -205,10 +204,8 @@ constexpr Group kGroups[] = {
      "enable-linear-replayssm linear-replayssm-cache-len= enable-linear-replayssm-spec "
      "enable-scattered-sconv dllm-algorithm= dllm-algorithm-config= dllm-fdfo no-dllm-fdfo"},
     {Verdict::kRefused,
-     "states of gated delta-net layers are not kept for prefixes, the radix cache is off for their models; "
-     "leave it out",
-     "mamba-radix-cache-strategy=no_buffer mamba-scheduler-strategy=no_buffer mamba-track-interval= "
-     "mamba-max-states-per-path= enable-int8-mamba-checkpoint int8-mamba-ckpt-size="},
+     "states of gated delta-net layers are cached as they are, as many as fit; leave it out",
+     "mamba-max-states-per-path=-1 enable-int8-mamba-checkpoint int8-mamba-ckpt-size="},
     {Verdict::kRefused,
      "offloading of weights is not simulated; leave it out",
      "cpu-offload-gb=0 offload-group-size=-1 offload-num-in-group= offload-prefetch-step= "

@@ -17,6 +17,7 @@
 #include "launch/goodput_search.h"
 #include "launch/images.h"
 #include "launch/logging.h"
+#include "launch/parallel_args.h"
 #include "launch/report_output.h"
 #include "launch/result_file.h"
 #include "launch/run_monitor.h"
@@ -60,17 +61,19 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
   LossTolerantExecutor tolerant(recorder ? static_cast<scheduler::Executor&>(*recorder) : *executor);
   proto::RunReport report = deployment.header;
   report.set_trace(workload.name);
-  report.MergeFrom(
-      scheduler::run_workload(deployment.scheduler, load_config(stage.args()), workload, tolerant, observer));
+  report.MergeFrom(scheduler::run_workload(deployment.scheduler, load_config(stage.args(), workload),
+                                           workload, tolerant, observer));
+  describe_stages(deployment, report);
   if (recording) recording->commit();
   loss = tolerant.loss();
   if (!loss) {
     try {
       // Ranks know pages; window parts of them are the scheduler's affair.
-      const double windows = report.peak_swa_usage() * static_cast<double>(report.swa_pool_tokens()) *
-                             static_cast<double>(deployment.swa_bytes_per_token);
+      const double windows = report.peak_swa_usage() * static_cast<double>(report.swa_pool_tokens());
       for (proto::RankReport& rank : executor->finish()) {
-        rank.set_peak_kv_bytes(rank.peak_kv_bytes() + static_cast<std::uint64_t>(windows));
+        const std::uint64_t bytes = deployment.swa_bytes_per_token.at(rank.rank() / deployment.ranks.tp_size);
+        rank.set_peak_kv_bytes(rank.peak_kv_bytes() +
+                               static_cast<std::uint64_t>(windows * static_cast<double>(bytes)));
         *report.add_ranks() = std::move(rank);
       }
     } catch (const rank::RankLost& lost) {

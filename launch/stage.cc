@@ -43,7 +43,8 @@ std::unique_ptr<rank::DeploymentExecutor> Stage::make_executor(const Deployment&
 
 int run_on_ranks(const ServerArgs& args, const std::vector<Deployment>& deployments,
                  rank::MpiSession& session, const std::function<int(const Stage&)>& schedule) {
-  const rank::ProcessGroup group = session.process_group(args.tp_size);
+  const rank::ProcessGroup group =
+      session.process_group(args.tp_size * args.parallel.pp_size, 1, args.parallel.pp_size);
   if (group.process > 0) StopFlag::leave_to_process_0();
   std::optional<NumericStage> numeric;
   if (args.numeric()) numeric.emplace(args, group);

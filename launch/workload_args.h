@@ -11,6 +11,7 @@ namespace tpsim::launch {
 scheduler::Workload load_workload(const ServerArgs& args);
 
 // How it is offered: at the times of the trace, all at once where a dataset has none, or by --request-rate.
-scheduler::LoadConfig load_config(const ServerArgs& args);
+// Its requests pass SGLang's HTTP server as --front-end says.
+scheduler::LoadConfig load_config(const ServerArgs& args, const scheduler::Workload& workload);
 
 }  // namespace tpsim::launch

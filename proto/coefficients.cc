@@ -65,7 +65,8 @@ struct Table<OperatorCoefficients> {
                                            {"rows", &C::rows},
                                            {"overlap", &C::overlap},
                                            {"fill", &C::fill},
-                                           {"per_gpu_seconds", &C::per_gpu_seconds}};
+                                           {"per_gpu_seconds", &C::per_gpu_seconds},
+                                           {"two_shot_seconds", &C::two_shot_seconds}};
 };
 
 template <typename Coefficients>

@@ -75,13 +75,14 @@ struct OperatorCoefficients {
   double compute = 0.75;  // of the dense rate
   double memory = 0.8;    // of the memory (collectives: link) bandwidth
   double fixed_seconds = 3e-6;
-  double tile_seconds = 5e-7;  // start and end of one output tile
-  double overlap = 0.2;        // share of the lesser of arithmetic and memory that is not hidden
-  double fill = 2.0;           // a tile streams this x bandwidth / multiprocessors
-  double k_seconds = 0;        // of a tile for each element along k, arithmetic or not
-  double quantize = 0.5;       // share of the memory bandwidth while inputs are quantised
-  double rows = 1.5;           // MoE, passes over the rows between the projections, as counted bytes
-  double per_gpu_seconds = 0;  // collectives, per GPU of the group
+  double tile_seconds = 5e-7;   // start and end of one output tile
+  double overlap = 0.2;         // share of the lesser of arithmetic and memory that is not hidden
+  double fill = 2.0;            // a tile streams this x bandwidth / multiprocessors
+  double k_seconds = 0;         // of a tile for each element along k, arithmetic or not
+  double quantize = 0.5;        // share of the memory bandwidth while inputs are quantised
+  double rows = 1.5;            // MoE, passes over the rows between the projections, as counted bytes
+  double per_gpu_seconds = 0;   // collectives, per GPU of the group
+  double two_shot_seconds = 0;  // the custom all-reduce in two shots: the barrier between them
 };
 
 // What `profile` says of a class; null where nothing.

@@ -2,6 +2,7 @@
 // launch/ fills it from the command line with the defaults that SGLang would choose.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -40,6 +41,29 @@ struct DataParallelConfig {
   bool gathers_mlp = true;
 };
 
+// The pool of states of gated delta-net layers, where the radix pool keeps some (scheduler/request_states.h).
+struct StateConfig {
+  std::uint32_t slots = 0;             // states; 0: without such a pool
+  std::uint32_t tracking_slots = 0;    // of a request beside its own: 2 or 1 (extra_buffer) or 0 (no_buffer)
+  std::uint32_t chunk = 64;            // tokens: snapshots of an extend are whole chunks behind its prefix
+  std::uint32_t track_interval = 256;  // tokens: of decode passes, at its multiples; a multiple of `chunk`
+};
+
+// SGLang's --pp-size: stages that each have some of the layers. Micro-batches take turns, so that every stage
+// has one to work on; each has a running batch of its own (managers/scheduler_pp_mixin.py).
+struct PipelineConfig {
+  std::uint32_t size = 1;
+  std::uint32_t async_batch_depth = 0;                // micro-batches beyond one a stage
+  std::optional<std::uint32_t> max_micro_batch_size;  // requests; none: max_running_requests / size
+
+  bool staged() const { return size > 1; }
+  std::uint32_t requests_of_micro_batch(std::uint32_t max_running_requests) const {
+    return max_micro_batch_size.value_or(std::max(max_running_requests / size, 1U));
+  }
+  // SGLang's pp_loop_size.
+  std::uint32_t micro_batches() const { return staged() ? size + async_batch_depth : 1; }
+};
+
 struct SchedulerConfig {
   SglangRelease sglang_release = kNewestRelease;
   std::uint32_t page_size = 1;             // tokens; 1, 16, 32, 64 or 128
@@ -48,6 +72,7 @@ struct SchedulerConfig {
   // in tokens as SGLang's sliding_window_size, and the pool's capacity, a multiple of page_size.
   std::uint32_t sliding_window_size = 0;
   std::uint64_t swa_max_total_num_tokens = 0;
+  StateConfig states;
   std::uint32_t max_running_requests = 0;
   std::uint32_t max_prefill_tokens = 16384;  // input tokens of one prefill batch
   std::uint32_t chunked_prefill_size = 0;    // tokens of one chunk; 0 = no chunked prefill
@@ -65,6 +90,7 @@ struct SchedulerConfig {
   double scheduler_step_seconds = 0;  // host work of one step, overlapped unless disabled
   SpeculationConfig speculation;
   DataParallelConfig data_parallel;  // the other options are those of one rank
+  PipelineConfig pipeline;
   bool send_tokens = false;  // batches carry the tokens of their extend part (numeric execution, recordings)
   std::vector<std::uint32_t> eos_token_ids;  // end a request whose sampling does not ignore them
   bool check_invariants = false;             // allocated + free + cached = pool, after every step
@@ -74,6 +100,14 @@ struct SchedulerConfig {
 enum class SessionMode : std::uint8_t {
   kClosed,     // after the answer before them and the time of thought
   kTimestamps  // as arrivals, whether the answer is there or not
+};
+
+// Seconds between a client and the scheduler (scheduler/front_end.h).
+struct FrontEndConfig {
+  double pass_seconds = 0;
+  double request_seconds = 0;
+  double token_seconds = 0;
+  double response_seconds = 0;
 };
 
 // How requests are offered (the names are those of SGLang's serving benchmark).
@@ -92,6 +126,7 @@ struct LoadConfig {
   // prefix in the cache, unless flush_cache, and are in no record and no figure of the scheduler.
   std::uint32_t warmup_requests = 0;
   bool flush_cache = false;  // the run begins with an empty cache
+  FrontEndConfig front_end;
 };
 
 }  // namespace tpsim::scheduler

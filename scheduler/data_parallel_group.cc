@@ -16,7 +16,9 @@ bool LockstepBatch::computed() const {
 
 DataParallelGroup::DataParallelGroup(const SchedulerConfig& config, const Scheduler::OnFinished& on_finished,
                                      const Scheduler::OnInterToken& on_inter_token)
-    : config_(config.data_parallel), cuda_graph_bs_(config.cuda_graph_bs) {
+    : config_(config.data_parallel),
+      cuda_graph_bs_(config.cuda_graph_bs),
+      batches_(std::size_t{2} * config.pipeline.micro_batches()) {
   if (config_.size == 0) throw std::invalid_argument("DataParallelGroup: no rank");
   ranks_.resize(config_.size);
   for (Rank& rank : ranks_) rank.scheduler = std::make_unique<Scheduler>(config, on_finished, on_inter_token);
@@ -51,15 +53,16 @@ void DataParallelGroup::add_request(std::uint64_t id, const WorkloadRequest& sou
   rank.scheduler->add_request(id, source, now);
 }
 
-LockstepBatch* DataParallelGroup::get_next_batch_to_run(double now) {
+LockstepBatch* DataParallelGroup::get_next_batch_to_run(double now, std::uint32_t micro_batch) {
   LockstepBatch& batch = batches_[next_batch_];
+  batch.micro_batch = micro_batch;
   bool any = false;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    batch.of_rank[i] = ranks_[i].scheduler->get_next_batch_to_run(now);
+    batch.of_rank[i] = ranks_[i].scheduler->get_next_batch_to_run(now, micro_batch);
     any = any || batch.of_rank[i] != nullptr;
   }
   if (!any) return nullptr;
-  next_batch_ ^= 1;
+  next_batch_ = (next_batch_ + 1) % batches_.size();
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     if (batch.of_rank[i] != nullptr) {
@@ -218,6 +221,19 @@ void DataParallelGroup::check_invariants() const {
   for (const Rank& rank : ranks_) rank.scheduler->check_invariants();
 }
 
+void DataParallelGroup::write_states(proto::RunReport& report) const {
+  for (const Rank& rank : ranks_) {
+    const KvPool& pool = rank.scheduler->pool();
+    if (pool.states() == nullptr) continue;
+    const RequestStates::Counts& counts = pool.states()->counts();
+    report.set_state_pool_slots(report.state_pool_slots() + pool.state_capacity());
+    report.set_peak_states(report.peak_states() + pool.peak_states());
+    report.set_state_hits(report.state_hits() + counts.hits);
+    report.set_state_missed_tokens(report.state_missed_tokens() + counts.missed_tokens);
+    report.set_evicted_states(report.evicted_states() + pool.evicted_states());
+  }
+}
+
 DataParallelGroup::Totals DataParallelGroup::totals() const {
   Totals totals;
   for (const Rank& rank : ranks_) {
@@ -227,6 +243,9 @@ DataParallelGroup::Totals DataParallelGroup::totals() const {
     totals.capacity += pool.capacity();
     totals.evictable += pool.evictable_size();
     totals.available += pool.available_size();
+    totals.state_capacity += pool.state_capacity();
+    totals.states_evictable += pool.states_evictable();
+    totals.states_available += pool.states_available();
     if (!pool.has_windows()) continue;
     totals.swa_capacity += pool.window_capacity();
     totals.swa_evictable += pool.window_evictable_size();

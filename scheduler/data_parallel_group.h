@@ -27,6 +27,7 @@ namespace tpsim::scheduler {
 // One pass of all data-parallel ranks.
 struct LockstepBatch {
   std::vector<ScheduleBatch*> of_rank;  // null: idle
+  std::uint32_t micro_batch = 0;
   // EXTEND or DECODE where no rank does the other, else MIXED.
   proto::ForwardMode forward_mode = proto::IDLE;
   std::uint32_t capture_bucket = 0;  // largest of the ranks; 0 = eager
@@ -51,9 +52,9 @@ class DataParallelGroup {
 
   // Dispatches a request that arrives.
   void add_request(std::uint64_t id, const WorkloadRequest& source, double now);
-  // The next pass, or null where no rank has anything to run. Valid until process_batch_result(); at most two
-  // are out at a time.
-  LockstepBatch* get_next_batch_to_run(double now);
+  // The next pass of `micro_batch`, or null where no rank has anything to run. Valid until
+  // process_batch_result(); at most two are out at a time; with pipeline stages, one of each micro-batch.
+  LockstepBatch* get_next_batch_to_run(double now, std::uint32_t micro_batch = 0);
   void write_forward_batch(const LockstepBatch& batch, std::uint64_t sequence_number,
                            proto::ForwardBatch& message);
   void take_sampled(LockstepBatch& batch, const StepOutcome& outcome);
@@ -76,8 +77,14 @@ class DataParallelGroup {
     std::uint64_t swa_capacity = 0;
     std::uint64_t swa_evictable = 0;
     std::uint64_t swa_available = 0;
+    // Of the pool of states, in states.
+    std::uint64_t state_capacity = 0;
+    std::uint64_t states_evictable = 0;
+    std::uint64_t states_available = 0;
   };
   Totals totals() const;
+  // The report of the pools of states.
+  void write_states(proto::RunReport& report) const;
   std::uint64_t retractions() const;
   std::uint64_t evicted_tokens() const;
   // Speculative decoding: entry i counts the steps of a request that kept i + 1 tokens.
@@ -106,7 +113,7 @@ class DataParallelGroup {
   const std::vector<std::uint32_t> cuda_graph_bs_;
   std::vector<Rank> ranks_;
   std::size_t next_rank_ = 0;  // round robin
-  LockstepBatch batches_[2];
+  std::vector<LockstepBatch> batches_;
   std::size_t next_batch_ = 0;
 };
 

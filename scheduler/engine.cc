@@ -10,9 +10,11 @@
 
 #include "proto/base/stop_flag.h"
 #include "scheduler/data_parallel_group.h"
+#include "scheduler/front_end.h"
 #include "scheduler/load.h"
 #include "scheduler/metrics.h"
 #include "scheduler/overload.h"
+#include "scheduler/pipeline_timeline.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -29,12 +31,15 @@ class Engine {
         executor_(executor),
         observer_(observer),
         load_(load, workload),
+        front_end_(load.front_end),
         scheduler_(
             config, [this](const Req& req, const char* because) { on_finished(req, because); },
             [this](double gap, std::uint32_t count) {
               if (!warming_up_) metrics_.on_inter_token(gap, count);
             }),
-        overload_(load_.offered()) {
+        overload_(load_.offered()),
+        pipeline_(config.pipeline.size),
+        in_flight_(config.pipeline.micro_batches()) {
     metrics_.set_goodput(load.goodput);
   }
 
@@ -52,6 +57,7 @@ class Engine {
     report.set_page_size(config_.page_size);
     report.set_kv_pool_tokens(scheduler_.totals().capacity);
     report.set_swa_pool_tokens(scheduler_.totals().swa_capacity);
+    scheduler_.write_states(report);
     report.set_retractions(scheduler_.retractions() - warmup_retractions_);
     report.set_evicted_tokens(scheduler_.evicted_tokens() - warmup_evicted_tokens_);
     if (load_.turns() > 0) {
@@ -62,6 +68,7 @@ class Engine {
     scheduler_.write_report(report);
     if (config_.speculation.enabled()) write_speculation(report);
     metrics_.write(now_, report);
+    if (config_.pipeline.staged()) pipeline_.write_report(report);
     if (!stopped_) overload_.write(report);
     return report;
   }
@@ -92,6 +99,10 @@ class Engine {
   void serve() {
     bool running = true;
     while (running && !stopped_) {
+      if (config_.pipeline.staged()) {
+        running = loop_pipeline();
+        continue;
+      }
       receive();
       running = config_.disable_overlap_schedule ? step_normal() : step_overlap();
     }
@@ -121,13 +132,19 @@ class Engine {
     scheduler_.reset_report();
     warmup_retractions_ = scheduler_.retractions();
     warmup_evicted_tokens_ = scheduler_.evicted_tokens();
+    front_end_ = FrontEnd(offer_.front_end);
     now_ = gpu_free_ = 0;
+    pipeline_.reset();
   }
 
   void receive() {
     while (load_.next_time() <= now_) {
       const LoadGenerator::Sent sent = load_.pop();
       early_turns_ += sent.early ? 1 : 0;
+      front_end_.send(sent, workload_->requests[sent.index].prompt.size());
+    }
+    while (front_end_.next_time() <= now_) {
+      const LoadGenerator::Sent sent = front_end_.pop();
       scheduler_.add_request(sent.index, workload_->requests[sent.index], sent.time);
     }
   }
@@ -160,22 +177,57 @@ class Engine {
     return true;
   }
 
+  // SGLang's event_loop_pp, once round its micro-batches: one is launched, then the tokens of the next, which
+  // runs longest, are waited for. Idle time passes between two rounds, so that what comes then meets the
+  // first micro-batch; a server goes on round and round.
+  bool loop_pipeline() {
+    bool idles = true;
+    for (std::uint32_t i = 0; i < in_flight_.size() && !stopped_; ++i) {
+      receive();
+      Launched& next = in_flight_[(i + 1) % in_flight_.size()];
+      LockstepBatch* batch = scheduler_.get_next_batch_to_run(now_, i);
+      if (batch != nullptr) {
+        // With buffered micro-batches the stream receives those tokens before it runs this one.
+        in_flight_[i] = launch(*batch, config_.pipeline.async_batch_depth > 0 ? next.end : 0);
+        now_ += config_.scheduler_step_seconds;
+        idles = false;
+      }
+      if (next.batch != nullptr) {
+        now_ = std::max(now_, next.end);
+        finish(next);
+        next = {};
+        idles = false;
+      }
+    }
+    return !idles || idle();
+  }
+
   bool idle() {
     if (scheduler_.on_idle(now_)) return true;
-    const double next = load_.next_time();
+    const double next = std::min(load_.next_time(), front_end_.next_time());
     if (next == LoadGenerator::kNever) return false;
     now_ = std::max(now_, next);
     return true;
   }
 
-  Launched launch(LockstepBatch& batch) {
+  // `not_before`: of pipeline stages, when the first may begin.
+  Launched launch(LockstepBatch& batch, double not_before = 0) {
     scheduler_.write_forward_batch(batch, sequence_number_++, message_);
     const StepOutcome outcome = executor_.forward(message_);
     scheduler_.take_sampled(batch, outcome);
     const double host = config_.scheduler_step_seconds + outcome.host_time;
-    const double start = std::max(gpu_free_, now_ + host);
-    gpu_free_ = start + outcome.step_time;
-    record_step(batch, start, outcome.step_time);
+    double start, gpu_seconds = outcome.step_time;
+    if (config_.pipeline.staged()) {
+      const PipelineTimeline::Pass pass =
+          pipeline_.launch(now_ + host, config_.scheduler_step_seconds, not_before, outcome.stages);
+      start = pass.start;
+      gpu_free_ = pass.end;
+      gpu_seconds = PipelineTimeline::busy_seconds(outcome.stages);
+    } else {
+      start = std::max(gpu_free_, now_ + host);
+      gpu_free_ = start + outcome.step_time;
+    }
+    record_step(batch, start, config_.pipeline.staged() ? gpu_free_ - start : outcome.step_time, gpu_seconds);
     if (config_.check_invariants) scheduler_.check_invariants();
     return {&batch, gpu_free_};
   }
@@ -185,7 +237,7 @@ class Engine {
     if (config_.check_invariants) scheduler_.check_invariants();
   }
 
-  void record_step(const LockstepBatch& batch, double start, double step_time) {
+  void record_step(const LockstepBatch& batch, double start, double step_time, double gpu_seconds) {
     if (warming_up_) {
       report_progress_after(batch);
       return;
@@ -210,7 +262,10 @@ class Engine {
     record.swa_cached_tokens = totals.swa_evictable;
     record.swa_free_tokens = totals.swa_available;
     record.swa_allocated_tokens = totals.swa_capacity - totals.swa_evictable - totals.swa_available;
-    metrics_.on_step(record, step_time);
+    record.states_cached = totals.states_evictable;
+    record.states_free = totals.states_available;
+    record.states_held = totals.state_capacity - record.states_cached - record.states_free;
+    metrics_.on_step(record, gpu_seconds);
     observer_.on_step(record);
     report_progress_after(batch);
   }
@@ -236,8 +291,8 @@ class Engine {
     for (const ImageInput& image : req.source->images) record.image_tokens += image.tokens;
     record.arrival_time = req.arrival_time;
     record.first_scheduled_time = req.first_scheduled_time;
-    record.first_token_time = req.first_token_time;
-    record.finish_time = state == RequestState::kUnfinished ? 0 : now_;
+    record.first_token_time = req.output_len > 0 ? front_end_.seen(req.first_token_time) : 0;
+    record.finish_time = state == RequestState::kUnfinished ? 0 : front_end_.seen(now_);
     record.output_ids = req.output_ids;
     record.prompt_logits = req.prompt_logits;
     return record;
@@ -248,7 +303,7 @@ class Engine {
       spdlog::debug("request {} of {} + {} tokens is refused: {}", req.id, req.input_len,
                     req.source->max_new_tokens, because);
     }
-    load_.on_finished(req.id, now_);
+    load_.on_finished(req.id, front_end_.seen(now_));
     if (warming_up_) return;
     const RequestRecord record =
         record_of(req, because == nullptr ? RequestState::kCompleted : RequestState::kRejected);
@@ -271,6 +326,7 @@ class Engine {
   Executor& executor_;
   RunObserver& observer_;
   LoadGenerator load_;
+  FrontEnd front_end_;
   std::uint64_t early_turns_ = 0;
   bool warming_up_ = false;
   Workload warmup_workload_;
@@ -281,6 +337,8 @@ class Engine {
   OverloadWatch overload_;
   proto::ForwardBatch message_;
   Launched pending_;
+  PipelineTimeline pipeline_;
+  std::vector<Launched> in_flight_;  // of each micro-batch
   std::uint64_t sequence_number_ = 0;
   double now_ = 0;
   double gpu_free_ = 0;

@@ -13,12 +13,22 @@
 
 namespace tpsim::scheduler {
 
+// One pipeline stage in one pass; seconds.
+struct StageOutcome {
+  double receive = 0;  // from the arrival of what the stage before sent to the first kernel
+  double seconds = 0;  // from the first kernel to the last, on the slowest rank of the stage
+  double send = 0;     // to the next stage, of the last one: of the tokens to the first
+};
+
 // What the scheduler needs to know of one finished pass.
 struct StepOutcome {
   double step_time = 0;  // seconds on the slowest rank, from the first kernel to the last
   // Host work, in seconds, between the forming of the batch and its first kernel (a backend that plans on the
   // host). With overlap scheduling it hides behind the pass before.
   double host_time = 0;
+  // With several pipeline stages, in their order; step_time is then the sum of their seconds. Valid until the
+  // next forward().
+  std::span<const StageOutcome> stages = {};
 
   // Numeric execution only; valid until the next forward(). The sampled tokens: of each request of the extend
   // part in order (a prefill that goes on samples, too, and is ignored), then of the decode set.

@@ -42,7 +42,14 @@ KvPool::KvPool(const SchedulerConfig& config)
                  kvcache::PageAllocator::with_slack(
                      static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size))),
       window_pages_(make_window_pages(config, allocator_.address_space())),
-      radix_(radix_options(config), &allocator_, &rows_, window_pages_ ? &*window_pages_ : nullptr) {}
+      state_slots_(config.states.slots > 0 ? std::optional<kvcache::StateSlots>(config.states.slots)
+                                           : std::nullopt),
+      radix_(radix_options(config), &allocator_, &rows_, window_pages_ ? &*window_pages_ : nullptr,
+             state_slots_ ? &*state_slots_ : nullptr) {
+  if (state_slots_)
+    states_.emplace(config.states, *state_slots_, radix_,
+                    [this](std::uint32_t states) { evict_states(states); });
+}
 
 std::uint64_t KvPool::available_size() const {
   return std::uint64_t{allocator_.available_pages()} * page_size_;
@@ -80,6 +87,13 @@ void KvPool::evict_for(std::uint64_t num_tokens) {
   if (has_windows() && window_available_size() < num_tokens) {
     radix_.evict_component(*radix_.window(), num_tokens - window_available_size());
   }
+  evicted_tokens_ += available_size() - available;
+}
+
+// Leaves of the tree go with their tokens.
+void KvPool::evict_states(std::uint32_t states) {
+  const std::uint64_t available = available_size();
+  evicted_states_ += radix_.evict_component(*radix_.states(), states);
   evicted_tokens_ += available_size() - available;
 }
 
@@ -191,8 +205,10 @@ void KvPool::free_behind_prefill(Req& req, std::uint32_t in_flight) {
 
 void KvPool::release(Req& req, bool is_insert) {
   req.spell_out();
+  if (states_ && is_insert) states_->offer_finished(req);
   req.kv_allocated_len = 0;
   radix_.cache_finished_req(req.cache, req.tokens, req.kv_committed_len, is_insert);
+  if (states_) states_->release(req);
   rows_.free_row(req.cache.row);
   if (req.in_decode_set) {
     edits_.leave(req.cache.row);
@@ -203,7 +219,9 @@ void KvPool::release(Req& req, bool is_insert) {
 }
 
 void KvPool::cache_unfinished(Req& req, bool chunked) {
+  if (states_) states_->offer_unfinished(req);
   const std::uint32_t changed = radix_.cache_unfinished_req(req.cache, req.tokens, req.fill_len(), chunked);
+  if (states_) states_->after_unfinished(req);
   const std::uint32_t row = req.cache.row;
   if (changed >= rows_.num_pages(row)) return;
   scratch_.clear();
@@ -239,6 +257,17 @@ void KvPool::check_invariants(const std::vector<const Req*>& live) const {
                     cached, free, held + cached + free, capacity_));
   }
   if (has_windows()) check_windows(live);
+  if (states_) check_states(live);
+}
+
+void KvPool::check_states(const std::vector<const Req*>& live) const {
+  std::uint64_t held = 0;
+  for (const Req* req : live) held += states_->held_by(*req);
+  const std::uint64_t cached = radix_.states()->evictable_size() + radix_.states()->protected_size();
+  if (held + cached + states_available() != state_capacity()) {
+    throw std::logic_error(fmt::format("state pool: {} held by requests + {} cached + {} free, capacity {}",
+                                       held, cached, states_available(), state_capacity()));
+  }
 }
 
 void KvPool::check_windows(const std::vector<const Req*>& live) const {

@@ -9,9 +9,11 @@
 #include "kvcache/page_run.h"
 #include "kvcache/radix_cache.h"
 #include "kvcache/req_to_token_pool.h"
+#include "kvcache/state_slots.h"
 #include "kvcache/window_pages.h"
 #include "scheduler/config.h"
 #include "scheduler/req.h"
+#include "scheduler/request_states.h"
 #include "scheduler/table_edits.h"
 
 namespace tpsim::scheduler {
@@ -26,6 +28,8 @@ class KvPool {
   static constexpr std::uint32_t kWindowEvictionInterval = 128;
 
   explicit KvPool(const SchedulerConfig& config);
+  KvPool(const KvPool&) = delete;
+  KvPool& operator=(const KvPool&) = delete;
 
   std::uint32_t page_size() const { return page_size_; }
   std::uint64_t capacity() const { return capacity_; }
@@ -40,6 +44,14 @@ class KvPool {
   std::uint64_t window_available_size() const;
   std::uint64_t window_evictable_size() const;
   double window_usage() const;  // as usage()
+  // The pool of states; null where there is none.
+  RequestStates* states() { return states_ ? &*states_ : nullptr; }
+  const RequestStates* states() const { return states_ ? &*states_ : nullptr; }
+  std::uint64_t state_capacity() const { return state_slots_ ? state_slots_->num_slots() : 0; }
+  std::uint64_t states_available() const { return state_slots_ ? state_slots_->available() : 0; }
+  std::uint64_t states_evictable() const { return states_ ? radix_.states()->evictable_size() : 0; }
+  std::uint64_t peak_states() const { return state_slots_ ? state_slots_->peak_held() : 0; }
+  std::uint64_t evicted_states() const { return evicted_states_; }
   std::uint64_t evicted_tokens() const { return evicted_tokens_; }
   // Held by requests and not evictable, over capacity: SGLang's token_usage.
   double usage() const;
@@ -86,6 +98,8 @@ class KvPool {
 
  private:
   void check_windows(const std::vector<const Req*>& live) const;
+  void check_states(const std::vector<const Req*>& live) const;
+  void evict_states(std::uint32_t states);
 
   std::uint32_t page_size_;
   std::uint64_t capacity_;
@@ -93,12 +107,15 @@ class KvPool {
   std::uint32_t window_;
   kvcache::PageAllocator allocator_;
   std::optional<kvcache::WindowPages> window_pages_;
+  std::optional<kvcache::StateSlots> state_slots_;
   kvcache::ReqToTokenPool rows_;
   kvcache::RadixCache radix_;
+  std::optional<RequestStates> states_;
   TableEdits edits_;
   std::vector<kvcache::PageRun> scratch_;
   std::vector<kvcache::PageRun> fresh_;
   std::uint64_t evicted_tokens_ = 0;
+  std::uint64_t evicted_states_ = 0;
 };
 
 }  // namespace tpsim::scheduler

@@ -110,6 +110,10 @@ void RunMetrics::on_step(const StepRecord& step, double gpu_seconds) {
   const double usage =
       pool > 0 ? static_cast<double>(step.kv_allocated_tokens) / static_cast<double>(pool) : 0;
   peak_kv_usage_ = std::max(peak_kv_usage_, usage);
+  if (const std::uint64_t states = step.state_pool(); states > 0) {
+    const double used = static_cast<double>(step.states_held) / static_cast<double>(states);
+    peak_state_usage_ = std::max(peak_state_usage_, used);
+  }
   if (const std::uint64_t windows = step.swa_pool_tokens(); windows > 0) {
     const double used = static_cast<double>(step.swa_allocated_tokens) / static_cast<double>(windows);
     peak_swa_usage_ = std::max(peak_swa_usage_, used);
@@ -120,8 +124,10 @@ void RunMetrics::on_step(const StepRecord& step, double gpu_seconds) {
   first.hit_tokens += step.cached_tokens;
   first.prefill_tokens += step.extend_tokens;
   first.decode_tokens += step.decode_tokens;
-  double from = step.start_time;
+  // Of passes that overlap (pipeline stages), what the one before did not cover.
+  double from = std::max(step.start_time, covered_until_);
   const double end = step.start_time + step.step_time;
+  covered_until_ = std::max(covered_until_, end);
   while (from < end) {
     Bucket& bucket = bucket_at(from);
     const double boundary = (std::floor(from / bucket_seconds_) + 1) * bucket_seconds_;
@@ -227,6 +233,7 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   }
   report.set_peak_kv_usage(peak_kv_usage_);
   report.set_peak_swa_usage(peak_swa_usage_);
+  report.set_peak_state_usage(peak_state_usage_);
   report.set_steps(steps_);
   report.set_prefill_steps(prefill_steps_);
   report.set_decode_steps(decode_steps_);

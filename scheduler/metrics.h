@@ -89,6 +89,8 @@ class RunMetrics {
   double last_arrival_ = 0;
   double peak_kv_usage_ = 0;
   double peak_swa_usage_ = 0;
+  double peak_state_usage_ = 0;
+  double covered_until_ = 0;  // by steps
 };
 
 }  // namespace tpsim::scheduler

@@ -43,8 +43,8 @@ struct RequestRecord {
 struct StepRecord {
   std::uint64_t sequence_number = 0;
   proto::ForwardMode forward_mode = proto::IDLE;
-  double start_time = 0;
-  double step_time = 0;
+  double start_time = 0;  // of its first kernel
+  double step_time = 0;   // until its tokens are there; passes of several pipeline stages overlap
   std::uint32_t extend_requests = 0;
   std::uint32_t extend_tokens = 0;
   std::uint32_t cached_tokens = 0;  // prefix tokens reused by requests admitted in this step
@@ -60,6 +60,11 @@ struct StepRecord {
   std::uint64_t swa_allocated_tokens = 0;
   std::uint64_t swa_cached_tokens = 0;
   std::uint64_t swa_free_tokens = 0;
+  // Of the pool of states, in states; all 0 where there is none.
+  std::uint64_t states_held = 0;  // by running requests, or locked by them
+  std::uint64_t states_cached = 0;
+  std::uint64_t states_free = 0;
+  std::uint64_t state_pool() const { return states_held + states_cached + states_free; }
   std::uint64_t swa_pool_tokens() const { return swa_allocated_tokens + swa_cached_tokens + swa_free_tokens; }
 };
 

@@ -6,6 +6,7 @@
 
 #include "kvcache/radix_cache.h"
 #include "kvcache/token_runs.h"
+#include "scheduler/request_states.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
@@ -45,6 +46,7 @@ struct Req {
   std::vector<float> prompt_logits;
 
   kvcache::RadixCache::RequestState cache;
+  HeldStates states;
   kvcache::RadixCache::MatchCursor queue_cursor;      // of the waiting queue's matches
   kvcache::RadixCache::MatchCursor admission_cursor;  // of the admission's match
   std::uint32_t num_matched_prefix_tokens = 0;        // of the last match

@@ -67,7 +67,9 @@ Scheduler::Scheduler(const SchedulerConfig& config, OnFinished on_finished, OnIn
       on_inter_token_(std::move(on_inter_token)),
       pool_(config),
       policy_(config, pool_.radix()),
-      new_token_ratio_(config.schedule_conservativeness) {
+      new_token_ratio_(config.schedule_conservativeness),
+      batches_(std::size_t{2} * config.pipeline.micro_batches()),
+      put_away_(config.pipeline.micro_batches()) {
   const std::uint64_t longest = std::min<std::uint64_t>(config.context_length, pool_.capacity());
   limits_.max_req_len = longest > 0 ? clip32(longest - 1) : 0;
   limits_.max_req_input_len = limits_.max_req_len > kInputHeadroom ? limits_.max_req_len - kInputHeadroom : 0;
@@ -139,7 +141,22 @@ void Scheduler::enqueue(Req& req) {
   waiting_.push_back(&req);
 }
 
-ScheduleBatch* Scheduler::get_next_batch_to_run(double now) {
+// Requests of other micro-batches are none of its concern: SGLang looks at one running batch at a time.
+void Scheduler::select(std::uint32_t micro_batch) {
+  if (micro_batch == selected_) return;
+  for (const std::uint32_t which : {selected_, micro_batch}) {
+    MicroBatch& other = put_away_[which];
+    std::swap(running_, other.running);
+    std::swap(running_may_have_finished_, other.running_may_have_finished);
+    std::swap(running_may_finish_, other.running_may_finish);
+    std::swap(last_batch_, other.last_batch);
+    std::swap(next_batch_, other.next_batch);
+  }
+  selected_ = micro_batch;
+}
+
+ScheduleBatch* Scheduler::get_next_batch_to_run(double now, std::uint32_t micro_batch) {
+  select(micro_batch);
   merge_last_extend();
   if (rules_.finished_leave_before_admission && filter_running()) running_.batch_is_full = false;
   // Prefill first, as SGLang: decoding goes on when no prefill can be formed.
@@ -192,6 +209,7 @@ void Scheduler::match_prefix_for_admission(Req& req) {
   req.cache.branching_len = match.full_matched_tokens > match.matched_tokens ? match.full_matched_tokens : 0;
   req.cache.cache_protected_len = match.matched_tokens;
   req.prefix_len = match.matched_tokens;
+  if (pool_.states() != nullptr) pool_.states()->on_match(req, match);
   req.known_fill_len = req.full_len();
   req.known_extend_len = req.full_len() - req.prefix_len;
 }
@@ -201,7 +219,8 @@ std::size_t Scheduler::num_allocatable_reqs(std::size_t held_rows) const {
   const std::size_t running = running_.reqs.size();
   const std::size_t most = config_.max_running_requests;
   const std::size_t rows = (most > active_ ? most - active_ : 0) + held_rows;
-  return std::min(most > running ? most - running : 0, rows);
+  const std::size_t of_micro_batch = config_.pipeline.requests_of_micro_batch(config_.max_running_requests);
+  return std::min(of_micro_batch > running ? of_micro_batch - running : 0, rows);
 }
 
 bool Scheduler::preempts() const {
@@ -257,6 +276,8 @@ void Scheduler::admit_waiting(PrefillAdder& adder) {
     match_prefix_for_admission(*req);
     const AddReqResult result = adder.add_one_req(*req);
     if (result == AddReqResult::kContinue) continue;
+    const bool added = !adder.can_run_list().empty() && adder.can_run_list().back() == req;
+    if (pool_.states() != nullptr && !added) pool_.states()->on_refused(*req);
     if (result == AddReqResult::kNoToken) {
       const bool others = !adder.can_run_list().empty() || !running_.reqs.empty();
       running_.batch_is_full = others || !rules_.full_needs_requests;
@@ -338,6 +359,8 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
   std::uint64_t extend_tokens = 0;
   for (const Req* req : admitted) extend_tokens += req->extend_len;
   if (pool_.has_windows() && config_.disable_radix_cache) free_behind_chunks(admitted);
+  RequestStates* const states = pool_.states();
+  if (states != nullptr) states->make_room(admitted);
   const std::uint64_t page = pool_.page_size();
   pool_.evict_for(page == 1 ? extend_tokens : extend_tokens + admitted.size() * page);
 
@@ -353,8 +376,13 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
         unfinished = req;  // its next chunk waits for pages
       } else if (!config_.disable_radix_cache) {
         pool_.radix().dec_lock_ref(req->cache.last_node, req->cache.lock);
+        if (states != nullptr) states->on_refused(*req);
       }
       continue;
+    }
+    if (states != nullptr) {
+      states->bind(*req);
+      states->plan_extend(*req);
     }
     ++req->extends;
     batch.reqs.push_back(req);
@@ -479,6 +507,8 @@ ScheduleBatch* Scheduler::update_running_batch() {
     prepare_for_verify(batch);
   } else {
     prepare_for_decode(running_.reqs);
+    for (std::size_t i = 0; pool_.states() != nullptr && i < batch.reqs.size(); ++i)
+      pool_.states()->plan_decode(*batch.reqs[i]);
   }
   return &batch;
 }
@@ -588,6 +618,7 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
   message.set_version(kForwardBatchVersion);
   message.set_forward_mode(batch.forward_mode);
   message.set_capture_bucket(batch.capture_bucket);
+  message.set_micro_batch(batch.micro_batch);
   for (std::size_t i = 0; i < batch.num_extend; ++i) {
     const Req& req = *batch.reqs[i];
     message.add_extend_req_pool_indices(req.cache.row);
@@ -603,6 +634,7 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
     }
   }
   if (config_.send_tokens) write_tokens(batch, message);
+  if (pool_.states() != nullptr) pool_.states()->flush(batch.reqs, batch.num_extend, message);
   pool_.edits().flush(message);
 }
 
@@ -679,6 +711,7 @@ bool Scheduler::is_finished(const Req& req) const {
 }
 
 void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
+  select(batch.micro_batch);
   for (std::size_t i = 0; i < batch.reqs.size(); ++i) {
     Req& req = *batch.reqs[i];
     --req.in_flight;
@@ -687,6 +720,8 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
       continue;
     }
     if (&req == batch.chunked_req) continue;
+    if (pool_.states() != nullptr && batch.forward_mode == proto::DECODE)
+      pool_.states()->on_decoded(req, req.kv_committed_len - req.in_flight);
     if (batch.forward_mode == proto::TARGET_VERIFY) {
       tokens_arrived(req, keep_accepted(req, batch, i, batch.accept_lens[i]), now);
     } else {
@@ -779,8 +814,9 @@ void Scheduler::recycle() {
 }
 
 ScheduleBatch& Scheduler::take_batch() {
-  ScheduleBatch& batch = batches_[next_batch_];
+  ScheduleBatch& batch = batches_[std::size_t{2} * selected_ + next_batch_];
   next_batch_ ^= 1;
+  batch.micro_batch = selected_;
   batch.reqs.clear();
   batch.num_extend = 0;
   batch.chunked_req = nullptr;

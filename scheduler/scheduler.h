@@ -30,6 +30,7 @@ namespace tpsim::scheduler {
 // (TARGET_VERIFY) as many as accept_lens says.
 struct ScheduleBatch {
   proto::ForwardMode forward_mode = proto::IDLE;
+  std::uint32_t micro_batch = 0;
   std::vector<Req*> reqs;
   std::size_t num_extend = 0;
   Req* chunked_req = nullptr;  // prefill not finished by this pass: no token
@@ -60,9 +61,9 @@ class Scheduler {
   // clipped to what fits.
   void add_request(std::uint64_t id, const WorkloadRequest& source, double now);
 
-  // The next pass, or null where there is nothing to run. The batch stays valid until
-  // process_batch_result(). At most two are out at a time.
-  ScheduleBatch* get_next_batch_to_run(double now);
+  // The next pass of `micro_batch`, or null where there is nothing to run. The batch stays valid until
+  // process_batch_result(). At most two are out at a time; with pipeline stages, one of each micro-batch.
+  ScheduleBatch* get_next_batch_to_run(double now, std::uint32_t micro_batch = 0);
   // Moves the metadata of `batch` (deltas since the batch before) into `message`.
   void write_forward_batch(const ScheduleBatch& batch, proto::ForwardBatch& message);
   // The same of a pass in which only other data-parallel ranks have something to run.
@@ -103,6 +104,16 @@ class Scheduler {
     bool batch_is_full = false;
   };
 
+  // What each micro-batch has of its own: SGLang's running_mbs and last_mbs.
+  struct MicroBatch {
+    RunningBatch running;
+    bool running_may_have_finished = false;
+    bool running_may_finish = false;
+    ScheduleBatch* last_batch = nullptr;
+    std::size_t next_batch = 0;
+  };
+
+  void select(std::uint32_t micro_batch);
   void merge_last_extend();
   bool set_priority(Req& req);
   void enqueue(Req& req);
@@ -156,6 +167,7 @@ class Scheduler {
   std::size_t active_ = 0;     // requests with KV slots
 
   std::vector<Req*> waiting_;
+  // Of the selected micro-batch; those of the others are put away.
   RunningBatch running_;
   std::vector<Req*> preempted_;  // in this pass
   bool running_may_have_finished_ = false;
@@ -163,8 +175,10 @@ class Scheduler {
   std::uint64_t queue_entries_ = 0;
   Req* chunked_req_ = nullptr;
   ScheduleBatch* last_batch_ = nullptr;
-  ScheduleBatch batches_[2];
+  std::vector<ScheduleBatch> batches_;  // two of each micro-batch
   std::size_t next_batch_ = 0;
+  std::uint32_t selected_ = 0;
+  std::vector<MicroBatch> put_away_;
 
   kvcache::TokenId next_output_base_ = kGeneratedTokenBase;
   std::uint64_t retractions_ = 0;

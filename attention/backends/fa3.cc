@@ -52,6 +52,8 @@ class Fa3Backend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  KernelCost decode_cost(const PlanCost& model, const DecodePlan& plan, const LayerShape& layer) override;
+  KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override;
   MlaRule mla_rule() const override { return {.prefix = MlaPrefix::kFromThreshold, .one_shot = true}; }
 
  private:
@@ -121,6 +123,27 @@ void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   plan.prefix_chunk = plan.kv_chunk;
   plan.kv_chunk = 0;
   plan.tile_m = 1;
+}
+
+// For an fp8 cache SGLang rounds the queries to fp8, too, in a kernel of its own, unless heads are wider than
+// 256 (flashattention_backend.py, forward_extend and forward_decode).
+bool rounds_queries(const LayerShape& layer) {
+  constexpr std::uint32_t kWidest = 256;
+  return layer.form == AttentionForm::kMha && layer.fp8_kv() && layer.head_dim <= kWidest;
+}
+
+KernelCost Fa3Backend::decode_cost(const PlanCost& model, const DecodePlan& plan, const LayerShape& layer) {
+  KernelCost cost = model.decode(plan, layer);  // measured with that kernel
+  if (rounds_queries(layer) && cost.launches > 0) ++cost.launches;
+  return cost;
+}
+
+KernelCost Fa3Backend::extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) {
+  LayerShape cast = layer;
+  if (rounds_queries(layer)) cast.q_bytes = 1;
+  KernelCost cost = model.extend(plan, cast);
+  if (rounds_queries(layer) && cost.launches > 0) ++cost.launches;
+  return cost;
 }
 
 // Page table, cumulative lengths, and the kernel that decides the splits: three small kernels a pass.

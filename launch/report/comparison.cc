@@ -327,9 +327,20 @@ std::string run_summary(const proto::RunReport& r) {
   if (r.swa_pool_tokens() > 0)
     line("Peak usage of the window pool:",
          fmt::format("{:.1f} % of {} tokens", r.peak_swa_usage() * 100, r.swa_pool_tokens()));
+  if (r.state_pool_slots() > 0)
+    line("States held, most at once:",
+         fmt::format("{} of {}, {:.1f} % by running requests; {} cached ones used", r.peak_states(),
+                     r.state_pool_slots(), r.peak_state_usage() * 100, r.state_hits()));
   line("Retractions:", std::to_string(r.retractions()));
   line("Steps (prefill, decode, mixed):",
        fmt::format("{} ({}, {}, {})", r.steps(), r.prefill_steps(), r.decode_steps(), r.mixed_steps()));
+  if (r.has_pp_size()) {
+    std::vector<std::string> busy;
+    for (const proto::PipelineStage& stage : r.pipeline_stages())
+      busy.push_back(fmt::format("{:.1f}", (1 - stage.idle_fraction()) * 100));
+    line("Pipeline stages busy (%):",
+         fmt::format("{} (bubbles {:.1f} %)", fmt::join(busy, ", "), r.pipeline_bubble_fraction() * 100));
+  }
   if (r.has_accept_length()) {
     const proto::Speculation& s = r.speculation();
     line("Tokens of a speculative step:",

@@ -52,12 +52,14 @@ CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
   }
 }
 
-void CsvWriter::begin_steps(bool with_windows) {
+void CsvWriter::begin_steps(bool with_windows, bool with_states) {
   if (std::exchange(steps_begun_, true)) return;
+  with_states_ = with_states;
   steps_->write(
       "backend,sequence_number,forward_mode,start_time,step_time,extend_requests,extend_tokens,cached_tokens,"
       "decode_requests,capture_bucket,waiting,running,kv_allocated_tokens,kv_cached_tokens,kv_free_tokens");
-  steps_->write(with_windows ? ",swa_allocated_tokens,swa_cached_tokens,swa_free_tokens\n" : "\n");
+  if (with_windows) steps_->write(",swa_allocated_tokens,swa_cached_tokens,swa_free_tokens");
+  steps_->write(with_states ? ",states_held,states_cached,states_free\n" : "\n");
 }
 
 void CsvWriter::on_request(const scheduler::RequestRecord& r) {
@@ -72,7 +74,7 @@ void CsvWriter::on_request(const scheduler::RequestRecord& r) {
 
 void CsvWriter::on_step(const scheduler::StepRecord& s) {
   if (steps_ == nullptr) return;
-  begin_steps(s.swa_pool_tokens() > 0);  // all runs of a file are of one model
+  begin_steps(s.swa_pool_tokens() > 0, s.state_pool() > 0);  // all runs of a file are of one model
   if (s.sequence_number % steps_every_ != 0) return;
   fmt::format_to(std::back_inserter(step_buffer_),
                  FMT_COMPILE("{},{},{},{:.9g},{:.6g},{},{},{},{},{},{},{},{},{},{}"), backend_,
@@ -82,6 +84,9 @@ void CsvWriter::on_step(const scheduler::StepRecord& s) {
   if (s.swa_pool_tokens() > 0)
     fmt::format_to(std::back_inserter(step_buffer_), FMT_COMPILE(",{},{},{}"), s.swa_allocated_tokens,
                    s.swa_cached_tokens, s.swa_free_tokens);
+  if (with_states_)
+    fmt::format_to(std::back_inserter(step_buffer_), FMT_COMPILE(",{},{},{}"), s.states_held, s.states_cached,
+                   s.states_free);
   step_buffer_.push_back('\n');
   if (step_buffer_.size() > kFlushBytes) flush(step_buffer_, *steps_);
 }
@@ -89,7 +94,7 @@ void CsvWriter::on_step(const scheduler::StepRecord& s) {
 void CsvWriter::finish() {
   flush(request_buffer_, requests_);
   if (steps_ == nullptr) return;
-  begin_steps(/*with_windows=*/false);
+  begin_steps(/*with_windows=*/false, /*with_states=*/false);
   flush(step_buffer_, *steps_);
 }
 

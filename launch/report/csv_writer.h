@@ -33,13 +33,14 @@ class CsvWriter : public scheduler::RunObserver {
   void finish();
 
  private:
-  void begin_steps(bool with_windows);
+  void begin_steps(bool with_windows, bool with_states);
 
   const scheduler::ServiceLevels goodput_;
   const std::uint64_t steps_every_;
   OutputFile& requests_;
   OutputFile* const steps_;  // null: none
   bool steps_begun_ = false;
+  bool with_states_ = false;  // as the first run has it
   std::string backend_;
   fmt::memory_buffer request_buffer_;
   fmt::memory_buffer step_buffer_;

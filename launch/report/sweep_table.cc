@@ -21,10 +21,14 @@ std::string value_of(const Settings& settings, const std::string& axis) {
   return value == settings.end() ? "" : value->second;
 }
 
-// Settings of different --tp cost different numbers of GPUs.
-bool tp_varies(const proto::ComparisonReport& report) {
+std::uint32_t num_gpus(const proto::RunReport& run) {
+  return run.tp_size() * (run.has_pp_size() ? run.pp_size() : 1);
+}
+
+// Settings of different --tp or --pp-size cost different numbers of GPUs.
+bool gpus_vary(const proto::ComparisonReport& report) {
   std::set<std::uint32_t> sizes;
-  for (const proto::RunReport& run : report.runs()) sizes.insert(run.tp_size());
+  for (const proto::RunReport& run : report.runs()) sizes.insert(num_gpus(run));
   return sizes.size() > 1;
 }
 
@@ -37,7 +41,7 @@ std::vector<std::string> axis_cells(const proto::ComparisonReport& report, const
 }
 
 std::string settings_table(const proto::ComparisonReport& report, bool all, bool colour) {
-  const bool per_gpu = tp_varies(report);
+  const bool per_gpu = gpus_vary(report);
   TextTable table;
   std::vector<std::string> head;
   for (const proto::SweepAxis& axis : report.sweep().axes()) {
@@ -59,7 +63,7 @@ std::string settings_table(const proto::ComparisonReport& report, bool all, bool
     row.push_back(format_figure(run.request_throughput()));
     append(row, goodput_cells(report, run));
     row.push_back(format_figure(run.total_throughput()));
-    if (per_gpu) row.push_back(format_figure(run.total_throughput() / run.tp_size()));
+    if (per_gpu) row.push_back(format_figure(run.total_throughput() / num_gpus(run)));
     append(row,
            {format_figure(run.mean_ttft_ms()), format_figure(run.p99_ttft_ms()),
             format_figure(run.mean_tpot_ms()), format_figure(run.p99_tpot_ms()),

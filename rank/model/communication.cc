@@ -8,7 +8,10 @@
 namespace tpsim::rank {
 namespace {
 
-constexpr double kElement = 2;  // bytes of an activation (bf16)
+constexpr double kElement = 2;     // bytes of an activation (bf16)
+constexpr double kHandedOver = 2;  // tensors from stage to stage: hidden states and residual
+constexpr double kTokenId = 8;     // bytes of a sampled token (int64)
+constexpr double kIndex = 4;       // bytes of a selected position (int32)
 
 std::uint32_t ceil_align(std::uint32_t value, std::uint32_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -161,6 +164,29 @@ std::vector<Communication::Exchange> Communication::layers(const PassRows& rows)
 std::vector<Communication::Exchange> Communication::embedding(const PassRows& rows) const {
   std::vector<Exchange> out;
   all_reduce(double(rows.attention) * model_.hidden_size * kElement, shard_.attention.size, 1, out);
+  return out;
+}
+
+std::vector<Communication::Exchange> Communication::receive(const PassRows& rows) const {
+  std::vector<Exchange> out;
+  const double part = double(rows.attention) * model_.hidden_size * kElement / shard_.layout.attn_tp_size();
+  if (!shard_.stage.first()) all_gather(part, shard_.layout.attn_tp_size(), kHandedOver, out);
+  return out;
+}
+
+std::vector<Communication::Exchange> Communication::send(const PassRows& rows, bool with_selection) const {
+  std::vector<Exchange> out;
+  if (shard_.stage.size == 1 || rows.attention == 0) return out;
+  const double ranks = shard_.layout.attn_tp_size();
+  const auto send = [&](double bytes, double times) {
+    out.push_back({costs_.send(bytes / ranks), bytes / ranks, times});
+  };
+  if (shard_.stage.last()) {
+    send(double(rows.sampled) * kTokenId, 1);
+    return out;
+  }
+  send(double(rows.attention) * model_.hidden_size * kElement, kHandedOver);
+  if (with_selection) send(double(rows.attention) * model_.indexer.top_k * kIndex, 1);
   return out;
 }
 

@@ -47,6 +47,12 @@ class Communication {
   std::vector<Exchange> layers(const PassRows& rows) const;
   std::vector<Exchange> embedding(const PassRows& rows) const;
   std::vector<Exchange> head(const PassRows& rows) const;
+  // Between pipeline stages. Hidden states and residuals travel in as many parts as attention has ranks, one
+  // from each to its counterpart, where they are gathered (send_tensor_dict, recv_tensor_dict in
+  // distributed/parallel_state.py); of layers that take the selection of an indexer before them, that too.
+  // The last stage sends the sampled tokens to the first. A send costs what one of NCCL's all-to-all does.
+  std::vector<Exchange> receive(const PassRows& rows) const;
+  std::vector<Exchange> send(const PassRows& rows, bool with_selection) const;
 
   // Rows of the weights of `part`, and of the norm before the MLP.
   std::uint32_t rows_of(ModelPart part, const PassRows& rows) const;

@@ -156,6 +156,13 @@ ExpertRows ExpertLoad::busiest(std::size_t layer, double tokens, const MoeConfig
   return most;
 }
 
+ExpertLoad ExpertLoad::of_layers(std::size_t first, std::size_t count) const {
+  ExpertLoad stage;
+  for (std::size_t i = first; i < std::min(first + count, shares_.size()); ++i)
+    stage.shares_.push_back(shares_[i]);
+  return stage;
+}
+
 double ExpertLoad::imbalance(const MoeConfig& moe, std::uint32_t ep_size) const {
   if (uniform()) return 1;
   double sum = 0;

@@ -32,6 +32,9 @@ class ExpertLoad {
   // Of `tokens` that each visit top_k experts, the most that one of ep_size ranks with equally many
   // consecutive experts gets in layer `layer`. REQUIRES: ep_size divides the number of experts.
   ExpertRows busiest(std::size_t layer, double tokens, const MoeConfig& moe, std::uint32_t ep_size) const;
+  // What experts of layers [first, first + count), counted among those with experts, get: of a pipeline
+  // stage.
+  ExpertLoad of_layers(std::size_t first, std::size_t count) const;
   // Mean over layers of busiest rows / mean rows; 1 = balanced.
   double imbalance(const MoeConfig& moe, std::uint32_t ep_size) const;
 

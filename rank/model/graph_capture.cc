@@ -9,9 +9,10 @@
 namespace tpsim::rank {
 namespace {
 
-constexpr std::uint32_t kPasses = 3;          // two to warm up, one captured
-constexpr double kPoolBytes = 0.19e9;         // of the pool, whatever is captured
-constexpr double kLayerGraphBytes = 0.194e6;  // of one layer in one graph
+constexpr std::uint32_t kPasses = 3;           // two to warm up, one captured
+constexpr double kPoolBytes = 0.19e9;          // of the pool, whatever is captured
+constexpr double kLayerGraphBytes = 0.194e6;   // of one layer in one graph
+constexpr double kLayerGraphSeconds = 2.7e-3;  // to build one layer of one graph
 constexpr double kLogitBytes = 4;
 
 }  // namespace
@@ -36,6 +37,7 @@ GraphCapture graph_capture_cost(const ModelConfig& model, std::span<const std::u
     const StepCost step = forward.forward(batch);
     capture.seconds += kPasses * (step.attention + step.gemm + step.collective + step.other + step.launch +
                                   step.host_seconds);
+    capture.seconds += kLayerGraphSeconds * model.num_layers;
   }
   capture.bytes =
       static_cast<std::uint64_t>(kPoolBytes + double(sizes.size()) * model.num_layers * kLayerGraphBytes +

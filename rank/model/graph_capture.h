@@ -3,7 +3,9 @@
 // Source: SGLang's cuda_graph_runner.py captures its batch sizes one after another, largest first, into one
 // memory pool: two eager passes to warm up, then the captured one, for a batch of requests with one token
 // each (get_cuda_graph_seq_len_fill_value). So the time is that of three eager passes of each size, as this
-// model prices them; compiling kernels for the first time is not counted.
+// model prices them, and of building the graph, in proportion to its layers: what is left of the 4.78 s that
+// a server of llama-3.1-8b with fa3 logged for 36 sizes (SGLang 0.5.12, H200, a machine to itself). Compiling
+// kernels for the first time is not counted: deepseek-v2-lite with flashmla took 12.6 s, 6.4 by this rule.
 // Memory: least squares over memory_usage_gb.graph of the MHA servers of shared/data/serving (SGLang 0.5.12,
 // H200: llama-3.1-8b with fa3 and triton, qwen3-30b-a3b, llama-3.1-70b): a constant, a part of each layer in
 // each graph, and the logits of the largest batch in fp32; off by 8 % at most there. MLA backends keep

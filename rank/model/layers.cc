@@ -107,11 +107,14 @@ class List {
     if (const std::uint32_t dense = model_.num_layers - moe().num_layers; dense > 0)
       add_gated(ModelPart::kDenseMlp, shard_.dense_mlp, "", model_.names.mlp, model_.intermediate_size,
                 model_.mlp_bias, dense);
-    WeightSpec& head = add_vocabulary("lm_head", shard_.head, shard_.vocab);
-    head.part = ModelPart::kHead;
-    head.tied = model_.tie_word_embeddings;
+    if (shard_.stage.keeps_head()) {
+      WeightSpec& head = add_vocabulary("lm_head", shard_.head, shard_.vocab);
+      head.part = ModelPart::kHead;
+      head.tied = model_.tie_word_embeddings && shard_.stage.first();  // where the embedding is
+    }
     if (moe().num_layers > 0) add_experts();
-    add_vocabulary("embed_tokens", shard_.attention, shard_.embedding_vocab).role = WeightRole::kEmbedding;
+    if (shard_.stage.first())
+      add_vocabulary("embed_tokens", shard_.attention, shard_.embedding_vocab).role = WeightRole::kEmbedding;
     add_vectors();
     return std::move(list_);
   }
@@ -345,7 +348,7 @@ class List {
       add_vector("pre_feedforward_layernorm", hidden_, layers);
       add_vector("post_feedforward_layernorm", hidden_, layers);
     }
-    add_vector("norm", hidden_, 1);
+    if (shard_.stage.last()) add_vector("norm", hidden_, 1);
     if (model_.qk_norm) {
       add_vector("q_norm", model_.head_dim, attention_layers());
       add_vector("k_norm", model_.head_dim, attention_layers());

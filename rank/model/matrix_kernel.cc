@@ -22,6 +22,7 @@ constexpr std::array<MatrixClassRow, kMatrixClasses> kRows = {{
     {"gemm.nvfp4", MatrixClass::kGemm, Rate::kFp4, 0.5625},
     {"moe", MatrixClass::kMoe, Rate::k16Bit, 2},
     {"moe.default_config", MatrixClass::kMoe, Rate::k16Bit, 2},
+    {"moe.default_config_few", MatrixClass::kMoeDefault, Rate::k16Bit, 2},
     {"moe.flashinfer_trtllm", MatrixClass::kMoe, Rate::k16Bit, 2},
     {"moe.fp8_block", MatrixClass::kMoe, Rate::kFp8, 1},
     {"moe.int4_wo", MatrixClass::kMoe, Rate::k16Bit, 2},
@@ -58,11 +59,13 @@ MatrixClass linear_kernel(const WeightFormat& format, const proto::HardwareProfi
 }
 
 MatrixClass expert_kernel(const WeightFormat& format, const proto::HardwareProfile& profile,
-                          std::uint32_t experts, std::uint32_t width, bool trtllm) {
+                          std::uint32_t experts, std::uint32_t width, double tokens, bool trtllm) {
   switch (format.kind) {
     case Kind::k16Bit:
       if (trtllm && has(profile, MatrixClass::kMoeTrtllm)) return MatrixClass::kMoeTrtllm;
-      return has_tuned_experts(profile.name(), experts, width) ? MatrixClass::kMoe : MatrixClass::kMoeDefault;
+      if (has_tuned_experts(profile.name(), experts, width)) return MatrixClass::kMoe;
+      // get_default_config of SGLang's fused_moe_triton_config.py (0.5.12 to 0.5.23)
+      return tokens <= experts ? MatrixClass::kMoeDefaultFew : MatrixClass::kMoeDefault;
     case Kind::kFp8:
       return profile.dense_flops_fp8() == 0 ? MatrixClass::kMoeInt4 : MatrixClass::kMoeFp8;
     case Kind::kInt8:

@@ -12,22 +12,23 @@
 namespace tpsim::rank {
 
 enum class MatrixClass : std::uint8_t {
-  kGemm,          // torch's linear
-  kGemmFp8,       // sgl_kernel's fp8_scaled_mm: a scale for each token and each output
-  kGemmFp8Block,  // DeepGEMM: blocks of 128 x 128
-  kGemmInt8,      // sgl_kernel's int8_scaled_mm
-  kGemmInt4,      // Marlin: 4-bit (and, before Ada, 8-bit) weights, 16-bit input
-  kGemmNvfp4,     // FlashInfer's fp4 products
-  kMoe,           // Triton, a configuration tuned for the shape
-  kMoeDefault,    // Triton, the default configuration
-  kMoeTrtllm,     // FlashInfer's TensorRT-LLM kernels
-  kMoeFp8,        // fp8 weights and inputs: Triton, on Blackwell TensorRT-LLM
-  kMoeInt4,       // Marlin
-  kMoeMxfp4,      // mxfp4 weights, 16-bit inputs
-  kMoeMxfp4Fp8,   // mxfp4 weights, mxfp8 inputs: TensorRT-LLM on Blackwell
+  kGemm,           // torch's linear
+  kGemmFp8,        // sgl_kernel's fp8_scaled_mm: a scale for each token and each output
+  kGemmFp8Block,   // DeepGEMM: blocks of 128 x 128
+  kGemmInt8,       // sgl_kernel's int8_scaled_mm
+  kGemmInt4,       // Marlin: 4-bit (and, before Ada, 8-bit) weights, 16-bit input
+  kGemmNvfp4,      // FlashInfer's fp4 products
+  kMoe,            // Triton, a configuration tuned for the shape
+  kMoeDefault,     // Triton, the default configuration: more tokens than experts
+  kMoeDefaultFew,  // the same of at most as many tokens as experts: smaller tiles
+  kMoeTrtllm,      // FlashInfer's TensorRT-LLM kernels
+  kMoeFp8,         // fp8 weights and inputs: Triton, on Blackwell TensorRT-LLM
+  kMoeInt4,        // Marlin
+  kMoeMxfp4,       // mxfp4 weights, 16-bit inputs
+  kMoeMxfp4Fp8,    // mxfp4 weights, mxfp8 inputs: TensorRT-LLM on Blackwell
   kMoeNvfp4,
 };
-inline constexpr std::size_t kMatrixClasses = 14;
+inline constexpr std::size_t kMatrixClasses = 15;
 
 struct MatrixClassRow {
   enum class Rate : std::uint8_t { k16Bit, kFp8, kFp4 };
@@ -44,10 +45,10 @@ const MatrixClassRow& matrix_class(MatrixClass id);
 // The kernel of a linear layer.
 MatrixClass linear_kernel(const WeightFormat& format, const proto::HardwareProfile& profile);
 
-// The kernel of a rank's experts. `trtllm`: SGLang's --moe-runner-backend is flashinfer_trtllm, given or
-// chosen.
+// The kernel of a rank's experts. `tokens`: of the pass, before they are spread over their experts.
+// `trtllm`: SGLang's --moe-runner-backend is flashinfer_trtllm, given or chosen.
 MatrixClass expert_kernel(const WeightFormat& format, const proto::HardwareProfile& profile,
-                          std::uint32_t experts, std::uint32_t width, bool trtllm);
+                          std::uint32_t experts, std::uint32_t width, double tokens, bool trtllm);
 
 // Whether SGLang chooses flashinfer_trtllm by itself on a B200 or GB200 for this model: 16-bit, fp8 or nvfp4
 // experts of DeepSeek's and Qwen's architectures (server_args.py, 0.5.12).

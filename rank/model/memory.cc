@@ -130,10 +130,11 @@ KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig&
   capacity.state_bytes = linear_layers(model, shard).bytes_per_request();
   if (capacity.state_bytes > 0 && rest > 0) {
     const double of_states = rest * states.full_memory_ratio / (1 + states.full_memory_ratio);
-    capacity.state_slots = states.slots.value_or(
-        static_cast<std::uint64_t>(of_states / static_cast<double>(capacity.state_bytes)));
-    const double taken =
-        static_cast<double>(capacity.state_slots) * static_cast<double>(capacity.state_bytes);
+    // One more is for what padding writes.
+    const auto each = static_cast<double>(capacity.state_bytes);
+    capacity.state_slots =
+        states.slots.value_or(static_cast<std::uint64_t>(std::max(0.0, (of_states - each) / each)));
+    const double taken = static_cast<double>(capacity.state_slots + 1) * each;
     if (capacity.state_slots == 0 || taken >= rest) {
       throw_user_error(
           "--max-mamba-cache-size {}: the states of a request take {:.1f} MiB of each GPU, and {:.2f} GiB "

@@ -76,7 +76,7 @@ std::uint64_t most_window_tokens(std::uint32_t window, std::uint32_t page_size, 
 struct KvCapacity {
   std::uint64_t tokens = 0;         // a multiple of the page size
   std::uint64_t window_tokens = 0;  // of the pool of window layers; 0: they have none
-  std::uint64_t state_slots = 0;    // requests that have room for their states; 0: the model has none
+  std::uint64_t state_slots = 0;    // states that there is room for; 0: the model has none
   std::uint64_t state_bytes = 0;    // of one of them, all layers
   std::uint64_t weight_bytes = 0;   // of one rank
   std::uint64_t kv_bytes_per_token =

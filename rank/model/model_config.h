@@ -161,6 +161,7 @@ struct ModelConfig {
   std::uint32_t hidden_size = 0;
   std::uint32_t intermediate_size = 0;
   std::uint32_t num_layers = 0;
+  std::uint32_t first_layer = 0;  // of a pipeline stage: the place of layers[0] in the whole model
   std::uint32_t num_attention_heads = 0;
   std::uint32_t num_key_value_heads = 0;
   std::uint32_t head_dim = 0;  // MLA: qk_nope_head_dim + qk_rope_head_dim

@@ -32,7 +32,7 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       backend_(std::move(backend)),
       attention_layers_(attention_layers(model_, shard_, options.kv_format, options.sparse_token_bytes)),
       linear_layers_(linear_layers(model_, shard_)),
-      gated_delta_(profile),
+      gated_delta_(profile, options.linear_attention),
       weights_(weight_list(model_, shard_)),
       kernel_launch_(profile.kernel_launch_seconds()),
       piecewise_layer_(profile.piecewise_layer_seconds()),
@@ -40,7 +40,9 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       graph_gap_(profile.graph_kernel_gap_seconds()),
       prefill_graphs_(std::move(options.prefill_graphs)),
       experts_in_use_(options.experts_in_use),
-      expert_load_(std::move(options.expert_load)) {
+      expert_load_(std::move(options.expert_load)),
+      tracks_states_(options.tracks_states),
+      hands_selection_over_(options.hands_selection_over) {
   if (model_.is_mla())
     mla_costs_.emplace(model_, shard_, profile_, weight_named(weights_, "kv_b_proj").format);
   if (!options.cuda_graph_bs.empty()) {
@@ -140,12 +142,20 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   if (model_.attn_output_gate) other(m * 3 * q, attended);  // outputs times sigmoid of the gates
   if (model_.moe.shared_gate) other(m * 4 * hidden, model_.moe.num_layers);  // gate of the shared expert
   exchange(communication.layers(rows));
-  other(m * 2 * hidden, 1);  // embedding
-  exchange(communication.embedding(rows));
-  other(m * 4 * hidden, 1);  // final norm
+  if (shard_.stage.first()) {
+    other(m * 2 * hidden, 1);  // embedding
+    exchange(communication.embedding(rows));
+  }
+  if (shard_.stage.last()) other(m * 4 * hidden, 1);  // final norm
   if (rows.head > 0) exchange(communication.head(rows));
   if (rows.sampled > 0)
     add(&Dense::other, costs_.elementwise(double(rows.sampled) * model_.vocab_size * kLogit), 2);  // sampling
+  for (const Communication::Exchange& one : communication.receive(rows))
+    dense.receive += one.cost.seconds * one.times;
+  for (const Communication::Exchange& one : communication.send(rows, hands_selection_over_)) {
+    dense.send += one.cost.seconds * one.times;
+    dense.communicated += one.sent * one.times;
+  }
   dense.issued = dense.launches;
   if (model_.is_mla()) dense.issued += kMlaIssued * layers;
   const bool shared_apart = model_.moe.num_shared_experts > shard_.num_fused_shared_experts;
@@ -217,9 +227,12 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   PassRows rows = pass_rows(metadata, shard_, tokens, sampled, bucket);
   if (captured && metadata.forward_mode == proto::DRAFT_EXTEND)
     rows.sampled = rows.head = metadata.capture_bucket;
+  if (!shard_.stage.last()) rows.sampled = rows.head = 0;
   const Dense& dense = this->dense(rows, latent);
   step.gemm = dense.gemm;
   step.collective = dense.collective;
+  step.receive = dense.receive;
+  step.send = dense.send;
   step.other = dense.other;
   step.flops = dense.flops;
   step.memory_bytes = dense.bytes;
@@ -283,8 +296,14 @@ attention::KernelCost ModeledForward::linear_attention(const attention::ForwardM
     cost = gated_delta_.extend(linear_layers_, linear_lens_);
   }
   const double layers = linear_layers_.count;
-  return {cost.seconds * layers, cost.flops * layers, cost.bytes * layers,
+  cost = {cost.seconds * layers, cost.flops * layers, cost.bytes * layers,
           cost.launches * linear_layers_.count};
+  const StateMoves moves{.copies = metadata.state_copies,
+                         .clears = metadata.state_clears,
+                         .snapshots = metadata.state_snapshots,
+                         .may_snapshot = tracks_states_};
+  cost += gated_delta_.moves(linear_layers_, moves, metadata.forward_mode == proto::DECODE);
+  return cost;
 }
 
 double ModeledForward::uncaptured_seconds(const StepCost& step, const Dense& dense,

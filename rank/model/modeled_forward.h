@@ -45,6 +45,10 @@ class ModeledForward : public RankModel {
     // the same top_k (sends_all_to_the_same_experts).
     std::uint32_t experts_in_use = 0;
     ExpertLoad expert_load = {};
+    LinearAttnBackends linear_attention = {};
+    bool tracks_states = false;  // decode passes may take snapshots of states
+    // The first layer of the next pipeline stage takes the selection of an indexer of this one.
+    bool hands_selection_over = false;
   };
   ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile, const Shard& shard,
                  std::unique_ptr<attention::AttentionBackend> backend, Options options);
@@ -57,6 +61,7 @@ class ModeledForward : public RankModel {
   // Everything but attention: depends on the numbers of rows only.
   struct Dense {
     double gemm = 0, collective = 0, other = 0;
+    double receive = 0, send = 0;  // pipeline stages
     double flops = 0, bytes = 0, communicated = 0;
     double launches = 0;
     double issued = 0;  // kernels that the host of an eager pass issues
@@ -103,6 +108,8 @@ class ModeledForward : public RankModel {
   PrefillGraphs prefill_graphs_;
   std::uint32_t experts_in_use_ = 0;
   ExpertLoad expert_load_;
+  bool tracks_states_ = false;
+  bool hands_selection_over_ = false;
   std::vector<std::uint32_t> linear_lens_;
   std::unordered_map<DenseKey, Dense, HashKey> dense_;
 };

@@ -12,9 +12,19 @@ namespace {
 // What each GPU sends for a reduce-scatter and an all-gather.
 double ring_sent(double bytes, std::uint32_t gpus) { return 2 * bytes * (gpus - 1) / gpus; }
 
+using TileShape = std::array<double, 2>;
 // Tile shapes of GEMM libraries, and of the grouped products of MoE kernels.
 constexpr double kGemmTiles[][2] = {{64, 64}, {64, 128}, {128, 128}, {128, 256}, {256, 128}};
-constexpr double kMoeTiles[][2] = {{16, 64}, {16, 128}, {32, 128}, {64, 128}, {128, 128}, {128, 256}};
+constexpr TileShape kMoeTiles[] = {{16, 64}, {16, 128}, {32, 128}, {64, 128}, {128, 128}, {128, 256}};
+// Triton's default configurations have one each (get_default_config of SGLang's fused_moe_triton_config.py).
+constexpr TileShape kMoeDefaultTiles[] = {{64, 64}};
+constexpr TileShape kMoeDefaultFewTiles[] = {{16, 32}};
+
+std::span<const TileShape> moe_tiles(MatrixClass kernel) {
+  if (kernel == MatrixClass::kMoeDefault) return kMoeDefaultTiles;
+  if (kernel == MatrixClass::kMoeDefaultFew) return kMoeDefaultFewTiles;
+  return kMoeTiles;
+}
 
 // Coefficients of `id`, or of the class that stands in for it.
 OperatorCoefficients matrix_coefficients(const proto::HardwareProfile& profile, MatrixClass id) {
@@ -123,7 +133,7 @@ KernelCost OperatorCosts::gemm(MatrixClass kernel, double m, std::uint64_t n, st
 MatrixClass OperatorCosts::experts(std::string_view architecture, const RoutedExperts& experts,
                                    const WeightFormat& weight) const {
   return expert_kernel(weight, profile_, experts.experts, static_cast<std::uint32_t>(experts.width),
-                       chooses_trtllm(architecture, weight, profile_));
+                       experts.tokens, chooses_trtllm(architecture, weight, profile_));
 }
 
 KernelCost OperatorCosts::moe(MatrixClass kernel, const RoutedExperts& experts,
@@ -148,7 +158,7 @@ KernelCost OperatorCosts::moe(MatrixClass kernel, const RoutedExperts& experts,
   const double up_bytes = up + rows * (hidden * input + 4 * width);
   const double down_bytes = down + rows * (width * input + 2 * hidden);
   double best = 0;
-  for (const auto& [tile_m, tile_n] : kMoeTiles) {
+  for (const auto& [tile_m, tile_n] : moe_tiles(kernel)) {
     // Where rows fall at random, an expert's last tile is half full on average.
     const double tiles = experts.in_turn ? std::ceil(per_expert / tile_m)
                                          : std::max(1.0, per_expert / tile_m + (tile_m - 1) / (2 * tile_m));
@@ -167,17 +177,21 @@ bool OperatorCosts::uses_custom_all_reduce(double bytes, std::uint32_t gpus) con
   return gpus <= 8 && gpus % 2 == 0 && bytes <= kCustomAllReduceLimit && (nvlink_ || gpus == 2);
 }
 
+bool OperatorCosts::is_one_shot(double bytes, std::uint32_t gpus) {
+  return gpus == 2 || bytes < (gpus <= 4 ? 512 : 256) * 1024.0;
+}
+
 double OperatorCosts::all_reduce_sent(double bytes, std::uint32_t gpus) const {
   if (gpus <= 1) return 0;
-  const double one_shot_limit = (gpus <= 4 ? 512 : 256) * 1024.0;
-  if (uses_custom_all_reduce(bytes, gpus) && (gpus == 2 || bytes < one_shot_limit)) return bytes * (gpus - 1);
+  if (uses_custom_all_reduce(bytes, gpus) && is_one_shot(bytes, gpus)) return bytes * (gpus - 1);
   return ring_sent(bytes, gpus);
 }
 
 KernelCost OperatorCosts::custom_all_reduce(double bytes, std::uint32_t gpus) const {
   const double sent = all_reduce_sent(bytes, gpus);
-  return {custom_.fixed_seconds + custom_.per_gpu_seconds * gpus + sent / (link_ * custom_.memory), 0,
-          2 * bytes, 1};
+  const double barrier = is_one_shot(bytes, gpus) ? 0 : custom_.two_shot_seconds;
+  return {custom_.fixed_seconds + barrier + custom_.per_gpu_seconds * gpus + sent / (link_ * custom_.memory),
+          0, 2 * bytes, 1};
 }
 
 KernelCost OperatorCosts::nccl_all_reduce(double bytes, std::uint32_t gpus) const {

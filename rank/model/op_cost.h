@@ -99,6 +99,7 @@ class OperatorCosts {
   // `tiles_m` tiles along m of one or more products [.., k] [k, n] that move `bytes`.
   double tiles_seconds(MatrixClass kernel, double n, double k, double tiles_m, double bytes, Tile tile) const;
   double rate(MatrixClass kernel) const;
+  static bool is_one_shot(double bytes, std::uint32_t gpus);  // of the custom all-reduce
 
   std::array<OperatorCoefficients, kMatrixClasses> matrix_;
   OperatorCoefficients custom_, nccl_, gather_, scatter_, all_to_all_, deepep_, low_latency_, elementwise_;

@@ -55,7 +55,8 @@ std::vector<WeightSpec> with_formats(const ModelConfig& model, std::vector<Weigh
     for (std::size_t i = 0; i < model.layers.size() && seen < weight.layers; ++i) {
       if (!may_have(weight, model.layers[i])) continue;
       ++seen;
-      const WeightFormat found = quantization.of("model.layers." + std::to_string(i) + "." + module);
+      const WeightFormat found =
+          quantization.of("model.layers." + std::to_string(model.first_layer + i) + "." + module);
       if (!found.quantized()) continue;
       format = found;
       ++quantised;

@@ -16,8 +16,20 @@ struct HeadRange {
   std::uint32_t count() const { return last - first + 1; }
 };
 
+// Which stage of a pipeline a rank belongs to, and what that has besides layers (rank/model/pipeline.h).
+struct PipelinePlace {
+  std::uint32_t rank = 0;
+  std::uint32_t size = 1;
+  bool head_on_every_stage = false;
+
+  bool first() const { return rank == 0; }
+  bool last() const { return rank + 1 == size; }
+  bool keeps_head() const { return last() || head_on_every_stage; }
+};
+
 struct Shard {
   ParallelLayout layout;
+  PipelinePlace stage;
   std::uint32_t tp_size = 1;  // of the layout
   std::uint32_t tp_rank = 0;
   Split attention;  // heads and embedding

@@ -16,6 +16,22 @@ float sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
 
 }  // namespace
 
+// The states of the pass. The first layer of them begins new ones in all.
+void LinearAttentionLayer::find_states(const Pass& pass, std::uint32_t index, GatedDeltaStates& states) {
+  const TokenBatch& batch = pass.batch();
+  for (std::size_t i = 0; index == 0 && i < batch.state_copy_to.size(); ++i)
+    states.copy(batch.state_copy_from[i], batch.state_copy_to[i]);
+  of_request_.clear();
+  for (std::uint32_t i = 0; i < pass.requests(); ++i) {
+    of_request_.push_back(batch.state_slots.empty()
+                              ? &states.at(batch.row(i), index == 0 && batch.prefix_lens[i] == 0)
+                              : &states.at(batch.state_slots[i]));
+  }
+  snapshots_.assign(pass.requests(), {});
+  for (const StateSnapshot& wanted : batch.state_snapshots)
+    snapshots_[wanted.request] = {&states.at(wanted.slot), wanted.tokens - batch.prefix_lens[wanted.request]};
+}
+
 void LinearAttentionLayer::convolve_all(const Pass& pass, std::uint32_t index, const LinearLayers& layers,
                                         const LinearAttentionWeights& weights, GatedDeltaStates& states) {
   const std::size_t channels = layers.conv_dim();
@@ -36,10 +52,15 @@ void LinearAttentionLayer::convolve_all(const Pass& pass, std::uint32_t index, c
       convolve(inputs, channels, weights.conv.data(), convolved_.data() + (first + t) * channels);
     }
     // Oldest first: what moves up is read before it is written over.
-    for (std::uint32_t i = 0; i + 1 < kernel; ++i) {
-      const float* const from = input(std::int64_t{count} + i - (kernel - 1));
-      std::memmove(window + i * channels, from, channels * sizeof(float));
-    }
+    const auto move_on = [&](std::uint32_t tokens, float* to) {
+      for (std::uint32_t i = 0; i + 1 < kernel; ++i) {
+        const float* const from = input(std::int64_t{tokens} + i - (kernel - 1));
+        std::memmove(to + i * channels, from, channels * sizeof(float));
+      }
+    };
+    const Snapshot& snapshot = snapshots_[request];
+    if (snapshot.state != nullptr) move_on(snapshot.count, states.conv(*snapshot.state, index));
+    move_on(count, window);
   });
 }
 
@@ -63,12 +84,7 @@ void LinearAttentionLayer::forward(const Pass& pass, std::uint32_t index, const 
   }
   {
     const Stopwatch watch(times_.attention);
-    of_request_.clear();
-    for (std::uint32_t i = 0; i < pass.requests(); ++i) {
-      // The first of these layers starts a new request's states in all of them.
-      const bool fresh = pass.batch().prefix_lens[i] == 0 && index == 0;
-      of_request_.push_back(&states.at(pass.batch().row(i), fresh));
-    }
+    find_states(pass, index, states);
     convolve_all(pass, index, layers, weights, states);
     const std::uint32_t group = heads / layers.num_k_heads;
     const auto eps = static_cast<float>(model_.rms_norm_eps);
@@ -92,6 +108,11 @@ void LinearAttentionLayer::forward(const Pass& pass, std::uint32_t index, const 
         silu_and_mul(
             projected_.data() + t * (channels + values) + channels + std::size_t{head} * layers.v_dim, result,
             layers.v_dim, result);
+        const Snapshot& snapshot = snapshots_[request];
+        if (snapshot.state != nullptr && i + 1 == snapshot.count) {
+          const std::size_t matrix = std::size_t{layers.k_dim} * layers.v_dim;
+          std::copy_n(state, matrix, states.temporal(*snapshot.state, index) + head * matrix);
+        }
       }
     });
   }

@@ -24,6 +24,7 @@ class LinearAttentionLayer {
                const LinearAttentionWeights& weights, GatedDeltaStates& states, const float* x, float* out);
 
  private:
+  void find_states(const Pass& pass, std::uint32_t index, GatedDeltaStates& states);
   void convolve_all(const Pass& pass, std::uint32_t index, const LinearLayers& layers,
                     const LinearAttentionWeights& weights, GatedDeltaStates& states);
 
@@ -35,6 +36,12 @@ class LinearAttentionLayer {
   std::vector<float> convolved_;  // [tokens, conv_dim]
   std::vector<float> attended_;   // [tokens, values]
   std::vector<GatedDeltaStates::State*> of_request_;
+  // Of each request, where its pass takes a snapshot: behind `count` of its new tokens (at least one).
+  struct Snapshot {
+    GatedDeltaStates::State* state = nullptr;
+    std::uint32_t count = 0;
+  };
+  std::vector<Snapshot> snapshots_;
 };
 
 }  // namespace tpsim::rank

@@ -8,6 +8,13 @@
 
 namespace tpsim::rank {
 
+// In a pass: the state of a request behind the first `tokens` of its sequence goes into a slot, too.
+struct StateSnapshot {
+  std::uint32_t request = 0;  // of the batch
+  std::uint32_t tokens = 0;
+  std::uint32_t slot = 0;
+};
+
 // Requests in the order of the batch: the extend part, then the decode set. Request i has q_lens[i] new
 // tokens behind prefix_lens[i] tokens whose KV is stored already; their KV goes to its pages, too. Spans are
 // valid during the pass.
@@ -24,6 +31,13 @@ struct TokenBatch {
   std::span<const std::uint32_t> parents;
   bool all_logits = false;  // of every new token, not only of the last of each request
   std::uint32_t row(std::uint32_t request) const { return rows.empty() ? request : rows[request]; }
+  // Models with gated delta-nets, where the radix pool keeps states: the slot of each request, what is copied
+  // between slots before the pass (from slot 0: zeros), and what is kept on the way. All empty: a request's
+  // states are its row's, and begin with zeros at its first token.
+  std::span<const std::uint32_t> state_slots;  // [requests]
+  std::span<const std::uint32_t> state_copy_from;
+  std::span<const std::uint32_t> state_copy_to;
+  std::span<const StateSnapshot> state_snapshots;
 };
 
 // Seconds that this process spent, since the start.

@@ -48,37 +48,52 @@ LocalRanks::LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank,
       slowdown_(config.slowdown),
       first_rank_(first_rank),
       num_ranks_(num_ranks),
+      tp_size_(config.tp_size),
+      pp_size_(config.pp_size),
       ranks_of_dp_(config.dp_size == 0 ? 0 : config.tp_size / config.dp_size),
+      stage_kv_bytes_(config.stage_kv_bytes),
+      page_tokens_(config.state.page_size),
       models_(std::move(models)),
       encodings_(config.dp_size, ImageEncoding(config.images)),
       encoder_costs_(config.dp_size),
       metadata_(config.dp_size),
       global_num_tokens_(config.dp_size),
       global_num_tokens_for_logprob_(config.dp_size),
-      costs_(models_.size() == 1 ? config.dp_size : models_.size()) {
-  if (config.slowdown.size() != config.tp_size || config.ranks.size() != config.tp_size || num_ranks == 0 ||
-      first_rank + num_ranks > config.tp_size || (models_.size() != 1 && models_.size() != num_ranks) ||
-      ranks_of_dp_ == 0 || config.tp_size % config.dp_size != 0) {
+      costs_(identical_shards() ? models_.size() * config.dp_size : models_.size()) {
+  const std::uint32_t all = config.num_ranks();
+  if (config.slowdown.size() != all || config.ranks.size() != all || num_ranks == 0 ||
+      first_rank + num_ranks > all ||
+      (!identical_shards() && (pp_size_ > 1 || models_.size() != num_ranks)) ||
+      (!stage_kv_bytes_.empty() && stage_kv_bytes_.size() != pp_size_) || ranks_of_dp_ == 0 ||
+      config.tp_size % config.dp_size != 0) {
     throw std::invalid_argument("LocalRanks: numbers of ranks, slowdowns, reports or models do not fit");
+  }
+  for (std::uint32_t part = 0; part < pp_size_ * config.dp_size; ++part) {
+    const auto first = slowdown_.begin() + part * ranks_of_dp_;
+    slowest_slowdown_.push_back(*std::max_element(first, first + ranks_of_dp_));
+  }
+  if (pp_size_ > 1) {
+    stage_times_.resize(pp_size_);
+    stages_.resize(pp_size_);
   }
   states_.reserve(config.dp_size);
   for (std::uint32_t dp = 0; dp < config.dp_size; ++dp) {
-    const auto first = slowdown_.begin() + dp * ranks_of_dp_;
-    slowest_slowdown_.push_back(*std::max_element(first, first + ranks_of_dp_));
     states_.emplace_back(state_of(config, config.dp_size == 1 ? first_rank : dp * ranks_of_dp_));
   }
   for (std::uint32_t i = 0; i < num_ranks; ++i) {
-    const std::size_t cost = identical_shards() ? dp_rank(first_rank + i) : i;
+    const std::uint32_t stage = stage_of(first_rank + i);
+    const std::size_t cost =
+        identical_shards() ? std::size_t{stage} * states_.size() + dp_rank(first_rank + i) : i;
     const double slowdown = slowdown_[first_rank + i];
     const auto found = std::find_if(classes_.begin(), classes_.end(),
                                     [&](const Class& c) { return c.cost == cost && c.slowdown == slowdown; });
     class_of_.push_back(static_cast<std::size_t>(found - classes_.begin()));
-    if (found == classes_.end()) classes_.push_back(Class{cost, slowdown, {}, {}, {}});
+    if (found == classes_.end()) classes_.push_back(Class{cost, stage, slowdown, {}, {}, {}});
   }
 }
 
 std::size_t LocalRanks::dp_rank_of(std::size_t cost) const {
-  return identical_shards() ? cost : dp_rank(first_rank_ + static_cast<std::uint32_t>(cost));
+  return identical_shards() ? cost % states_.size() : dp_rank(first_rank_ + static_cast<std::uint32_t>(cost));
 }
 
 void LocalRanks::apply(const proto::ForwardBatch& batch) {
@@ -120,16 +135,45 @@ StepTimes LocalRanks::price(const proto::ForwardBatch& batch) {
     costs_[i].memory_bytes += encoder.memory_bytes;
     costs_[i].communicated_bytes += encoder.communicated_bytes;
   }
+  if (pp_size_ > 1) {
+    price_stages();
+    return slowest_of_deployment();
+  }
   StepTimes slowest;
   for (const Class& c : classes_) slowest.take_slowest(times_of(slowed(costs_[c.cost], c.slowdown)));
   return slowest;
 }
 
-StepTimes LocalRanks::slowest_of_deployment() const {
-  StepTimes slowest = times_of(slowed(costs_[0], slowest_slowdown_[0]));
-  for (std::size_t dp = 1; dp < costs_.size(); ++dp)
-    slowest.take_slowest(times_of(slowed(costs_[dp], slowest_slowdown_[dp])));
+StepTimes LocalRanks::slowest_of_stage(std::uint32_t stage) const {
+  const std::size_t first = std::size_t{stage} * states_.size();
+  StepTimes slowest = times_of(slowed(costs_[first], slowest_slowdown_[first]));
+  for (std::size_t i = first + 1; i < first + states_.size(); ++i)
+    slowest.take_slowest(times_of(slowed(costs_[i], slowest_slowdown_[i])));
   return slowest;
+}
+
+void LocalRanks::price_stages() {
+  for (std::uint32_t stage = 0; stage < pp_size_; ++stage) {
+    stage_times_[stage] = slowest_of_stage(stage);
+    scheduler::StageOutcome& outcome = stages_[stage];
+    outcome = {.seconds = stage_times_[stage].step_time()};
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      const StepCost& cost = costs_[std::size_t{stage} * states_.size() + i];
+      outcome.receive = std::max(outcome.receive, cost.receive);
+      outcome.send = std::max(outcome.send, cost.send);
+    }
+  }
+}
+
+StepTimes LocalRanks::slowest_of_deployment() const {
+  if (pp_size_ == 1) return slowest_of_stage(0);
+  StepTimes sum;
+  for (const StepTimes& stage : stage_times_) {
+    sum.arrival += stage.arrival;
+    sum.collective += stage.collective;
+  }
+  sum.host = stage_times_.front().host;  // that of the others hides behind the stages before them
+  return sum;
 }
 
 void LocalRanks::account(double arrival) {
@@ -147,7 +191,7 @@ void LocalRanks::account(double arrival) {
     total.cost.communicated_bytes += cost.communicated_bytes;
     total.cost.draft_seconds += cost.draft_seconds;
     total.cost.draft_extend_seconds += cost.draft_extend_seconds;
-    total.wait += arrival - arrival_of(cost);
+    total.wait += (pp_size_ > 1 ? stage_times_[c.stage].arrival : arrival) - arrival_of(cost);
   }
 }
 
@@ -176,7 +220,10 @@ std::vector<proto::RankReport> LocalRanks::reports() const {
     proto::RankReport report = ranks_[first_rank_ + i];
     report.set_rank(first_rank_ + i);
     report.set_slowdown(slowdown_[first_rank_ + i]);
-    report.set_peak_kv_bytes(states_[dp_rank(first_rank_ + i)].peak_held_bytes());
+    const RankState& state = states_[dp_rank(first_rank_ + i)];
+    report.set_peak_kv_bytes(stage_kv_bytes_.empty()
+                                 ? state.peak_held_bytes()
+                                 : state.peak_held_pages() * page_tokens_ * stage_kv_bytes_[c.stage]);
     c.prefill.write(*report.mutable_prefill());
     c.decode.write(*report.mutable_decode());
     c.mixed.write(*report.mutable_mixed());

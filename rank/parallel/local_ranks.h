@@ -4,12 +4,14 @@
 // data-parallel rank do, and every process keeps and prices them all, because all run every pass together and
 // the slowest decides. Where their shards have the same shapes they also
 // share one RankModel: a pass is priced once and accounted for each rank, with the same result as pricing it
-// for each. An injected slowdown multiplies what a rank computes (attention, GEMM, other), not its launches
-// and not the wire.
+// for each. With pipeline stages, ranks are numbered stage by stage, all stages see the same batches, and
+// each has a RankModel of its own. An injected slowdown multiplies what a rank computes (attention, GEMM,
+// other), not its launches and not the wire.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "proto/forward.pb.h"
@@ -17,6 +19,7 @@
 #include "rank/model/rank_model.h"
 #include "rank/parallel/image_encoding.h"
 #include "rank/parallel/rank_state.h"
+#include "scheduler/executor.h"
 
 namespace tpsim::rank {
 
@@ -24,11 +27,16 @@ namespace tpsim::rank {
 struct DeploymentConfig {
   std::uint32_t tp_size = 1;
   std::uint32_t dp_size = 1;     // data-parallel ranks of tp_size / dp_size ranks each
+  std::uint32_t pp_size = 1;     // stages of tp_size ranks each
   RankStateConfig state;         // of each data-parallel rank; state.rank is filled in
-  std::vector<double> slowdown;  // tp_size factors
-  // tp_size reports with what does not depend on the run: heads, weight_bytes, kv_pool_bytes.
+  std::vector<double> slowdown;  // num_ranks() factors
+  // KV cache of one token on a rank of each stage, in bytes; empty: state.kv_bytes_per_token.
+  std::vector<std::uint64_t> stage_kv_bytes = {};
+  // num_ranks() reports with what does not depend on the run: heads, weight_bytes, kv_pool_bytes.
   std::vector<proto::RankReport> ranks;
   ImageEncoderConfig images;  // of each data-parallel rank
+
+  std::uint32_t num_ranks() const { return tp_size * pp_size; }
 };
 
 // When the slowest of some ranks has done a pass, in seconds.
@@ -44,14 +52,15 @@ struct StepTimes {
 
 class LocalRanks {
  public:
-  // Ranks first_rank … first_rank + num_ranks - 1. `models` is one model for all of them (identical shards)
-  // or one for each. Throws std::invalid_argument for other numbers.
+  // Ranks first_rank … first_rank + num_ranks - 1. `models` is one model for all of them (identical shards),
+  // one for each stage of the whole deployment, or, of one stage, one for each of them. Throws
+  // std::invalid_argument for other numbers.
   LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank, std::uint32_t num_ranks,
              std::vector<std::unique_ptr<RankModel>> models);
 
   std::uint32_t first_rank() const { return first_rank_; }
   std::uint32_t num_ranks() const { return num_ranks_; }
-  bool identical_shards() const { return models_.size() == 1; }
+  bool identical_shards() const { return models_.size() == pp_size_; }
   std::uint64_t next_sequence_number() const { return states_.front().next_sequence_number(); }
 
   // Applies and prices `batch`; returns the slowest of the ranks of this process.
@@ -59,8 +68,11 @@ class LocalRanks {
   StepTimes price(const proto::ForwardBatch& batch);
   // The slowest of the whole deployment in the pass priced last. REQUIRES: identical_shards().
   StepTimes slowest_of_deployment() const;
-  // Adds the pass priced last to the totals; the slowest rank of the deployment arrived at `arrival`.
+  // Adds the pass priced last to the totals; the slowest rank of the deployment arrived at `arrival`. Of
+  // several stages, whose ranks wait for each other only, each has its own.
   void account(double arrival);
+  // Of several pipeline stages, in the pass priced last; empty where there is one.
+  std::span<const scheduler::StageOutcome> stages() const { return stages_; }
 
   // One report per rank of this process, in rank order.
   std::vector<proto::RankReport> reports() const;
@@ -76,6 +88,7 @@ class LocalRanks {
   // Ranks with the same model and slowdown have the same totals.
   struct Class {
     std::size_t cost = 0;  // position in costs_
+    std::uint32_t stage = 0;
     double slowdown = 1;
     PassTotal prefill, decode, mixed;
 
@@ -84,16 +97,25 @@ class LocalRanks {
 
   const std::vector<proto::RankReport> ranks_;
   const std::vector<double> slowdown_;
-  std::uint32_t dp_rank(std::uint32_t rank) const { return rank / ranks_of_dp_; }
+  std::uint32_t stage_of(std::uint32_t rank) const { return rank / tp_size_; }
+  std::uint32_t dp_rank(std::uint32_t rank) const { return rank % tp_size_ / ranks_of_dp_; }
+  StepTimes slowest_of_stage(std::uint32_t stage) const;
+  void price_stages();
   void apply(const proto::ForwardBatch& batch);
   // The model that prices entry `cost` of costs_, and the data-parallel rank whose batch it prices.
-  RankModel& model_of(std::size_t cost) { return *models_[identical_shards() ? 0 : cost]; }
+  RankModel& model_of(std::size_t cost) {
+    return *models_[identical_shards() ? cost / states_.size() : cost];
+  }
   std::size_t dp_rank_of(std::size_t cost) const;
 
   const std::uint32_t first_rank_;
   const std::uint32_t num_ranks_;
+  const std::uint32_t tp_size_;
+  const std::uint32_t pp_size_;
   const std::uint32_t ranks_of_dp_;
-  std::vector<double> slowest_slowdown_;  // of the whole deployment, per data-parallel rank
+  const std::vector<std::uint64_t> stage_kv_bytes_;
+  std::uint64_t page_tokens_;
+  std::vector<double> slowest_slowdown_;  // of the whole deployment, per stage and data-parallel rank
   std::vector<RankState> states_;         // per data-parallel rank
   std::vector<std::unique_ptr<RankModel>> models_;
   std::vector<ImageEncoding> encodings_;    // per data-parallel rank
@@ -101,9 +123,11 @@ class LocalRanks {
   // Of the pass applied last, per data-parallel rank.
   std::vector<attention::ForwardMetadata> metadata_;
   std::vector<std::uint32_t> global_num_tokens_, global_num_tokens_for_logprob_;
-  // Of the pass priced last: per data-parallel rank where shards are identical, else per rank of this
-  // process.
+  // Of the pass priced last: per stage and data-parallel rank where shards are identical, else per rank of
+  // this process.
   std::vector<StepCost> costs_;
+  std::vector<StepTimes> stage_times_;  // of several stages, the slowest of the deployment
+  std::vector<scheduler::StageOutcome> stages_;
   proto::ForwardMode mode_ = proto::IDLE;  // of that pass
   std::vector<Class> classes_;
   std::vector<std::size_t> class_of_;  // per local rank

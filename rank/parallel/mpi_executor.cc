@@ -38,7 +38,7 @@ scheduler::StepOutcome MpiExecutor::forward_streamed(const proto::ForwardBatch& 
     link_.send();
     expected_[link_.message_number() % expected_.size()].clear();
   }
-  return {slowest.step_time(), slowest.host};
+  return {.step_time = slowest.step_time(), .host_time = slowest.host, .stages = ranks_.stages()};
 }
 
 scheduler::StepOutcome MpiExecutor::forward_synchronous(const proto::ForwardBatch& batch) {

@@ -99,15 +99,17 @@ MpiSession::~MpiSession() {
   MPI_Finalize();
 }
 
-ProcessGroup MpiSession::process_group(std::uint32_t tp_size, std::uint32_t num_deployments) {
+ProcessGroup MpiSession::process_group(std::uint32_t num_ranks, std::uint32_t num_deployments,
+                                       std::uint32_t pp_size) {
   if (num_deployments == 0 || num_processes_ % num_deployments != 0 ||
-      num_processes_ / num_deployments > tp_size || tp_size % (num_processes_ / num_deployments) != 0) {
+      num_processes_ / num_deployments > num_ranks || num_ranks % (num_processes_ / num_deployments) != 0) {
     const std::string of_each = num_deployments == 1 ? "" : fmt::format(" for each of {}", num_deployments);
-    throw_user_error("mpirun started {} processes, but --tp {} runs with mpirun -n {}{}", num_processes_,
-                     tp_size, divisors(tp_size), of_each);
+    const std::string stages = pp_size == 1 ? "" : fmt::format(" with --pp-size {}", pp_size);
+    throw_user_error("mpirun started {} processes, but --tp {}{} runs with mpirun -n {}{}", num_processes_,
+                     num_ranks / pp_size, stages, divisors(num_ranks), of_each);
   }
   ProcessGroup group;
-  group.tp_size = tp_size;
+  group.tp_size = num_ranks;
   group.num_processes = num_processes_ / num_deployments;
   group.deployment = process_ / group.num_processes;
   group.process = process_ % group.num_processes;

@@ -21,7 +21,7 @@ struct ProcessGroup {
   MPI_Comm comm = MPI_COMM_NULL;  // null where the group is this process alone and MPI is not running
   std::uint32_t process = 0;      // of this process in the group; 0 schedules
   std::uint32_t num_processes = 1;
-  std::uint32_t tp_size = 1;
+  std::uint32_t tp_size = 1;  // ranks, those of all pipeline stages
   std::uint32_t deployment = 0;
   std::vector<pid_t> pids;  // of the group's processes; 0 for those on other hosts
 
@@ -51,9 +51,10 @@ class MpiSession {
   std::uint32_t num_processes() const { return num_processes_; }
 
   // Splits MPI_COMM_WORLD into `num_deployments` groups of neighbouring processes; returns this process's.
-  // Collective. Throws UserError, in every process, where their number does not divide `tp_size`: print it
-  // where process() is 0 and return 2 from main everywhere.
-  ProcessGroup process_group(std::uint32_t tp_size, std::uint32_t num_deployments = 1);
+  // Collective. Throws UserError, in every process, where their number does not divide `num_ranks` (of
+  // `pp_size` stages together): print it where process() is 0 and return 2 from main everywhere.
+  ProcessGroup process_group(std::uint32_t num_ranks, std::uint32_t num_deployments = 1,
+                             std::uint32_t pp_size = 1);
 
   // A process is lost, or cannot be reached: see the destructor.
   void mark_lost(int exit_status = 3) {

@@ -87,6 +87,51 @@ void NumericRanks::read_input(const proto::ForwardBatch& batch) {
   }
 }
 
+// Slots of the pool of states, where there is one: of the requests from `first` on, copies, snapshots.
+void NumericRanks::read_states(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first,
+                               TokenBatch& pass) {
+  const auto refuse = [&](const char* what) {
+    throw_user_error("batch {} is refused: {}", batch.sequence_number(), what);
+  };
+  const int extends = batch.extend_state_slots_size();
+  if (extends != 0 && extends != batch.extend_lens_size())
+    refuse("it names the state slots of some requests of its extend part only");
+  if (batch.state_copy_from_size() != batch.state_copy_to_size() ||
+      batch.state_snapshot_rows_size() != batch.state_snapshot_lens_size() ||
+      batch.state_snapshot_rows_size() != batch.state_snapshot_slots_size())
+    refuse("its copies and snapshots of states have arrays of different lengths");
+  for (int i = 0; i < extends; ++i) {
+    const std::size_t row = rows_[first + static_cast<std::size_t>(i)];
+    if (dp_rank.state_slot.size() <= row) dp_rank.state_slot.resize(row + 1, 0);
+    dp_rank.state_slot[row] = batch.extend_state_slots(i);
+  }
+  if (dp_rank.state_slot.empty()) return;
+  dp_rank.state_slots.clear();
+  for (std::size_t i = first; i < rows_.size(); ++i) {
+    const bool known = rows_[i] < dp_rank.state_slot.size() && dp_rank.state_slot[rows_[i]] != 0;
+    if (!known) refuse("it does not say where the state of a request is");
+    dp_rank.state_slots.push_back(dp_rank.state_slot[rows_[i]]);
+  }
+  dp_rank.snapshots.clear();
+  for (int i = 0; i < batch.state_snapshot_rows_size(); ++i) {
+    const auto begin = rows_.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto found = std::find(begin, rows_.end(), batch.state_snapshot_rows(i));
+    const auto request = static_cast<std::uint32_t>(found - begin);
+    const std::uint32_t tokens = batch.state_snapshot_lens(i);
+    if (found == rows_.end() || tokens <= prefix_lens_[first + request] ||
+        tokens > prefix_lens_[first + request] + q_lens_[first + request])
+      refuse("it wants the state of a request behind a token that it does not compute");
+    dp_rank.snapshots.push_back({request, tokens, batch.state_snapshot_slots(i)});
+  }
+  const auto span_of = [](const auto& field) {
+    return std::span<const std::uint32_t>(field.data(), static_cast<std::size_t>(field.size()));
+  };
+  pass.state_slots = dp_rank.state_slots;
+  pass.state_copy_from = span_of(batch.state_copy_from());
+  pass.state_copy_to = span_of(batch.state_copy_to());
+  pass.state_snapshots = dp_rank.snapshots;
+}
+
 void NumericRanks::sample_tokens(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first,
                                  std::size_t count, std::span<const float> logits) {
   if (count == 0) return;
@@ -191,6 +236,7 @@ void NumericRanks::apply(std::uint32_t dp_rank, const proto::ForwardBatch& batch
         token_ids_.push_back(row < of.last_token.size() ? of.last_token[row] : 0);
       }
     }
+    read_states(of, batch, first, pass);
   }
   requests_[dp_rank] = static_cast<std::uint32_t>(rows_.size() - first);
 }

@@ -59,6 +59,9 @@ class NumericRanks : public WorkerRanks {
     std::vector<std::uint32_t> last_token;        // per row
     std::vector<proto::SamplingParams> sampling;  // per row
     std::vector<std::uint32_t> decoding;          // before the pass
+    std::vector<std::uint32_t> state_slot;        // per row, of the pool of states
+    std::vector<std::uint32_t> state_slots;       // of the requests of the pass
+    std::vector<StateSnapshot> snapshots;         // of the pass
   };
 
   void apply(std::uint32_t dp_rank, const proto::ForwardBatch& batch, TokenBatch& pass);
@@ -66,6 +69,7 @@ class NumericRanks : public WorkerRanks {
   void verify_tokens(DpRank& dp_rank, std::span<const float> logits, scheduler::StepOutcome& outcome);
   void add_request(const RankState& state, std::uint32_t row, std::uint32_t prefix_len, std::uint32_t q_len);
   void read_input(const proto::ForwardBatch& batch);
+  void read_states(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first, TokenBatch& pass);
   static void append_pages(const RankState& state, std::uint32_t row, std::vector<std::uint32_t>& out);
   void release_left(std::uint32_t dp_rank);
   void account(proto::ForwardMode mode, const NumericTimes& before);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "proto/base/error.h"
 #include "proto/versions.h"
@@ -34,6 +35,8 @@ attention::ForwardMetadata RankState::apply(const ForwardBatch& batch) {
     ++next_sequence_number_;
     return metadata;
   }
+  micro_batch_ = batch.micro_batch();
+  if (micro_batch_ >= sets_.size()) sets_.resize(std::size_t{micro_batch_} + 1);
   const proto::ForwardMode mode = batch.forward_mode();
   const bool extends = mode == proto::EXTEND || mode == proto::MIXED;
   const bool decodes = mode == proto::DECODE || mode == proto::MIXED;  // one token for each member
@@ -58,16 +61,19 @@ attention::ForwardMetadata RankState::apply(const ForwardBatch& batch) {
                                    static_cast<std::size_t>(batch.extend_prefix_lens_size())};
     metadata.extend_lens = {batch.extend_lens().data(), static_cast<std::size_t>(batch.extend_lens_size())};
   }
-  if (decodes) metadata.decode_seq_lens = decode_seq_lens_;
+  if (decodes) metadata.decode_seq_lens = decode_seq_lens();
+  for (const std::uint32_t from : batch.state_copy_from())
+    ++(from == 0 ? metadata.state_clears : metadata.state_copies);
+  metadata.state_snapshots = static_cast<std::uint32_t>(batch.state_snapshot_slots_size());
   if (mode == proto::TARGET_VERIFY) {
     if (!pending_rows_.empty()) drop_pending();
     verify(batch, metadata);
   }
   if (mode == proto::DECODE) {
-    if (decode_rows_.empty()) refuse("it decodes, but the decode set is empty");
-    if (batch.capture_bucket() != 0 && batch.capture_bucket() < decode_rows_.size()) {
-      refuse("its capture bucket is {}, but {} requests decode", batch.capture_bucket(), decode_rows_.size());
-    }
+    const std::size_t decoding = decode_set().size();
+    if (decoding == 0) refuse("it decodes, but the decode set is empty");
+    if (batch.capture_bucket() != 0 && batch.capture_bucket() < decoding)
+      refuse("its capture bucket is {}, but {} requests decode", batch.capture_bucket(), decoding);
   }
   ++next_sequence_number_;
   return metadata;
@@ -80,6 +86,8 @@ void RankState::check_header(const ForwardBatch& batch) const {
   if (batch.sequence_number() != next_sequence_number_) {
     refuse("its sequence number is {}, batches must be consecutive", batch.sequence_number());
   }
+  if (batch.micro_batch() >= kMaxMicroBatches)
+    refuse("it is of micro-batch {}, at most {} take turns", batch.micro_batch(), kMaxMicroBatches);
   switch (batch.forward_mode()) {
     case proto::EXTEND:
     case proto::MIXED:
@@ -146,7 +154,7 @@ void RankState::apply_table_edits(const ForwardBatch& batch) {
       if (row.held) reference(run);
     }
     if (row.decode_position != kNotDecoding) {
-      decode_covered_[row.decode_position] = table_.num_pages(index) * config_.page_size;
+      set_of(row).covered[row.decode_position] = table_.num_pages(index) * config_.page_size;
     }
   }
   if (next_run != num_runs) refuse("it has {} page runs, its table edits use {}", num_runs, next_run);
@@ -159,24 +167,32 @@ void RankState::apply_leaves(const ForwardBatch& batch) {
       refuse("request {} leaves the decode set, but is not in it", index);
     }
     materialise(index);
-    row.seq_len = decode_seq_lens_[row.decode_position];
-    decode_rows_[row.decode_position] = UINT32_MAX;  // taken out below
+    DecodeSet& set = set_of(row);
+    row.seq_len = set.seq_lens[row.decode_position];
+    set.rows[row.decode_position] = UINT32_MAX;  // taken out below
+    set.left = true;
     row.decode_position = kNotDecoding;
     // Edits come first: a row that this very batch extends already belongs to its next request.
     if (row.last_extend != next_sequence_number_ + 1) release(index);
   }
+  for (DecodeSet& set : sets_) {
+    if (std::exchange(set.left, false)) close_ranks(set);
+  }
+}
+
+void RankState::close_ranks(DecodeSet& set) {
   std::size_t kept = 0;
-  for (std::size_t i = 0; i < decode_rows_.size(); ++i) {
-    if (decode_rows_[i] == UINT32_MAX) continue;
-    decode_rows_[kept] = decode_rows_[i];
-    decode_seq_lens_[kept] = decode_seq_lens_[i];
-    decode_covered_[kept] = decode_covered_[i];
-    rows_[decode_rows_[kept]].decode_position = static_cast<std::uint32_t>(kept);
+  for (std::size_t i = 0; i < set.rows.size(); ++i) {
+    if (set.rows[i] == UINT32_MAX) continue;
+    set.rows[kept] = set.rows[i];
+    set.seq_lens[kept] = set.seq_lens[i];
+    set.covered[kept] = set.covered[i];
+    rows_[set.rows[kept]].decode_position = static_cast<std::uint32_t>(kept);
     ++kept;
   }
-  decode_rows_.resize(kept);
-  decode_seq_lens_.resize(kept);
-  decode_covered_.resize(kept);
+  set.rows.resize(kept);
+  set.seq_lens.resize(kept);
+  set.covered.resize(kept);
 }
 
 void RankState::apply_joins(const ForwardBatch& batch) {
@@ -190,10 +206,11 @@ void RankState::apply_joins(const ForwardBatch& batch) {
     }
     if (!row.held) hold(index);
     row.pending = false;
-    row.decode_position = static_cast<std::uint32_t>(decode_rows_.size());
-    decode_rows_.push_back(index);
-    decode_seq_lens_.push_back(row.seq_len);
-    decode_covered_.push_back(table_.num_pages(index) * config_.page_size);
+    DecodeSet& set = set_of(row);
+    row.decode_position = static_cast<std::uint32_t>(set.rows.size());
+    set.rows.push_back(index);
+    set.seq_lens.push_back(row.seq_len);
+    set.covered.push_back(table_.num_pages(index) * config_.page_size);
   }
 }
 
@@ -209,6 +226,7 @@ void RankState::apply_extend(const ForwardBatch& batch) {
              length, table_.num_pages(index), config_.page_size);
     }
     row.seq_len = static_cast<std::uint32_t>(length);
+    row.micro_batch = micro_batch_;
     if (!row.held) hold(index);
     if (!row.pending) {
       row.pending = true;
@@ -222,9 +240,10 @@ void RankState::check_edited_members(const ForwardBatch& batch) const {
   for (const std::uint32_t index : batch.table_req()) {
     const Row& row = rows_[index];
     if (row.decode_position == kNotDecoding) continue;
-    if (decode_covered_[row.decode_position] < decode_seq_lens_[row.decode_position]) {
+    const DecodeSet& set = set_of(row);
+    if (set.covered[row.decode_position] < set.seq_lens[row.decode_position]) {
       refuse("request {} decodes with {} tokens, but its row was cut to {} pages of {} tokens", index,
-             decode_seq_lens_[row.decode_position], table_.num_pages(index), config_.page_size);
+             set.seq_lens[row.decode_position], table_.num_pages(index), config_.page_size);
     }
   }
 }
@@ -232,10 +251,11 @@ void RankState::check_edited_members(const ForwardBatch& batch) const {
 // One more token for every member; who has no room takes the page after its last one. This is the loop
 // that runs at every decode step, so it is three plain arrays and no branch.
 void RankState::decode_one_token() {
-  const std::size_t count = decode_rows_.size();
+  DecodeSet& set = sets_[micro_batch_];
+  const std::size_t count = set.rows.size();
   const std::uint32_t page_size = config_.page_size;
-  std::uint32_t* const seq_lens = decode_seq_lens_.data();
-  std::uint32_t* const covered = decode_covered_.data();
+  std::uint32_t* const seq_lens = set.seq_lens.data();
+  std::uint32_t* const covered = set.covered.data();
   std::uint32_t new_pages = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t length = seq_lens[i] + 1;
@@ -250,7 +270,8 @@ void RankState::decode_one_token() {
 // Checks that pages cover what is verified, and notes what each member keeps: it is added before the next
 // pass, for the spans of this one must stay as they are.
 void RankState::verify(const ForwardBatch& batch, attention::ForwardMetadata& metadata) {
-  const std::size_t count = decode_rows_.size();
+  const DecodeSet& set = sets_[micro_batch_];
+  const std::size_t count = set.rows.size();
   const std::uint32_t drafts = batch.num_draft_tokens();
   if (count == 0) refuse("it verifies, but the decode set is empty");
   if (batch.capture_bucket() != 0 && batch.capture_bucket() < count) {
@@ -258,9 +279,9 @@ void RankState::verify(const ForwardBatch& batch, attention::ForwardMetadata& me
   }
   if (drafts == 0) refuse("it verifies no token");
   for (std::size_t i = 0; i < count; ++i) {
-    if (std::uint64_t{decode_seq_lens_[i]} + drafts <= decode_covered_[i]) continue;
-    refuse("request {} verifies {} tokens behind {}, but its pages cover {}", decode_rows_[i], drafts,
-           decode_seq_lens_[i], decode_covered_[i]);
+    if (std::uint64_t{set.seq_lens[i]} + drafts <= set.covered[i]) continue;
+    refuse("request {} verifies {} tokens behind {}, but its pages cover {}", set.rows[i], drafts,
+           set.seq_lens[i], set.covered[i]);
   }
   verify_lens_.assign(count, drafts);
   const int named = batch.accept_lens_size();
@@ -278,27 +299,29 @@ void RankState::verify(const ForwardBatch& batch, attention::ForwardMetadata& me
     if (kept == 0 || kept > drafts) refuse("request {} keeps {} of {} tokens", index, kept, drafts);
     accepted_[position] = kept;
   }
-  metadata.extend_prefix_lens = decode_seq_lens_;
+  metadata.extend_prefix_lens = set.seq_lens;
   metadata.extend_lens = verify_lens_;
 }
 
 void RankState::accept(std::span<const std::uint32_t> accept_lens) {
-  if (accept_lens.size() != decode_rows_.size() || !accepted_.empty())
+  if (accept_lens.size() != decode_set().size() || !accepted_.empty())
     throw std::logic_error("RankState: tokens are accepted of requests that were not verified");
   accepted_.assign(accept_lens.begin(), accept_lens.end());
 }
 
 void RankState::settle_verified() {
-  for (std::size_t i = 0; i < accepted_.size(); ++i) decode_seq_lens_[i] += accepted_[i];
+  DecodeSet& set = sets_[micro_batch_];
+  for (std::size_t i = 0; i < accepted_.size(); ++i) set.seq_lens[i] += accepted_[i];
   accepted_.clear();
 }
 
-// Rows that were extended before this decode pass and neither joined it nor are extended again: their
-// requests ended with their prefill.
+// Rows that this micro-batch extended before its decode pass and that neither joined it nor are extended
+// again: their requests ended with their prefill.
 void RankState::drop_pending() {
   std::erase_if(pending_rows_, [&](std::uint32_t index) {
     Row& row = rows_[index];
     if (row.pending && row.last_extend == next_sequence_number_ + 1) return false;
+    if (row.pending && row.micro_batch != micro_batch_) return false;
     if (row.pending) release(index);
     row.pending = false;
     return true;
@@ -306,7 +329,7 @@ void RankState::drop_pending() {
 }
 
 void RankState::check_implicit_pages() const {
-  for (const std::uint32_t index : decode_rows_) {
+  for (const std::uint32_t index : decode_set()) {
     const std::uint32_t implicit = implicit_pages(index);
     if (implicit != 0 && std::uint64_t{table_.last_page(index)} + implicit >= config_.num_pages) {
       refuse("request {} takes the page after its last one, which is beyond the pool of {} pages", index,
@@ -331,7 +354,7 @@ RankState::Row& RankState::row_at(std::uint32_t index) {
 std::uint32_t RankState::implicit_pages(std::uint32_t row) const {
   const std::uint32_t position = rows_[row].decode_position;
   if (position == kNotDecoding) return 0;
-  return decode_covered_[position] / config_.page_size - table_.num_pages(row);
+  return set_of(rows_[row]).covered[position] / config_.page_size - table_.num_pages(row);
 }
 
 // Writes the pages that a member took implicitly into its row. They were counted as held when taken, each
@@ -395,7 +418,7 @@ void RankState::dereference(PageRun run) {
 std::uint32_t RankState::seq_len(std::uint32_t row) const {
   if (row >= rows_.size()) return 0;
   const std::uint32_t position = rows_[row].decode_position;
-  return position == kNotDecoding ? rows_[row].seq_len : decode_seq_lens_[position];
+  return position == kNotDecoding ? rows_[row].seq_len : set_of(rows_[row]).seq_lens[position];
 }
 
 std::vector<PageRun> RankState::pages(std::uint32_t row) const {

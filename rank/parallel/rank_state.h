@@ -46,6 +46,9 @@ class RankState {
   // REQUIRES: page_size >= 1, max_requests <= 65535, num_pages * page_size < 2^31.
   explicit RankState(const RankStateConfig& config);
 
+  // More than any pipeline has.
+  static constexpr std::uint32_t kMaxMicroBatches = 4096;
+
   // Applies `batch` and returns the pass as kernels see it. The spans are valid until the next apply() and
   // for as long as `batch` is. A steady decode step allocates nothing.
   attention::ForwardMetadata apply(const proto::ForwardBatch& batch);
@@ -55,8 +58,9 @@ class RankState {
   void accept(std::span<const std::uint32_t> accept_lens);
 
   std::uint64_t next_sequence_number() const { return next_sequence_number_; }
-  std::span<const std::uint32_t> decode_set() const { return decode_rows_; }
-  std::span<const std::uint32_t> decode_seq_lens() const { return decode_seq_lens_; }
+  // Of the micro-batch that ran last.
+  std::span<const std::uint32_t> decode_set() const { return sets_[micro_batch_].rows; }
+  std::span<const std::uint32_t> decode_seq_lens() const { return sets_[micro_batch_].seq_lens; }
   // Tokens of the request in row `row`; 0 where there never was one.
   std::uint32_t seq_len(std::uint32_t row) const;
   // Pages of row `row`, those that a decoding request took implicitly included.
@@ -70,11 +74,12 @@ class RankState {
   static constexpr std::uint32_t kNotDecoding = UINT32_MAX;
 
   struct Row {
-    std::uint32_t seq_len = 0;  // while not decoding
-    std::uint32_t decode_position = kNotDecoding;
-    bool held = false;              // its pages are counted in references_
-    bool pending = false;           // extended, not yet joined
-    std::uint64_t last_extend = 0;  // sequence number + 1 of the pass that extended it last
+    std::uint32_t seq_len = 0;                     // while not decoding
+    std::uint32_t decode_position = kNotDecoding;  // in the set of its micro-batch
+    std::uint32_t micro_batch = 0;                 // that extended it last
+    bool held = false;                             // its pages are counted in references_
+    bool pending = false;                          // extended, not yet joined
+    std::uint64_t last_extend = 0;                 // sequence number + 1 of the pass that extended it last
   };
 
   template <typename... Args>
@@ -83,6 +88,8 @@ class RankState {
   void check_header(const proto::ForwardBatch& batch) const;
   void check_extend(const proto::ForwardBatch& batch);
   void apply_table_edits(const proto::ForwardBatch& batch);
+  struct DecodeSet;
+  void close_ranks(DecodeSet& set);
   void apply_leaves(const proto::ForwardBatch& batch);
   void apply_joins(const proto::ForwardBatch& batch);
   void apply_extend(const proto::ForwardBatch& batch);
@@ -110,12 +117,20 @@ class RankState {
   std::vector<std::uint32_t> pending_rows_;
   std::vector<kvcache::PageRun> scratch_;
 
-  // The decode set in its order, as parallel arrays.
-  std::vector<std::uint32_t> decode_rows_;
-  std::vector<std::uint32_t> decode_seq_lens_;
-  // Tokens that the pages cover. Pages that a member takes implicitly are only counted here, and written
-  // into its row when somebody asks for them (an edit, its leave).
-  std::vector<std::uint32_t> decode_covered_;
+  // A decode set in its order, as parallel arrays.
+  struct DecodeSet {
+    std::vector<std::uint32_t> rows;
+    std::vector<std::uint32_t> seq_lens;
+    // Tokens that the pages cover. Pages that a member takes implicitly are only counted here, and written
+    // into its row when somebody asks for them (an edit, its leave).
+    std::vector<std::uint32_t> covered;
+    bool left = false;  // somebody leaves it in this batch
+  };
+  DecodeSet& set_of(const Row& row) { return sets_[row.micro_batch]; }
+  const DecodeSet& set_of(const Row& row) const { return sets_[row.micro_batch]; }
+
+  std::vector<DecodeSet> sets_ = std::vector<DecodeSet>(1);  // of each micro-batch that ever ran
+  std::uint32_t micro_batch_ = 0;                            // that runs
 
   // Of the TARGET_VERIFY pass applied last, until the next pass: new tokens of each member, and how many of
   // them it keeps (empty: nothing is owed).

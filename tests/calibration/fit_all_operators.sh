@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Fits the operator classes of every GPU and writes them into rank/catalogue/hardware/GPU.json.
-# usage: fit_all_operators.sh FIT_OPERATORS KERNELS_FOLDER
+# usage: fit_all_operators.sh FIT_OPERATORS KERNELS_FOLDER [PREFIX]     PREFIX: of the classes to fit
 set -euo pipefail
-fit=$1 kernels=$2
+fit=$1 kernels=$2 prefix=${3:-}
 catalogue=$(cd "$(dirname "$0")/../../rank/catalogue" && pwd)
 while read -r gpu folder; do
   [[ -f $catalogue/hardware/$gpu.json ]] || continue
-  "$fit" "$kernels" "$folder" "$catalogue/hardware/$gpu.json" > "/tmp/tpsim-fit-$gpu.json"
+  "$fit" "$kernels" "$folder" "$catalogue/hardware/$gpu.json" $prefix > "/tmp/tpsim-fit-$gpu.json"
   python3 - "$catalogue/hardware/$gpu.json" "/tmp/tpsim-fit-$gpu.json" <<'PY'
 import json,sys
 profile=json.load(open(sys.argv[1]))
@@ -15,9 +15,8 @@ rows=[json.loads(line) for line in open(sys.argv[2])]
 for r in rows:
     r["parameters"]={k:short(v) for k,v in sorted(r["parameters"].items()) if v}
     for k in list(r): r[k]=short(r[k])
-fitted={r["operatorClass" if "operatorClass" in r else "operator_class"] for r in rows}
-rows+=[r for r in profile["efficiencies"] if r["operator_class"] not in fitted]
-profile["efficiencies"]=rows
+fitted={r["operator_class"]: r for r in rows}
+profile["efficiencies"]=[fitted.pop(r["operator_class"],r) for r in profile["efficiencies"]]+list(fitted.values())
 json.dump(profile,open(sys.argv[1],"w"),indent=2)
 open(sys.argv[1],"a").write("\n")
 PY

@@ -1,6 +1,8 @@
 // Fits the coefficients of rank/model/op_cost.h to measured kernels.
 //
-//   fit_operators KERNELS_FOLDER GPU HARDWARE_JSON     prints one OperatorEfficiency object a class, as JSON
+//   fit_operators KERNELS_FOLDER GPU HARDWARE_JSON [PREFIX]
+//
+// Prints one OperatorEfficiency object a class, as JSON; only of classes whose name begins with PREFIX.
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
@@ -24,8 +26,8 @@ void set(rank::OperatorCosts& costs, const std::string& name, const OperatorCoef
 }
 
 int run(int argc, char** argv) {
-  if (argc != 4) {
-    std::cerr << "usage: fit_operators KERNELS_FOLDER GPU HARDWARE_JSON\n";
+  if (argc != 4 && argc != 5) {
+    std::cerr << "usage: fit_operators KERNELS_FOLDER GPU HARDWARE_JSON [PREFIX]\n";
     return 2;
   }
   std::stringstream text;
@@ -37,7 +39,8 @@ int run(int argc, char** argv) {
   }
   const std::filesystem::path folder = std::filesystem::path(argv[1]) / argv[2];
   for (const std::string& name : operator_classes()) {
-    std::vector<OperatorRow> all = operator_rows(folder, name, profile.name(), profile.nvlink());
+    if (argc == 5 && !name.starts_with(argv[4])) continue;
+    std::vector<OperatorRow> all = operator_rows(folder, name, profile);
     if (all.empty()) continue;
     std::vector<OperatorRow> rows;
     // Every so many-th of them: the tables are sorted neither by shape nor by time.
@@ -61,6 +64,13 @@ int run(int argc, char** argv) {
       values.push_back(&c.per_gpu_seconds);
       low.push_back(1e-9);
       high.push_back(1e-4);
+      if (name == "all_reduce.custom" &&
+          profile.nvlink()) {  // without NVLink only two GPUs use it, in one shot
+        c.two_shot_seconds = 3e-6;
+        values.push_back(&c.two_shot_seconds);
+        low.push_back(1e-9);
+        high.push_back(1e-4);
+      }
     } else {
       const rank::MatrixClassRow& row = rank::matrix_class(matrix_rows_of(name)->id);
       c.k_seconds = 1e-10;

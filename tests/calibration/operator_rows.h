@@ -1,12 +1,12 @@
 // The rows of gemm_perf, moe_perf, custom_allreduce_perf and nccl_perf as calls of rank/model/op_cost.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
-#include "rank/model/expert_tuning.h"
 #include "rank/model/matrix_kernel.h"
 #include "rank/model/op_cost.h"
 #include "tests/calibration/kernel_table.h"
@@ -52,6 +52,7 @@ inline const std::vector<MatrixRows>& matrix_rows() {
        nvfp4},
       {MatrixClass::kMoe, "bfloat16", {kTriton}, {}},
       {MatrixClass::kMoeDefault, "bfloat16", {kTriton}, {}},
+      {MatrixClass::kMoeDefaultFew, "bfloat16", {kTriton}, {}},
       {MatrixClass::kMoeTrtllm, "bfloat16", {kTrtllm}, {}},
       {MatrixClass::kMoeFp8, "fp8_block", {kTrtllm, kTriton}, block},
       {MatrixClass::kMoeInt4, "int4_wo", {kMarlin, kTrtllm}, int4},
@@ -60,6 +61,18 @@ inline const std::vector<MatrixRows>& matrix_rows() {
       {MatrixClass::kMoeNvfp4, "nvfp4", {kTrtllm, "sglang_flashinfer_cutlass_moe"}, nvfp4},
   };
   return rows;
+}
+
+// The classes of 16-bit experts in Triton, which one kernel_source stands for.
+inline bool is_triton(rank::MatrixClass id) {
+  return id == rank::MatrixClass::kMoe || id == rank::MatrixClass::kMoeDefault ||
+         id == rank::MatrixClass::kMoeDefaultFew;
+}
+
+inline rank::MatrixClass triton_kernel(const proto::HardwareProfile& profile,
+                                       const rank::RoutedExperts& experts) {
+  const auto width = static_cast<std::uint32_t>(experts.width);
+  return rank::expert_kernel({}, profile, experts.experts, width, experts.tokens, false);
 }
 
 // nullptr: not a class of matrix products, or one that nobody measured.
@@ -80,8 +93,21 @@ inline const std::vector<std::string>& operator_classes() {
   return classes;
 }
 
+// Whether the weights that these tokens meet are too many to stay in the L2 from one timed call to the next.
+// A served model's layers follow each other, and find none of theirs there; what was timed with them there is
+// up to three times as fast.
+inline bool streams_weights(const rank::RoutedExperts& experts, const rank::WeightFormat& weight, double l2) {
+  const double hit = std::min<double>(experts.experts, experts.tokens * experts.top_k / experts.ep_size);
+  return hit * static_cast<double>(weight.bytes(3 * experts.width, experts.hidden)) > l2;
+}
+
+// Nemotron 3's experts have no gate projection: two products where the table's columns say three.
+inline bool without_gate(const rank::RoutedExperts& experts) {
+  return experts.top_k == 22 || experts.hidden == 2688;
+}
+
 inline std::vector<OperatorRow> read_matrix_rows(const KernelTable& table, const MatrixRows& wanted,
-                                                 const std::string& gpu) {
+                                                 const proto::HardwareProfile& profile) {
   std::vector<OperatorRow> rows;
   const bool moe = rank::matrix_class(wanted.id).moe();
   for (const char* source : wanted.sources) {
@@ -107,10 +133,14 @@ inline std::vector<OperatorRow> read_matrix_rows(const KernelTable& table, const
         row.experts.ep_size = number("moe_ep_size");
         row.experts.experts = number("num_experts") / row.experts.ep_size;
         row.experts.in_turn = true;
-        const bool tuned =
-            rank::has_tuned_experts(gpu, row.experts.experts, static_cast<std::uint32_t>(row.experts.width));
-        if (wanted.id == rank::MatrixClass::kMoe && !tuned) continue;
-        if (wanted.id == rank::MatrixClass::kMoeDefault && tuned) continue;
+        // Of release 0.5.10 (the A100's), 1 to 8 groups of experts take the same time: not what is priced.
+        // More groups than 8 leave too few experts to each to be like any deployment.
+        constexpr std::uint32_t kMostGroups = 8;
+        const bool old = table.text(i, "version") == "0.5.10";
+        if (row.experts.ep_size > (old ? 1 : kMostGroups)) continue;
+        if (without_gate(row.experts) || !streams_weights(row.experts, wanted.weight, profile.l2_bytes()))
+          continue;
+        if (is_triton(wanted.id) && wanted.id != triton_kernel(profile, row.experts)) continue;
       }
       rows.push_back(row);
     }
@@ -122,12 +152,12 @@ inline std::vector<OperatorRow> read_matrix_rows(const KernelTable& table, const
 // Rows of the class. NCCL's message_size is in elements; an all-gather's is what each GPU ends up with.
 // Empty where nobody measured it on this GPU.
 inline std::vector<OperatorRow> operator_rows(const std::filesystem::path& folder, const std::string& name,
-                                              const std::string& gpu, bool nvlink) {
+                                              const proto::HardwareProfile& profile) {
   std::vector<OperatorRow> rows;
   if (const MatrixRows* wanted = matrix_rows_of(name)) {
     const bool moe = rank::matrix_class(wanted->id).moe();
     return read_matrix_rows(KernelTable(folder / (moe ? "moe_perf.csv.gz" : "gemm_perf.csv.gz")), *wanted,
-                            gpu);
+                            profile);
   }
   const bool custom = name == "all_reduce.custom";
   const KernelTable table(folder / (custom ? "custom_allreduce_perf.csv.gz" : "nccl_perf.csv.gz"));
@@ -139,7 +169,8 @@ inline std::vector<OperatorRow> operator_rows(const std::filesystem::path& folde
       row.gpus = static_cast<std::uint32_t>(table.number(i, "num_gpus"));
       row.bytes = table.number(i, "message_size") * 2;
       // Beyond the limit, and on more than two GPUs without NVLink, SGLang falls back to NCCL.
-      if (row.bytes > rank::OperatorCosts::kCustomAllReduceLimit || (!nvlink && row.gpus != 2)) continue;
+      if (row.bytes > rank::OperatorCosts::kCustomAllReduceLimit || (!profile.nvlink() && row.gpus != 2))
+        continue;
     } else {
       const std::string op = name == "all_gather" ? "all_gather" : "all_reduce";
       if (table.text(i, "op_name") != op || table.text(i, "nccl_dtype") != "half") continue;

@@ -21,7 +21,7 @@ TAKES = {
     "--schedule-conservativeness": SMALL, "--chunked-prefill-size": {"-1"}, "--num-prompts": {"0"},
     "--num-conversations": {"0"}, "--system-prompts": {"0"}, "--duration": SMALL, "--think-time-mean": SMALL,
     "--document-probability": SMALL, "--page-size": {"1,,2"}, "--warmup-requests": {"0"},
-    "--priority-scheduling-preemption-threshold": {"-1", "0"},
+    "--priority-scheduling-preemption-threshold": {"-1", "0"}, "--pp-async-batch-depth": {"0"},
 }
 TAKES.update({f"--{name}-sigma": SMALL for name in ("system-prompt", "message", "document", "answer")})
 # Files and folders are made of any name.

@@ -83,8 +83,43 @@ class Layouts(CommandLine):
     def test_plain_deployments_say_nothing_of_it(self):
         report = json.loads(self.report())
         self.assertNotIn("data_parallel_ranks", report)
-        for name in ("ep_size", "dp_size", "expert_distribution", "moe_a2a_backend"):
+        for name in ("pp_size", "pipeline_stages", "pipeline_bubble_fraction"):
+            self.assertNotIn(name, report)
+        for name in ("ep_size", "dp_size", "pp_size", "expert_distribution", "moe_a2a_backend"):
             self.assertNotIn(name, report["server_args"])
+
+    def test_pipeline_stages(self):
+        words = ("--pp-size", "3", "--pp-async-batch-depth", "1", "--expert-distribution", "zipf:0.7", "--ep-size", "2")
+        alone = self.report(*words)
+        for processes in (1, 2, 8):
+            self.assertEqual(self.report(*words, processes=processes), alone)
+        report = json.loads(alone)
+        self.assertEqual(report["pp_size"], 3)
+        self.assertEqual([(s["pp_rank"], s["first_layer"], s["num_layers"]) for s in report["pipeline_stages"]],
+                         [(0, 0, 16), (1, 16, 16), (2, 32, 16)])
+        self.assertEqual(report["kv_pool_tokens"], min(s["kv_pool_tokens"] for s in report["pipeline_stages"]))
+        self.assertEqual(len(report["ranks"]), 24)
+        self.assertEqual([r["rank"] for r in report["ranks"]], list(range(24)))
+        for stage in report["pipeline_stages"]:
+            self.assertEqual({r["weight_bytes"] for r in report["ranks"][8 * stage["pp_rank"]:][:8]},
+                             {stage["weight_bytes"]})
+        self.assertTrue(0 < report["pipeline_bubble_fraction"] < 1)
+        self.assertEqual(report["server_args"]["disable_overlap_schedule"], "true")
+        self.assertEqual(report["server_args"]["disable_prefill_cuda_graph"], "true")
+        self.assertIn("all_to_all", [row["operator_class"] for row in report["calibration"]])
+
+    def test_pipeline_refusals(self):
+        base = [*self.MODEL, "--trace", self.trace()]
+        self.assert_refused([*base, "--pp-size", "49"], "--pp-size 49: the model has 48 layers")
+        self.assert_refused([*base, "--pp-size", "2", "--dp-size", "2", "--enable-dp-attention"],
+                            "--pp-size 2: data-parallel attention in pipeline stages is not simulated")
+        self.assert_refused([*base, "--pp-size", "2", "--executor", "numeric"], "--pp-size 2: pipeline stages are priced")
+        self.assert_refused([*base, "--pp-async-batch-depth", "2"], "--pp-async-batch-depth 2: needs --pp-size above 1")
+        self.assert_refused([*base, "--pp-size", "2", "--enable-dynamic-chunking"], "--enable-dynamic-chunking: ")
+        self.assert_refused(["run", "--model-path", "gemma-3-27b", "--hardware", "h200-sxm", "--pp-size", "2", "--trace",
+                             self.trace()], "has no pipeline stages")
+        self.assert_refused([*base, "--pp-size", "2"], "--tp 8 with --pp-size 2 runs with mpirun -n 1, 2, 4, 8 or 16",
+                            processes=3)
 
     def test_deepep(self):
         report = json.loads(self.report("--moe-a2a-backend", "deepep", "--dp-size", "8", "--enable-dp-attention",

@@ -31,3 +31,25 @@ class TickTimes:
         ticks = 2048 + 20 * extend_tokens + 50 * decode_requests
         self.device_free = max(self.device_free, now + self.scheduler_step_seconds) + ticks * self.tick
         return self.device_free
+
+
+class PipelineTicks(TickTimes):
+    """The same with pipeline stages (scheduler/pipeline_timeline.h): a stage takes 256 ticks more than the one before,
+    sends for 64 and gathers for 32."""
+
+    send, receive = 64 * TickTimes.tick, 32 * TickTimes.tick
+    not_before = 0.0  # told before every pass
+
+    def __init__(self, stages):
+        self.free = [0.0] * stages
+
+    def end_of_step(self, number, now, extend_tokens, decode_requests):
+        ticks = 2048 + 20 * extend_tokens + 50 * decode_requests
+        issued, there = now + self.scheduler_step_seconds, self.not_before
+        for stage, free in enumerate(self.free):
+            if stage > 0:
+                issued, there = issued + self.scheduler_step_seconds, there + self.receive
+            done = max(free, issued, there) + (ticks + 256 * stage) * self.tick
+            there = done + self.send
+            self.free[stage] = there if stage + 1 < len(self.free) else done
+        return there

@@ -16,7 +16,7 @@ import tpsim_run
 import workloads
 
 FIELDS = ("mode", "extend_requests", "extend_tokens", "cached_tokens", "decode_requests", "waiting", "running",
-          "kv_free", "kv_cached", "extends", "swa_free", "swa_cached")
+          "kv_free", "kv_cached", "extends", "swa_free", "swa_cached", "states_free", "states_cached")
 AXES = ("page_size", "schedule_policy", "chunked_prefill_size", "enable_mixed_chunk", "disable_overlap_schedule",
         "disable_radix_cache", "eviction_policy", "max_running_requests", "max_prefill_tokens", "max_concurrency",
         "enable_priority_scheduling", "priorities", "eos", "extra_keys", "arrivals", "pool", "kind",
@@ -89,6 +89,9 @@ def describe(r):
         words.append(f"concurrency {c['max_concurrency']}")
     if c["sliding_window"]:
         words.append(f"window {c['sliding_window']} ratio {c['swa_full_tokens_ratio']}")
+    if workloads.has_states(c):
+        words.append(f"{c['mamba_radix_cache_strategy']} {c['max_mamba_cache_size']} states, every "
+                     f"{c['mamba_track_interval']} tokens")
     if c["priorities"]:
         words.append("priorities " + ",".join(str(p) for p in c["priorities"]))
     if c["enable_priority_scheduling"]:

@@ -5,20 +5,24 @@ The file is gzip-compressed text, one workload after the other, words between sp
 tests/unit/scheduler/recorded_schedule.cc):
 
   workload KIND SEED
-  KEY VALUE                  the deployment, a line for each of KEYS, with --windows of WINDOW_KEYS, too
+  KEY VALUE                  the deployment, a line for each of KEYS, with --windows of WINDOW_KEYS, with --pipeline
+                             of PIPELINE_KEYS, too
   requests N                 then a line for each:
     ARRIVAL MAX_NEW_TOKENS IGNORE_EOS PRIORITY EXTRA_KEY [PROMPT] [OUTPUT]
                              arrival in ticks after the one before; PRIORITY and EXTRA_KEY "-" where there is none;
                              PROMPT and OUTPUT runs FIRST:LENGTH of ids, first in units of workloads.RUN, or 0 for EOS
+  states SLOTS TRACKING CHUNK INTERVAL
+                             only with --states: scheduler/config.h's StateConfig
   steps N                    then a line for each:
     MODE DECODE WAITING RUNNING FREE CACHED [HIT PREFIX+EXTEND …]
                              five differences from the step before, of decode requests, waiting, running, free and
-                             evictable tokens; with --windows two more, of free and evictable tokens of their pool;
+                             evictable tokens; with --windows two more, of free and evictable tokens of their pool,
+                             with --states of free and evictable states;
                              then, where there is an extend part, its cached tokens and requests
   evicted TOKENS
   outcomes                   then a line for each request: completed|refused OUTPUT_TOKENS RETRACTIONS
 
-A pass takes what clock.TickTimes says.
+A pass takes what clock.TickTimes says; with --pipeline, clock.PipelineTicks.
 """
 
 import argparse
@@ -26,6 +30,7 @@ import gzip
 
 import clock
 import compare_schedules
+import pipeline
 import workloads
 
 # How many workloads of each kind; their seeds are 1, 2, …
@@ -35,9 +40,13 @@ KEYS = ("page_size", "max_total_tokens", "max_running_requests", "max_prefill_to
         "disable_radix_cache", "disable_overlap_schedule", "enable_priority_scheduling",
         "schedule_low_priority_values_first", "priority_scheduling_preemption_threshold",
         "disable_priority_preemption", "retraction_policy")
+PIPELINE_MIX = {"small": 160, "usual": 30, "pressure": 20}
+PIPELINE_KEYS = ("pp_size", "pp_async_batch_depth", "micro_batch")
 WINDOW_MIX = {"small": 100, "usual": 30, "pressure": 12}
 WINDOW_KEYS = ("sliding_window", "swa_max_total_num_tokens")
 _WINDOW_GAUGES = ("swa_free", "swa_cached")
+STATES_MIX = {"states": 120}
+_STATE_GAUGES = ("states_free", "states_cached")
 _GAUGES = ("decode_requests", "waiting", "running", "kv_free", "kv_cached")
 
 
@@ -58,11 +67,18 @@ def lines(config, requests, schedule):
     yield f"workload {config['kind']} {config['seed']}"
     for key in KEYS:
         yield f"{key} {_word(config[key])}"
+    for key in PIPELINE_KEYS if "pp_size" in config else ():
+        yield f"{key} {_word(config[key])}"
     names = _GAUGES
     if config["sliding_window"]:
         names += _WINDOW_GAUGES
         for key in WINDOW_KEYS:
             yield f"{key} {config[key]}"
+    if workloads.has_states(config):
+        names += _STATE_GAUGES
+        tracking = workloads.state_slots_per_request(config) - 3
+        chunk = max(workloads.STATE_CHUNK, config["page_size"])
+        yield f"states {config['max_mamba_cache_size']} {tracking} {chunk} {config['mamba_track_interval']}"
     yield f"requests {len(requests)}"
     before = 0
     for r in requests:
@@ -89,19 +105,27 @@ def lines(config, requests, schedule):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", help="file to write, .txt.gz")
+    parser.add_argument("--pipeline", action="store_true", help="of pipeline stages (pipeline.py)")
     parser.add_argument("--windows", action="store_true", help="with window layers that have a pool of their own")
+    parser.add_argument("--states", action="store_true", help="of a model with gated delta-net layers")
     compare_schedules.add_release_arguments(parser)
     args = parser.parse_args()
     compare_schedules.use_release(args)
     import sglang_scheduler
 
     text, left_out, steps = [], [], 0
-    mix = WINDOW_MIX if args.windows else MIX
+    mix = (PIPELINE_MIX if args.pipeline else WINDOW_MIX if args.windows else STATES_MIX if args.states else MIX)
     for kind, count in mix.items():
         for seed in range(1, count + 1):
-            config, requests = workloads.make(seed, kind, args.release, args.windows)
+            if args.pipeline:
+                config, requests = pipeline.make(seed, kind, args.release)
+            else:
+                config, requests = workloads.make(seed, kind, args.release, args.windows)
             config["step_limit"] = 100_000
-            schedule = sglang_scheduler.run(config, requests, clock.TickTimes())
+            if args.pipeline:
+                schedule = pipeline.run_sglang(config, requests, clock.PipelineTicks(config["pp_size"]))
+            else:
+                schedule = sglang_scheduler.run(config, requests, clock.TickTimes())
             config["swa_max_total_num_tokens"] = schedule["swa_tokens"]
             if schedule["stuck"]:  # a server that spins for ever has no end to compare with
                 left_out.append(f"{kind} {seed}: {schedule['stuck']}")

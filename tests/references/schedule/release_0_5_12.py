@@ -13,7 +13,7 @@ paged_kernels.replace_in(allocators)
 
 
 def publish(args, config):
-    args.pp_max_micro_batch_size = config["max_running_requests"]
+    args.pp_max_micro_batch_size = config.get("micro_batch", config["max_running_requests"])
     set_global_server_args_for_scheduler(args)
     for name in ("page_size", "chunked_prefill_size", "schedule_policy", "enable_mixed_chunk",
                  "disable_overlap_schedule", "enable_priority_scheduling"):

@@ -7,12 +7,14 @@ import sglang.srt.runtime_context as runtime_context
 import stand_ins
 import torch
 import workloads
-from sglang.srt.arg_groups import speculative_hook
+from sglang.srt.arg_groups import mamba_hook, speculative_hook
+from sglang.srt.configs.mamba_utils import Mamba2CacheParams, Mamba2StateShape
 from sglang.srt.mem_cache import allocation, registry
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
 from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
+from sglang.srt.mem_cache.memory_pool import HybridReqToTokenPool
 from sglang.srt.model_executor import pool_configurator
 from sglang.srt.speculative.ngram_info import NgramVerifyInput
 
@@ -37,17 +39,43 @@ def speculative_input(drafts, new_seq_lens, accept_tokens, accept_lens):
                             accept_lens=accept_lens)
 
 
+# What a server on a GPU may ask for; and pinned memory is that of one.
+mamba_hook._platform_supports_mamba_cache_extra_buffer = lambda: True
+torch.Tensor.pin_memory = lambda self, *args: self
+
+
 def publish(args, config):
     runtime_context.publish(
         args, role="scheduler", ranks=runtime_context.SpawnRanks(world_rank=0, gpu_id=0, dp_rank=None)
     )
     context = runtime_context.get_context()
-    context.override("references", pp_max_micro_batch_size=config["max_running_requests"])
+    context.override("references", pp_max_micro_batch_size=config.get("micro_batch", config["max_running_requests"]))
     resolved = runtime_context.get_schedule()
     for name in ("page_size", "chunked_prefill_size", "schedule_policy", "enable_mixed_chunk",
                  "disable_overlap_schedule", "enable_priority_scheduling"):
         if getattr(resolved, name) != config[name]:
             raise RuntimeError(f"SGLang resolved {name} to {getattr(resolved, name)}, wanted {config[name]}")
+
+
+def state_pool(config, longest):
+    """The request rows and the smallest states that the pool's own code takes."""
+    resolved = runtime_context.get_exec().mamba
+    return HybridReqToTokenPool(
+        size=config["max_running_requests"], max_context_len=longest, device="cpu", enable_memory_saver=False,
+        mamba_size=config["max_mamba_cache_size"], mamba_spec_state_size=0, mamba_layer_ids=[0],
+        cache_params=Mamba2CacheParams(layers=[0], shape=Mamba2StateShape.create(
+            tp_world_size=1, intermediate_size=2, n_groups=1, num_heads=1, head_dim=2, state_size=2, conv_kernel=2,
+        )),
+        enable_mamba_extra_buffer=resolved.enable_mamba_extra_buffer,
+        enable_mamba_extra_buffer_lazy=resolved.enable_mamba_extra_buffer_lazy,
+        enable_overlap_schedule=not config["disable_overlap_schedule"],
+    )
+
+
+def state_cache_params():
+    resolved = runtime_context.get_exec().mamba
+    return {"enable_mamba_extra_buffer": resolved.enable_mamba_extra_buffer,
+            "enable_mamba_extra_buffer_lazy": resolved.enable_mamba_extra_buffer_lazy}
 
 
 class _WindowPool(BaseSWAKVPool):
@@ -122,7 +150,7 @@ class Hooks:
     def make_tree_cache(self, params):
         params.tree_core_backend = None  # as a server: Rust
         return registry.default_radix_cache_factory(stand_ins.Nothing(
-            params=params, is_hybrid_swa=self.is_hybrid_swa, is_hybrid_ssm=False, enable_hierarchical_cache=False,
+            params=params, is_hybrid_swa=self.is_hybrid_swa, is_hybrid_ssm=self.is_hybrid_ssm, enable_hierarchical_cache=False,
             full_tokens_per_layer=self.max_total_num_tokens,
             disable_radix_cache=self.disable_radix_cache, server_args=runtime_context.get_server_args(),
         ))

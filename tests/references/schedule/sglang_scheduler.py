@@ -165,7 +165,7 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
                      "enable_lmcache", "enable_hisparse", "enable_hierarchical_cache", "enable_hicache_storage",
                      "enable_session_radix_cache", "enable_unified_cache_external_linker", "enable_decode_hicache",
                      "enable_unified_memory", "attn_dp_enabled", "enable_fpm", "enable_dynamic_chunking",
-                     "enable_metrics", "is_hybrid_swa", "is_hybrid_ssm", "require_mlp_sync", "gracefully_exit",
+                     "enable_metrics", "is_hybrid_swa", "require_mlp_sync", "gracefully_exit",
                      "enable_kv_cache_events", "return_health_check_ipcs", "_war_barrier_enabled", "current_scheduler_metrics_enabled"):
             setattr(self, name, False)
         for name in ("tokenizer", "dllm_config", "sliding_window_size", "full_tokens_per_layer", "swa_tokens_per_layer",
@@ -209,7 +209,8 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         longest = max(len(r["prompt"]) + r["max_new_tokens"] for r in workload) + 8
         if drafts:  # rows have room for what is reserved, too
             longest += 4 * drafts + 2 * self.page_size
-        self.req_to_token_pool = ReqToTokenPool(
+        self.is_hybrid_ssm = workloads.has_states(config)
+        self.req_to_token_pool = release.state_pool(config, longest) if self.is_hybrid_ssm else ReqToTokenPool(
             size=self.max_running_requests, max_context_len=longest, device="cpu", enable_memory_saver=False
         )
         self.disable_radix_cache = config["disable_radix_cache"]
@@ -229,6 +230,7 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
             eviction_policy=config["eviction_policy"],
             chunked_prefill_size=config["chunked_prefill_size"],
             **windows,
+            **(release.state_cache_params() if self.is_hybrid_ssm else {}),
         ))
         self._count_evictions()
         self.tp_worker = self.model_worker = (
@@ -259,12 +261,16 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
                 if depth:
                     return function(*args, **kwargs)
                 depth.append(True)
-                before = free()
+                before, result = free(), None
                 try:
-                    return function(*args, **kwargs)
+                    result = function(*args, **kwargs)
+                    return result
                 finally:
                     depth.pop()
-                    self.evicted_tokens += free() - before
+                    # Between passes states make room for others while pages that are freed still wait for the end
+                    # of a group.
+                    gained = result.num_tokens_evicted if self.is_hybrid_ssm and result else free() - before
+                    self.evicted_tokens += gained
 
             return call
 
@@ -387,6 +393,9 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         if self.is_hybrid_swa:
             record.update(kv_cached=self.tree_cache.full_evictable_size(), swa_free=pool.swa_available_size(),
                           swa_cached=self.tree_cache.swa_evictable_size())
+        if self.is_hybrid_ssm:
+            record.update(states_free=self.req_to_token_pool.mamba_allocator.available_size(),
+                          states_cached=self.tree_cache.mamba_evictable_size())
         self.continuing = {r.rid for r in extends if self.is_partly_filled(r)}
         self.steps.append(record)
         if len(self.steps) > self.config["step_limit"]:
@@ -405,7 +414,16 @@ _MODEL = {  # any dense model with a long context
 }
 
 
-def _server_args(config, model_path):
+# Layers of both kinds, whatever their number: the state pool is made as small as it can be.
+_HYBRID_MODEL = {
+    **_MODEL, "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "num_hidden_layers": 2,
+    "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 1, "linear_num_value_heads": 1,
+    "linear_key_head_dim": 2, "linear_value_head_dim": 2, "linear_conv_kernel_dim": 2, "num_experts": 0,
+    "head_dim": 16, "decoder_sparse_step": 1, "mlp_only_layers": [0, 1],
+}
+
+
+def _server_args(config, model_path, **more):
     names = ("page_size", "chunked_prefill_size", "max_prefill_tokens", "max_running_requests", "schedule_policy",
              "schedule_conservativeness", "enable_mixed_chunk", "disable_radix_cache", "disable_overlap_schedule",
              "enable_priority_scheduling", "schedule_low_priority_values_first",
@@ -416,25 +434,34 @@ def _server_args(config, model_path):
                          speculative_num_draft_tokens=config["speculative_num_draft_tokens"])
     if config["retraction_policy"] != "length":
         arguments["retraction_policy"] = config["retraction_policy"]
+    if workloads.has_states(config):
+        for name in ("mamba_radix_cache_strategy", "mamba_track_interval"):
+            arguments[name] = config[name]
     return scheduler_module.ServerArgs(
         model_path=model_path, device="cpu", skip_tokenizer_init=True, load_format="dummy",
         attention_backend="torch_native", disable_cuda_graph=True, mem_fraction_static=0.5,
-        radix_eviction_policy=config["eviction_policy"], **arguments,
+        radix_eviction_policy=config["eviction_policy"], **arguments, **more,
     )
 
 
-def run(config, requests, clock):
-    """The steps that SGLang forms, and what became of the requests."""
+def run(config, requests, clock, kind=SimScheduler, loop=None, **more):
+    """The steps that SGLang forms, and what became of the requests. `loop` runs the event loop of a scheduler of that
+    kind, `more` are arguments of its server."""
     workload = [dict(r, prompt=workloads.spell(r["prompt"]), output=workloads.spell(r["output"])) for r in requests]
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "config.json"), "w") as file:
-            json.dump(_MODEL, file)
-        args = _server_args(config, folder)
+            json.dump(_HYBRID_MODEL if workloads.has_states(config) else _MODEL, file)
+        args = _server_args(config, folder, **more)
         release.publish(args, config)
-        scheduler = SimScheduler(config, workload, clock, args)
+        scheduler = kind(config, workload, clock, args)
     stuck = None
     try:
-        scheduler.event_loop_normal() if config["disable_overlap_schedule"] else scheduler.event_loop_overlap()
+        if loop is not None:
+            loop(scheduler)
+        elif config["disable_overlap_schedule"]:
+            scheduler.event_loop_normal()
+        else:
+            scheduler.event_loop_overlap()
     except Finished:
         pass
     except Stuck as error:

@@ -82,6 +82,10 @@ class NoDevice:
             pass
 
     @staticmethod
+    def current_stream():
+        return NoDevice.Stream()
+
+    @staticmethod
     @contextlib.contextmanager
     def stream(stream):
         yield stream

@@ -46,6 +46,9 @@ def _flags(config, release):
                   "--speculative-accept-rates", "trace"]
     if config["sliding_window"]:
         flags += ["--swa-full-tokens-ratio", str(config["swa_full_tokens_ratio"])]
+    if workloads.has_states(config):
+        for name in ("mamba_radix_cache_strategy", "mamba_track_interval", "max_mamba_cache_size"):
+            flags += ["--" + name.replace("_", "-"), str(config[name])]
     if config["max_concurrency"]:
         flags += ["--max-concurrency", str(config["max_concurrency"])]
     return flags
@@ -61,25 +64,38 @@ _WINDOW_MODEL = {
 }
 
 
+# And any with gated delta-net layers.
+_HYBRID_MODEL = {
+    "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "hidden_size": 64, "intermediate_size": 128,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "num_hidden_layers": 4,
+    "full_attention_interval": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4, "num_experts": 0, "decoder_sparse_step": 1,
+    "mlp_only_layers": [], "vocab_size": 32000, "max_position_embeddings": 131072, "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0, "partial_rotary_factor": 0.25, "eos_token_id": workloads.EOS, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16", "hidden_act": "silu",
+}
+
+
 def _model(config, folder):
-    if not config["sliding_window"]:
+    if not config["sliding_window"] and not workloads.has_states(config):
         return "llama-3.1-8b"
     path = os.path.join(folder, "model")
     os.mkdir(path)
     with open(os.path.join(path, "config.json"), "w") as file:
         # gpt-oss counts the token itself.
-        json.dump({**_WINDOW_MODEL, "sliding_window": config["sliding_window"] + 1}, file)
+        json.dump({**_WINDOW_MODEL, "sliding_window": config["sliding_window"] + 1}
+                  if config["sliding_window"] else _HYBRID_MODEL, file)
     return path
 
 
-def run(binary, config, requests, release):
+def run(binary, config, requests, release, more=()):
     with tempfile.TemporaryDirectory() as folder:
         trace, report, stream = (os.path.join(folder, name) for name in ("trace.jsonl", "report", "stream.pb"))
         with open(trace, "w") as out:
             out.writelines(trace_lines(requests))
         command = [binary, "run", "--model-path", _model(config, folder), "--hardware", "h200-sxm", "--attention-backend", "fa3",
                    "--context-length", "131072", "--trace", trace, "--trace-format", "tpsim", "--report-dir", report,
-                   "--record-batches", stream, "--quiet", "--check-invariants", *_flags(config, release)]
+                   "--record-batches", stream, "--quiet", "--check-invariants", *_flags(config, release), *more]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             return {"error": f"exit {done.returncode}: {done.stderr.strip()[-400:]}"}
@@ -99,6 +115,8 @@ def run(binary, config, requests, release):
         })
         if config["sliding_window"]:
             steps[-1].update(swa_free=int(row["swa_free_tokens"]), swa_cached=int(row["swa_cached_tokens"]))
+        if workloads.has_states(config):
+            steps[-1].update(states_free=int(row["states_free"]), states_cached=int(row["states_cached"]))
         for name in ("extend_requests", "extend_tokens", "cached_tokens", "decode_requests", "waiting", "running"):
             steps[-1][name] = int(row[name])
     if "runs" in summary:

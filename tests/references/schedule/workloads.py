@@ -30,7 +30,11 @@ KINDS = {
     "pressure": Shape((16, 30), 50, 75, 38, (200, 400)),
     "small": Shape((4, 8, 14, 24), 150, 200, 120, (3, 12, 30, 60)),
     "long": Shape((2000, 3000, 5000), 200, 300, 100, (2, 8, 24)),
+    # A model with gated delta-net layers: every request has states, cached prefixes some.
+    "states": Shape((5, 12, 30, 60, 160), 500, 700, 300, (4, 16, 64, 300, 600)),
 }
+STATE_STRATEGIES = ("no_buffer", "extra_buffer", "extra_buffer", "extra_buffer")
+STATE_CHUNK = 64  # tokens: states are taken at multiples of it, or of a page
 
 
 def make(seed, kind="usual", release="0.5.23", windows=False):
@@ -40,7 +44,7 @@ def make(seed, kind="usual", release="0.5.23", windows=False):
     if kind == "usual" and rng.random() < 0.2:
         kind = "pressure"
     # What all kinds share with "pressure": outputs that grow while many run.
-    growing = kind == "pressure" or (kind == "small" and rng.random() < 0.25)
+    growing = kind == "pressure" or (kind in ("small", "states") and rng.random() < 0.25)
     if growing:
         config["max_running_requests"] = rng.choice((16, 64))
         config["schedule_conservativeness"] = rng.choice((0.1, 0.3))
@@ -48,6 +52,8 @@ def make(seed, kind="usual", release="0.5.23", windows=False):
     requests = _requests(rng, config, KINDS[kind], growing)
     _arrivals(rng, config, requests, kind)
     _pool(rng, config, requests, growing)
+    if kind == "states":
+        _states(rng, config)
     config.update(seed=seed, kind=kind, sliding_window=0, swa_full_tokens_ratio=0.0)
     if windows:
         add_windows(config, requests)
@@ -209,6 +215,32 @@ def _pool(rng, config, requests, growing):
         tokens = sum(total(r["prompt"]) + r["max_new_tokens"] for r in requests[:400]) + 4096
     config["max_total_tokens"] = (tokens + page - 1) // page * page
     config["pool"] = pool
+
+
+def _states(rng, config):
+    """The state pool: from just enough for what runs to room for many prefixes."""
+    config["disable_radix_cache"] = False
+    strategy = rng.choice(STATE_STRATEGIES)
+    if strategy == "no_buffer":  # SGLang asks for that
+        config["max_total_tokens"] += config["page_size"]
+        config.update(page_size=1, disable_overlap_schedule=True)
+    config["mamba_radix_cache_strategy"] = strategy
+    config["mamba_track_interval"] = rng.choice((128, 256, 256))
+    each = state_slots_per_request(config)
+    config["max_running_requests"] = rng.choice((2, 4, 8, 16))
+    spare = rng.choice((0, 1, 2, 5, 20, 60))
+    config["max_mamba_cache_size"] = each * config["max_running_requests"] + spare
+
+
+def has_states(config):
+    return "mamba_radix_cache_strategy" in config
+
+
+def state_slots_per_request(config):
+    """SGLang 0.5.23, mem_cache/kv_cache_configurator.py, _calculate_mamba_ratio."""
+    if config["mamba_radix_cache_strategy"] == "no_buffer":
+        return 3
+    return 4 if config["disable_overlap_schedule"] else 5
 
 
 def total(runs):

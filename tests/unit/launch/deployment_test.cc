@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "tests/unit/launch/parse.h"
@@ -50,6 +52,34 @@ TEST(Deployment, ChoosesWhatSglangWouldForEightH200s) {
   ASSERT_EQ(deployment.ranks.ranks.size(), 8u);
   EXPECT_EQ(deployment.ranks.ranks[7].q_heads(0), 56u);
   EXPECT_EQ(deployment.ranks.ranks[7].kv_heads(0), 7u);
+}
+
+TEST(Deployment, PipelineStagesHaveThePoolOfTheOneWithTheLeastRoom) {
+  const Deployment whole = resolve({});
+  const Deployment staged = resolve({"--pp-size", "3", "--pp-max-micro-batch-size", "7"});
+  const scheduler::SchedulerConfig& config = staged.scheduler;
+  EXPECT_EQ(config.pipeline.size, 3u);
+  EXPECT_EQ(config.pipeline.micro_batches(), 3u);
+  EXPECT_EQ(config.pipeline.requests_of_micro_batch(config.max_running_requests), 7u);
+  EXPECT_TRUE(config.disable_overlap_schedule);
+  EXPECT_TRUE(staged.prefill_graphs.tokens.empty());
+  EXPECT_FALSE(whole.prefill_graphs.tokens.empty());
+  ASSERT_EQ(staged.stages.size(), 3u);  // 26, 27 and 27 of 80 layers
+  EXPECT_EQ(staged.stages[0].count, 26u);
+  const std::vector<std::uint64_t> kv = {26 * 2 * 128 * 2, 27 * 2 * 128 * 2, 27 * 2 * 128 * 2};
+  EXPECT_EQ(staged.ranks.stage_kv_bytes, kv);
+  EXPECT_EQ(config.max_total_num_tokens,
+            *std::min_element(staged.stage_tokens.begin(), staged.stage_tokens.end()));
+  EXPECT_LT(staged.stage_tokens[2], staged.stage_tokens[0]);
+  EXPECT_GT(config.max_total_num_tokens, 3 * whole.scheduler.max_total_num_tokens);
+  ASSERT_EQ(staged.ranks.ranks.size(), 24u);
+  EXPECT_EQ(staged.ranks.ranks[23].q_heads(0), 56u);
+  // The last stage has the norm before the head; a head that is not used is on every stage of a Llama.
+  EXPECT_EQ(staged.ranks.ranks[16].weight_bytes(), staged.ranks.ranks[8].weight_bytes() + 8192 * 2);
+  EXPECT_EQ(staged.ranks.ranks[9].kv_pool_bytes(), config.max_total_num_tokens * kv[1]);
+  EXPECT_EQ(staged.header.pp_size(), 3u);
+  EXPECT_EQ(staged.header.server_args().at("pp_max_micro_batch_size"), "7");
+  EXPECT_FALSE(whole.header.has_pp_size());
 }
 
 TEST(Deployment, EveryOptionIsPrintable) {
@@ -147,6 +177,44 @@ TEST(Deployment, FlagsOfOneSideLeaveTheOtherToTheDefault) {
   EXPECT_EQ(
       resolve({"--attention-backend", "triton", "--decode-attention-backend", "flashinfer"}).backends.name(),
       "triton+flashinfer");
+}
+
+// A DeepSeek-V2 whose weights nobody has: SGLang serves such a folder with dummy weights only, whose router
+// sends all tokens to the same experts.
+TEST(Deployment, AFolderWithoutWeightsIsServedWithDummyOnes) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "tpsim_no_weights";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder / "config.json")
+      << R"({"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "hidden_size": 2048,
+             "num_hidden_layers": 27, "num_attention_heads": 16, "num_key_value_heads": 16,
+             "vocab_size": 102400, "intermediate_size": 10944, "moe_intermediate_size": 1408,
+             "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
+             "first_k_dense_replace": 1, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+             "qk_rope_head_dim": 64, "v_head_dim": 128, "q_lora_rank": null, "topk_method": "greedy",
+             "max_position_embeddings": 4096, "scoring_func": "softmax"})";
+  const auto resolve = [](const std::string& model, std::vector<std::string> extra) {
+    std::vector<std::string> words = {"--model-path", model, "--hardware", "h200-sxm", "--trace", "t"};
+    words.insert(words.end(), extra.begin(), extra.end());
+    return resolve_deployments(parse(words), false).at(0);
+  };
+  const Deployment assumed = resolve(folder.string(), {});
+  EXPECT_EQ(assumed.experts_in_use, 6u);
+  EXPECT_EQ(assumed.header.server_args().at("load_format"), "dummy");
+  ASSERT_EQ(assumed.warnings.size(), 1u);
+  EXPECT_NE(assumed.warnings[0].find("has no weights: priced as a server with --load-format dummy"),
+            std::string::npos);
+  EXPECT_EQ(resolve(folder.string(), {"--load-format", "dummy"}).experts_in_use, 6u);
+  EXPECT_TRUE(resolve(folder.string(), {"--load-format", "dummy"}).warnings.empty());
+  // Said otherwise, or an architecture by name, which stands for real weights.
+  const Deployment even = resolve(folder.string(), {"--load-format", "auto"});
+  EXPECT_EQ(even.experts_in_use, 0u);
+  EXPECT_TRUE(even.warnings.empty());
+  EXPECT_EQ(resolve(folder.string(), {"--expert-distribution", "uniform"}).experts_in_use, 0u);
+  EXPECT_EQ(resolve("deepseek-v2-lite", {}).experts_in_use, 0u);
+  std::ofstream(folder / "model.safetensors") << "weights";
+  EXPECT_EQ(resolve(folder.string(), {}).experts_in_use, 0u);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Deployment, ComparesInTheOrderGiven) {

@@ -75,14 +75,27 @@ TEST_F(ModelRules, ASparseFileBesideTheConfigIsNoticed) {
 
 TEST_F(ModelRules, StatesBoundTheRunningRequests) {
   const Deployment deployment = resolve(kHybrid, {});
-  EXPECT_TRUE(deployment.scheduler.disable_radix_cache);
-  EXPECT_TRUE(says(deployment, "MambaRadixCache"));
+  EXPECT_FALSE(deployment.scheduler.disable_radix_cache);
   EXPECT_GT(deployment.state_slots, 100U);
-  EXPECT_LE(deployment.scheduler.max_running_requests, deployment.state_slots);
+  EXPECT_EQ(deployment.scheduler.states.slots, deployment.state_slots);
+  // With a radix cache and overlap scheduling SGLang counts five states for each running request: its own,
+  // two for snapshots, one that it goes on from, one to spare.
+  EXPECT_LE(deployment.scheduler.max_running_requests * 5, deployment.state_slots);
   const Deployment few = resolve(kHybrid, {"--max-mamba-cache-size", "64"});
-  EXPECT_EQ(few.scheduler.max_running_requests, 64U);
+  EXPECT_EQ(few.scheduler.max_running_requests, 12U);
   EXPECT_GT(few.scheduler.max_total_num_tokens, deployment.scheduler.max_total_num_tokens);
-  EXPECT_EQ(few.scheduler.cuda_graph_bs.back(), 64U);
+  EXPECT_EQ(few.scheduler.cuda_graph_bs.back(), 12U);
+  EXPECT_EQ(
+      resolve(kHybrid, {"--max-mamba-cache-size", "64", "--disable-overlap-schedule", "--page-size", "64"})
+          .scheduler.max_running_requests,
+      16U);
+  EXPECT_EQ(resolve(kHybrid, {"--max-mamba-cache-size", "64", "--disable-overlap-schedule"})
+                .scheduler.max_running_requests,
+            21U);
+  EXPECT_EQ(resolve(kHybrid, {"--max-mamba-cache-size", "64", "--disable-radix-cache"})
+                .scheduler.max_running_requests,
+            64U);
+  EXPECT_THAT(refused(kHybrid, {"--max-mamba-cache-size", "4"}), HasSubstr("takes 5 states"));
   // Half as wide a state: twice as many, but for the convolution's.
   const Deployment narrow = resolve(kHybrid, {"--mamba-ssm-dtype", "bfloat16"});
   EXPECT_NEAR(static_cast<double>(narrow.state_slots) / static_cast<double>(deployment.state_slots), 2, 0.1);
@@ -93,8 +106,65 @@ TEST_F(ModelRules, StatesBoundTheRunningRequests) {
 
 TEST_F(ModelRules, FlagsOfStatesAreForModelsThatHaveThem) {
   EXPECT_THAT(refused(kMillion, {"--max-mamba-cache-size", "64"}), HasSubstr("no gated delta-net layers"));
-  EXPECT_THAT(refused(kHybrid, {"--linear-attn-backend", "flashinfer"}), HasSubstr("only triton's kernels"));
   EXPECT_EQ(resolve(kHybrid, {"--linear-attn-backend", "triton"}).backends.name(), "fa3");
+}
+
+// SGLang 0.5.23 arg_groups/overrides.py, _mamba_radix_cache_resolution, and mamba_hook.py.
+TEST_F(ModelRules, StatesAreKeptByTheStrategyThatKernelsAndPagesAllow) {
+  const auto states = [&](std::vector<std::string> extra) {
+    return resolve(kHybrid, std::move(extra)).scheduler;
+  };
+  EXPECT_EQ(states({}).states.tracking_slots, 2U);
+  EXPECT_EQ(states({}).states.chunk, 64U);
+  EXPECT_EQ(states({}).states.track_interval, 256U);
+  EXPECT_EQ(states({"--page-size", "128"}).states.chunk, 128U);
+  EXPECT_EQ(states({"--page-size", "64", "--disable-overlap-schedule"}).states.tracking_slots, 1U);
+  EXPECT_EQ(states({"--disable-overlap-schedule"}).states.tracking_slots, 0U);
+  // Kernels that write no state on the way: the end of a sequence only, and no overlap.
+  const scheduler::SchedulerConfig flashinfer = states({"--linear-attn-backend", "flashinfer"});
+  EXPECT_EQ(flashinfer.states.tracking_slots, 0U);
+  EXPECT_TRUE(flashinfer.disable_overlap_schedule);
+  EXPECT_FALSE(flashinfer.disable_radix_cache);
+  EXPECT_EQ(states({"--linear-attn-prefill-backend", "flashinfer"}).states.tracking_slots, 2U);
+  EXPECT_THAT(refused(kHybrid, {"--linear-attn-backend", "flashinfer", "--page-size", "64"}),
+              HasSubstr("needs --page-size 1"));
+  EXPECT_THAT(refused(kHybrid, {"--linear-attn-backend", "flashinfer", "--mamba-radix-cache-strategy",
+                                "extra_buffer"}),
+              HasSubstr("needs --linear-attn-backend triton"));
+  EXPECT_THAT(refused(kHybrid, {"--mamba-radix-cache-strategy", "no_buffer"}),
+              HasSubstr("needs --disable-overlap-schedule"));
+  EXPECT_EQ(
+      states({"--mamba-scheduler-strategy", "no_buffer", "--disable-overlap-schedule"}).states.tracking_slots,
+      0U);
+  EXPECT_THAT(refused(kHybrid, {"--mamba-track-interval", "96", "--page-size", "64"}),
+              HasSubstr("must be a multiple of --page-size 64"));
+  EXPECT_TRUE(says(resolve(kHybrid, {"--sglang-version", "0.5.12"}), "the radix cache is off"));
+}
+
+// layers/attention/linear/gdn_backend.py and arg_groups/attention_hook.py of 0.5.23.
+TEST_F(ModelRules, KernelsOfGatedDeltaNetsAreThoseOfTheGpu) {
+  const auto kernels = [&](std::vector<std::string> extra) {
+    const rank::LinearAttnBackends chosen = resolve(kHybrid, std::move(extra)).linear_attention;
+    return to_string(chosen.prefill) + "+" + to_string(chosen.decode);
+  };
+  EXPECT_EQ(kernels({}), "flashinfer+triton");  // Hopper, fp32 states, chunks of 8192
+  EXPECT_EQ(kernels({"--linear-attn-prefill-backend", "triton"}), "triton+triton");
+  EXPECT_EQ(kernels({"--chunked-prefill-size", "-1"}), "triton+triton");
+  EXPECT_EQ(kernels({"--mamba-ssm-dtype", "bfloat16"}), "triton+triton");
+  EXPECT_EQ(kernels({"--linear-attn-decode-backend", "cutedsl"}), "flashinfer+cutedsl");
+  EXPECT_EQ(kernels({"--linear-attn-prefill-backend", "cutedsl"}), "triton+triton");  // SM 10.x only
+  EXPECT_EQ(kernels({"--hardware", "b200"}), "triton+triton");
+  EXPECT_EQ(
+      kernels({"--hardware", "b200", "--mamba-ssm-dtype", "bfloat16", "--chunked-prefill-size", "8192"}),
+      "flashinfer+flashinfer");
+  EXPECT_EQ(kernels({"--hardware", "b200", "--linear-attn-prefill-backend", "cutedsl"}), "cutedsl+triton");
+  EXPECT_EQ(kernels({"--hardware", "a100-sxm"}), "triton+triton");
+  EXPECT_THAT(refused(kHybrid, {"--hardware", "b200", "--linear-attn-decode-backend", "flashinfer"}),
+              HasSubstr("needs --mamba-ssm-dtype bfloat16"));
+  EXPECT_THAT(refused(kHybrid, {"--hardware", "a100-sxm", "--linear-attn-decode-backend", "cutedsl"}),
+              HasSubstr("need a Hopper or Blackwell GPU"));
+  EXPECT_THAT(refused(kHybrid, {"--hardware", "mi300x", "--linear-attn-decode-backend", "flashinfer"}),
+              HasSubstr("are for NVIDIA GPUs"));
 }
 
 }  // namespace

@@ -221,8 +221,10 @@ TEST(ServerArgs, RefusesInOneSentence) {
        "--speculative-accept-rates 1.2: must be a number at least 0 and at most 1"},
       {{"--mm-attention-backend", "fa3"},
        "--mm-attention-backend: multimodal models are not simulated yet; leave it out"},
-      {{"--pp-size", "2"},
-       "--pp-size: pipeline stages are not simulated; share the model by --tp, --ep-size and --dp-size"},
+      {{"--pp-size", "0"}, "--pp-size 0: must be a whole number from 1 to 1024"},
+      {{"--enable-dynamic-chunking"},
+       "--enable-dynamic-chunking: chunks of pipeline stages keep their size, --chunked-prefill-size; leave "
+       "it out"},
       {{"--dcp-size", "2"},
        "--dcp-size: of parallelism, --tp, --ep-size, --dp-size and what belongs to them are simulated; leave "
        "it "

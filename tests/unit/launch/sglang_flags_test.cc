@@ -117,8 +117,6 @@ TEST(SglangFlags, MistakesAreStillMistakes) {
   EXPECT_THAT(refusal(with({"--trust-remote-code", "yes"})), HasSubstr("yes: `tpsim run` takes flags only"));
   EXPECT_EQ(refusal(with({"--nnodes", "2"})),
             "--nnodes: one deployment is simulated on one node; leave it out");
-  EXPECT_EQ(refusal(with({"--pp-size", "2"})),
-            "--pp-size: pipeline stages are not simulated; share the model by --tp, --ep-size and --dp-size");
   // A flag of a release to come.
   EXPECT_THAT(refusal(with({"--speculative-magic", "2"})), HasSubstr("speculative decoding"));
 }

@@ -50,6 +50,11 @@ TEST(GraphCapture, MemoryIsWhatServersReport) {
   EXPECT_GE(compared, 4);
 }
 
+// As a real SGLang 0.5.12 server on an H200 logs it.
+TEST(GraphCapture, TimeIsWhatAServerLogs) {
+  EXPECT_NEAR(cost("llama-3.1-8b", 1, capture_batch_sizes(256)).seconds, 4.78, 0.4);
+}
+
 TEST(GraphCapture, GrowsWithSizesAndLayers) {
   const std::vector<std::uint32_t> few = {1, 2, 4};
   const GraphCapture small = cost("llama-3.1-8b", 1, few);

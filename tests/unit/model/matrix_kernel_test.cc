@@ -44,11 +44,12 @@ TEST(MatrixKernel, WhichKernelRunsWhere) {
   EXPECT_EQ(linear_kernel(kNvfp4, b200), MatrixClass::kGemmNvfp4);
   // Qwen3-30B-A3B at --tp 2 has a tuned configuration on an H200, DeepSeek's experts have none.
   EXPECT_TRUE(has_tuned_experts("h200-sxm", 128, 384));
-  EXPECT_EQ(expert_kernel({}, h200, 128, 384, false), MatrixClass::kMoe);
-  EXPECT_EQ(expert_kernel({}, h200, 256, 256, false), MatrixClass::kMoeDefault);
-  EXPECT_EQ(expert_kernel({}, b200, 128, 384, true), MatrixClass::kMoeTrtllm);
-  EXPECT_EQ(expert_kernel(kMxfp4, b200, 32, 2880, false), MatrixClass::kMoeMxfp4Fp8);
-  EXPECT_EQ(expert_kernel(kMxfp4, h200, 32, 2880, false), MatrixClass::kMoeMxfp4);
+  EXPECT_EQ(expert_kernel({}, h200, 128, 384, 1, false), MatrixClass::kMoe);
+  EXPECT_EQ(expert_kernel({}, h200, 256, 256, 256, false), MatrixClass::kMoeDefaultFew);
+  EXPECT_EQ(expert_kernel({}, h200, 256, 256, 257, false), MatrixClass::kMoeDefault);
+  EXPECT_EQ(expert_kernel({}, b200, 128, 384, 1, true), MatrixClass::kMoeTrtllm);
+  EXPECT_EQ(expert_kernel(kMxfp4, b200, 32, 2880, 1, false), MatrixClass::kMoeMxfp4Fp8);
+  EXPECT_EQ(expert_kernel(kMxfp4, h200, 32, 2880, 1, false), MatrixClass::kMoeMxfp4);
   EXPECT_TRUE(chooses_trtllm("DeepseekV3ForCausalLM", kBlocks, b200));
   EXPECT_FALSE(chooses_trtllm("DeepseekV3ForCausalLM", kBlocks, h200));
   EXPECT_FALSE(chooses_trtllm("MixtralForCausalLM", {}, b200));

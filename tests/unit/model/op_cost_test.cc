@@ -85,8 +85,7 @@ TEST(OpCost, MedianErrorOnMeasuredKernels) {
     const OperatorCosts costs(profile);
     for (const std::string& operator_class : calibration::operator_classes()) {
       std::vector<double> errors;
-      for (const auto& row :
-           calibration::operator_rows(kernels / folder, operator_class, name, profile.nvlink())) {
+      for (const auto& row : calibration::operator_rows(kernels / folder, operator_class, profile)) {
         errors.push_back(std::abs(calibration::price(costs, operator_class, row) / row.seconds - 1));
       }
       if (errors.empty()) continue;  // nobody measured it on this GPU

@@ -137,6 +137,55 @@ TEST(LocalRanks, AnyShareOfTheDeploymentKnowsItsSlowestRank) {
   }
 }
 
+// Two stages of four ranks; the second one's model costs half as much again.
+TEST(LocalRanks, StagesArePricedApartAndWaitForTheirOwn) {
+  const auto stage_models = [] {
+    std::vector<std::unique_ptr<RankModel>> result;
+    result.push_back(std::make_unique<FakeModel>(1.0));
+    result.push_back(std::make_unique<FakeModel>(1.5));
+    return result;
+  };
+  std::vector<double> slowdown(kTp, 1.0);
+  slowdown[1] = 1.25;  // of the first stage
+  DeploymentConfig config = deployment(slowdown);
+  config.tp_size = kTp / 2;
+  config.pp_size = 2;
+  config.stage_kv_bytes = {1000, 3000};
+  LocalRanks all(config, 0, kTp, stage_models());
+  LocalRanks some(config, 6, 2, stage_models());
+  ModeledExecutor executor(LocalRanks(config, 0, kTp, stage_models()));
+  RankState state({.num_pages = 4096});
+  FakeModel first(1.0), second(1.5);
+  RandomStream stream({});
+  proto::ForwardBatch batch;
+  double gemm = 0, wait = 0;
+  for (int i = 0; i < 300; ++i) {
+    stream.next(batch);
+    const StepTimes whole = all.price(batch);
+    some.price(batch);
+    ASSERT_EQ(whole, some.slowest_of_deployment());
+    const scheduler::StepOutcome outcome = executor.forward(batch);
+    const attention::ForwardMetadata metadata = state.apply(batch);
+    ASSERT_EQ(outcome.stages.size(), 2u);
+    if (metadata.forward_mode == proto::IDLE) continue;
+    const StepCost a = first.forward(metadata), b = second.forward(metadata);
+    EXPECT_EQ(outcome.stages[0].seconds,
+              1.25 * a.attention + 1.25 * a.gemm + 1.25 * a.other + a.launch + a.collective);
+    EXPECT_EQ(outcome.stages[1].seconds, b.attention + b.gemm + b.other + b.launch + b.collective);
+    EXPECT_NEAR(outcome.step_time, outcome.stages[0].seconds + outcome.stages[1].seconds, 1e-12);
+    EXPECT_EQ(outcome.host_time, a.host_seconds);
+    gemm += b.gemm;
+    wait += 0.25 * (a.attention + a.gemm + a.other);
+  }
+  const auto reports = executor.finish();
+  ASSERT_EQ(reports.size(), kTp);
+  EXPECT_DOUBLE_EQ(reports[4].gemm_seconds(), gemm);
+  EXPECT_EQ(reports[4].wait_seconds(), 0);
+  EXPECT_EQ(reports[1].wait_seconds(), 0);
+  EXPECT_NEAR(reports[0].wait_seconds(), wait, 1e-9 * wait);
+  EXPECT_EQ(reports[7].peak_kv_bytes(), 3 * reports[0].peak_kv_bytes());
+}
+
 TEST(LocalRanks, RefusesNumbersThatDoNotFit) {
   const auto config = deployment(std::vector<double>(kTp, 1.0));
   EXPECT_THROW(LocalRanks(config, 0, 9, models(1)), std::invalid_argument);

@@ -73,15 +73,18 @@ class HashModel : public TokenForward {
 
 class FixedTimeExecutor : public scheduler::Executor {
  public:
-  explicit FixedTimeExecutor(NumericRanks& ranks) : ranks_(ranks) {}
+  FixedTimeExecutor(NumericRanks& ranks, std::uint32_t stages)
+      : ranks_(ranks), stages_(stages, scheduler::StageOutcome{.seconds = 0.01 / stages}) {}
   scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override {
     scheduler::StepOutcome outcome = ranks_.compute(batch);
     outcome.step_time = 0.01;
+    outcome.stages = stages_;
     return outcome;
   }
 
  private:
   NumericRanks& ranks_;
+  std::vector<scheduler::StageOutcome> stages_;
 };
 
 class Outputs : public scheduler::RunObserver {
@@ -174,7 +177,7 @@ Outputs serve(const scheduler::SchedulerConfig& config, const scheduler::Workloa
   ranks.return_logits = true;
   NumericRanks numeric(ranks, std::make_unique<HashModel>(config.data_parallel.size, pages, config.page_size),
                        nullptr);
-  FixedTimeExecutor executor(numeric);
+  FixedTimeExecutor executor(numeric, config.pipeline.size);
   Outputs outputs;
   scheduler::run_workload(config, {}, workload, executor, outputs);
   return outputs;
@@ -193,6 +196,13 @@ TEST(TokenStream, OutputsDependOnThePromptAlone) {
       config.data_parallel.size = static_cast<std::uint32_t>(2 + random() % 4);
       config.max_total_num_tokens +=
           128;  // or a chunk that holds pages makes a pool too small for the others
+    }
+    // Pipeline stages: micro-batches in turns, chunks of one request in several at once.
+    if (seed % 3 == 1) {
+      config.pipeline.size = static_cast<std::uint32_t>(2 + random() % 3);
+      config.pipeline.async_batch_depth = static_cast<std::uint32_t>(random() % 3);
+      config.disable_overlap_schedule = true;
+      config.max_total_num_tokens += 128;
     }
     config.data_parallel.load_balance = static_cast<scheduler::LoadBalanceMethod>(random() % 3);
     config.data_parallel.gathers_mlp = random() % 2 == 0;

@@ -19,7 +19,8 @@ class CheckingRank : public Executor {
   explicit CheckingRank(const SchedulerConfig& config)
       : page_size_(config.page_size),
         pages_(kvcache::PageAllocator::with_slack(
-            static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size))) {}
+            static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size))),
+        stages_(config.pipeline.size) {}
 
   StepOutcome forward(const proto::ForwardBatch& batch) override {
     edit_tables(batch);
@@ -41,16 +42,20 @@ class CheckingRank : public Executor {
       const auto to = from + batch.extend_lens(i);
       ASSERT_TRUE_OR_THROW(to > from, "extends by nothing");
       seq_len_[row] = to;
+      micro_batch_[row] = batch.micro_batch();
       writes.push_back({row, {from, to}});
       tokens += to - from;
     }
     if (batch.forward_mode() == proto::DECODE || batch.forward_mode() == proto::MIXED) {
-      ASSERT_TRUE_OR_THROW(!decoding_.empty(), "decodes nobody");
+      bool any = false;
       for (const auto row : decoding_) {
+        if (micro_batch_[row] != batch.micro_batch()) continue;
+        any = true;
         const auto length = ++seq_len_[row];
         if (table_[row].size() * page_size_ < length) table_[row].push_back(table_[row].back() + 1);
         writes.push_back({row, {length - 1, length}});
       }
+      ASSERT_TRUE_OR_THROW(any, "decodes nobody");
     }
     std::map<std::uint32_t, std::uint32_t> kept;
     if (batch.forward_mode() == proto::TARGET_VERIFY) {
@@ -73,7 +78,9 @@ class CheckingRank : public Executor {
       ++verified_;
       accepted_ += count;
     }
-    return {0.004 + 2e-5 * tokens, 0};
+    const double seconds = 0.004 + 2e-5 * tokens;
+    for (StageOutcome& stage : stages_) stage = {1e-5, seconds / static_cast<double>(stages_.size()), 2e-5};
+    return {.step_time = seconds, .stages = stages_};
   }
 
   std::uint64_t verified() const { return verified_; }
@@ -126,7 +133,9 @@ class CheckingRank : public Executor {
   std::uint64_t pages_;
   std::map<std::uint32_t, std::vector<std::uint32_t>> table_;
   std::map<std::uint32_t, std::uint32_t> seq_len_;
-  std::vector<std::uint32_t> decoding_;
+  std::vector<std::uint32_t> decoding_;                 // of all micro-batches
+  std::map<std::uint32_t, std::uint32_t> micro_batch_;  // that extended a row last
+  std::vector<StageOutcome> stages_;
   std::uint64_t verified_ = 0, accepted_ = 0;
 };
 
@@ -279,6 +288,10 @@ TEST_P(RandomRuns, KeepEveryInvariant) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     SchedulerConfig config = random_config(random);
+    if (random() % 3 == 0) {
+      config.pipeline.size = static_cast<std::uint32_t>(2 + random() % 4);
+      config.pipeline.async_batch_depth = static_cast<std::uint32_t>(random() % 3);
+    }
     run_and_check(random, config);
   }
 }

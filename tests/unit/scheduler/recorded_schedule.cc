@@ -137,9 +137,20 @@ void read_deployment(Words& words, RecordedSchedule& schedule) {
   words.expect("retraction_policy");
   config.retraction_policy =
       words.word() == "priority" ? RetractionPolicy::kPriority : RetractionPolicy::kLength;
+  if (words.next_is("pp_size ")) {
+    config.pipeline.size = static_cast<std::uint32_t>(whole("pp_size"));
+    config.pipeline.async_batch_depth = static_cast<std::uint32_t>(whole("pp_async_batch_depth"));
+    config.pipeline.max_micro_batch_size = static_cast<std::uint32_t>(whole("micro_batch"));
+  }
   if (words.next_is("sliding_window")) {
     config.sliding_window_size = static_cast<std::uint32_t>(whole("sliding_window"));
     config.swa_max_total_num_tokens = static_cast<std::uint64_t>(whole("swa_max_total_num_tokens"));
+  }
+  if (words.next_is("states")) {
+    const auto slots = static_cast<std::uint32_t>(whole("states"));
+    const auto tracking = words.number<std::uint32_t>();
+    const auto chunk = words.number<std::uint32_t>();
+    config.states = {slots, tracking, chunk, words.number<std::uint32_t>()};
   }
   config.context_length = 131072;
   config.scheduler_step_seconds = kRecordedSchedulerStep;
@@ -184,7 +195,7 @@ void read_requests(Words& words, Workload& workload) {
   }
 }
 
-void read_steps(Words& words, bool windows, std::vector<RecordedStep>& steps) {
+void read_steps(Words& words, const SchedulerConfig& config, std::vector<RecordedStep>& steps) {
   words.expect("steps");
   steps.resize(words.number<std::size_t>());
   RecordedStep before;
@@ -195,9 +206,13 @@ void read_steps(Words& words, bool windows, std::vector<RecordedStep>& steps) {
     step.running = before.running + words.number<std::int64_t>();
     step.kv_free_tokens = before.kv_free_tokens + words.number<std::int64_t>();
     step.kv_cached_tokens = before.kv_cached_tokens + words.number<std::int64_t>();
-    if (windows) {
+    if (config.sliding_window_size > 0) {
       step.swa_free_tokens = before.swa_free_tokens + words.number<std::int64_t>();
       step.swa_cached_tokens = before.swa_cached_tokens + words.number<std::int64_t>();
+    }
+    if (config.states.slots > 0) {
+      step.states_free = before.states_free + words.number<std::int64_t>();
+      step.states_cached = before.states_cached + words.number<std::int64_t>();
     }
     if (!words.at_line_end()) step.cached_tokens = words.number<std::int64_t>();
     while (!words.at_line_end()) {
@@ -239,7 +254,7 @@ std::vector<RecordedSchedule> read_recorded_schedules(const std::filesystem::pat
     read_deployment(words, schedule);
     schedule.config.sglang_release = release;
     read_requests(words, schedule.workload);
-    read_steps(words, schedule.config.sliding_window_size > 0, schedule.steps);
+    read_steps(words, schedule.config, schedule.steps);
     read_outcomes(words, schedule);
   }
   return schedules;

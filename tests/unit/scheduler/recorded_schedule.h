@@ -25,6 +25,8 @@ struct RecordedStep {
   std::int64_t running = 0;
   std::int64_t kv_free_tokens = 0;
   std::int64_t kv_cached_tokens = 0;
+  std::int64_t states_free = 0;  // of a pool of states, in states
+  std::int64_t states_cached = 0;
   std::int64_t swa_free_tokens = 0;  // of the pool of window layers
   std::int64_t swa_cached_tokens = 0;
   friend bool operator==(const RecordedStep&, const RecordedStep&) = default;
@@ -48,8 +50,10 @@ struct RecordedSchedule {
 };
 
 // The clock of the recordings (clock.py, TickTimes): whole ticks, so that sums are exact.
-inline constexpr double kTick = 0x1p-20;                        // seconds
-inline constexpr double kRecordedSchedulerStep = 1024 * kTick;  // host work of a step
+inline constexpr double kTick = 0x1p-20;                                            // seconds
+inline constexpr double kRecordedSchedulerStep = 1024 * kTick;                      // host work of a step
+inline constexpr double kRecordedSend = 64 * kTick, kRecordedReceive = 32 * kTick;  // PipelineTicks
+inline constexpr double kRecordedNextStage = 256 * kTick;  // that a stage takes longer than the one before
 double recorded_step_seconds(std::uint64_t extend_tokens, std::uint64_t decode_requests);
 
 // All schedules of a file, which is gzip-compressed. `release` is that of SGLang which made them.

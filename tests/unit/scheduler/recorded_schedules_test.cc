@@ -1,9 +1,11 @@
 // Every step of the schedules that SGLang's own scheduler made (tests/references/schedule), made again.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "scheduler/engine.h"
@@ -16,7 +18,8 @@ std::ostream& operator<<(std::ostream& out, const RecordedStep& step) {
   out << step.mode << " decode " << step.decode_requests << " waiting " << step.waiting << " running "
       << step.running << " free " << step.kv_free_tokens << " cached " << step.kv_cached_tokens << " hit "
       << step.cached_tokens << " windows free " << step.swa_free_tokens << " cached "
-      << step.swa_cached_tokens << " extends";
+      << step.swa_cached_tokens << " states free " << step.states_free << " cached " << step.states_cached
+      << " extends";
   for (const auto& [prefix, extend] : step.extends) out << ' ' << prefix << '+' << extend;
   return out;
 }
@@ -31,7 +34,8 @@ namespace {
 // Keeps what a recording keeps.
 class Recorder : public Executor, public RunObserver {
  public:
-  explicit Recorder(std::size_t requests) : outcomes_(requests) {}
+  Recorder(std::size_t requests, const PipelineConfig& pipeline)
+      : outcomes_(requests), stages_(pipeline.size), decode_sets_(pipeline.micro_batches()) {}
 
   const std::vector<RecordedStep>& steps() const { return steps_; }
   const std::vector<RecordedOutcome>& outcomes() const { return outcomes_; }
@@ -39,13 +43,20 @@ class Recorder : public Executor, public RunObserver {
   StepOutcome forward(const proto::ForwardBatch& batch) override {
     RecordedStep& step = steps_.emplace_back();
     std::uint64_t extend_tokens = 0;
+    // A request decodes in the micro-batch that extended it last.
+    for (const std::uint32_t row : batch.decode_leave()) --decode_sets_[micro_batch_[row]];
+    for (const std::uint32_t row : batch.decode_join()) ++decode_sets_[micro_batch_[row]];
     for (int i = 0; i < batch.extend_lens_size(); ++i) {
+      micro_batch_[batch.extend_req_pool_indices(i)] = batch.micro_batch();
       step.extends.push_back({batch.extend_prefix_lens(i), batch.extend_lens(i)});
       extend_tokens += batch.extend_lens(i);
     }
-    decode_set_ += batch.decode_join_size() - batch.decode_leave_size();
-    const std::int64_t decoding = batch.forward_mode() == proto::EXTEND ? 0 : decode_set_;
-    return {recorded_step_seconds(extend_tokens, static_cast<std::uint64_t>(decoding)), 0};
+    const std::int64_t decoding =
+        batch.forward_mode() == proto::EXTEND ? 0 : decode_sets_[batch.micro_batch()];
+    const double seconds = recorded_step_seconds(extend_tokens, static_cast<std::uint64_t>(decoding));
+    for (std::size_t i = 0; i < stages_.size(); ++i)
+      stages_[i] = {kRecordedReceive, seconds + static_cast<double>(i) * kRecordedNextStage, kRecordedSend};
+    return {.step_time = seconds, .stages = stages_};
   }
 
   void on_step(const StepRecord& record) override {
@@ -59,6 +70,8 @@ class Recorder : public Executor, public RunObserver {
     step.kv_cached_tokens = static_cast<std::int64_t>(record.kv_cached_tokens);
     step.swa_free_tokens = static_cast<std::int64_t>(record.swa_free_tokens);
     step.swa_cached_tokens = static_cast<std::int64_t>(record.swa_cached_tokens);
+    step.states_free = static_cast<std::int64_t>(record.states_free);
+    step.states_cached = static_cast<std::int64_t>(record.states_cached);
   }
 
   void on_request(const RequestRecord& record) override {
@@ -71,7 +84,9 @@ class Recorder : public Executor, public RunObserver {
  private:
   std::vector<RecordedStep> steps_;
   std::vector<RecordedOutcome> outcomes_;
-  std::int64_t decode_set_ = 0;  // requests
+  std::vector<StageOutcome> stages_;
+  std::vector<std::int64_t> decode_sets_;               // requests of each micro-batch
+  std::map<std::uint32_t, std::uint32_t> micro_batch_;  // of a row
 };
 
 template <typename T>
@@ -84,7 +99,7 @@ std::optional<std::size_t> first_difference(const std::vector<T>& a, const std::
 
 void expect_same(const RecordedSchedule& recorded) {
   SCOPED_TRACE("workload " + recorded.name);
-  Recorder mine(recorded.workload.requests.size());
+  Recorder mine(recorded.workload.requests.size(), recorded.config.pipeline);
   const proto::RunReport report = run_workload(recorded.config, recorded.load, recorded.workload, mine, mine);
   if (const auto step = first_difference(mine.steps(), recorded.steps)) {
     ADD_FAILURE() << "step " << *step << ":\n  tpsim  " << mine.steps()[*step] << "\n  SGLang "
@@ -120,7 +135,9 @@ std::string test_name(const testing::TestParamInfo<const char*>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Releases, RecordedSchedules,
-                         testing::Values("0.5.23", "0.5.14", "0.5.12", "0.5.23-windows"), test_name);
+                         testing::Values("0.5.23", "0.5.14", "0.5.12", "0.5.23-windows", "0.5.23-states",
+                                         "0.5.23-pipeline", "0.5.12-pipeline"),
+                         test_name);
 
 }  // namespace
 }  // namespace tpsim::scheduler

@@ -1,0 +1,139 @@
+#include "rank/model/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+
+namespace tpsim::rank {
+namespace {
+
+constexpr const char* kPartition = "SGLANG_PP_LAYER_PARTITION";
+
+template <std::size_t N>
+bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Those whose constructor makes lm_head on every stage, in 0.5.12 as in 0.5.23.
+bool head_on_every_stage(const ModelConfig& model) {
+  constexpr std::array<std::string_view, 7> kNames = {
+      "LlamaForCausalLM",    "MistralForCausalLM", "Phi3ForCausalLM",  "MixtralForCausalLM",
+      "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "GptOssForCausalLM"};
+  return contains(kNames, model.architecture);
+}
+
+// Those whose lm_head is embed_tokens where the two are tied, which the last stage does not have.
+bool tied_head_is_missing(const ModelConfig& model) {
+  constexpr std::array<std::string_view, 3> kNames = {"LlamaForCausalLM", "MistralForCausalLM",
+                                                      "Phi3ForCausalLM"};
+  return model.tie_word_embeddings && contains(kNames, model.architecture);
+}
+
+std::vector<LayerRange> partitioned(std::uint32_t num_layers, std::uint32_t pp_size,
+                                    const std::string& partition) {
+  std::vector<LayerRange> stages;
+  std::uint32_t first = 0;
+  std::size_t begin = 0;
+  while (begin <= partition.size()) {
+    const std::size_t comma = std::min(partition.find(',', begin), partition.size());
+    const auto count = static_cast<std::uint32_t>(
+        parse_count(kPartition, partition.substr(begin, comma - begin), 1, num_layers));
+    stages.push_back({first, count});
+    first += count;
+    begin = comma + 1;
+  }
+  if (stages.size() != pp_size)
+    throw_user_error("{} {}: names {} stages, --pp-size is {}", kPartition, partition, stages.size(),
+                     pp_size);
+  if (first != num_layers)
+    throw_user_error("{} {}: adds up to {} layers, the model has {}", kPartition, partition, first,
+                     num_layers);
+  return stages;
+}
+
+}  // namespace
+
+std::vector<LayerRange> pipeline_layers(std::uint32_t num_layers, std::uint32_t pp_size,
+                                        const std::string& partition) {
+  if (pp_size > num_layers)
+    throw_user_error("--pp-size {}: the model has {} layers, each stage needs one", pp_size, num_layers);
+  if (pp_size > 1 && !partition.empty()) return partitioned(num_layers, pp_size, partition);
+  std::vector<LayerRange> stages;
+  const std::uint32_t with_one_more = num_layers % pp_size;
+  std::uint32_t first = 0;
+  for (std::uint32_t stage = 0; stage < pp_size; ++stage) {
+    const std::uint32_t count = num_layers / pp_size + (stage >= pp_size - with_one_more ? 1 : 0);
+    stages.push_back({first, count});
+    first += count;
+  }
+  return stages;
+}
+
+void check_pipeline(const ModelConfig& model) {
+  // Of the architectures that tpsim reads, those whose forward() in 0.5.12 and 0.5.23 takes pp_proxy_tensors
+  // and whose model makes its layers by stage.
+  constexpr std::array<std::string_view, 13> kNames = {
+      "LlamaForCausalLM",    "MistralForCausalLM",    "Phi3ForCausalLM",       "MixtralForCausalLM",
+      "Qwen2ForCausalLM",    "Qwen3ForCausalLM",      "Qwen3MoeForCausalLM",   "Glm4MoeForCausalLM",
+      "GptOssForCausalLM",   "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM",
+      "GlmMoeDsaForCausalLM"};
+  if (model.is_hybrid_linear())
+    throw_user_error(
+        "--pp-size: stages of {}, whose gated delta-net layers keep states, are not simulated; "
+        "use --tp",
+        model.name);
+  if (!contains(kNames, model.architecture))
+    throw_user_error("--pp-size: SGLang's {} has no pipeline stages; use --tp", model.architecture);
+  if (tied_head_is_missing(model))
+    throw_user_error(
+        "--pp-size: {} ties its head to the embedding, and the last stage of SGLang's {} has no "
+        "embedding; use --tp",
+        model.name, model.architecture);
+}
+
+ModelConfig stage_model(const ModelConfig& model, LayerRange layers) {
+  ModelConfig stage = model;
+  stage.first_layer = model.first_layer + layers.first;
+  stage.num_layers = layers.count;
+  stage.layers.assign(model.layers.begin() + layers.first,
+                      model.layers.begin() + layers.first + layers.count);
+  stage.attention.clear();
+  stage.moe.num_layers = stage.indexer.num_layers = stage.linear.num_layers = 0;
+  std::vector<std::uint32_t> kind_in_stage(model.attention.size(), LayerConfig::kNoRope);
+  std::uint32_t kv_layer = 0;
+  for (LayerConfig& layer : stage.layers) {
+    if (layer.moe) ++stage.moe.num_layers;
+    if (layer.indexer) layer.index_layer = stage.indexer.num_layers++;
+    if (layer.linear) {
+      ++stage.linear.num_layers;
+      continue;
+    }
+    layer.kv_layer = kv_layer++;
+    std::uint32_t& kind = kind_in_stage[layer.attention];
+    if (kind == LayerConfig::kNoRope) {
+      kind = static_cast<std::uint32_t>(stage.attention.size());
+      stage.attention.push_back(model.attention[layer.attention]);
+      stage.attention.back().num_layers = 0;
+    }
+    layer.attention = kind;
+    ++stage.attention[kind].num_layers;
+  }
+  return stage;
+}
+
+Shard stage_shard(const ModelConfig& stage_model, const ParallelLayout& layout, std::uint32_t tp_rank,
+                  std::uint32_t pp_rank, std::uint32_t pp_size) {
+  Shard shard = make_shard(stage_model, layout, tp_rank);
+  shard.stage.rank = pp_rank;
+  shard.stage.size = pp_size;
+  shard.stage.head_on_every_stage = head_on_every_stage(stage_model);
+  return shard;
+}
+
+}  // namespace tpsim::rank

@@ -1,0 +1,108 @@
+// The states of gated delta-net layers: which slot of the pool each request reads and writes, where snapshots
+// of its state are taken, and when they become the radix pool's.
+//
+// A request has a slot of its own from its admission on: zeros, or a copy of the state at the end of its
+// matched prefix. What the tree gets is a state behind so and so many tokens:
+//  - extra_buffer: passes take snapshots on the way into one of the request's tracking slots (two with
+//  overlap
+//    scheduling, so that a pass in flight never writes over the last one): an extend behind the last multiple
+//    of the chunk after its first token, or where another sequence branched off; a decode pass at every
+//    track_interval tokens. The tree takes the tracking slot itself, and the request gets another.
+//  - no_buffer: the state as it is when a prefill, or a chunk of one, or the request ends: a copy, at the end
+//    the slot itself. Needs pages of one token and no overlap.
+//
+// Invariant: a request holds its slot and all tracking slots, or none; slots are held by one request or by
+// one node of the tree.
+//
+// Source: SGLang 0.5.23 managers/schedule_batch.py (_mamba_radix_cache_v2_req_prepare_for_extend,
+// prepare_for_decode), mem_cache/unified_cache/components/mamba.py, mem_cache/memory_pool.py
+// (HybridReqToTokenPool), mem_cache/allocation.py (ensure_mamba_capacity),
+// managers/scheduler_components/batch_result_processor.py (_handle_finish_state_updated_req).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "kvcache/radix_cache.h"
+#include "kvcache/state_slots.h"
+#include "proto/forward.pb.h"
+#include "scheduler/config.h"
+
+namespace tpsim::scheduler {
+
+struct Req;
+
+// What a request has of the pool.
+struct HeldStates {
+  static constexpr std::uint32_t kNone = kvcache::StateSlots::kNone;
+  std::uint32_t slot = kNone;         // that its passes read and write
+  std::uint32_t copied_from = kNone;  // a slot of the tree, until its first pass copies it
+  std::array<std::uint32_t, 2> tracking = {kNone, kNone};
+  std::uint8_t next = 0;            // tracking slot of the next snapshot
+  std::uint8_t last = 0;            // of the one that tracked_len is about
+  std::uint8_t in_flight = 0;       // of a decode pass whose result is not processed yet
+  std::uint32_t tracked_len = 0;    // tokens behind which the last snapshot was taken; 0: none
+  std::uint32_t branching_len = 0;  // tokens behind which the next extend should take one; 0: nowhere special
+  std::uint32_t missed_len = 0;  // tokens of the matched prefix behind its last state, until its first pass
+};
+
+class RequestStates {
+ public:
+  // `evict(n)` makes the tree give back n states at least, where it can.
+  RequestStates(const StateConfig& config, kvcache::StateSlots& slots, kvcache::RadixCache& radix,
+                std::function<void(std::uint32_t)> evict);
+
+  // The prefix of `req` was matched for its admission: it gets a slot where it goes on from a state.
+  void on_match(Req& req, const kvcache::RadixCache::MatchResult& match);
+  // It was not admitted after all.
+  void on_refused(Req& req);
+  // Makes room for all that these requests do not hold yet, as far as the tree has any.
+  void make_room(const std::vector<Req*>& reqs);
+  // `req` gets what it lacks. Throws std::logic_error where the pool is empty.
+  void bind(Req& req);
+
+  // A pass is formed: an extend of req.prefix_len + req.extend_len, a token of a decode pass that is not
+  // mixed.
+  void plan_extend(Req& req);
+  void plan_decode(Req& req);
+  // The result of a decode pass that is not mixed has come; `seq_len` tokens were computed then.
+  void on_decoded(Req& req, std::uint32_t seq_len);
+
+  // Puts what the tree may take of an unfinished or finished request into req.cache.offer.
+  void offer_unfinished(Req& req);
+  void offer_finished(Req& req);
+  // After the insertion.
+  void after_unfinished(Req& req);
+  // The request leaves the pool; what the tree took stays.
+  void release(Req& req);
+
+  // Moves what the next pass has to do with slots into `batch`; the slots of its extend part, too.
+  void flush(const std::vector<Req*>& reqs, std::size_t num_extend, proto::ForwardBatch& batch);
+
+  struct Counts {
+    std::uint64_t hits = 0;           // admissions that went on from a state of the tree
+    std::uint64_t missed_tokens = 0;  // of prefixes whose KV was there, behind their last state
+  };
+  const Counts& counts() const { return counts_; }
+  // Slots that `req` holds.
+  std::uint32_t held_by(const Req& req) const;
+
+ private:
+  bool tracks() const { return config_.tracking_slots > 0; }
+  std::uint32_t alloc_or_evict();
+  void take_snapshot(Req& req, std::uint32_t tokens, std::uint32_t slot);
+  void copy(std::uint32_t from, std::uint32_t to);
+
+  const StateConfig config_;
+  kvcache::StateSlots& slots_;
+  kvcache::RadixCache& radix_;
+  std::function<void(std::uint32_t)> evict_;
+  Counts counts_;
+  // For the next pass: copies before it (from kNone: zeros), snapshots in it.
+  std::vector<std::uint32_t> copies_from_, copies_to_;
+  std::vector<std::uint32_t> snapshot_rows_, snapshot_lens_, snapshot_slots_;
+};
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,90 @@
+// The queue in front of the scheduler: alone, and what it makes of a burst.
+#include "scheduler/front_end.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+
+#include "tests/unit/scheduler/fake_executor.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+constexpr FrontEndConfig kMeasured = {
+    .pass_seconds = 1.5e-3, .request_seconds = 1.4e-3, .token_seconds = 1.2e-6, .response_seconds = 1e-3};
+
+TEST(FrontEnd, WithoutTimesRequestsAreWhereTheyAreSent) {
+  FrontEnd front_end({});
+  EXPECT_EQ(front_end.next_time(), LoadGenerator::kNever);
+  front_end.send({.index = 3, .time = 0.1, .early = false}, 1000);
+  front_end.send({.index = 1, .time = 0.1, .early = true}, 1);
+  EXPECT_EQ(front_end.next_time(), 0.1);
+  EXPECT_EQ(front_end.pop().index, 3u);
+  EXPECT_EQ(front_end.pop().index, 1u);
+  EXPECT_EQ(front_end.next_time(), LoadGenerator::kNever);
+  EXPECT_EQ(front_end.seen(0.5), 0.5);
+}
+
+// In order, one after another, none before its own time in it, and busy as long as there is something to do.
+TEST(FrontEnd, RandomRequestsPassOneByOne) {
+  std::mt19937 random(7);
+  FrontEnd front_end(kMeasured);
+  double sent = 0, done = 0;
+  for (std::size_t i = 0; i < 2000; ++i) {
+    if (random() % 3 != 0) sent += double(random() % 5000) * 1e-6;
+    const std::uint64_t tokens = 1 + random() % 4000;
+    front_end.send({.index = i, .time = sent, .early = false}, tokens);
+    const double own = 1.4e-3 + 1.2e-6 * double(tokens);
+    done = std::max(done, sent) + own;
+    EXPECT_DOUBLE_EQ(front_end.next_time(), done + 1.5e-3);
+    const LoadGenerator::Sent out = front_end.pop();
+    EXPECT_EQ(out.index, i);
+    EXPECT_EQ(out.time, sent);
+  }
+}
+
+// Of requests sent together the first prefill holds one, as on real servers; a client that waits for answers
+// sees each of the two ways.
+TEST(FrontEnd, ABurstReachesTheSchedulerOneByOne) {
+  SchedulerConfig config;
+  config.max_total_num_tokens = 100000;
+  config.max_running_requests = 100;
+  config.context_length = 50000;
+  config.check_invariants = true;
+  config.disable_overlap_schedule = true;
+  Workload workload;
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    WorkloadRequest request;
+    request.prompt.append({1000 + i * 100, 100});
+    request.max_new_tokens = 2;
+    workload.requests.push_back(request);
+  }
+  LoadConfig load;
+  const auto run = [&](FakeExecutor& executor) {
+    RecordingObserver observer;
+    return run_workload(config, load, workload, executor, observer);
+  };
+  FakeExecutor together;
+  const double ttft = run(together).mean_ttft_ms();
+  EXPECT_EQ(together.batches.at(0).extend_lens_size(), 8);
+  load.front_end = kMeasured;
+  FakeExecutor apart;
+  EXPECT_GT(run(apart).mean_ttft_ms(), ttft);
+  EXPECT_EQ(apart.batches.at(0).extend_lens_size(), 1);
+  EXPECT_EQ(apart.batches.at(1).extend_lens_size(), 7);
+
+  // One at a time: pass, queue and response for each, whatever the others do.
+  load.max_concurrency = 1;
+  FakeExecutor alone;
+  RecordingObserver observer;
+  const proto::RunReport report = run_workload(config, load, workload, alone, observer);
+  const double in = 1.5 + 1.4 + 0.12;
+  EXPECT_NEAR(report.mean_ttft_ms(), in + 11 + 1, 1e-9);
+  EXPECT_NEAR(report.mean_tpot_ms(), 10, 1e-9);
+  EXPECT_NEAR(report.duration(), 8 * (in + 11 + 10 + 1) * 1e-3, 1e-12);
+}
+
+}  // namespace
+}  // namespace tpsim::scheduler
