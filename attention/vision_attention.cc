@@ -8,6 +8,7 @@
 #include "attention/registry.h"
 #include "attention/split_heuristics.h"
 #include "proto/base/error.h"
+#include "proto/coefficients.h"
 
 namespace tpsim::attention {
 namespace {
@@ -107,7 +108,7 @@ std::string vision_operator_class(const BackendRow& row) {
 VisionAttention::VisionAttention(const proto::HardwareProfile& profile, const BackendRow& row)
     : name_(row.mm_name),
       generation_(generation_of(profile)),
-      cost_(profile, coefficients_of(profile, vision_operator_class(row))) {}
+      cost_(profile, coefficients_of<PlanCoefficients>(profile, vision_operator_class(row))) {}
 
 KernelCost VisionAttention::layer(std::span<const SequenceGroup> sequences, std::uint32_t heads,
                                   std::uint32_t head_dim, bool flat) const {

@@ -29,10 +29,11 @@ TEST(VisionAttention, IsTheMultiModalColumn) {
     for (const GpuGeneration generation : kGenerations) {
       if (row.mm_name.empty()) {
         // Neither by its own name nor by the usual ending.
-        for (const std::string name : {std::string(row.name), std::string(row.name) + "_attn"}) {
+        for (const std::string& name : {std::string(row.name), std::string(row.name) + "_attn"}) {
           const auto names = vision_backend_names();
-          if (std::find(names.begin(), names.end(), name) == names.end())
+          if (std::find(names.begin(), names.end(), name) == names.end()) {
             EXPECT_THROW(find_vision_backend(name, generation, "gpu"), UserError) << name;
+          }
         }
       } else if (row.generations.contains(generation)) {
         EXPECT_EQ(&find_vision_backend(row.mm_name, generation, "gpu"), &row);

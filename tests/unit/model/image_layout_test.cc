@@ -47,9 +47,10 @@ TEST(ImageLayout, QwenResizesAsTransformers) {
       EXPECT_EQ(image.tokens, patches / 4) << model << record.dump();
       EXPECT_EQ(image.embedded, image.tokens);
       EXPECT_EQ(lengths(image.sequences), std::vector<std::uint32_t>{patches});
-      if (expected.contains("windows"))
+      if (expected.contains("windows")) {
         EXPECT_EQ(lengths(image.windows), expected["windows"].get<std::vector<std::uint32_t>>())
             << record.dump();
+      }
     }
   }
 }
