@@ -35,6 +35,18 @@ std::vector<std::uint32_t> common_sizes(const std::vector<Half>& halves) {
   return sizes;
 }
 
+// "use flashinfer, triton for decode": backends that decode on pages of the prefill half.
+std::string other_decoders(CombinationRequest request) {
+  std::string names;
+  request.page_size = 0;
+  for (const BackendDescription* backend : backend_list()) {
+    request.pair.decode = backend->row.name;
+    if (backend->row.prefill_only || common_sizes(binding_halves(request)).empty()) continue;
+    if (obstacle(request).empty()) names += (names.empty() ? "" : ", ") + std::string(backend->row.name);
+  }
+  return names.empty() ? "name another backend for one of them" : fmt::format("use {} for decode", names);
+}
+
 // The half that has most to say, for sentences.
 const Half& strictest(const std::vector<Half>& halves) {
   return *std::ranges::max_element(halves, {}, [](const Half& half) {
@@ -75,10 +87,9 @@ std::string page_obstacle(const CombinationRequest& request) {
   const std::vector<Half> halves = binding_halves(request);
   const std::vector<std::uint32_t> sizes = common_sizes(halves);
   if (sizes.empty() && halves.size() == 2)
-    return fmt::format(
-        "--page-size: {} works on pages of {} tokens and {} of {}: none serves both; name another "
-        "backend for one of them",
-        halves[1].row.name, halves[1].pages.words(), halves[0].row.name, halves[0].pages.words());
+    return fmt::format("--page-size: {} works on pages of {} tokens and {} of {}: none serves both; {}",
+                       halves[1].row.name, halves[1].pages.words(), halves[0].row.name,
+                       halves[0].pages.words(), other_decoders(request));
   if (request.page_size == 0 || std::ranges::find(sizes, request.page_size) != sizes.end()) return "";
   const Half& strict = strictest(halves);
   return fmt::format("--page-size {}: {} works on pages of {} token{} only{}", request.page_size,

@@ -26,14 +26,18 @@ constexpr std::array<Named<kvcache::EvictionPolicy>, 7> kEvictionPolicies = {{
     {"priority", kvcache::EvictionPolicy::kPriority},
 }};
 
-// States of gated delta-net layers.
-void declare_delta_net_states(FlagSet& flags, ServerArgs& args) {
+// The pool of sliding-window layers.
+void declare_window_pool(FlagSet& flags, ServerArgs& args) {
   flags.add_value("--swa-full-tokens-ratio", "RATIO",
                   "tokens of the pool of sliding-window layers to those of the others' (default 0.8; gpt-oss "
                   "and Llama 4 have such a pool)",
                   real(args.swa_full_tokens_ratio, 0, false, 1, true));
   flags.add_switch("--disable-hybrid-swa-memory", "one KV pool for sliding-window layers and all others",
                    args.disable_hybrid_swa_memory);
+}
+
+// States of gated delta-net layers.
+void declare_delta_net_states(FlagSet& flags, ServerArgs& args) {
   flags.add_value("--mamba-full-memory-ratio", "RATIO",
                   "memory for the states of gated delta-net layers to that of the KV cache (default 0.9)",
                   real(args.mamba_full_memory_ratio, 0, false, 1000, true));
@@ -90,12 +94,7 @@ void declare_batches(FlagSet& flags, ServerArgs& args) {
                   count(args.max_total_tokens, 1, 1'000'000'000'000));
   flags.add_value("--max-running-requests", "N", "at once (default: from the pool and the context length)",
                   count(args.max_running_requests, 1));
-  flags.add_value("--swa-full-tokens-ratio", "RATIO",
-                  "tokens of the pool of sliding-window layers to those of the others' (default 0.8; gpt-oss "
-                  "and Llama 4 have such a pool)",
-                  real(args.swa_full_tokens_ratio, 0, false, 1, true));
-  flags.add_switch("--disable-hybrid-swa-memory", "one KV pool for sliding-window layers and all others",
-                   args.disable_hybrid_swa_memory);
+  declare_window_pool(flags, args);
   declare_delta_net_states(flags, args);
   flags.add_value("--max-prefill-tokens", "TOKENS", "new tokens of one prefill batch (default 16384)",
                   count(args.max_prefill_tokens, 1));

@@ -115,8 +115,22 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
       add_row(report, kernels).set_source("not measured: bandwidths that DeepEP states for the H800");
   }
   if (run.model.is_hybrid_linear()) {
-    for (const char* name : {"gated_delta.extend", "gated_delta.decode"})
-      add_row(report, name).set_source("not measured: bytes and arithmetic of SGLang's Triton kernels");
+    using rank::LinearAttnBackend;
+    const auto add = [&](const char* name, LinearAttnBackend backend, double error) {
+      proto::Calibration& row = add_row(report, fmt::format("gated_delta.{}", name));
+      if (backend != LinearAttnBackend::kTriton) {
+        row.set_source(fmt::format("not measured: bytes and arithmetic of {}'s kernels", to_string(backend)));
+      } else if (run.hardware.name() == "h200-sxm") {
+        row.set_source(
+            "SGLang 0.5.23's Triton kernels, measured on an H200 (rank/model/linear_attention_cost.h)");
+        row.set_median_error(error);
+        row.set_status("calibrated");
+      } else {
+        row.set_source("not measured here: an H200's shares of the device's rates");
+      }
+    };
+    add("extend", run.linear_attention.prefill, rank::GatedDeltaCosts::kExtendError);
+    add("decode", run.linear_attention.decode, rank::GatedDeltaCosts::kDecodeError);
   }
   if (!run.speculation.empty()) {
     add_row(report, "speculation.verify")

@@ -9,6 +9,7 @@
 #include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
+#include "rank/model/linear_attention_cost.h"
 #include "rank/model/model_config.h"
 #include "rank/model/parallel_layout.h"
 
@@ -26,6 +27,7 @@ struct PricedRun {
   bool decode_graphs = false;    // some decode replays a captured graph
   bool prefill_pieces = false;   // some prefill runs in captured pieces
   std::string speculation = {};  // algorithm; empty: none
+  rank::LinearAttnBackends linear_attention = {};
 };
 void write_calibration(const PricedRun& run, proto::RunReport& report);
 

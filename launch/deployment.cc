@@ -651,11 +651,12 @@ void add_speculation(const ServerArgs& args, Deployment& deployment) {
   if (!speculation.draft) return;
   const bool by_prefill = deployment.verifies_with_prefill;
   deployment.draft_backend = by_prefill ? deployment.backends.prefill : deployment.backends.decode;
-  if (!args.speculation.draft_attention_backend &&
-      speculation.draft->config.is_mla() == deployment.model.is_mla())
-    return;
-  check_draft_backend(args, deployment.hardware, speculation.draft->config, deployment.scheduler.page_size,
-                      speculation.config.topk, deployment.draft_backend);
+  if (args.speculation.draft_attention_backend ||
+      speculation.draft->config.is_mla() != deployment.model.is_mla())
+    check_draft_backend(args, deployment.hardware, speculation.draft->config, deployment.scheduler.page_size,
+                        speculation.config.topk, deployment.draft_backend);
+  deployment.draft_extend_captured =
+      draft_extend_captured(args.sglang_release, speculation, deployment.draft_backend);
 }
 
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
@@ -713,7 +714,8 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                        .kv_format = deployment.kv_format,
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
                        .prefill_pieces = !deployment.prefill_graphs.tokens.empty(),
-                       .speculation = deployment.speculation.algorithm},
+                       .speculation = deployment.speculation.algorithm,
+                       .linear_attention = deployment.linear_attention},
                       header);
     write_images(deployment.hardware, deployment.model.vision, header);
     write_capture_cost(deployment, header);
@@ -778,6 +780,7 @@ std::unique_ptr<rank::RankModel> Deployment::make_model(std::uint32_t tp_rank, s
   const rank::SpeculationShape shape = {.num_steps = config.num_steps,
                                         .topk = config.topk,
                                         .tree_mask = config.topk > 1,
+                                        .extend_captured = draft_extend_captured,
                                         .host = speculation.host};
   if (!speculation.draft)
     return std::make_unique<rank::SpeculativeForward>(std::move(target), nullptr, nullptr, shard, hardware,

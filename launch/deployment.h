@@ -44,6 +44,7 @@ struct Deployment {
   rank::LinearAttnBackends linear_attention;
   Speculation speculation;
   std::string draft_backend;  // attention backend of a draft model
+  bool draft_extend_captured = true;
   bool verifies_with_prefill = true;
   rank::DeploymentConfig ranks;
   std::vector<std::uint64_t> stage_tokens;  // that would fit each pipeline stage

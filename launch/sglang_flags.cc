@@ -285,11 +285,17 @@ bool SglangFlag::changes_nothing(std::string_view value) const {
 }
 
 // The commands' own flags that begin as one of the families does.
-constexpr std::array<std::string_view, 10> kOwn = {
-    "mm-attention-backend", "mm-enable-dp-encoder", "dp-size",
-    "dsa-decode-backend",   "dsa-prefill-backend",  "flashinfer-mla-disable-ragged",
-    "moe-a2a-backend",      "moe-dense-tp-size",    "nsa-decode-backend",
-    "nsa-prefill-backend"};
+constexpr std::array<std::string_view, 11> kOwn = {"deepep-mode",
+                                                   "dp-size",
+                                                   "dsa-decode-backend",
+                                                   "dsa-prefill-backend",
+                                                   "flashinfer-mla-disable-ragged",
+                                                   "moe-a2a-backend",
+                                                   "mm-attention-backend",
+                                                   "mm-enable-dp-encoder",
+                                                   "moe-dense-tp-size",
+                                                   "nsa-decode-backend",
+                                                   "nsa-prefill-backend"};
 
 std::optional<SglangFlag> find_sglang_flag(std::string_view name) {
   if (std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end()) return std::nullopt;

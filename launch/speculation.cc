@@ -13,7 +13,6 @@
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "rank/model/shard.h"
-#include "scheduler/sglang_release.h"
 
 namespace tpsim::launch {
 namespace {
@@ -306,6 +305,21 @@ void write_speculation(const ServerArgs& args, const Speculation& speculation, p
     out["speculative_accept_rates"] = fmt::format("{}", fmt::join(given.accept_rates, ","));
   if (!given.accept_lengths_file.empty()) out["speculative_accept_lengths"] = given.accept_lengths_file;
   header.mutable_speculation()->set_algorithm(speculation.algorithm);
+}
+
+// Source: eagle_worker_v2.py of each release (_capture_cuda_graphs, init_cuda_graphs); eagle_worker.py, v1,
+// captures with every backend that it can extend with.
+bool draft_extend_captured(scheduler::SglangRelease release, const Speculation& speculation,
+                           const std::string& backend) {
+  const scheduler::ReleaseRules rules = scheduler::rules_of(release);
+  const bool mla = speculation.draft->config.is_mla();
+  if (backend == "triton" || backend == "trtllm_mla") return true;
+  if (backend == "flashmla") return rules.draft_extend_graphs_with_flash_attention;
+  if (!speculation.config.v2) return true;
+  if (backend == "trtllm_mha" || (backend == "flashinfer" && !mla))
+    return rules.draft_extend_graphs_with_flashinfer;
+  if (backend == "fa3" || backend == "fa4") return rules.draft_extend_graphs_with_flash_attention;
+  return false;
 }
 
 void check_accept_lens(const Speculation& speculation, bool from_trace, const scheduler::Workload& workload) {

@@ -19,6 +19,7 @@
 #include "rank/model/memory.h"
 #include "rank/model/speculative_forward.h"
 #include "scheduler/config.h"
+#include "scheduler/sglang_release.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
@@ -47,6 +48,10 @@ std::uint64_t draft_reserve_mib(const ServerArgs& args, const Speculation& specu
 // What the draft model takes of the memory that is shared with the pool.
 rank::DraftMemory draft_memory(const ServerArgs& args, const Speculation& speculation,
                                const rank::ModelConfig& model, const rank::Shard& draft_shard);
+
+// Whether the draft model's extend runs as a graph where verification does, with that attention backend.
+bool draft_extend_captured(scheduler::SglangRelease release, const Speculation& speculation,
+                           const std::string& backend);
 
 // Throws UserError where a trace names lengths that cannot be, or (`from_trace`) names none.
 void check_accept_lens(const Speculation& speculation, bool from_trace, const scheduler::Workload& workload);

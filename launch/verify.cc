@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <random>
 #include <span>
 #include <utility>
 
+#include "attention/backend.h"
 #include "launch/attention_choice.h"
 #include "launch/deployment.h"
 #include "launch/numeric_stage.h"
@@ -127,6 +129,13 @@ void compare(const Expected& expected, const Output& output, const VerifyVariant
   }
 }
 
+// Whether a token is attended rounded or not depends on its pass: of MLA, whose expanded form takes the new
+// tokens as they came out of the projections.
+bool rounds_by_form(const Deployment& deployment) {
+  return deployment.model.is_mla() && !deployment.model.is_sparse() &&
+         deployment.kv_format != NumberFormat::kFp32;
+}
+
 // What the deployment's cache keeps of a token.
 rank::KeptTokens kept_by(const Deployment& deployment) {
   const rank::MlaConfig& mla = deployment.model.mla;
@@ -163,16 +172,51 @@ Outputs run_variant(const std::vector<Deployment>& deployments, const VerifyPlan
   return outputs;
 }
 
-std::vector<Expected> expect_all(const rank::ModelConfig& model, const rank::TensorSource& weights,
-                                 const VerifyPlan& plan, const rank::KeptTokens& kept, const Outputs& guess) {
-  const rank::DenseReference reference(model, weights, kept);
-  std::vector<Expected> expected;
-  for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
-    expected.push_back(
-        expect(reference, model, plan.prompts[i], plan.max_new_tokens, guess.all()[i].token_ids));
+// The passes of a prompt that is served alone and without reuse which attend their own tokens unrounded.
+std::vector<std::pair<std::uint32_t, std::uint32_t>> expanded_passes(const Deployment& deployment,
+                                                                     const Prompt& prompt) {
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> passes;
+  if (!rounds_by_form(deployment)) return passes;
+  const std::unique_ptr<attention::AttentionBackend> backend = deployment.make_backend();
+  const auto tokens = static_cast<std::uint32_t>(prompt.ids.size());
+  const std::uint32_t chunk = deployment.scheduler.chunked_prefill_size;
+  for (std::uint32_t at = 0; at < tokens;) {
+    const std::uint32_t count = chunk == 0 ? tokens : std::min(chunk, tokens - at);
+    attention::ForwardMetadata metadata;
+    metadata.forward_mode = proto::EXTEND;
+    metadata.extend_prefix_lens = std::span(&at, 1);
+    metadata.extend_lens = std::span(&count, 1);
+    backend->init_forward_metadata(metadata);
+    const attention::MlaForwardMethod method = backend->mla_extend().method;
+    if (method == attention::MlaForwardMethod::kMha || method == attention::MlaForwardMethod::kMhaChunkedKv)
+      passes.emplace_back(at, at + count);
+    at += count;
   }
-  return expected;
+  return passes;
 }
+
+// What the reference says, made once for each way in which a prompt's tokens are kept.
+class Expectations {
+ public:
+  Expectations(const rank::ModelConfig& model, const rank::TensorSource& weights, const VerifyPlan& plan)
+      : model_(model), weights_(weights), plan_(plan) {}
+
+  const Expected& of(std::size_t prompt, const rank::KeptTokens& kept, const Output& guess) {
+    const auto found = known_.find({prompt, kept.expanded_passes});
+    if (found != known_.end()) return found->second;
+    const rank::DenseReference reference(model_, weights_, kept);
+    return known_
+        .emplace(std::pair(prompt, kept.expanded_passes),
+                 expect(reference, model_, plan_.prompts[prompt], plan_.max_new_tokens, guess.token_ids))
+        .first->second;
+  }
+
+ private:
+  const rank::ModelConfig& model_;
+  const rank::TensorSource& weights_;
+  const VerifyPlan& plan_;
+  std::map<std::pair<std::size_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>>, Expected> known_;
+};
 
 }  // namespace
 
@@ -211,7 +255,7 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, Ve
   const rank::ModelConfig model = rank::load_model_config(args.model_path);
   check_prompts(plan.prompts, model.vocab_size);
   const std::unique_ptr<rank::TensorSource> weights = open_weights(args, model);
-  std::vector<Expected> expected;  // once some run has made a guess
+  Expectations expectations(model, *weights, plan);
   std::vector<VerifyRow> rows;
   for (const std::uint32_t tp_size : plan.tp_sizes) {
     rank::ProcessGroup group;
@@ -231,15 +275,17 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, Ve
           const VerifyVariant variant{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
           const std::vector<Deployment> deployments =
               resolve_deployments(variant_args(of_size, variant, tp_size, backend), /*compare=*/false);
+          // Passes of several requests, or behind a prefix of another's, mix what is rounded and what is not.
+          if (rounds_by_form(deployments.front()) && (variant.radix || variant.batched)) continue;
           const Outputs outputs = run_variant(deployments, plan, variant.batched, stage);
-          if (expected.empty()) {
-            observer.on_progress("dense reference", served, total);
-            expected = expect_all(model, *weights, plan, kept_by(deployments.front()), outputs);
-          }
-          const bool rounded = deployments.front().kv_format != NumberFormat::kFp32;
-          for (std::size_t i = 0; i < expected.size(); ++i) {
-            row.cached_tokens += outputs.all()[i].cached_tokens;
-            compare(expected[i], outputs.all()[i], variant, rounded ? plan.tolerance : 0, row);
+          observer.on_progress("dense reference", served, total);
+          rank::KeptTokens kept = kept_by(deployments.front());
+          const bool rounded = kept.format != NumberFormat::kFp32;
+          for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
+            const Output& output = outputs.all()[i];
+            kept.expanded_passes = expanded_passes(deployments.front(), plan.prompts[i]);
+            row.cached_tokens += output.cached_tokens;
+            compare(expectations.of(i, kept, output), output, variant, rounded ? plan.tolerance : 0, row);
           }
           ++row.variants;
         }

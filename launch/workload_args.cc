@@ -15,22 +15,12 @@ namespace {
 
 constexpr std::uint64_t kDatasetPrompts = 1000;  // the benchmark's default
 
-// Measured on SGLang 0.5.12 servers on one H200 machine, by clocks at the doors of the tokenizer manager and
-// of the scheduler: 12 bursts of 16 to 128 prompts of 512 to 4,096 token ids (--skip-tokenizer-init; the last
-// of a burst within 30 %, in half of them), and single requests of 1,024 ids, which reach the scheduler 4.2
-// ms after they were sent and whose token is with the client 0.95 ms after it was there. With text, by a
-// byte-level BPE of 32,000 entries, a token more of the prompt takes 7 us.
-constexpr scheduler::FrontEndConfig kTokenIds = {
-    .pass_seconds = 1.5e-3, .request_seconds = 1.4e-3, .token_seconds = 1.23e-6, .response_seconds = 0.95e-3};
-constexpr scheduler::FrontEndConfig kText = {
-    .pass_seconds = 1.5e-3, .request_seconds = 1.4e-3, .token_seconds = 7e-6, .response_seconds = 0.95e-3};
-
 // tpsim's own traces name when requests reach the scheduler: comparisons with SGLang's are made of them.
 scheduler::FrontEndConfig front_end(const ServerArgs& args, const scheduler::Workload& workload) {
   const std::string kind =
       args.front_end.value_or(args.numeric() || workload.format == "tpsim" ? "none" : "ids");
   if (kind == "none") return {};
-  return kind == "ids" ? kTokenIds : kText;
+  return kind == "ids" ? scheduler::kTokenIdFrontEnd : scheduler::kTextFrontEnd;
 }
 
 scheduler::Workload load_trace(const ServerArgs& args) {

@@ -70,7 +70,7 @@ LockstepBatch* DataParallelGroup::get_next_batch_to_run(double now, std::uint32_
     } else if (rank.in_flight == 0 && !rank.scheduler->waiting_queue().empty()) {
       // Others run, so this rank's scheduler never comes to SGLang's on_idle(); but a request that it will
       // never admit must not wait for the end of all others.
-      rank.scheduler->on_idle(now);
+      rank.scheduler->on_idle(/*more_to_come=*/true);
     }
   }
   synchronise(batch);
@@ -195,9 +195,9 @@ void DataParallelGroup::process_batch_result(LockstepBatch& batch, double now) {
   }
 }
 
-bool DataParallelGroup::on_idle(double now) {
+bool DataParallelGroup::on_idle(bool more_to_come) {
   bool again = false;
-  for (Rank& rank : ranks_) again = rank.scheduler->on_idle(now) || again;
+  for (Rank& rank : ranks_) again = rank.scheduler->on_idle(more_to_come) || again;
   return again;
 }
 

@@ -60,7 +60,7 @@ class DataParallelGroup {
   void take_sampled(LockstepBatch& batch, const StepOutcome& outcome);
   void process_batch_result(LockstepBatch& batch, double now);
   // As Scheduler::on_idle(), of every rank. REQUIRES: no pass is out.
-  bool on_idle(double now);
+  bool on_idle(bool more_to_come);
 
   void flush_cache();
   void visit_unfinished(const std::function<void(const Req&)>& visit) const;

@@ -203,8 +203,8 @@ class Engine {
   }
 
   bool idle() {
-    if (scheduler_.on_idle(now_)) return true;
     const double next = std::min(load_.next_time(), front_end_.next_time());
+    if (scheduler_.on_idle(next != LoadGenerator::kNever)) return true;
     if (next == LoadGenerator::kNever) return false;
     now_ = std::max(now_, next);
     return true;
@@ -233,7 +233,9 @@ class Engine {
   }
 
   void finish(const Launched& launched) {
-    scheduler_.process_batch_result(*launched.batch, now_);
+    const LockstepBatch& batch = *launched.batch;
+    scheduler_.process_batch_result(*launched.batch,
+                                    front_end_.stream(now_, batch.extend_requests + batch.decode_requests));
     if (config_.check_invariants) scheduler_.check_invariants();
   }
 
@@ -291,7 +293,7 @@ class Engine {
     for (const ImageInput& image : req.source->images) record.image_tokens += image.tokens;
     record.arrival_time = req.arrival_time;
     record.first_scheduled_time = req.first_scheduled_time;
-    record.first_token_time = req.output_len > 0 ? front_end_.seen(req.first_token_time) : 0;
+    record.first_token_time = req.first_token_time;  // as its client saw it
     record.finish_time = state == RequestState::kUnfinished ? 0 : front_end_.seen(now_);
     record.output_ids = req.output_ids;
     record.prompt_logits = req.prompt_logits;

@@ -1,10 +1,12 @@
 // What lies between a client and the scheduler: SGLang's HTTP server and tokenizer manager, one process that
 // takes requests one by one. Requests sent together reach the scheduler one after another, so the first
-// prefill of a burst holds one and the next what has come meanwhile; an answer takes its way back.
+// prefill of a burst holds one and the next what has come meanwhile. Answers go back through the same process
+// a token at a time: where it cannot keep up with the scheduler, clients see tokens later and later.
 //
-// The times are those of a request in a queue with one server: `pass_seconds` for everybody, side by side,
-// and `request_seconds` and `token_seconds` (of the prompt) in turn. All zero: requests are where they are
-// sent at once, as in comparisons with SGLang's scheduler alone.
+// Each way is a queue with one server. To the scheduler: `pass_seconds` for everybody, side by side, and
+// `request_seconds` and `token_seconds` (of the prompt) in turn. Back: `stream_seconds` for each request that
+// got something, in turn, and `response_seconds`. All zero: requests are where they are sent at once, as in
+// comparisons with SGLang's scheduler alone.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +36,14 @@ class FrontEnd {
     under_way_.pop_front();
     return sent;
   }
-  // When the client sees what the scheduler has at `time`.
-  double seen(double time) const { return time + config_.response_seconds; }
+  // The scheduler has something for `requests` at `time`, not before the time of the last call. When their
+  // clients see it.
+  double stream(double time, std::uint64_t requests) {
+    streamed_ = std::max(streamed_, time) + config_.stream_seconds * static_cast<double>(requests);
+    return seen(time);
+  }
+  // When a client sees what leaves the scheduler at `time` behind all that was streamed.
+  double seen(double time) const { return std::max(time, streamed_) + config_.response_seconds; }
 
  private:
   struct UnderWay {
@@ -45,7 +53,8 @@ class FrontEnd {
 
   FrontEndConfig config_;
   std::deque<UnderWay> under_way_;
-  double free_ = 0;  // when it is done with what was sent
+  double free_ = 0;      // when it is done with what was sent
+  double streamed_ = 0;  // and with what was streamed
 };
 
 }  // namespace tpsim::scheduler

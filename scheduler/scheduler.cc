@@ -554,7 +554,9 @@ void Scheduler::retract_decode() {
     Req* req = kept.back();
     kept.pop_back();
     give_up(*req, 0);
-    reject(*req, "the KV pool is too small even for this request alone");
+    reject(*req, config_.pipeline.staged()
+                     ? "other micro-batches have the KV pool, and its own has nobody left to retract"
+                     : "the KV pool is too small even for this request alone");
   }
   running_.reqs = kept;  // in this order, as SGLang's filter_batch leaves it
 
@@ -833,7 +835,7 @@ std::uint32_t Scheduler::capture_bucket(std::size_t bs) const {
   return bucket == config_.cuda_graph_bs.end() ? 0 : *bucket;
 }
 
-bool Scheduler::on_idle(double) {
+bool Scheduler::on_idle(bool more_to_come) {
   if (waiting_.empty()) {
     new_token_ratio_.on_idle();
     return false;
@@ -842,6 +844,8 @@ bool Scheduler::on_idle(double) {
     idle_retried_ = true;
     return true;
   }
+  // What others leave in the cache may make a prefix that takes less of the window pool.
+  if (more_to_come && pool_.has_windows()) return false;
   Req* req = waiting_.front();
   waiting_.erase(waiting_.begin());
   reject(*req, "prompt and output together do not fit the KV pool");

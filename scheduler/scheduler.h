@@ -76,8 +76,9 @@ class Scheduler {
 
   // Nothing to run and nothing in flight: forgets the estimates where nothing waits either, and rejects the
   // request at the head of the queue where even an idle server did not admit it (SGLang would wait for
-  // ever). Returns whether another attempt may do something.
-  bool on_idle(double now);
+  // ever), with a window pool only where no request is to come. Returns whether another attempt may do
+  // something.
+  bool on_idle(bool more_to_come);
 
   const std::vector<Req*>& waiting_queue() const { return waiting_; }
   std::size_t num_running() const { return active_; }

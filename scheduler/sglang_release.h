@@ -43,6 +43,8 @@ struct ReleaseRules {
   bool speculation_is_v2 = false;
   bool speculation_retracts_by_length = false;
   bool draft_model_from_pool = false;
+  bool draft_extend_graphs_with_flashinfer = false;
+  bool draft_extend_graphs_with_flash_attention = false;
   // CUDA graphs.
   bool deepseek_v3_prefill_may_be_eager = false;
   bool disable_cuda_graph_is_for_prefill_too = false;

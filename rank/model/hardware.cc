@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -56,21 +57,26 @@ std::string profile_of(const std::string& name) {
   return {};
 }
 
-// Coefficients of the attention backends come in files of their own, one a backend: entries by GPU.
+// Coefficients of the attention backends come in files of their own, one a backend: entries by GPU. A backend
+// without any for this one takes those of its stand-in.
 void merge_attention(proto::HardwareProfile& profile) {
-  for (const std::string& backend : catalogue::names("attention")) {
-    const nlohmann::json gpus = nlohmann::json::parse(*catalogue::find("attention", backend));
-    const bool own = gpus.contains(profile.name());
-    const std::string& device = own ? profile.name() : profile.attention_stand_in();
-    if (!gpus.contains(device)) continue;
-    for (const nlohmann::json& entry : gpus.at(device)) {
+  const std::string own = "attention/" + profile.name();
+  const std::string other = "attention/" + profile.attention_stand_in();
+  std::set<std::string> backends;
+  for (const std::string& kind : {own, other}) {
+    for (std::string& backend : catalogue::names(kind)) backends.insert(std::move(backend));
+  }
+  for (const std::string& backend : backends) {
+    const auto measured = catalogue::find(own, backend);
+    for (const nlohmann::json& entry :
+         nlohmann::json::parse(measured ? *measured : *catalogue::find(other, backend))) {
       proto::OperatorEfficiency& fit = *profile.add_efficiencies();
       const auto status = google::protobuf::util::JsonStringToMessage(entry.dump(), &fit);
       if (!status.ok()) throw std::logic_error("catalogue: attention/" + backend + ".json");
-      if (own) continue;
+      if (measured) continue;
       fit.set_median_error(0);
       fit.set_source(fmt::format("not measured on {}: carried over from {}, where it was fitted on {}",
-                                 profile.name(), device, fit.source()));
+                                 profile.name(), profile.attention_stand_in(), fit.source()));
     }
   }
 }

@@ -111,6 +111,7 @@ void check_types(const Json& object, const Descriptor& message, const std::strin
     const FieldDescriptor* field = message.FindFieldByName(key);
     if (field == nullptr) {
       std::vector<std::string_view> names;
+      names.reserve(static_cast<std::size_t>(message.field_count()));
       for (int i = 0; i < message.field_count(); ++i) names.push_back(message.field(i)->name());
       throw_user_error("{}: {} is not a key of a hardware profile{}", of, in_quotes(key),
                        did_you_mean(key, names));

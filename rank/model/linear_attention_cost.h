@@ -41,6 +41,10 @@ struct StateMoves {
 
 class GatedDeltaCosts {
  public:
+  // Median errors of layers on an H200, Triton's kernels.
+  static constexpr double kExtendError = 0.041;
+  static constexpr double kDecodeError = 0.036;
+
   explicit GatedDeltaCosts(const proto::HardwareProfile& profile, LinearAttnBackends backends = {});
 
   // One layer, `requests` of one token each (of a captured graph: its batch size).
@@ -52,7 +56,7 @@ class GatedDeltaCosts {
   KernelCost moves(const LinearLayers& layers, const StateMoves& moves, bool decodes) const;
 
  private:
-  KernelCost kernel(double flops, double bytes) const;
+  KernelCost moving(double fixed, double share, double bytes, std::uint32_t launches) const;
   KernelCost chunks_of_triton(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
   KernelCost chunks_of_flashinfer(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
 

@@ -95,6 +95,7 @@ StepCost SpeculativeForward::forward(const attention::ForwardMetadata& batch) {
   if (draft_forward_ == nullptr || metadata.forward_mode == proto::IDLE) return step;
   if (verifies) metadata.forward_mode = proto::DRAFT_EXTEND;
   metadata.tree_mask = false;
+  if (verifies && !shape_.extend_captured) metadata.capture_bucket = 0;
   std::uint32_t tokens = std::accumulate(metadata.extend_lens.begin(), metadata.extend_lens.end(), 0U);
   if (verifies && metadata.capture_bucket > 0)
     tokens = metadata.capture_bucket * metadata.extend_lens.front();

@@ -5,7 +5,7 @@
 // guesses come out of the extend; _draft_extend_for_decode: as many tokens of each request as were verified;
 // _draft_extend_for_prefill) and ngram_worker.py, 0.5.12 eagle_worker.py and ngram_worker.py. Each of the
 // three is one captured graph where decode is captured (eagle_draft_cuda_graph_runner.py,
-// eagle_draft_extend_cuda_graph_runner.py).
+// eagle_draft_extend_cuda_graph_runner.py), but for extends that the release does not capture.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,8 @@ struct DraftHost {
 struct SpeculationShape {
   std::uint32_t num_steps = 1;
   std::uint32_t topk = 1;
-  bool tree_mask = false;  // what is verified is no chain
+  bool tree_mask = false;       // what is verified is no chain
+  bool extend_captured = true;  // the draft model's extend behind a captured verification
   DraftHost host;
 };
 

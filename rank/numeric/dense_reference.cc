@@ -513,28 +513,46 @@ class Forward {
       shared.emplace_back(cut, joint[t].end());
       rope.rotate(shared.back().data(), t);
     }
+    LatentKeys exact = {latent, shared, {}};
     keep_latents(latent, shared);
-    const Rows kv = layer.linear("self_attn.kv_b_proj", latent, false);
-    const std::size_t rows = mla.qk_nope_head_dim + mla.v_head_dim;
+    LatentKeys kept = {std::move(latent), std::move(shared), {}};
+    kept.kv = layer.linear("self_attn.kv_b_proj", kept.latent, false);
+    if (!kept_.expanded_passes.empty()) exact.kv = layer.linear("self_attn.kv_b_proj", exact.latent, false);
     Rows joined(tokens_);
     for (std::size_t h = 0; h < model_.num_attention_heads; ++h) {
       Rows queries = columns(q, h, model_.head_dim);
-      Rows keys;
-      Rows values;
-      const Rows of_head = columns(kv, h, rows);
-      for (std::size_t t = 0; t < tokens_; ++t) {
-        rope.rotate(queries[t].data() + mla.qk_nope_head_dim, t);
-        const auto cut = of_head[t].begin() + mla.qk_nope_head_dim;
-        keys.emplace_back(of_head[t].begin(), cut);
-        keys.back().insert(keys.back().end(), shared[t].begin(), shared[t].end());
-        values.emplace_back(cut, of_head[t].end());
+      for (std::size_t t = 0; t < tokens_; ++t) rope.rotate(queries[t].data() + mla.qk_nope_head_dim, t);
+      Rows out = attend_latents(i, h, queries, kept, kept, 0, 0);
+      for (const auto& [first, last] : kept_.expanded_passes) {
+        const Rows of_pass = attend_latents(i, h, queries, kept, exact, first, last);
+        for (std::size_t t = first; t < std::min<std::size_t>(last, tokens_); ++t) out[t] = of_pass[t];
       }
-      const Rows out = attend(queries, keys, values, model_.attention_scale, 0, model_.layers[i], nullptr,
-                              model_.is_sparse() ? &chosen_ : nullptr);
       for (std::size_t t = 0; t < tokens_; ++t)
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
     }
     return layer.linear("self_attn.o_proj", joined, false);
+  }
+
+  // Latents and rotated parts of all tokens, and what kv_b_proj makes of the latents.
+  struct LatentKeys {
+    Rows latent, shared, kv;
+  };
+  // Attention of one head over `of`, but over `own` where the tokens are in [first, last).
+  Rows attend_latents(std::uint32_t i, std::size_t head, const Rows& queries, const LatentKeys& of,
+                      const LatentKeys& own, std::size_t first, std::size_t last) const {
+    const std::size_t nope = model_.mla.qk_nope_head_dim;
+    const std::size_t rows = nope + model_.mla.v_head_dim;
+    Rows keys, values;
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      const LatentKeys& from = t >= first && t < last ? own : of;
+      const auto begin = from.kv[t].begin() + static_cast<std::ptrdiff_t>(head * rows);
+      const auto cut = begin + static_cast<std::ptrdiff_t>(nope);
+      keys.emplace_back(begin, cut);
+      keys.back().insert(keys.back().end(), from.shared[t].begin(), from.shared[t].end());
+      values.emplace_back(cut, begin + static_cast<std::ptrdiff_t>(rows));
+    }
+    return attend(queries, keys, values, model_.attention_scale, 0, model_.layers[i], nullptr,
+                  model_.is_sparse() ? &chosen_ : nullptr);
   }
 
   Row kept(const Row& row) const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "proto/base/number_format.h"
@@ -16,6 +17,10 @@ namespace tpsim::rank {
 struct KeptTokens {
   NumberFormat format = NumberFormat::kFp32;
   bool scaled_latents = false;  // fp8 latents of sparse attention with scales (round_scaled_latent)
+  // MLA: tokens [first, second) of passes that expand keys and values, whose tokens attend one another as
+  // they came out of the projections, and what the cache keeps of those before. All others attend what it
+  // keeps.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> expanded_passes = {};
 };
 
 class DenseReference {

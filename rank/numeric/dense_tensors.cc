@@ -64,7 +64,7 @@ Row read_flat(const TensorSource& source, const std::string& name, const std::ve
 
 }  // namespace
 
-Row DenseLayer::read(const std::string& name, std::vector<std::uint64_t> shape, std::uint64_t first,
+Row DenseLayer::read(const std::string& name, const std::vector<std::uint64_t>& shape, std::uint64_t first,
                      std::uint64_t count) const {
   return read_flat(source_, prefix_ + name, shape, first, count);
 }

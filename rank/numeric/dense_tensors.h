@@ -44,8 +44,8 @@ class DenseLayer {
   // Experts and their weights, of one row of router logits.
   std::vector<std::pair<std::size_t, double>> chosen(const std::string& block,
                                                      std::vector<double> scores) const;
-  std::vector<double> read(const std::string& name, std::vector<std::uint64_t> shape, std::uint64_t first,
-                           std::uint64_t count) const;
+  std::vector<double> read(const std::string& name, const std::vector<std::uint64_t>& shape,
+                           std::uint64_t first, std::uint64_t count) const;
 
   const ModelConfig& model_;
   const TensorSource& source_;

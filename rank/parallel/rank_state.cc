@@ -20,7 +20,7 @@ void RankState::refuse(const char* format, const Args&... args) const {
                               fmt::format(fmt::runtime(format), args...)));
 }
 
-RankState::RankState(const RankStateConfig& config) : config_(config) {
+RankState::RankState(const RankStateConfig& config) : config_(config), references_(config.num_pages) {
   if (config.page_size == 0 || config.max_requests > UINT16_MAX ||
       std::uint64_t{config.num_pages} * config.page_size > UINT32_MAX / 2) {
     throw std::invalid_argument("RankState: page size 0, more than 65535 rows, or more than 2^31 tokens");
@@ -151,7 +151,7 @@ void RankState::apply_table_edits(const ForwardBatch& batch) {
         refuse("row {} names a page twice", index);
       }
       table_.append(index, run);
-      if (row.held) reference(run);
+      if (row.held) held_pages_ += references_.add(run);
     }
     if (row.decode_position != kNotDecoding) {
       set_of(row).covered[row.decode_position] = table_.num_pages(index) * config_.page_size;
@@ -358,7 +358,7 @@ std::uint32_t RankState::implicit_pages(std::uint32_t row) const {
 }
 
 // Writes the pages that a member took implicitly into its row. They were counted as held when taken, each
-// as a page of its own; reference() counts them again, but only those that no other row names meanwhile.
+// as a page of its own; now they are counted again, but only those that no other row names meanwhile.
 void RankState::materialise(std::uint32_t row) {
   const std::uint32_t implicit = implicit_pages(row);
   if (implicit == 0) return;
@@ -368,7 +368,7 @@ void RankState::materialise(std::uint32_t row) {
   }
   table_.append(row, taken);
   held_pages_ -= implicit;
-  reference(taken);
+  held_pages_ += references_.add(taken);
 }
 
 void RankState::cut(std::uint32_t row, std::uint32_t num_pages) {
@@ -377,42 +377,20 @@ void RankState::cut(std::uint32_t row, std::uint32_t num_pages) {
   if (rows_[row].held) {
     scratch_.clear();
     table_.copy_out(row, num_pages, before - num_pages, scratch_);
-    for (const PageRun& run : scratch_) dereference(run);
+    for (const PageRun& run : scratch_) held_pages_ -= references_.remove(run);
   }
   table_.truncate(row, num_pages);
 }
 
 void RankState::hold(std::uint32_t row) {
   rows_[row].held = true;
-  for (const PageRun& run : table_.runs(row)) reference(run);
+  for (const PageRun& run : table_.runs(row)) held_pages_ += references_.add(run);
 }
 
 void RankState::release(std::uint32_t row) {
   if (!rows_[row].held) return;
   rows_[row].held = false;
-  for (const PageRun& run : table_.runs(row)) dereference(run);
-}
-
-void RankState::reference(PageRun run) {
-  if (references_.data() == nullptr) [[unlikely]]
-    references_ = ZeroedArray<std::uint16_t>(config_.num_pages);
-  std::uint16_t* const counts = references_.data() + run.first;
-  std::uint32_t fresh = 0;
-  for (std::uint32_t i = 0; i < run.count; ++i) {
-    fresh += counts[i] == 0 ? 1 : 0;
-    counts[i] = static_cast<std::uint16_t>(counts[i] + 1);
-  }
-  held_pages_ += fresh;
-}
-
-void RankState::dereference(PageRun run) {
-  std::uint16_t* const counts = references_.data() + run.first;
-  std::uint32_t freed = 0;
-  for (std::uint32_t i = 0; i < run.count; ++i) {
-    counts[i] = static_cast<std::uint16_t>(counts[i] - 1);
-    freed += counts[i] == 0 ? 1 : 0;
-  }
-  held_pages_ -= freed;
+  for (const PageRun& run : table_.runs(row)) held_pages_ -= references_.remove(run);
 }
 
 std::uint32_t RankState::seq_len(std::uint32_t row) const {

@@ -11,8 +11,8 @@
 #include "attention/backend.h"
 #include "kvcache/page_run.h"
 #include "kvcache/req_to_token_pool.h"
-#include "proto/base/zeroed_array.h"
 #include "proto/forward.pb.h"
+#include "rank/parallel/page_counts.h"
 
 namespace tpsim::rank {
 
@@ -107,8 +107,6 @@ class RankState {
   void cut(std::uint32_t row, std::uint32_t num_pages);
   void hold(std::uint32_t row);
   void release(std::uint32_t row);
-  void reference(kvcache::PageRun run);
-  void dereference(kvcache::PageRun run);
 
   const RankStateConfig config_;
   std::uint64_t next_sequence_number_ = 0;
@@ -137,8 +135,7 @@ class RankState {
   std::vector<std::uint32_t> verify_lens_;
   std::vector<std::uint32_t> accepted_;
 
-  // Per page: rows in use that name it. Made with the first reference.
-  ZeroedArray<std::uint16_t> references_;
+  PageCounts references_;  // of each page by rows in use
   std::uint64_t held_pages_ = 0;
   std::uint64_t peak_held_pages_ = 0;
 };

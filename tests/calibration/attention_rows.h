@@ -141,19 +141,27 @@ inline std::vector<std::uint32_t> parse_lengths(const std::string& text) {
   return values;
 }
 
-// Rows of one kernel of a CSV that measure_attention.py wrote. Throws std::runtime_error without the file.
-inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv, const std::string& kernel,
-                                               bool decode) {
+// The cells of each line of a CSV but the first. Throws std::runtime_error without the file.
+inline std::vector<std::vector<std::string>> csv_rows(const std::filesystem::path& csv) {
   std::ifstream stream(csv);
   if (!stream) throw std::runtime_error("cannot read " + csv.string());
   std::string line;
   std::getline(stream, line);
-  std::vector<AttentionRow> rows;
+  std::vector<std::vector<std::string>> rows;
   while (std::getline(stream, line)) {
+    std::stringstream cells(line);
+    rows.emplace_back();
+    for (std::string cell; std::getline(cells, cell, ',');) rows.back().push_back(cell);
+  }
+  return rows;
+}
+
+// Rows of one kernel of a CSV that measure_attention.py wrote. Throws std::runtime_error without the file.
+inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv, const std::string& kernel,
+                                               bool decode) {
+  std::vector<AttentionRow> rows;
+  for (const std::vector<std::string>& cells : csv_rows(csv)) {
     // kernel,phase,heads,kv_heads,head_dim,page,kv_dtype,prefix,lengths,ms,launches,plan_us
-    std::vector<std::string> cells;
-    std::stringstream cell_stream(line);
-    for (std::string cell; std::getline(cell_stream, cell, ',');) cells.push_back(cell);
     if (cells.size() != 12 || cells[0] != kernel || (cells[1] == "decode") != decode) continue;
     AttentionRow row;
     row.layer.num_q_heads = static_cast<std::uint32_t>(std::stoul(cells[2]));
@@ -173,16 +181,9 @@ inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv,
 // Rows of one kernel of a CSV that measure_mla.py wrote.
 inline std::vector<AttentionRow> measured_mla_rows(const std::filesystem::path& csv, const std::string& name,
                                                    MlaKernel kernel) {
-  std::ifstream stream(csv);
-  if (!stream) throw std::runtime_error("cannot read " + csv.string());
-  std::string line;
-  std::getline(stream, line);
   std::vector<AttentionRow> rows;
-  while (std::getline(stream, line)) {
+  for (const std::vector<std::string>& cells : csv_rows(csv)) {
     // kernel,phase,heads,kv_heads,head_dim,v_head_dim,page,kv_dtype,prefix,lengths,ms
-    std::vector<std::string> cells;
-    std::stringstream cell_stream(line);
-    for (std::string cell; std::getline(cell_stream, cell, ',');) cells.push_back(cell);
     if (cells.size() != 11 || cells[0] != name) continue;
     const MlaKernel measured = cells[1] == "decode" ? MlaKernel::kDecode
                                : cells[4] == "576"  ? MlaKernel::kExtend

@@ -144,6 +144,7 @@ Prediction predict(const Row& row, const rank::ModelConfig& model, const proto::
   random.random_range_ratio = 1;
   scheduler::LoadConfig load;
   load.max_concurrency = concurrency;
+  load.front_end = scheduler::kTextFrontEnd;
   Quiet quiet;
   const proto::RunReport report =
       scheduler::run_workload(config, load, scheduler::make_random_workload(random), executor, quiet);

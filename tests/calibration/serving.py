@@ -80,6 +80,28 @@ def line(name, load, got, want, note=""):
             f"{1e3 * ttft:.1f} of {1e3 * want_ttft:.1f} ms (x{ttft / want_ttft:.3f}){note}")
 
 
+LLAMA = {"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "vocab_size": 128256, "head_dim": 128,
+         "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072, "torch_dtype": "bfloat16"}
+# The models that drafted for llama-3.1-8b: a head of one layer of its shape, and Llama 3.2 1B.
+DRAFTS = {"EAGLE": LLAMA | {"architectures": ["LlamaForCausalLMEagle"], "model_type": "llama", "hidden_size": 4096,
+                            "intermediate_size": 14336, "num_hidden_layers": 1},
+          "STANDALONE": LLAMA | {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048,
+                                 "intermediate_size": 8192, "num_hidden_layers": 16, "head_dim": 64,
+                                 "tie_word_embeddings": True}}
+
+
+def draft_flags(flags, folder):
+    """Where the flags name an algorithm that has a model draft: that model."""
+    for algorithm, config in DRAFTS.items():
+        if algorithm in flags:
+            draft = os.path.join(folder, "draft")
+            os.makedirs(draft)
+            with open(os.path.join(draft, "config.json"), "w") as out:
+                json.dump(config, out)
+            return ["--speculative-draft-model-path", draft]
+    return []
+
+
 def own_rows():
     """The loads of measured/h200-sxm_serving.csv: (server, load) to its rows, one a repeat."""
     rows = collections.defaultdict(list)
@@ -163,7 +185,7 @@ def main():
                     share = float(row["accept_len"]) - low
                     out.write(f"{low},{1 - share}\n" + (f"{low + 1},{share}\n" if share > 0 else ""))
                 given += ["--speculative-accept-lengths", path]
-            return given
+            return given + draft_flags(flags, folder)
 
         got = predicted(tpsim, serving, server, flags, own_load)
         print(line("own " + name, load, got, seconds(row), f"; repeat {row['repeat']}" if len(rows) > 1 else ""))

@@ -300,6 +300,64 @@ class Schedules(Numeric):
                     self.assertEqual(self.generate(model, prompts, "--disable-radix-cache", "--check-invariants",
                                                    *extra, new_tokens=40), plain)
 
+    def test_a_pool_of_windows(self):
+        """Window layers with a pool of their own: prefixes that are reused where their window still is, tombstones,
+        branches, requests that wait for windows."""
+        prompts = self.conversations("gpt-oss")
+        plain = self.generate("gpt-oss", prompts, "--disable-hybrid-swa-memory", "--max-running-requests", "1",
+                              new_tokens=40)
+        for extra in ([], ["--swa-full-tokens-ratio", "0.3", "--max-total-tokens", "400"],
+                      ["--swa-full-tokens-ratio", "0.2", "--max-total-tokens", "600", "--chunked-prefill-size", "16"],
+                      ["--swa-full-tokens-ratio", "0.5", "--max-total-tokens", "480", "--page-size", "16", "--tp", "2",
+                       "--chunked-prefill-size", "32", "--enable-mixed-chunk"],
+                      ["--disable-radix-cache", "--max-running-requests", "4", "--chunked-prefill-size", "16"]):
+            with self.subTest(extra=" ".join(extra)):
+                rows = self.generate("gpt-oss", prompts, "--check-invariants", "--schedule-conservativeness", "0", *extra,
+                                     new_tokens=40)
+                self.assertEqual(rows, plain)
+
+    def prompts_that_go_on(self, model):
+        """Prompts that begin alike, branch off, and go on where an answer ended."""
+        chooser = random.Random(11)
+        vocab = config_of(model).get("vocab_size") or config_of(model)["text_config"]["vocab_size"]
+
+        def fresh(count):
+            return [chooser.randrange(vocab) for _ in range(count)]
+
+        system = fresh(80)
+        documents = [system + fresh(chooser.randrange(20, 50)) for _ in range(3)]
+        first = [chooser.choice(documents) + fresh(chooser.randrange(1, 10)) for _ in range(8)]
+        answers = self.generate(model, first, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=40)
+        later = [p + row["token_ids"] + fresh(chooser.randrange(1, 12)) for p, row in zip(first, answers)]
+        return first + later + [system + fresh(5), documents[1] + fresh(3), first[2] + fresh(2)]
+
+    def test_states_of_prefixes(self):
+        """Gated delta-nets go on from states that the radix pool kept: the same tokens."""
+        for model in ("qwen3-next", "qwen3.5-moe"):
+            prompts = self.prompts_that_go_on(model)
+            plain = self.generate(model, prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=30)
+            for extra in (
+                ["--max-running-requests", "1"],
+                ["--max-running-requests", "1", "--tp", "2", "--mamba-track-interval", "64"],
+                ["--max-running-requests", "3", "--mamba-track-interval", "64", "--chunked-prefill-size", "64"],
+                ["--max-mamba-cache-size", "10", "--mamba-track-interval", "64"],  # two run, states are evicted
+                ["--page-size", "16", "--disable-overlap-schedule", "--max-mamba-cache-size", "9"],
+                ["--max-running-requests", "2", "--enable-mixed-chunk", "--chunked-prefill-size", "32", "--tp", "2",
+                 "--mamba-track-interval", "64"],
+                ["--disable-overlap-schedule", "--mamba-radix-cache-strategy", "no_buffer", "--max-mamba-cache-size", "7"],
+                ["--disable-overlap-schedule", "--chunked-prefill-size", "32", "--tp", "2", "--enable-mixed-chunk"],
+                ["--max-total-tokens", "640", "--schedule-conservativeness", "0", "--mamba-track-interval", "64"],
+            ):
+                with self.subTest(model=model, extra=" ".join(extra)):
+                    rows = self.generate(model, prompts, "--check-invariants", *extra, new_tokens=30)
+                    self.assertEqual(rows, plain)
+
+    def test_states_of_prefixes_under_mpirun(self):
+        prompts = self.prompts_that_go_on("qwen3-next")
+        plain = self.generate("qwen3-next", prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=8)
+        rows = self.generate("qwen3-next", prompts, "--tp", "2", "--max-running-requests", "2", processes=2, new_tokens=8)
+        self.assertEqual(rows, plain)
+
     def test_sparse_attention(self):
         """Index keys in pages, chunks, retraction, every kernel's plan: the same tokens."""
         for model in models():

@@ -30,6 +30,8 @@ def first_difference(mine, theirs):
             if a.get(field) != b.get(field):
                 return number, field, a[field], b[field]
     counts = len(mine["steps"]), len(theirs["steps"])
+    if theirs["stuck"] and "truncated" in theirs["stuck"]:
+        return None  # what SGLang computes from there on is not what it was asked
     if theirs["stuck"] and counts[0] >= counts[1] and mine["rejected"]:
         return None  # tpsim refuses the request for which SGLang waits for ever, and goes on
     if counts[0] != counts[1] or theirs["stuck"]:

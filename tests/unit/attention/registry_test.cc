@@ -56,7 +56,8 @@ TEST(Registry, RefusesWhatCannotBe) {
       << obstacle(ampere);
   ampere.kv_format = NumberFormat::kBf16;
   ampere.mla = true;
-  EXPECT_TRUE(says(obstacle(ampere), "runs MLA on hopper only, and a100-sxm is ampere; use triton"))
+  EXPECT_TRUE(
+      says(obstacle(ampere), "runs MLA on hopper only, and a100-sxm is ampere; use flashinfer, triton"))
       << obstacle(ampere);
   ampere.pair = {"trtllm_mha", "trtllm_mha"};
   ampere.mla = false;

@@ -137,6 +137,13 @@ TEST(PageSize, IsWhatTheBackendsNeed) {
     const std::string sentence = page_obstacle(request);
     if (pages.page == 0) {
       EXPECT_TRUE(sentence.starts_with("--page-size")) << what << ": " << sentence;
+      if (pages.decode == std::string("trtllm_mha")) {
+        EXPECT_TRUE(sentence.ends_with("name another backend for one of them")) << sentence;  // fa4 on Hopper
+        request.generation = kBlackwell;
+        EXPECT_TRUE(page_obstacle(request).ends_with(
+            "use flashinfer, triton, torch_native, flex_attention for decode"))
+            << page_obstacle(request);
+      }
       continue;
     }
     EXPECT_EQ(sentence, "") << what;

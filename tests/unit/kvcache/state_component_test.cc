@@ -100,7 +100,9 @@ TEST(StateComponent, AnInnerStateGoesAloneAndALeafWithItsTokens) {
   tree.finish(sequence({{1000, 64}, {2000, 64}}), 128);
   tree.finish(sequence({{1000, 64}, {3000, 64}}), 128);
   EXPECT_EQ(tree.states.available(), 0U);
-  // The least recently used is the one in the middle: a match of a longer prefix does not use it.
+  // A match of a longer prefix does not use the state in the middle.
+  tree.match(sequence({{1000, 64}, {2000, 64}}));
+  tree.match(sequence({{1000, 64}, {3000, 64}}));
   EXPECT_EQ(tree.cache.evict_component(*tree.cache.states(), 1), 1U);
   EXPECT_EQ(tree.cache.total_size(), 192U);
   EXPECT_EQ(tree.match(sequence({{1000, 64}})).matched_tokens, 0U);

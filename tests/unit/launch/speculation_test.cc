@@ -66,6 +66,23 @@ class Speculating : public ::testing::Test {
       ("tpsim-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
 };
 
+TEST_F(Speculating, GraphsOfTheDraftsExtendByRelease) {
+  const auto captured = [&](const std::string& release, const std::string& backend, const std::string& topk) {
+    return resolve("llama-3.1-8b", "h200-sxm",
+                   with(own_, {"--sglang-version", release, "--attention-backend", backend,
+                               "--speculative-num-steps", "3", "--speculative-eagle-topk", topk,
+                               "--speculative-num-draft-tokens", "4"}))
+        .draft_extend_captured;
+  };
+  EXPECT_FALSE(captured("0.5.12", "fa3", "1"));
+  EXPECT_TRUE(captured("0.5.12", "fa3", "4"));  // v1
+  EXPECT_TRUE(captured("0.5.12", "triton", "1"));
+  EXPECT_FALSE(captured("0.5.14", "fa3", "4"));
+  EXPECT_FALSE(captured("0.5.12", "flashinfer", "1"));
+  EXPECT_TRUE(captured("0.5.14", "flashinfer", "1"));
+  EXPECT_TRUE(captured("0.5.23", "fa3", "4"));
+}
+
 TEST_F(Speculating, DefaultsAreSglangs) {
   const Deployment llama = resolve("llama-3.1-8b", "h200-sxm",
                                    {"--speculative-algorithm", "eagle3", "--speculative-draft-model-path",

@@ -160,6 +160,58 @@ TEST(HybridLinear, PricesFollowStatesAndTokens) {
   EXPECT_GT(costs.extend(layers, one).seconds, costs.extend(layers, short_ones).seconds);
 }
 
+// Layers of SGLang 0.5.23's Triton kernels on an H200, in microseconds, without their gated norm.
+TEST(HybridLinear, PricesAreThoseOfAnH200) {
+  const ModelConfig model = parse(next());
+  const GatedDeltaCosts costs(load_hardware("h200-sxm"));
+  const auto norm = [](const LinearLayers& layers, double tokens) {
+    return 3.0 + tokens * 3 * layers.num_v_heads * layers.v_dim * 2 / (4.8e12 * 0.75) * 1e6;
+  };
+  struct Decode {
+    std::uint32_t tp;
+    double requests, measured;
+  };
+  for (const Decode& d :
+       {Decode{1, 16, 21.3}, {1, 64, 78.8}, {1, 256, 290.5}, {4, 16, 10.3}, {4, 64, 21.1}, {4, 256, 80.7}}) {
+    const LinearLayers layers = linear_layers(model, make_shard(model, d.tp, 0));
+    EXPECT_NEAR(costs.decode(layers, d.requests).seconds * 1e6 - norm(layers, d.requests), d.measured,
+                0.2 * d.measured)
+        << d.requests << " requests at --tp " << d.tp;
+  }
+  struct Extend {
+    std::uint32_t tp, requests, tokens;  // of each
+    double measured;
+  };
+  for (const Extend& e : {Extend{1, 1, 2048, 297.5},
+                          {1, 1, 8192, 1111.0},
+                          {1, 16, 512, 1003.5},
+                          {1, 64, 128, 1050.3},
+                          {4, 1, 2048, 118.6},
+                          {4, 1, 8192, 439.1},
+                          {4, 16, 512, 272.7},
+                          {4, 64, 128, 281.0}}) {
+    const LinearLayers layers = linear_layers(model, make_shard(model, e.tp, 0));
+    const std::vector<std::uint32_t> lens(e.requests, e.tokens);
+    EXPECT_NEAR(costs.extend(layers, lens).seconds * 1e6 - norm(layers, double(e.requests) * e.tokens),
+                e.measured, 0.2 * e.measured)
+        << e.requests << " x " << e.tokens << " tokens at --tp " << e.tp;
+  }
+}
+
+// What the radix pool's states cost besides: copies of 38.6 MB took 106 us, snapshots more with each layer.
+TEST(HybridLinear, MovesOfStatesHaveAPrice) {
+  const ModelConfig model = parse(next());
+  const LinearLayers layers = linear_layers(model, make_shard(model, 2, 0));
+  const GatedDeltaCosts costs(load_hardware("h200-sxm"));
+  EXPECT_EQ(costs.moves(layers, {}, false).launches, 0U);
+  EXPECT_NEAR(costs.moves(layers, {.copies = 1}, false).seconds, 106e-6, 20e-6);
+  EXPECT_NEAR(costs.moves(layers, {.copies = 16}, false).seconds, 1528e-6, 150e-6);
+  EXPECT_NEAR(costs.moves(layers, {.clears = 4}, false).seconds, 167e-6, 20e-6);
+  // A captured decode pass launches the kernel whether it keeps a state or not.
+  EXPECT_EQ(costs.moves(layers, {.may_snapshot = true}, true).launches, 1U);
+  EXPECT_GT(costs.moves(layers, {.snapshots = 1}, false).launches, layers.count);
+}
+
 Json million() {
   return {{"architectures", {"Qwen2ForCausalLM"}},
           {"hidden_size", 3584},

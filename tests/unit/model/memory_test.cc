@@ -107,7 +107,7 @@ TEST(Memory, PoolIsWhatTheFractionLeaves) {
   const double used =
       static_cast<double>(capacity.tokens * capacity.kv_bytes_per_token + capacity.weight_bytes);
   EXPECT_LE(used, profile.memory_bytes() * 0.9);
-  EXPECT_GE(used, profile.memory_bytes() * 0.9 - 2.0 * (1 << 30));
+  EXPECT_GE(used, profile.memory_bytes() * 0.9 - 3.0 * (1 << 30));
   // fp8 holds twice as much; pages are whole.
   const KvCapacity fp8 = kv_capacity(profile, model, shard, 0.9, NumberFormat::kFp8E4M3, 64);
   EXPECT_EQ(fp8.tokens % 64, 0U);

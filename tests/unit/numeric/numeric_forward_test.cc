@@ -190,6 +190,51 @@ TEST(NumericForward, ChunksAndDecodesOfEveryModelAgreeWithTheDenseReference) {
   }
 }
 
+// What a narrow cache keeps is what the reference attends, whatever its chunks; sparse attention selects from
+// the index keys that are kept.
+TEST(NumericForward, ACacheThatRoundsAgreesWithAReferenceThatRoundsAlike) {
+  struct Case {
+    const char* model;
+    NumberFormat format;
+    bool scaled = false;
+  };
+  using enum NumberFormat;
+  const Case kCases[] = {{"llama", kBf16},
+                         {"llama", kFp8E4M3},
+                         {"llama", kFp8E5M2},
+                         {"llama", kFp4E2M1},
+                         {"gemma3", kFp8E4M3},
+                         {"gpt-oss", kFp4E2M1},
+                         {"deepseek-v32", kBf16},
+                         {"deepseek-v32", kFp8E4M3},
+                         {"deepseek-v32", kFp8E4M3, true},
+                         {"glm-moe-dsa", kFp8E4M3},
+                         {"glm-moe-dsa", kFp8E4M3, true}};
+  for (const Case& test : kCases) {
+    const ModelConfig model = load_model_config(folder_of(test.model));
+    const Checkpoint weights(folder_of(test.model));
+    const std::vector<std::uint32_t> tokens = some_tokens(40, model.vocab_size);
+    const KeptTokens kept = {test.format, test.scaled};
+    const std::vector<double> wanted = DenseReference(model, weights, kept).forward(tokens);
+    const std::vector<double> exact = DenseReference(model, weights).forward(tokens);
+    NumericOptions options = options_of(4, 20);
+    options.kv_format = test.format;
+    if (test.scaled) options.sparse_token_bytes = model.mla.kv_lora_rank + 2 * model.mla.qk_rope_head_dim;
+    Cluster cluster(model, weights, 2, options);
+    const std::vector<std::uint32_t> table = {17, 3, 5, 4, 9, 0, 1, 12, 11, 2};
+    std::uint32_t at = 0;
+    for (const std::uint32_t chunk : {8U, 12U, 16U, 1U, 1U, 1U, 1U}) {
+      const auto first = tokens.begin() + at;
+      const std::vector<float> logits = cluster.extend({first, first + chunk}, at, table);
+      at += chunk;
+      const std::string what = std::string(test.model) + " " + std::string(to_string(test.format)) +
+                               (test.scaled ? " scaled" : "") + ", token " + std::to_string(at);
+      EXPECT_LE(difference(logits, wanted, at - 1), 1e-3) << what;
+      EXPECT_GT(difference(logits, exact, at - 1), 1e-3) << what;
+    }
+  }
+}
+
 // Llama 4's chunks of 16 tokens: extends that begin and end in, at and beyond their borders, and decodes on
 // both sides of one, by every kind of plan.
 TEST(NumericForward, ChunkedAttentionStaysWithinItsChunk) {

@@ -249,6 +249,15 @@ void speculate(std::mt19937_64& random, SchedulerConfig& config) {
   config.enable_mixed_chunk = false;
 }
 
+// Window layers with a pool that holds a window and a page at least.
+void give_windows(std::mt19937_64& random, SchedulerConfig& config) {
+  const std::uint64_t page = config.page_size;
+  config.sliding_window_size = static_cast<std::uint32_t>(1 + random() % (config.max_total_num_tokens / 4));
+  const std::uint64_t least = config.sliding_window_size / page + 3;
+  const std::uint64_t most = config.max_total_num_tokens / page;
+  config.swa_max_total_num_tokens = page * (least + random() % (most - std::min(least, most - 1)));
+}
+
 // Serves a random workload and checks what its records must say.
 void run_and_check(std::mt19937_64& random, const SchedulerConfig& config) {
   const Workload workload = random_workload(random, config.max_total_num_tokens);
@@ -304,6 +313,19 @@ TEST_P(RandomRuns, KeepEveryInvariantWhileTheySpeculate) {
     std::mt19937_64 random(seed);
     SchedulerConfig config = random_config(random);
     speculate(random, config);
+    run_and_check(random, config);
+  }
+}
+
+TEST_P(RandomRuns, KeepEveryInvariantOfBothPools) {
+  for (int round = 0; round < 8; ++round) {
+    const std::uint64_t seed =
+        static_cast<std::uint64_t>(GetParam()) * 1000 + static_cast<std::uint64_t>(round) + 700;
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    SchedulerConfig config = random_config(random);
+    give_windows(random, config);
+    if (random() % 4 == 0) speculate(random, config);
     run_and_check(random, config);
   }
 }
