@@ -24,7 +24,7 @@ struct Group {
 constexpr Group kGroups[] = {
     {Verdict::kIgnored,
      "",
-     "no-mm-enable-dp-encoder tokenizer-path= tokenizer-mode= tokenizer-backend= tokenizer-worker-num= "
+     "image-format= no-mm-enable-dp-encoder tokenizer-path= tokenizer-mode= tokenizer-backend= tokenizer-worker-num= "
      "detokenizer-worker-num= skip-tokenizer-init model-loader-extra-config= trust-remote-code "
      "revision= model-config-parser= served-model-name= weight-version= download-dir= model-checksum? "
      "delete-ckpt-after-loading startup-weight-load-mode= custom-weight-loader* "

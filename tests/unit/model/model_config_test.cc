@@ -47,6 +47,7 @@ TEST(ModelCatalogue, EveryEntryLoads) {
                                              "glm-5",
                                              "gpt-oss-120b",
                                              "gpt-oss-20b",
+                                             "internvl3.5-8b",
                                              "kimi-k2",
                                              "llama-3.1-405b",
                                              "llama-3.1-70b",
@@ -62,12 +63,15 @@ TEST(ModelCatalogue, EveryEntryLoads) {
                                              "qwen2.5-32b",
                                              "qwen2.5-72b",
                                              "qwen2.5-7b",
+                                             "qwen2.5-vl-7b",
                                              "qwen3-235b-a22b",
                                              "qwen3-30b-a3b",
                                              "qwen3-32b",
                                              "qwen3-8b",
                                              "qwen3-coder-480b-a35b",
                                              "qwen3-next-80b-a3b",
+                                             "qwen3-vl-30b-a3b",
+                                             "qwen3-vl-8b",
                                              "qwen3.5-397b-a17b",
                                              "tinyllama-1.1b"}));
   for (const std::string& name : names) EXPECT_EQ(load_model_config(name).name, name);
