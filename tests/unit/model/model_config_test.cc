@@ -107,6 +107,8 @@ TEST(ModelCatalogue, PublishersNamesInAnyCase) {
         {"Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "qwen3-235b-a22b-2507-fp8"},
         {"moonshotai/Kimi-K2-Instruct", "kimi-k2"},
         {"google/gemma-3-27b-it", "gemma-3-27b"},
+        {"Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5-vl-7b"},
+        {"OpenGVLab/InternVL3_5-8B", "internvl3.5-8b"},
         {"microsoft/phi-4", "phi-4"},
         {"Qwen/Qwen2.5-14B-Instruct-1M", "qwen2.5-14b-1m"},
         {"mistralai/Mistral-Small-3.2-24B-Instruct-2506", "mistral-small"}}) {
