@@ -51,6 +51,7 @@ TEST(VisionEncoder, MoreAndLargerImagesCostMore) {
     for (const VisionSharing sharing :
          {VisionSharing{1, false}, VisionSharing{4, false}, VisionSharing{4, true}}) {
       const VisionEncoder priced = encoder(model, sharing);
+      if (sharing.data_parallel && !priced.config().data_parallel) continue;
       const std::vector<ImageSize> images(9, {1280, 720});
       double before = 0;
       for (const std::size_t count : {1, 5, 9}) {
