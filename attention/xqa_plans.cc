@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "proto/base/ceil_div.h"
+
 namespace tpsim::attention {
 namespace {
 
-std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 std::uint32_t round_up(std::uint32_t a, std::uint32_t unit) { return ceil_div(a, unit) * unit; }
 
 bool hopper_fp8(const LayerShape& layer, GpuGeneration generation) {
@@ -22,9 +23,9 @@ void plan_xqa_decode(const LayerShape& layer, GpuGeneration generation, std::uin
   plan.rows = round_up(group, fp8 ? 8 : 16);
   plan.blocks_per_split = layer.num_kv_heads;
   const auto grid = plan.blocks_per_split * static_cast<std::uint32_t>(plan.items.size());
+  const std::uint32_t room = multiprocessors * 3 / grid;  // a whole number
   const std::uint32_t filling =
-      fp8 ? static_cast<std::uint32_t>(std::lround(0.25 * (multiprocessors * 3 / grid)))
-          : multiprocessors / grid;
+      fp8 ? static_cast<std::uint32_t>(std::lround(0.25 * room)) : multiprocessors / grid;
   const std::uint32_t splits = std::max(1U, filling);
   const std::uint32_t step = fp8 ? 64 : 256;
   if (splits == 1) return;

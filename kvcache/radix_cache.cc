@@ -363,8 +363,8 @@ RadixCache::InsertResult RadixCache::insert_offer(const TokenSequence& key, std:
 void RadixCache::collect_pages(NodeId node, std::vector<PageRun>& out) const {
   std::vector<NodeId> path;
   for (; node != kRoot; node = nodes_[node].parent) path.push_back(node);
-  for (auto it = path.rbegin(); it != path.rend(); ++it) {
-    for (const PageRun& run : nodes_[*it].pages) append_run(out, run);
+  for (; !path.empty(); path.pop_back()) {
+    for (const PageRun& run : nodes_[path.back()].pages) append_run(out, run);
   }
 }
 

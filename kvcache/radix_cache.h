@@ -210,7 +210,7 @@ class RadixCache {
   struct EvictionKey {
     std::int64_t major = 0;
     std::int64_t minor = 0;
-    friend auto operator<=>(const EvictionKey&, const EvictionKey&) = default;
+    friend auto operator<=>(const EvictionKey&, const EvictionKey&) = default;  // NOLINT(*-use-nullptr)
   };
   struct HeapEntry {
     EvictionKey key;

@@ -836,12 +836,17 @@ std::uint32_t Scheduler::capture_bucket(std::size_t bs) const {
 }
 
 bool Scheduler::on_idle(bool more_to_come) {
-  if (waiting_.empty()) {
+  if (waiting_.empty() && chunked_req_ == nullptr) {
     new_token_ratio_.on_idle();
     return false;
   }
   if (!idle_retried_) {
     idle_retried_ = true;
+    return true;
+  }
+  if (Req* const parked = std::exchange(chunked_req_, nullptr); parked != nullptr) {
+    give_up(*parked, 0);
+    reject(*parked, "its prompt's next chunk needs more of the window pool than there is beside its own");
     return true;
   }
   // What others leave in the cache may make a prefix that takes less of the window pool.

@@ -35,7 +35,8 @@ constexpr Computing kSolve{17e-6, 0.0353};   // keys by keys, and the triangular
 constexpr Computing kWeighted{6e-6, 0.109};  // w and u
 constexpr Computing kOutputs{3e-6, 0.151};   // added, not the least
 constexpr Computing kWalk{4.5e-6, 0.121};    // added, too
-constexpr double kWalkStep = 2.0e-6;         // seconds from one chunk of the longest request to the next
+constexpr double kWalkStep = 1.45e-6;        // seconds from one chunk of the longest request to the next
+constexpr double kWalkHead = 0.02e-6;        // and for each of its heads
 constexpr double kWalkStates = 0.91;         // share of the bandwidth that moves its states
 // Not measured: FlashInfer's kernel does in one step what five of Triton's do for a chunk.
 constexpr double kFlashInferStep = 3.0e-6;
@@ -158,7 +159,7 @@ KernelCost GatedDeltaCosts::chunks_of_triton(const LinearLayers& layers,
   const double states = requests * 2 * double(layers.temporal_bytes());
   const double walked = chunks * heads * 4 * kChunk * k * v;
   const double at_once = walked / (flops_ * kWalk.share) + states / (bandwidth_ * kWalkStates);
-  cost += {kWalk.least + std::max(longest * kWalkStep, at_once), walked,
+  cost += {kWalk.least + std::max(longest * (kWalkStep + heads * kWalkHead), at_once), walked,
            (tokens * (keys / 2 + heads * (k + 2 * v)) + chunks * heads * k * v) * kElement + states, 1};
   // Outputs from the states and from within the chunk.
   const double out = chunks * heads * kChunk * (2 * k * v + 2 * kChunk * (k + v));

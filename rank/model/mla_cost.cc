@@ -59,10 +59,17 @@ KernelCost MlaCosts::absorbed(double rows) const {
   return cost;
 }
 
+// Beside SGLang's own kernels there are PyTorch's: q and k put together, the new latent scattered into its
+// page, lengths cast (flashmla_backend.py, forward_absorb_core of deepseek_v2.py). What a layer of a real
+// server of deepseek-v2-lite with flashmla takes beyond all that is priced, at 1 and at 16 requests (SGLang
+// 0.5.12, H200).
+constexpr double kTorchKernels = 1e-5;  // seconds
+
 KernelCost MlaCosts::joining(const OperatorCosts& costs, double rows) const {
   const double width = 2 * (latent_ + rope_) * kElement;  // read and written
   KernelCost cost = costs.elementwise(rows * heads_ * width);
   cost += costs.elementwise(rows * width);
+  cost.seconds += kTorchKernels;
   return cost;
 }
 

@@ -55,6 +55,7 @@ void route(const MoeConfig& config, std::span<float> scores, std::span<const flo
   limit_to_groups(config, choice);
   std::vector<std::uint32_t> chosen = largest(choice, config.top_k);
   std::vector<float> weights;
+  weights.reserve(chosen.size());
   for (const std::uint32_t expert : chosen) weights.push_back(scores[expert]);
   if (config.scoring == ExpertScoring::kTopKThenSoftmax) softmax(weights.data(), config.top_k);
   if (config.scoring == ExpertScoring::kTopKThenSigmoid) {

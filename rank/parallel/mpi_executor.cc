@@ -1,5 +1,7 @@
 #include "rank/parallel/mpi_executor.h"
 
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -75,7 +77,7 @@ void MpiExecutor::compare(std::uint32_t process, const AnswerHead& head, const s
   for (std::size_t i = 0; i < expected.size() && (i + 1) * sizeof(double) <= payload.size(); ++i) {
     double answer = 0;
     std::memcpy(&answer, payload.data() + i * sizeof answer, sizeof answer);
-    if (std::memcmp(&answer, &expected[i], sizeof answer) == 0) continue;
+    if (std::bit_cast<std::uint64_t>(answer) == std::bit_cast<std::uint64_t>(expected[i])) continue;
     throw_user_error(
         "{} prices batch {} at {} s, process 0 at {} s: start the same tpsim with the same hardware profile "
         "and model on every host",

@@ -1,13 +1,13 @@
 #include "rank/parallel/mpi_session.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -43,6 +43,7 @@ std::vector<pid_t> pids_on_this_host(MPI_Comm comm, std::uint32_t num_processes)
   std::vector<Place> places(num_processes);
   MPI_Allgather(&mine, sizeof mine, MPI_BYTE, places.data(), sizeof mine, MPI_BYTE, comm);
   std::vector<pid_t> pids;
+  pids.reserve(places.size());
   for (const Place& place : places) {
     pids.push_back(std::strcmp(place.host.data(), mine.host.data()) == 0 ? place.pid : 0);
   }

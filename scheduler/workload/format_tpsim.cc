@@ -173,7 +173,8 @@ void read_tpsim(JsonRecords& records, WorkloadBuilder& builder) {
     }
     if (record.has(kIgnoreEos)) request.sampling.ignore_eos = record.boolean(kIgnoreEos);
     if (record.has(kAcceptLens)) {
-      for (const kvcache::TokenRun& run : record.tokens(kAcceptLens, kMaxAcceptLen + 1).runs()) {
+      const kvcache::TokenSequence lens = record.tokens(kAcceptLens, kMaxAcceptLen + 1);
+      for (const kvcache::TokenRun& run : lens.runs()) {
         for (std::uint32_t i = 0; i < run.length; ++i)
           request.accept_lens.push_back(static_cast<std::uint32_t>(run.first + i));
       }

@@ -163,7 +163,7 @@ def main():
         again = repeated.get((server["model_path"], server["attention_backend"],
                               f"--quantization {quantization}" if quantization else "", load))
         note = ""
-        if again and server["tp_size"] == 1 and not isinstance(got, str):
+        if again and server["tp_size"] == 1 and not flags and not isinstance(got, str):
             tpot, duration, _ = seconds(again)
             note = (f"; repeat {again['repeat']} on one server: {1e3 * tpot:.2f} ms (x{got[0] / tpot:.3f}), "
                     f"{duration:.2f} s (x{got[1] / duration:.3f})")

@@ -325,7 +325,7 @@ class NumericCells(Backends):
 
     MODELS = os.path.join(SOURCE, "tests", "golden", "models")
     # Of a logit, relative to the largest (tiny models: a key has 16 elements).
-    ERROR = {"float32": "1e-4", "fp8_e4m3": "0.05", "fp4_e2m1": "0.2"}
+    ERROR = {"float32": "1e-4", "fp8_e4m3": "1e-4", "fp4_e2m1": "1e-4"}
 
     def verify(self, backend, form, dtype, model, *extra):
         name = f"{backend}+{DECODE[form][backend]}" if backend in DECODE[form] else backend

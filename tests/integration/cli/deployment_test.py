@@ -33,7 +33,7 @@ class Deployment(CommandLine):
         self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxn", "--trace", trace], "h200-sxn",
                             "did you mean h200-sxm?")
         self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", "a100-sxm", "--trace", trace,
-                             "--attention-backend", "fa3"], "fa3", "a100-sxm")
+                             "--attention-backend", "fa4"], "fa4", "a100-sxm")
         self.assert_refused(self.deployment("--trace", trace, "--attention-backends", "fa3,trtion", command="compare"),
                             "trtion", "triton")
 

@@ -324,6 +324,8 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         # A server spins here while requests wait; after a few passes nothing changes until the next arrives.
         if self.idle_passes < 3:
             return
+        if self.chunked_req is not None:
+            raise Stuck("a chunk waits for ever")
         if self._may_send():
             self.now = max(self.now, self._next_time())
         elif self.waiting_queue:

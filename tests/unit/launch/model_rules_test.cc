@@ -34,8 +34,10 @@ class ModelRules : public ::testing::Test {
   Deployment resolve(const char* config, std::vector<std::string> extra) {
     std::filesystem::create_directories(folder_);
     std::ofstream(folder_ / "config.json") << config;
-    std::vector<std::string> words = {
-        "--model-path", folder_.string(), "--hardware", "h200-sxm", "--trace", "t", "--tp", "4"};
+    std::vector<std::string> words = {"--model-path", folder_.string(), "--trace", "t", "--tp", "4"};
+    if (std::find(extra.begin(), extra.end(), "--hardware") == extra.end()) {
+      words.insert(words.end(), {"--hardware", "h200-sxm"});
+    }
     words.insert(words.end(), extra.begin(), extra.end());
     return resolve_deployments(parse(words), false).at(0);
   }

@@ -49,6 +49,16 @@ TEST(PageCounts, AreThoseOfPlainCounters) {
   }
 }
 
+TEST(PageCounts, CountLongRuns) {
+  PageCounts counts(10'000);
+  EXPECT_EQ(counts.add({1, 9998}), 9998U);
+  EXPECT_EQ(counts.add({0, 10'000}), 2U);
+  for (int i = 0; i < 300; ++i) ASSERT_EQ(counts.add({3, 9990}), 0U);
+  for (int i = 0; i < 300; ++i) ASSERT_EQ(counts.remove({3, 9990}), 0U);
+  EXPECT_EQ(counts.remove({0, 10'000}), 2U);
+  EXPECT_EQ(counts.remove({1, 9998}), 9998U);
+}
+
 TEST(PageCounts, HoldAsMuchAsATableOfAllRequests) {
   PageCounts counts(4);
   EXPECT_EQ(counts.add({0, 4}), 4U);

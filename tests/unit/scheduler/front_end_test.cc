@@ -38,7 +38,7 @@ TEST(FrontEnd, RandomRequestsPassOneByOne) {
     front_end.send({.index = i, .time = sent, .early = false}, tokens);
     const double own = 1.4e-3 + 1.2e-6 * double(tokens);
     done = std::max(done, sent) + own;
-    EXPECT_DOUBLE_EQ(front_end.next_time(), done + 1.5e-3);
+    EXPECT_NEAR(front_end.next_time(), done + 1.5e-3, 1e-9);
     const LoadGenerator::Sent out = front_end.pop();
     EXPECT_EQ(out.index, i);
     EXPECT_EQ(out.time, sent);

@@ -102,7 +102,7 @@ TEST(RunMetrics, TimelineKeepsItsIntegralsHoweverLongTheRun) {
   RunMetrics metrics;
   StepRecord step;
   step.forward_mode = proto::DECODE;
-  step.decode_requests = 4;
+  step.decode_requests = step.decode_tokens = 4;
   step.running = 4;
   step.kv_free_tokens = 50;
   step.kv_allocated_tokens = 50;

@@ -51,7 +51,11 @@ Workload any_workload(std::mt19937_64& random) {
 TEST(RoundTrip, TpsimHoldsEverything) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 500; ++i) {
-    const Workload workload = any_workload(random);
+    Workload workload = any_workload(random);
+    for (WorkloadRequest& request : workload.requests) {
+      for (std::uint64_t steps = random() % 9; steps > 0; --steps)
+        request.accept_lens.push_back(static_cast<std::uint32_t>(1 + random() % 8));
+    }
     const std::string text = format_trace(workload, "tpsim");
     const Workload again = read_trace(text, "t");
     ASSERT_TRUE(again.requests == workload.requests) << text;
