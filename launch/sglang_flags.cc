@@ -285,7 +285,7 @@ bool SglangFlag::changes_nothing(std::string_view value) const {
 }
 
 // The commands' own flags that begin as one of the families does.
-constexpr std::array<std::string_view, 11> kOwn = {"deepep-mode",
+constexpr std::array<std::string_view, 20> kOwn = {"deepep-mode",
                                                    "dp-size",
                                                    "dsa-decode-backend",
                                                    "dsa-prefill-backend",
@@ -295,7 +295,16 @@ constexpr std::array<std::string_view, 11> kOwn = {"deepep-mode",
                                                    "mm-enable-dp-encoder",
                                                    "moe-dense-tp-size",
                                                    "nsa-decode-backend",
-                                                   "nsa-prefill-backend"};
+                                                   "nsa-prefill-backend",
+                                                   "speculative-algorithm",
+                                                   "speculative-attention-mode",
+                                                   "speculative-draft-attention-backend",
+                                                   "speculative-draft-model",
+                                                   "speculative-draft-model-path",
+                                                   "speculative-eagle-topk",
+                                                   "speculative-ngram-max-bfs-breadth",
+                                                   "speculative-num-draft-tokens",
+                                                   "speculative-num-steps"};
 
 std::optional<SglangFlag> find_sglang_flag(std::string_view name) {
   if (std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end()) return std::nullopt;

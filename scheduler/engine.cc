@@ -41,6 +41,7 @@ class Engine {
         pipeline_(config.pipeline.size),
         in_flight_(config.pipeline.micro_batches()) {
     metrics_.set_goodput(load.goodput);
+    if (config.pipeline.staged()) metrics_.set_passes_overlap();
   }
 
   proto::RunReport run() {

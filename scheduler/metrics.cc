@@ -125,7 +125,7 @@ void RunMetrics::on_step(const StepRecord& step, double gpu_seconds) {
   first.prefill_tokens += step.extend_tokens;
   first.decode_tokens += step.decode_tokens;
   // Of passes that overlap (pipeline stages), what the one before did not cover.
-  double from = std::max(step.start_time, covered_until_);
+  double from = passes_overlap_ ? std::max(step.start_time, covered_until_) : step.start_time;
   const double end = step.start_time + step.step_time;
   covered_until_ = std::max(covered_until_, end);
   while (from < end) {

@@ -50,6 +50,8 @@ class RunMetrics {
   void on_request(const RequestRecord& record);
   // Counts good requests, of all that come; before the first of them.
   void set_goodput(const ServiceLevels& levels) { goodput_ = levels; }
+  // Of pipeline stages: the timeline counts the time that steps share once.
+  void set_passes_overlap() { passes_overlap_ = true; }
   // Fills the scheduler part of the report. `end`: time of the last event, seconds.
   void write(double end, proto::RunReport& report);
 
@@ -90,6 +92,7 @@ class RunMetrics {
   double peak_kv_usage_ = 0;
   double peak_swa_usage_ = 0;
   double peak_state_usage_ = 0;
+  bool passes_overlap_ = false;
   double covered_until_ = 0;  // by steps
 };
 

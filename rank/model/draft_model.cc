@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <string_view>
 
 #include "proto/base/error.h"
@@ -50,6 +51,22 @@ std::uint32_t DraftModel::joined(bool extends) const {
   return 0;
 }
 
+namespace {
+
+// What cannot be read is said of the flag that named it.
+ModelConfig load_draft_config(const std::string& path) {
+  constexpr std::string_view kOther = "--model-path";
+  try {
+    return load_model_config(path);
+  } catch (const UserError& error) {
+    const std::string_view sentence = error.what();
+    if (!sentence.starts_with(kOther)) throw;
+    throw UserError(std::string(kFlag) + std::string(sentence.substr(kOther.size())));
+  }
+}
+
+}  // namespace
+
 DraftModel load_draft_model(const std::string& algorithm, const std::string& path,
                             const ModelConfig& target) {
   DraftModel draft;
@@ -63,7 +80,7 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
     draft.config = next_layer(target);
     return draft;
   }
-  draft.config = load_model_config(path);
+  draft.config = load_draft_config(path);
   const std::string& architecture = draft.config.architecture;
   const bool head = architecture.ends_with("Eagle") || architecture.ends_with("Eagle3");
   if (algorithm == "STANDALONE") {

@@ -502,11 +502,15 @@ class Commands(Numeric):
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertIn("All agree with the dense reference", done.stdout)
 
-    def test_verify_notices_a_coarse_cache(self):
-        done = self.tpsim("verify", "--model-path", os.path.join(MODELS, "llama"), "--kv-cache-dtype", "fp8_e5m2",
-                          "--attention-backends", "flashinfer", "--max-new-tokens", "4")
+    def test_verify_notices_coarse_arithmetic(self):
+        """What rounds where the reference does not is found; a cache of a narrow format is the reference's, too."""
+        verify = ["verify", "--model-path", os.path.join(MODELS, "llama"), "--attention-backends", "flashinfer",
+                  "--max-new-tokens", "4"]
+        done = self.tpsim(*verify, "--dtype", "bfloat16")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("DISAGREES", done.stdout)
+        done = self.tpsim(*verify, "--kv-cache-dtype", "fp8_e5m2")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def write_trace(self):
         with open(self.path("trace.jsonl"), "w") as file:

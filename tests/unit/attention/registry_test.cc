@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -28,7 +29,8 @@ TEST(Registry, HoldsEveryDocumentedName) {
       "triton", "torch_native", "flex_attention", "nsa",        "cutlass_mla", "fa3",
       "fa4",    "flashinfer",   "flashmla",       "trtllm_mla", "trtllm_mha",  "dual_chunk_flash_attn",
       "aiter",  "wave",         "intel_amx",      "ascend",     "intel_xpu"};
-  EXPECT_EQ(names, documented);
+  // More of them may be in the list: one that somebody adds.
+  EXPECT_TRUE(std::includes(names.begin(), names.end(), documented.begin(), documented.end()));
 }
 
 TEST(Registry, SaysTheNearestName) {

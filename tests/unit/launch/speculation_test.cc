@@ -152,6 +152,10 @@ TEST_F(Speculating, WhatCannotBeIsRefused) {
   EXPECT_THAT(
       refused(one, "h200-sxm", {"--speculative-algorithm", "EAGLE", "--speculative-accept-rates", "1"}),
       HasSubstr("--speculative-draft-model-path: is required"));
+  EXPECT_THAT(refused(one, "h200-sxm",
+                      {"--speculative-algorithm", "STANDALONE", "--speculative-draft-model-path",
+                       "llama-9-1b", "--speculative-accept-rates", "1"}),
+              HasSubstr("--speculative-draft-model-path llama-9-1b: neither a known model"));
   EXPECT_THAT(refused(one, "h200-sxm", {"--speculative-algorithm", "NGRAM"}),
               HasSubstr("--speculative-accept-rates: is required"));
   EXPECT_THAT(refused(one, "h200-sxm", {"--speculative-algorithm", "DFLASH"}), HasSubstr("is not simulated"));

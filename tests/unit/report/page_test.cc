@@ -46,6 +46,7 @@ scheduler::StepRecord step(proto::ForwardMode mode, double start, double seconds
   record.step_time = seconds;
   record.extend_tokens = extend;
   record.decode_requests = decode;
+  record.decode_tokens = decode;  // one for each
   return record;
 }
 
