@@ -71,6 +71,7 @@ struct BackendRow {
   Support mha_fp8 = Support::kNo, mha_fp4 = Support::kNo;
   Support mha_spec = Support::kNo, mha_spec_topk = Support::kNo;
   Support sliding_window = Support::kNo, multimodal = Support::kNo;
+  std::string_view mm_name{};  // as --mm-attention-backend spells its kernel for vision encoders
 
   bool has_mla = false;
   PageSizes mla_page_sizes{};

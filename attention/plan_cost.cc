@@ -183,6 +183,30 @@ KernelCost PlanCost::extend_all(const ExtendPlan& plan, std::uint32_t q_len, std
   return cost;
 }
 
+KernelCost PlanCost::encode(const ExtendPlan& plan, std::span<const SequenceGroup> sequences,
+                            const LayerShape& layer) const {
+  const double width = double(layer.head_dim) + layer.v_head_dim;
+  const double token_bytes = kv_token_bytes_of(layer) + layer.num_q_heads * width * layer.q_bytes;
+  Load load;
+  load.rows = plan.rows;
+  load.head_blocks = plan.head_blocks;
+  for (const SequenceGroup& group : sequences) {
+    const double tiles = ceil_div(group.length, plan.tile_m);
+    const double walked = double(ceil_div(group.length, plan.tile_n)) * plan.tile_n;
+    load.tiles += group.count * tiles;
+    load.tokens += group.count * tiles * walked;
+    load.longest = std::max(load.longest, walked);
+    load.bytes += double(group.count) * group.length * token_bytes;
+  }
+  KernelCost cost;
+  if (load.tiles == 0) return cost;
+  cost.flops = 2.0 * width * load.tokens * load.rows * load.head_blocks;
+  cost.bytes = load.bytes;
+  cost.launches = 1;
+  cost.seconds = c_.fixed_seconds + tiles_seconds(load, layer, flops_per_second(layer));
+  return cost;
+}
+
 KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& stored) const {
   const LayerShape layer = read_shape(stored, plan.widens_kv);
   KernelCost cost;

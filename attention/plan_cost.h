@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "attention/backend.h"
 #include "attention/plan.h"
@@ -20,6 +21,13 @@
 #include "proto/hardware.pb.h"
 
 namespace tpsim::attention {
+
+// `count` sequences of `length` tokens.
+struct SequenceGroup {
+  std::uint32_t length = 0;
+  std::uint32_t count = 0;
+  friend bool operator==(const SequenceGroup&, const SequenceGroup&) = default;
+};
 
 // Where the KV cache is when the kernel starts. Kernel benchmarks call one layer again and again on the same
 // KV, which stays in L2 if it fits; in serving, other layers have pushed it out.
@@ -36,6 +44,10 @@ class PlanCost {
   // `plan` (whose items are not read).
   KernelCost extend_all(const ExtendPlan& plan, std::uint32_t q_len, std::uint32_t kv_len,
                         const LayerShape& layer) const;
+  // Sequences that attend to themselves only, without a mask, in one kernel with the tiles of `plan` (whose
+  // items are not read): vision encoders. A tile of a sequence walks all of it.
+  KernelCost encode(const ExtendPlan& plan, std::span<const SequenceGroup> sequences,
+                    const LayerShape& layer) const;
   // A copy through an index (a gather) that moves `bytes`, reads and writes together.
   KernelCost gather(double bytes, const LayerShape& layer) const;
 

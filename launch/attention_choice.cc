@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "attention/page_size.h"
+#include "launch/images.h"
 #include "launch/speculation.h"
 #include "proto/base/error.h"
 
@@ -120,6 +121,12 @@ AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* comp
   AttentionChoice choice;
   choice.backends = canonical(compared != nullptr ? *compared : named_backends(args, selection, choice.notes),
                               prefill_flag, decode_flag);
+  if (compared == nullptr && !args.attention_backend && !args.decode_attention_backend &&
+      takes_profiled_qwen3_vl(args, hardware, model)) {
+    choice.backends.decode = "flashinfer";
+    choice.notes.push_back(
+        "--decode-attention-backend: flashinfer is chosen, SGLang's for Qwen3-VL on this GPU");
+  }
   KvFormatChoice kv = choose_kv_format(args, selection, choice.backends, model);
   choice.kv_format = kv.format;
   CombinationRequest request = request_for(hardware, selection, choice.backends, kv.format);

@@ -17,6 +17,7 @@
 #include "launch/commands.h"
 #include "launch/deployment.h"
 #include "launch/goodput_search.h"
+#include "launch/images.h"
 #include "launch/logging.h"
 #include "launch/progress.h"
 #include "launch/report_output.h"
@@ -75,6 +76,9 @@ class Plan {
     for (const Setting& setting : sweep.settings) settings_.push_back(resolve(setting));
     refuse_if_nothing_is_left();
     workload_ = load_workload(args);
+    const auto first = std::find_if(settings_.begin(), settings_.end(),
+                                    [](const Resolved& resolved) { return resolved.deployment.has_value(); });
+    place_workload_images(args, first->deployment->model, workload_);
     for (Resolved& resolved : settings_) {
       if (!resolved.deployment) continue;
       try {

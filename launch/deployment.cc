@@ -14,6 +14,7 @@
 #include "launch/attention_choice.h"
 #include "launch/calibration.h"
 #include "launch/capture_report.h"
+#include "launch/images.h"
 #include "launch/linear_attention_choice.h"
 #include "launch/parallel_args.h"
 #include "launch/service_level_args.h"
@@ -26,6 +27,7 @@
 #include "rank/model/modeled_forward.h"
 #include "rank/model/quantised_weights.h"
 #include "rank/model/speculative_forward.h"
+#include "rank/model/vision_encoder.h"
 #include "rank/parallel/batch_wire.h"
 #include "rank/parallel/rank_state.h"
 #include "rank/parallel/slowdown.h"
@@ -216,7 +218,14 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   } else if (!args.dataset_name.empty()) {
     out["num_prompts"] = std::to_string(args.num_prompts.value_or(1000));
   }
-  if (args.dataset_name.starts_with("random")) {
+  if (args.dataset_name == "image") {
+    out["image_count"] = std::to_string(args.images.image_count.value_or(1));
+    out["random_image_count"] = on_off(args.images.random_image_count);
+    out["image_content"] = args.images.image_content.empty() ? "random" : args.images.image_content;
+  }
+  if (args.dataset_name == "image" || args.images.image_resolution)
+    out["image_resolution"] = args.images.image_resolution.value_or("1080p");
+  if (args.dataset_name.starts_with("random") || args.dataset_name == "image") {
     out["random_input_len"] = std::to_string(args.random_input_len.value_or(1024));
     out["random_output_len"] = std::to_string(args.random_output_len.value_or(1024));
     out["random_range_ratio"] = format_real(args.random_range_ratio.value_or(0));
@@ -242,7 +251,9 @@ std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const schedu
   if (args.disable_prefill_cuda_graph || never_captured(deployment) ||
       (!plain && !rules.dp_attention_prefill_graphs) || !rank::default_graphs(deployment.hardware).prefill ||
       (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too) ||
-      (deployment.model.is_sparse() && !rules.sparse_attention_prefills_in_pieces))
+      (deployment.model.is_sparse() && !rules.sparse_attention_prefills_in_pieces) ||
+      deployment.model.vision
+          .served)  // multimodal models: none of those simulated is among SGLang's exceptions
     return {};
   if (!args.prefill_cuda_graph_tokens.empty()) return args.prefill_cuda_graph_tokens;
   std::uint64_t most = deployment.scheduler.chunked_prefill_size;
@@ -345,7 +356,8 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
   }
   // Workspace of attention over long contexts.
   constexpr std::uint32_t kLongContext = 8192;
-  return config.context_length > kLongContext ? fraction * prefill.long_context_memory : fraction;
+  const double images = args.mem_fraction_static ? 1 : image_memory_factor(deployment.model.vision);
+  return images * (config.context_length > kLongContext ? fraction * prefill.long_context_memory : fraction);
 }
 
 // Numeric execution has no GPU memory to divide: 65,536 tokens, or what 4 GiB hold on all ranks together.
@@ -466,6 +478,7 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   rank::DeploymentConfig& ranks = deployment.ranks;
   ranks.tp_size = args.tp_size;
   ranks.dp_size = deployment.layout.dp_size;
+  ranks.images = make_image_encoder(deployment.hardware, deployment.layout, deployment.model);
   ranks.pp_size = config.pipeline.size;
   ranks.slowdown = rank::parse_rank_slowdowns(args.rank_slowdown, ranks.num_ranks());
   ranks.state.page_size = config.page_size;
@@ -487,6 +500,9 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
     report.add_kv_heads(of_rank.kv_heads.last);
     report.set_slowdown(ranks.slowdown[r]);
     report.set_weight_bytes(rank::weight_bytes(model, of_rank));
+    if (model.vision.served)
+      report.set_vision_weight_bytes(rank::vision_weight_bytes(
+          model.vision, {deployment.layout.attn_tp_size(), model.vision.replicated}));
     report.set_kv_pool_bytes(config.max_total_num_tokens * stages[stage].kv_bytes_per_token +
                              config.swa_max_total_num_tokens * stages[stage].window_bytes_per_token);
     ranks.ranks.push_back(std::move(report));
@@ -665,6 +681,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   resolve_routing(args, deployment);
   deployment.layout = resolve_layout(args, deployment.model, deployment.notes);
   resolve_sparse_attention(args, deployment);
+  resolve_images(args, deployment.hardware, deployment.layout, deployment.model, deployment.notes);
   deployment.expert_load = resolve_expert_load(args, deployment.model);
   resolve_scheduler(args, deployment);
   apply_speculation(args, deployment.speculation, deployment.scheduler, deployment.notes);
@@ -700,6 +717,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                        .speculation = deployment.speculation.algorithm,
                        .linear_attention = deployment.linear_attention},
                       header);
+    write_images(deployment.hardware, deployment.model.vision, header);
     write_capture_cost(deployment, header);
   }
   write_server_args(args, mem_fraction_static, deployment);

@@ -55,7 +55,7 @@ void declare_shared_prefixes(FlagSet& flags, ServerArgs& args) {
 // What a dataset needs, and the flags that are another one's.
 void check_dataset(const ServerArgs& args) {
   const std::string& name = args.dataset_name;
-  const bool random = name == "random" || name == "random-ids";
+  const bool random = name == "random" || name == "random-ids" || name == "image";
   const bool shared = name == "generated-shared-prefix";
   const bool file = name == "sharegpt" || name == "mooncake";
   for (const auto& [flag, given] :
@@ -63,7 +63,7 @@ void check_dataset(const ServerArgs& args) {
         {"--random-output-len", args.random_output_len.has_value()},
         {"--random-range-ratio", args.random_range_ratio.has_value()}}) {
     if (given && !random)
-      throw_user_error("{}: is for --dataset-name random, {}", flag,
+      throw_user_error("{}: is for --dataset-name random and image, {}", flag,
                        shared ? "use the --gsp-* flags" : "the lengths of a trace are its own");
   }
   if (!shared && (!args.gsp_flag.empty() || args.gsp.ordered))
@@ -118,9 +118,10 @@ void declare_load(FlagSet& flags, ServerArgs& args) {
   flags.add_value(
       "--dataset-name", "NAME",
       "a dataset of SGLang's benchmark instead of --trace, with its lengths and order for --seed: "
-      "random, random-ids, generated-shared-prefix, or from --dataset-path sharegpt (lengths in "
+      "random, random-ids, image, generated-shared-prefix, or from --dataset-path sharegpt (lengths in "
       "tokens, no text) or mooncake (default: sharegpt where --dataset-path is given)",
-      word({"random", "random-ids", "generated-shared-prefix", "sharegpt", "mooncake"}, args.dataset_name));
+      word({"random", "random-ids", "image", "generated-shared-prefix", "sharegpt", "mooncake"},
+           args.dataset_name));
   flags.add_value("--dataset-path", "FILE", "of --dataset-name sharegpt or mooncake",
                   [&args](std::string_view flag, const std::string& value) {
                     text(args.dataset_path)(flag, value);
@@ -139,6 +140,7 @@ void declare_load(FlagSet& flags, ServerArgs& args) {
   flags.add_value("--random-range-ratio", "R", "shortest length over longest (default 0.0)",
                   real(args.random_range_ratio, 0, true, 1, true));
   declare_shared_prefixes(flags, args);
+  declare_image_dataset(flags, args);
   flags.add_value(
       "--session-mode", "MODE",
       "later turns of the trace's conversations: closed sends one when the answer before it has "

@@ -41,6 +41,7 @@ void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_attention(flags, args, compare);
   declare_speculation(flags, args);
   declare_batches(flags, args);
+  declare_image_server(flags, args);
   declare_load(flags, args);
   declare_service_levels(flags, args);
   declare_output(flags, args);
@@ -59,6 +60,7 @@ void declare_deployment_flags(FlagSet& flags, ServerArgs& args) {
   declare_attention(flags, args, /*compare=*/false);
   declare_speculation(flags, args);
   declare_batches(flags, args);
+  declare_image_server(flags, args);
   flags.refuse_lists(sweepable_flags());
   flags.group("Output");
   flags.add_value("--random-seed,--seed", "N", "of everything random (default 1)",
@@ -105,6 +107,7 @@ void check_server_args(const ServerArgs& args, bool compare) {
     throw_user_error("--jobs {}: shares out the settings of a sweep, give a flag a list such as --tp 4,8",
                      *args.jobs);
   check_load(args);
+  check_images(args);
   check_service_levels(args);
 }
 

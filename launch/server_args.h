@@ -43,6 +43,18 @@ struct ParallelArgs {
   scheduler::LoadBalanceMethod load_balance = scheduler::LoadBalanceMethod::kRoundRobin;
 };
 
+// How images are served, and what images a dataset has.
+struct ImageArgs {
+  bool enable_multimodal = false;
+  std::string mm_attention_backend;  // empty: SGLang's default
+  bool mm_enable_dp_encoder = false;
+  std::optional<std::uint64_t> vlm_cache_size_mb;
+  std::optional<std::uint32_t> image_count;  // default 1
+  std::optional<std::string> image_resolution;
+  bool random_image_count = false;
+  std::string image_content;  // empty: random
+};
+
 // Speculative decoding (launch/speculation.h).
 struct SpeculationArgs {
   std::string algorithm;  // EAGLE, EAGLE3, NEXTN, STANDALONE or NGRAM; empty: none
@@ -120,6 +132,8 @@ struct ServerArgs {
   bool disable_prefill_cuda_graph = false;  // also --disable-piecewise-cuda-graph
   std::optional<std::uint32_t> prefill_cuda_graph_max_tokens;
   std::vector<std::uint32_t> prefill_cuda_graph_tokens;
+
+  ImageArgs images;
 
   // Load.
   std::string trace;

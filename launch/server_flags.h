@@ -28,6 +28,11 @@ void check_priorities(const ServerArgs& args);
 void declare_graphs(FlagSet& flags, ServerArgs& args);
 void check_graphs(const ServerArgs& args);
 
+// Images: their encoder, and those of a dataset (image_flags.cc).
+void declare_image_server(FlagSet& flags, ServerArgs& args);
+void declare_image_dataset(FlagSet& flags, ServerArgs& args);
+void check_images(const ServerArgs& args);
+
 // Traces, datasets and arrivals (load_flags.cc).
 void declare_load(FlagSet& flags, ServerArgs& args);
 void check_load(const ServerArgs& args);

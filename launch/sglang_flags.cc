@@ -24,7 +24,7 @@ struct Group {
 constexpr Group kGroups[] = {
     {Verdict::kIgnored,
      "",
-     "tokenizer-path= tokenizer-mode= tokenizer-backend= tokenizer-worker-num= "
+     "image-format= no-mm-enable-dp-encoder tokenizer-path= tokenizer-mode= tokenizer-backend= tokenizer-worker-num= "
      "detokenizer-worker-num= skip-tokenizer-init model-loader-extra-config= trust-remote-code "
      "revision= model-config-parser= served-model-name= weight-version= download-dir= model-checksum? "
      "delete-ckpt-after-loading startup-weight-load-mode= custom-weight-loader* "
@@ -92,8 +92,7 @@ constexpr Group kGroups[] = {
      "speculative-draft-sink-size= enable-draft-weights-cpu-backup decrypted-draft-config-file= "
      "speculative-*"},
     {Verdict::kRefused,
-     "multimodal models are not simulated yet; leave it out",
-     "enable-multimodal mm-attention-backend= mm-enable-dp-encoder no-mm-enable-dp-encoder "
+     "images are simulated with SGLang's default processors, in one server; leave it out",
      "mm-process-config= mm-processor-worker-num=0 mm-io-worker-num=0 allowed-media-domains* "
      "media-url-max-file-size-mb= mm-preprocess-cache-size-mb= trust-mm-content-hashes "
      "limit-mm-data-per-request= enable-mm-global-cache image-processor-backend=auto "
@@ -286,12 +285,14 @@ bool SglangFlag::changes_nothing(std::string_view value) const {
 }
 
 // The commands' own flags that begin as one of the families does.
-constexpr std::array<std::string_view, 18> kOwn = {"deepep-mode",
+constexpr std::array<std::string_view, 20> kOwn = {"deepep-mode",
                                                    "dp-size",
                                                    "dsa-decode-backend",
                                                    "dsa-prefill-backend",
                                                    "flashinfer-mla-disable-ragged",
                                                    "moe-a2a-backend",
+                                                   "mm-attention-backend",
+                                                   "mm-enable-dp-encoder",
                                                    "moe-dense-tp-size",
                                                    "nsa-decode-backend",
                                                    "nsa-prefill-backend",

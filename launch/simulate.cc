@@ -15,6 +15,7 @@
 #include "launch/commands.h"
 #include "launch/deployment.h"
 #include "launch/goodput_search.h"
+#include "launch/images.h"
 #include "launch/logging.h"
 #include "launch/parallel_args.h"
 #include "launch/report_output.h"
@@ -80,6 +81,7 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
       report.set_stopped_early(true);
     }
   }
+  finish_image_report(deployment.layout.dp_size, report);
   write_speculation_shares(report);
   return report;
 }
@@ -118,7 +120,8 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
     for (const std::string& note : deployment.notes) spdlog::info("{}", note);
     for (const std::string& warning : deployment.warnings) spdlog::warn("{}", warning);
   }
-  const scheduler::Workload workload = load_workload(args);
+  scheduler::Workload workload = load_workload(args);
+  place_workload_images(args, deployments.front().model, workload);
   for (const std::string& note : workload.notes) spdlog::warn("{}", note);
   for (const Deployment& deployment : deployments) {
     check_workload(workload, deployment);

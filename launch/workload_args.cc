@@ -5,6 +5,7 @@
 
 #include "proto/base/error.h"
 #include "scheduler/workload/benchmark_datasets.h"
+#include "scheduler/workload/benchmark_images.h"
 #include "scheduler/workload/synthetic.h"
 #include "scheduler/workload/trace_reader.h"
 
@@ -40,14 +41,25 @@ scheduler::Workload load_trace(const ServerArgs& args) {
   return workload;
 }
 
-scheduler::Workload make_random(const ServerArgs& args) {
+scheduler::RandomOptions random_options(const ServerArgs& args) {
   scheduler::RandomOptions options;
   options.num_prompts = args.num_prompts.value_or(kDatasetPrompts);
   options.random_input_len = args.random_input_len.value_or(options.random_input_len);
   options.random_output_len = args.random_output_len.value_or(options.random_output_len);
   options.random_range_ratio = args.random_range_ratio.value_or(options.random_range_ratio);
   options.seed = args.load_seed();
-  return scheduler::make_random_workload(options);
+  return options;
+}
+
+scheduler::Workload make_images(const ServerArgs& args) {
+  scheduler::ImageOptions options;
+  options.text = random_options(args);
+  options.image_count = args.images.image_count.value_or(options.image_count);
+  options.random_image_count = args.images.random_image_count;
+  options.blank = args.images.image_content == "blank";
+  if (args.images.image_resolution)
+    options.resolution = scheduler::parse_image_resolution(*args.images.image_resolution);
+  return scheduler::make_image_workload(options);
 }
 
 }  // namespace
@@ -69,7 +81,8 @@ scheduler::Workload load_workload(const ServerArgs& args) {
     scheduler::sample_sharegpt(workload, prompts, args.load_seed());
     return workload;
   }
-  return make_random(args);
+  if (dataset == "image") return make_images(args);
+  return scheduler::make_random_workload(random_options(args));
 }
 
 scheduler::LoadConfig load_config(const ServerArgs& args, const scheduler::Workload& workload) {

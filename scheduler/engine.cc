@@ -290,6 +290,8 @@ class Engine {
     record.output_tokens = req.output_len;
     record.cached_tokens = req.cached_tokens;
     record.retractions = req.retractions;
+    record.images = static_cast<std::uint32_t>(req.source->images.size());
+    for (const ImageInput& image : req.source->images) record.image_tokens += image.tokens;
     record.arrival_time = req.arrival_time;
     record.first_scheduled_time = req.first_scheduled_time;
     record.first_token_time = req.first_token_time;  // as its client saw it

@@ -155,6 +155,8 @@ void RunMetrics::on_request(const RequestRecord& record) {
   output_tokens_ += record.output_tokens;
   prompt_tokens_ += record.input_tokens;
   hit_tokens_ += record.cached_tokens;
+  images_ += record.images;
+  image_tokens_ += record.image_tokens;
   ttft_.add(record.ttft(), 1);
   e2e_.add(record.e2e_latency(), 1);
   if (record.output_tokens > 1) tpot_.add(record.tpot(), 1);
@@ -225,6 +227,10 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_concurrency(rate(latency_sum_));
   report.set_cache_hit_rate(
       prompt_tokens_ > 0 ? static_cast<double>(hit_tokens_) / static_cast<double>(prompt_tokens_) : 0);
+  if (images_ > 0) {
+    report.mutable_images()->set_images(images_);
+    report.mutable_images()->set_image_tokens(image_tokens_);
+  }
   report.set_peak_kv_usage(peak_kv_usage_);
   report.set_peak_swa_usage(peak_swa_usage_);
   report.set_peak_state_usage(peak_state_usage_);

@@ -82,6 +82,7 @@ class RunMetrics {
   std::uint64_t completed_ = 0, rejected_ = 0, unfinished_ = 0, good_ = 0;
   std::uint64_t input_tokens_ = 0, output_tokens_ = 0;
   std::uint64_t prompt_tokens_ = 0, hit_tokens_ = 0;
+  std::uint64_t images_ = 0, image_tokens_ = 0;
   std::uint64_t steps_ = 0, prefill_steps_ = 0, decode_steps_ = 0, mixed_steps_ = 0;
   std::uint64_t replayed_steps_ = 0;  // decode steps of a captured graph
   double gpu_seconds_ = 0;

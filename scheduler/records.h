@@ -23,6 +23,8 @@ struct RequestRecord {
   std::uint32_t output_tokens = 0;
   std::uint32_t cached_tokens = 0;  // prompt tokens found in the radix pool at first admission
   std::uint32_t retractions = 0;
+  std::uint32_t images = 0;        // of its prompt
+  std::uint32_t image_tokens = 0;  // prompt tokens that stand for them
   double arrival_time = 0;
   double first_scheduled_time = 0;  // start of its first prefill
   double first_token_time = 0;

@@ -48,6 +48,16 @@ void write_tokens(const ScheduleBatch& batch, proto::ForwardBatch& message) {
   }
 }
 
+// The images of which the pass computes a token: it needs their embeddings.
+void write_images(const Req& req, proto::ForwardBatch& message) {
+  for (const ImageInput& image : req.source->images) {
+    if (image.position + image.tokens <= req.prefix_len || image.position >= req.fill_len()) continue;
+    message.add_image_width(image.width);
+    message.add_image_height(image.height);
+    message.add_image_content(image.content);
+  }
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, OnFinished on_finished, OnInterToken on_inter_token)
@@ -616,6 +626,7 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
     message.add_extend_req_pool_indices(req.cache.row);
     message.add_extend_prefix_lens(req.prefix_len);
     message.add_extend_lens(req.extend_len);
+    if (!req.source->images.empty()) write_images(req, message);
   }
   if (batch.forward_mode == proto::TARGET_VERIFY) {
     message.set_num_draft_tokens(config_.speculation.num_draft_tokens);

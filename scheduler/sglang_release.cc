@@ -108,6 +108,8 @@ constexpr ReleaseRule kReleaseRules[] = {
      "without graphs of decode no memory is kept free for them", "arg_groups/memory_hook.py:366"},
     {&ReleaseRules::captured_sizes_end_at_running_requests, k0_5_23, "captured-sizes-end-at-running-requests",
      "by default no decode larger than --max-running-requests is captured", "arg_groups/memory_hook.py:183"},
+    {&ReleaseRules::reserves_image_memory, k0_5_23, "reserves-image-memory",
+     "what image embeddings will take is kept out of the KV pool", "mem_cache/kv_cache_configurator.py:202"},
 };
 
 }  // namespace

@@ -74,6 +74,7 @@ extern const BackendDescription aiter = {
             .mha_spec = Support::kYes,
             .mha_spec_topk = Support::kYes,
             .multimodal = Support::kYes,
+            .mm_name = "aiter_attn",
             .sinks = true,
             .attention_chunk = true,
             .long_context_memory = 0.85},

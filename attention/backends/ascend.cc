@@ -83,6 +83,7 @@ extern const BackendDescription ascend = {
             .generations = {GpuGeneration::kNpu},
             .has_mha = true,
             .multimodal = Support::kYes,
+            .mm_name = "ascend_attn",
             .has_mla = true,
             .mla_page_sizes = {128},
             .sinks = true,

@@ -171,6 +171,7 @@ extern const BackendDescription fa3 = {
             .mha_spec_topk = Support::kYes,
             .sliding_window = Support::kYes,
             .multimodal = Support::kYes,
+            .mm_name = "fa3",
             .has_mla = true,
             .mla_chunked_prefix = Support::kYes,
             .mla_spec = Support::kYes,

@@ -81,6 +81,7 @@ extern const BackendDescription fa4 = {
             .mha_page_sizes = {128},
             .mha_fp4 = Support::kYes,
             .multimodal = Support::kYes,
+            .mm_name = "fa4",
             .has_mla = true,
             .mla_page_sizes = {1},
             .mla_fp4 = Support::kYes,

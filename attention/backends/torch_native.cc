@@ -90,7 +90,8 @@ extern const BackendDescription torch_native = {
             .mha_page_sizes = {1},
             .mha_fp8 = Support::kYes,
             .mha_fp4 = Support::kYes,
-            .multimodal = Support::kYes},
+            .multimodal = Support::kYes,
+            .mm_name = "sdpa"},
     .create = create_backend<TorchNativeBackend>,
 };
 

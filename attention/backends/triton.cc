@@ -139,6 +139,7 @@ extern const BackendDescription triton = {
             .mha_spec_topk = Support::kYes,
             .sliding_window = Support::kYes,
             .multimodal = Support::kYes,
+            .mm_name = "triton_attn",
             .has_mla = true,
             .mla_spec = Support::kYes,
             .mla_spec_topk = Support::kPageSizeOneOnly,

@@ -318,6 +318,11 @@ std::string run_summary(const proto::RunReport& r) {
   three("End-to-end latency (ms):", r.mean_e2e_latency_ms(), r.median_e2e_latency_ms(),
         r.p99_e2e_latency_ms());
   line("Cache hit rate:", fmt::format("{:.1f} %", r.cache_hit_rate() * 100));
+  if (r.has_images())
+    line("Images:",
+         fmt::format("{} ({} tokens), {} encoded, {} embeddings reused, encoder {:.1f} % of GPU time",
+                     r.images().images(), r.images().image_tokens(), r.images().encoded(),
+                     r.images().cache_hits(), r.images().encoder_share() * 100));
   line("Peak KV usage:", fmt::format("{:.1f} % of {} tokens", r.peak_kv_usage() * 100, r.kv_pool_tokens()));
   if (r.swa_pool_tokens() > 0)
     line("Peak usage of the window pool:",

@@ -42,6 +42,7 @@ constexpr Release kReleases[] = {
     {"deepseek-v3.2-exp", "deepseek-v3.2", ""},
     {"glm-5-fp8", "glm-5", kFp8Blocks},
     {"kimi-k2-0905", "kimi-k2", R"({"max_position_embeddings": 262144, "rope_scaling": {"factor": 64}})"},
+    {"internvl3_5-8b", "internvl3.5-8b", ""},
     {"llama-4-scout-17b-16e", "llama-4-scout", ""},
     {"mistral-small-3.1-24b-2503", "mistral-small", ""},
     {"mistral-small-3.2-24b-2506", "mistral-small", ""},
@@ -67,7 +68,7 @@ std::string catalogue_key(const std::string& name) {
   std::string key = lower(name);
   for (const std::string_view publisher :
        {"meta-llama/", "qwen/", "mistralai/", "tinyllama/", "deepseek-ai/", "zai-org/", "moonshotai/",
-        "openai/", "google/", "microsoft/", "nvidia/", "meta-"}) {
+        "openai/", "google/", "microsoft/", "nvidia/", "opengvlab/", "meta-"}) {
     if (key.starts_with(publisher)) key.erase(0, publisher.size());
   }
   for (const std::string_view part : {"-instruct", "-base", "-v0.3", "-chat-v1.0"}) {

@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "rank/model/config_reader.h"
 #include "rank/model/model_config.h"
+#include "rank/model/vision_config.h"
 
 namespace tpsim::rank {
 
@@ -49,6 +52,13 @@ struct GroupedExpertDefaults {
 // Routed experts, perhaps in groups, shared experts, and dense layers before them: n_routed_experts, n_group,
 // n_shared_experts, first_k_dense_replace … Nothing where there are no n_routed_experts. REQUIRES: layers.
 void read_grouped_experts(const ConfigReader& config, ModelConfig& model, GroupedExpertDefaults defaults);
+
+// Of a model whose config.json (as it is, not flattened) describes a vision encoder that tpsim knows, else
+// none present. `architecture`: of the whole model.
+VisionConfig read_vision(const Json& json, const std::string& where, std::string_view architecture,
+                         std::uint32_t text_hidden_size);
+// What preprocessor_config.json, beside config.json, says of the sizes of images.
+void read_preprocessor(const ConfigReader& config, VisionConfig& vision);
 
 // Adds the ids of "eos_token_id", one or a list.
 void read_eos(const ConfigReader& config, ModelConfig& model);

@@ -6,6 +6,7 @@
 #include "attention/sparse_kernels.h"
 #include "rank/model/loading_memory.h"
 #include "rank/model/quantised_weights.h"
+#include "rank/model/vision_encoder.h"
 
 namespace tpsim::rank {
 
@@ -403,6 +404,8 @@ std::uint64_t weight_bytes(const ModelConfig& model, const Shard& shard) {
     if (!weight.tied)
       bytes += (weight.format.bytes(weight.n, weight.k) + weight.bias * model.weight_bytes) * weight.copies();
   }
+  if (model.vision.served)
+    bytes += vision_weight_bytes(model.vision, {shard.layout.attn_tp_size(), model.vision.replicated});
   return model.quantization.online ? bytes + loading_leftover_bytes(weights) : bytes;
 }
 

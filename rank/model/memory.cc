@@ -124,7 +124,8 @@ KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig&
   const std::uint64_t target_kv = capacity.kv_bytes_per_token;
   capacity.kv_bytes_per_token += static_cast<std::uint64_t>(static_cast<double>(target_kv) * draft.layers);
   const double total = profile.memory_bytes() - context_bytes(profile, shard.tp_size);
-  double rest = total * mem_fraction_static - static_cast<double>(capacity.weight_bytes);
+  double rest = total * mem_fraction_static - static_cast<double>(capacity.weight_bytes) -
+                static_cast<double>(model.vision.reserved_bytes);
   if (!draft.from_pool) rest += static_cast<double>(draft.weight_bytes);
   capacity.state_bytes = linear_layers(model, shard).bytes_per_request();
   if (capacity.state_bytes > 0 && rest > 0) {

@@ -164,7 +164,11 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
     throw_user_error("{}: not a JSON object; it must be a Hugging Face config.json", where);
   }
   ModelConfig model;
-  model.architecture = architecture_of(ConfigReader(json, where));
+  const std::string whole = architecture_of(ConfigReader(json, where));
+  // InternVL names the architecture of its text model there.
+  const bool named_inside = json.contains("llm_config") && json["llm_config"].is_object();
+  model.architecture =
+      named_inside ? architecture_of(ConfigReader(json["llm_config"], where + ": llm_config")) : whole;
   const ModelFamily* const family = find_family(model.architecture);
   if (family == nullptr) {
     throw_user_error("{}: architecture {} is not supported; supported are {}", where, model.architecture,
@@ -177,11 +181,13 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
     flat.update(json);
     flat.update(json["text_config"]);
   }
+  if (named_inside) flat.update(json["llm_config"]);
   const ConfigReader config(flat, where);
   read_common(config, model);
   family->read(config, model);
   finish(config, model);
   read_eos(config, model);
+  model.vision = read_vision(json, where, whole, model.hidden_size);
   model.quantization = read_quantization(json, where);
   model.name = config.text("_name_or_path", where);
   return model;
@@ -224,6 +230,13 @@ ModelConfig load_model_config(const std::string& model_path) {
     if (json.is_discarded() || !json.is_object())
       throw_user_error("{}: not a JSON object", generation.string());
     read_eos(ConfigReader(json, generation.string()), model);
+  }
+  const fs::path preprocessor = file.parent_path() / "preprocessor_config.json";
+  if (model.vision.present() && fs::is_regular_file(preprocessor, error)) {
+    const Json json = Json::parse(read_config(preprocessor), nullptr, /*allow_exceptions=*/false);
+    if (json.is_discarded() || !json.is_object())
+      throw_user_error("{}: not a JSON object", preprocessor.string());
+    read_preprocessor(ConfigReader(json, preprocessor.string()), model.vision);
   }
   // SGLang turns the sparse variant on where this file is beside the config.
   const fs::path sparse = file.parent_path() / "sparse_attention_config.json";

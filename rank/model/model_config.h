@@ -9,6 +9,7 @@
 
 #include "rank/model/dual_chunk.h"
 #include "rank/model/quantization_config.h"
+#include "rank/model/vision_config.h"
 
 namespace tpsim::rank {
 
@@ -182,6 +183,7 @@ struct ModelConfig {
   IndexerConfig indexer;
   DualChunkConfig dual_chunk;
   LinearAttentionConfig linear;
+  VisionConfig vision;
   // Tokens that SGLang's pool of window layers keeps behind each sequence; 0: it gives the model no such pool
   // (is_hybrid_swa_model of configs/model_config.py less what model_overrides/ disable).
   std::uint32_t swa_pool_window = 0;

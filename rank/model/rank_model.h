@@ -13,6 +13,7 @@ struct StepCost {
   double collective = 0;  // from the moment that the slowest rank arrives
   double other = 0;       // norms, rope, activations, embedding, sampling, copies
   double launch = 0;      // kernel launch gaps or graph replay
+  double encoder = 0;     // encoding images, its collectives and launches included
   double receive = 0;     // pipeline stages: gathering what the stage before sent …
   double send = 0;        // … and sending to the next; not part of the pass
   double flops = 0;

@@ -10,7 +10,8 @@ namespace {
 
 RopeType type_of(const ConfigReader& config, const ConfigReader& rope) {
   const std::string name = rope.text("rope_type", rope.text("type", "default"));
-  if (name == "default") return RopeType::kDefault;
+  // Text turns by its position in all three sections of Qwen-VL's rotation.
+  if (name == "default" || name == "mrope") return RopeType::kDefault;
   if (name == "linear") return RopeType::kLinear;
   if (name == "dynamic") return RopeType::kDynamic;
   if (name == "llama3") return RopeType::kLlama3;

@@ -16,10 +16,13 @@ StepCost slowed(const StepCost& cost, double slowdown) {
   result.attention *= slowdown;
   result.gemm *= slowdown;
   result.other *= slowdown;
+  result.encoder *= slowdown;
   return result;
 }
 
-double arrival_of(const StepCost& cost) { return cost.attention + cost.gemm + cost.other + cost.launch; }
+double arrival_of(const StepCost& cost) {
+  return cost.attention + cost.gemm + cost.other + cost.launch + cost.encoder;
+}
 
 StepTimes times_of(const StepCost& cost) {
   return StepTimes{arrival_of(cost), cost.collective, cost.host_seconds};
@@ -51,6 +54,8 @@ LocalRanks::LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank,
       stage_kv_bytes_(config.stage_kv_bytes),
       page_tokens_(config.state.page_size),
       models_(std::move(models)),
+      encodings_(config.dp_size, ImageEncoding(config.images)),
+      encoder_costs_(config.dp_size),
       metadata_(config.dp_size),
       global_num_tokens_(config.dp_size),
       global_num_tokens_for_logprob_(config.dp_size),
@@ -96,12 +101,14 @@ void LocalRanks::apply(const proto::ForwardBatch& batch) {
   mode_ = batch.forward_mode();
   if (states_.size() == 1 || batch.end_of_run()) {
     for (std::size_t dp = 0; dp < states_.size(); ++dp) metadata_[dp] = states_[dp].apply(batch);
+    encoder_costs_[0] = encodings_[0].apply(batch);
     mode_ = metadata_.front().forward_mode;
     return;
   }
   bool extends = false;
   for (std::size_t dp = 0; dp < states_.size(); ++dp) {
     metadata_[dp] = states_[dp].apply(batch.dp_batches(static_cast<int>(dp)));
+    encoder_costs_[dp] = encodings_[dp].apply(batch.dp_batches(static_cast<int>(dp)));
     const attention::ForwardMetadata& metadata = metadata_[dp];
     const auto decodes = static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
     global_num_tokens_[dp] =
@@ -122,6 +129,11 @@ StepTimes LocalRanks::price(const proto::ForwardBatch& batch) {
     const attention::ForwardMetadata& metadata = metadata_[dp_rank_of(i)];
     const bool idle = metadata.forward_mode == proto::IDLE && metadata.global_num_tokens.empty();
     costs_[i] = idle ? StepCost{} : model_of(i).forward(metadata);
+    const EncoderCost& encoder = encoder_costs_[dp_rank_of(i)];
+    costs_[i].encoder = encoder.seconds;
+    costs_[i].flops += encoder.flops;
+    costs_[i].memory_bytes += encoder.memory_bytes;
+    costs_[i].communicated_bytes += encoder.communicated_bytes;
   }
   if (pp_size_ > 1) {
     price_stages();
@@ -173,6 +185,7 @@ void LocalRanks::account(double arrival) {
     total.cost.collective += cost.collective;
     total.cost.other += cost.other;
     total.cost.launch += cost.launch;
+    total.cost.encoder += cost.encoder;
     total.cost.flops += cost.flops;
     total.cost.memory_bytes += cost.memory_bytes;
     total.cost.communicated_bytes += cost.communicated_bytes;
@@ -195,6 +208,7 @@ void LocalRanks::PassTotal::write(proto::PassSeconds& seconds) const {
   seconds.set_other(cost.other);
   seconds.set_launch(cost.launch);
   seconds.set_wait(wait);
+  if (cost.encoder > 0) seconds.set_encoder(cost.encoder);
   if (cost.draft_seconds > 0) seconds.set_draft(cost.draft_seconds);
   if (cost.draft_extend_seconds > 0) seconds.set_draft_extend(cost.draft_extend_seconds);
 }
@@ -225,6 +239,11 @@ std::vector<proto::RankReport> LocalRanks::reports() const {
     report.set_other_seconds(sum(&StepCost::other));
     report.set_launch_seconds(sum(&StepCost::launch));
     report.set_wait_seconds(c.prefill.wait + c.decode.wait + c.mixed.wait);
+    if (const ImageEncoding& images = encodings_[dp_rank(first_rank_ + i)]; images.active()) {
+      report.set_encoder_seconds(sum(&StepCost::encoder));
+      report.set_encoded_images(images.encoded());
+      report.set_embedding_cache_hits(images.cache_hits());
+    }
     reports.push_back(std::move(report));
   }
   return reports;

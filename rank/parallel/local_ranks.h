@@ -17,6 +17,7 @@
 #include "proto/forward.pb.h"
 #include "proto/report.pb.h"
 #include "rank/model/rank_model.h"
+#include "rank/parallel/image_encoding.h"
 #include "rank/parallel/rank_state.h"
 #include "scheduler/executor.h"
 
@@ -33,6 +34,7 @@ struct DeploymentConfig {
   std::vector<std::uint64_t> stage_kv_bytes = {};
   // num_ranks() reports with what does not depend on the run: heads, weight_bytes, kv_pool_bytes.
   std::vector<proto::RankReport> ranks;
+  ImageEncoderConfig images;  // of each data-parallel rank
 
   std::uint32_t num_ranks() const { return tp_size * pp_size; }
 };
@@ -116,6 +118,8 @@ class LocalRanks {
   std::vector<double> slowest_slowdown_;  // of the whole deployment, per stage and data-parallel rank
   std::vector<RankState> states_;         // per data-parallel rank
   std::vector<std::unique_ptr<RankModel>> models_;
+  std::vector<ImageEncoding> encodings_;    // per data-parallel rank
+  std::vector<EncoderCost> encoder_costs_;  // of the pass applied last, likewise
   // Of the pass applied last, per data-parallel rank.
   std::vector<attention::ForwardMetadata> metadata_;
   std::vector<std::uint32_t> global_num_tokens_, global_num_tokens_for_logprob_;

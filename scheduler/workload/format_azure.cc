@@ -1,8 +1,11 @@
-// The Azure LLM inference traces (2023 and 2024): CSV with the columns
+// The Azure LLM inference traces (2023 and 2024) and the multimodal one (LMM, 2025): CSV with the columns
 //
 //   TIMESTAMP        2023-11-16 18:15:46.6805900, in UTC or with an offset (+00:00)
 //   ContextTokens    prompt tokens
 //   GeneratedTokens  generated tokens
+//   NumImages        of the multimodal trace: images, whose tokens ContextTokens counts and whose sizes
+//   nothing
+//                    tells
 //
 // Nothing tells which prompts share a prefix, so none do.
 #include <array>
@@ -81,12 +84,15 @@ std::optional<std::int64_t> parse_ticks(std::string_view text) {
 }  // namespace
 
 void read_azure(TraceInput& input, WorkloadBuilder& builder) {
-  enum { kTimestamp, kContextTokens, kGeneratedTokens };
-  constexpr std::array<std::string_view, 3> kColumns = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"};
+  enum { kTimestamp, kContextTokens, kGeneratedTokens, kNumImages };
+  constexpr std::array<std::string_view, 4> kColumns = {"TIMESTAMP", "ContextTokens", "GeneratedTokens",
+                                                        "NumImages"};
+  constexpr std::uint64_t kMostImages = 1000;
 
   std::string_view line;
   if (!input.next_filled_line(line)) return;
-  CsvRecord record(line, input.place(), kColumns, kColumns.size());
+  CsvRecord record(line, input.place(), kColumns, kNumImages);
+  std::uint64_t next_image = 0;
   std::optional<std::int64_t> first_ticks;
   while (!builder.full() && input.next_filled_line(line)) {
     const Place place = input.place();
@@ -101,6 +107,11 @@ void read_azure(TraceInput& input, WorkloadBuilder& builder) {
     request.arrival_time = static_cast<double>(*ticks - *first_ticks) / kTicksPerSecond;
     const auto length = static_cast<std::uint32_t>(record.count(kContextTokens, 1, kMaxRequestTokens));
     request.max_new_tokens = static_cast<std::uint32_t>(record.count(kGeneratedTokens, 1, kMaxRequestTokens));
+    if (record.has_column(kNumImages)) {
+      request.images.resize(record.count(kNumImages, 0, kMostImages));
+      for (ImageInput& image : request.images) image.content = next_image++;
+      request.images_in_prompt = !request.images.empty();
+    }
     builder.add_unique(place, std::move(request), length);
   }
 }

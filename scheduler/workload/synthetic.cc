@@ -22,6 +22,11 @@ void check_range(const char* flag, std::uint64_t value, std::uint64_t max) {
 }  // namespace
 
 Workload make_random_workload(const RandomOptions& options) {
+  NumpyRandom random(options.seed);
+  return make_random_workload(options, random);
+}
+
+Workload make_random_workload(const RandomOptions& options, NumpyRandom& random) {
   check_range("--num-prompts", options.num_prompts, kMaxPrompts);
   check_range("--random-input-len", options.random_input_len, kMaxRequestTokens);
   check_range("--random-output-len", options.random_output_len, kMaxRequestTokens);
@@ -32,7 +37,6 @@ Workload make_random_workload(const RandomOptions& options) {
   if (options.random_input_len > kGeneratedTokenBase / options.num_prompts) {
     throw_user_error("--num-prompts times --random-input-len is more than 2^48 tokens; make one smaller");
   }
-  NumpyRandom random(options.seed);
   // All input lengths are drawn before all output lengths, as in the benchmark.
   const std::vector<std::uint32_t> inputs =
       random.lengths(options.random_input_len, options.random_range_ratio, options.num_prompts);

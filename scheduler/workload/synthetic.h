@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "scheduler/workload/benchmark_random.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
@@ -21,5 +22,7 @@ struct RandomOptions {
 // --max-concurrency). Lengths are the benchmark's for equal options, seed included. Throws UserError that
 // names the flag that is out of range.
 Workload make_random_workload(const RandomOptions& options);
+// The same of a generator that other things were drawn from before.
+Workload make_random_workload(const RandomOptions& options, NumpyRandom& random);
 
 }  // namespace tpsim::scheduler

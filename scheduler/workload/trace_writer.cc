@@ -27,6 +27,14 @@ void put(Buffer& out, fmt::format_string<Args...> format, Args&&... args) {
                    index + 1, format, what);
 }
 
+[[noreturn]] void refuse_unsized(std::size_t index) {
+  throw_user_error(
+      "request {} has images of unknown size, which no format but its own can hold; give the trace as it is "
+      "to "
+      "tpsim run, with --image-resolution",
+      index + 1);
+}
+
 void put_runs(Buffer& out, const kvcache::TokenSequence& sequence) {
   char separator = '[';
   for (const kvcache::TokenRun& run : sequence.runs()) {
@@ -36,10 +44,30 @@ void put_runs(Buffer& out, const kvcache::TokenSequence& sequence) {
   put(out, "]");
 }
 
+void put_images(Buffer& out, const WorkloadRequest& request) {
+  if (request.images.empty()) return;
+  const auto list = [&](std::string_view name, const auto& value) {
+    put(out, ",\"{}\":", name);
+    char separator = '[';
+    for (const ImageInput& image : request.images) {
+      put(out, "{}{}", separator, value(image));
+      separator = ',';
+    }
+    put(out, "]");
+  };
+  list("images", [](const ImageInput& image) { return fmt::format("[{},{}]", image.width, image.height); });
+  // Images without a name get one again when they are read.
+  if (request.images.front().content < std::uint64_t{1} << 63)
+    list("image_ids", [](const ImageInput& image) { return image.content; });
+  list("image_positions", [](const ImageInput& image) { return image.position; });
+}
+
 std::string format_tpsim(const Workload& workload) {
   Buffer out;
-  for (const WorkloadRequest& request : workload.requests) {
+  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
+    const WorkloadRequest& request = workload.requests[i];
     StopFlag::throw_if_requested();
+    if (request.images_in_prompt) refuse_unsized(i);
     put(out, "{{\"arrival_time\":{},\"prompt\":", request.arrival_time);
     put_runs(out, request.prompt);
     put(out, ",\"max_new_tokens\":{}", request.max_new_tokens);
@@ -55,6 +83,7 @@ std::string format_tpsim(const Workload& workload) {
     if (request.session != 0) put(out, ",\"session_id\":{}", request.session);
     if (request.think_time) put(out, ",\"think_time\":{}", *request.think_time);
     if (!request.accept_lens.empty()) put(out, ",\"accept_lens\":[{}]", fmt::join(request.accept_lens, ","));
+    put_images(out, request);
     put(out, "}}\n");
   }
   return fmt::to_string(out);
@@ -62,6 +91,7 @@ std::string format_tpsim(const Workload& workload) {
 
 // The formats of others have no place for these.
 void refuse_extras(const WorkloadRequest& request, std::size_t index, const std::string& format) {
+  if (!request.images.empty()) refuse(index, format, "it has images");
   if (!request.output.empty()) refuse(index, format, "it names the ids of its answer");
   if (request.priority) refuse(index, format, "it has a priority");
   if (request.extra_key != 0) refuse(index, format, "it has a cache namespace (extra_key)");

@@ -23,6 +23,15 @@ struct SamplingParams {
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };
 
+// An image of a prompt.
+struct ImageInput {
+  std::uint32_t width = 0, height = 0;  // pixels; 0: not known
+  std::uint64_t content = 0;            // equal for equal images
+  std::uint32_t position = 0;           // prompt tokens in front of it
+  std::uint32_t tokens = 0;  // of the prompt that stand for it; 0: none yet (scheduler/workload/images.h)
+  friend bool operator==(const ImageInput&, const ImageInput&) = default;
+};
+
 struct WorkloadRequest {
   double arrival_time = 0;               // seconds since the first request; not decreasing
   kvcache::TokenSequence prompt;         // at least one token
@@ -43,6 +52,8 @@ struct WorkloadRequest {
   // as of the last. Empty: nothing is said.
   std::vector<std::uint32_t> accept_lens = {};
   SamplingParams sampling;
+  std::vector<ImageInput> images = {};  // in the order of their positions
+  bool images_in_prompt = false;        // the prompt's length counts their tokens already
   friend bool operator==(const WorkloadRequest&, const WorkloadRequest&) = default;
 };
 

@@ -58,6 +58,7 @@ function compareFigures() {
 
 // One stacked bar for prefill and one for decode of each setting, all on one scale.
 const parts = [["attention", "attention"], ["GEMM", "gemm"], ["collective", "collective"], ["other", "other"], ["launch", "launch"], ["waiting for the slowest rank", "wait"]];
+if (runs.some(r => r.images)) parts.push(["encoding images", "encoder"]);
 const phases = [["prefill", "prefill_steps"], ["mixed", "mixed_steps"], ["decode", "decode_steps"]];
 const total = amounts => parts.reduce((sum, [, name]) => sum + (amounts?.[name] || 0), 0);
 // Mean over the ranks.

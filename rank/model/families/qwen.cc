@@ -1,4 +1,4 @@
-// Qwen 2 and 3, Qwen3-MoE.
+// Qwen 2 and 3, Qwen3-MoE, and the text models of Qwen2.5-VL and Qwen3-VL.
 #include <array>
 #include <vector>
 
@@ -28,7 +28,8 @@ void mark_expert_layers(const ConfigReader& config, ModelConfig& model) {
 }
 
 void read(const ConfigReader& config, ModelConfig& model) {
-  const bool qwen2 = model.architecture == "Qwen2ForCausalLM";
+  const bool qwen2 =
+      model.architecture == "Qwen2ForCausalLM" || model.architecture == "Qwen2_5_VLForConditionalGeneration";
   const bool bias = config.flag("attention_bias", false);
   model.qkv_bias = qwen2 || bias;
   model.o_bias = !qwen2 && bias;
@@ -39,7 +40,9 @@ void read(const ConfigReader& config, ModelConfig& model) {
   read_layers(config, model, [&](std::uint32_t layer) { return windows && layer >= from; });
   read_rope(config, model);
   read_dual_chunk(config, model);
-  if (model.architecture != "Qwen3MoeForCausalLM") return;
+  if (model.architecture != "Qwen3MoeForCausalLM" &&
+      model.architecture != "Qwen3VLMoeForConditionalGeneration")
+    return;
   MoeConfig& moe = model.moe;
   // Transformers 5 writes num_local_experts.
   moe.num_experts =
@@ -50,8 +53,12 @@ void read(const ConfigReader& config, ModelConfig& model) {
   mark_expert_layers(config, model);
 }
 
-constexpr std::array<std::string_view, 3> kArchitectures = {"Qwen2ForCausalLM", "Qwen3ForCausalLM",
-                                                            "Qwen3MoeForCausalLM"};
+constexpr std::array<std::string_view, 6> kArchitectures = {"Qwen2ForCausalLM",
+                                                            "Qwen3ForCausalLM",
+                                                            "Qwen3MoeForCausalLM",
+                                                            "Qwen2_5_VLForConditionalGeneration",
+                                                            "Qwen3VLForConditionalGeneration",
+                                                            "Qwen3VLMoeForConditionalGeneration"};
 
 }  // namespace
 

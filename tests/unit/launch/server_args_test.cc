@@ -219,8 +219,11 @@ TEST(ServerArgs, RefusesInOneSentence) {
        "--speculative-adaptive: this part of speculative decoding is not simulated; leave it out"},
       {{"--speculative-accept-rates", "0.8,1.2"},
        "--speculative-accept-rates 1.2: must be a number at least 0 and at most 1"},
-      {{"--mm-attention-backend", "fa3"},
-       "--mm-attention-backend: multimodal models are not simulated yet; leave it out"},
+      {{"--mm-process-config", "{}"},
+       "--mm-process-config: images are simulated with SGLang's default processors, in one server; leave it "
+       "out"},
+      {{"--image-count", "0"}, "--image-count 0: must be a whole number from 1 to 1000"},
+      {{"--image-content", "noise"}, "--image-content noise: must be random or blank"},
       {{"--pp-size", "0"}, "--pp-size 0: must be a whole number from 1 to 1024"},
       {{"--enable-dynamic-chunking"},
        "--enable-dynamic-chunking: chunks of pipeline stages keep their size, --chunked-prefill-size; leave "

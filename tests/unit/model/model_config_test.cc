@@ -47,6 +47,7 @@ TEST(ModelCatalogue, EveryEntryLoads) {
                                              "glm-5",
                                              "gpt-oss-120b",
                                              "gpt-oss-20b",
+                                             "internvl3.5-8b",
                                              "kimi-k2",
                                              "llama-3.1-405b",
                                              "llama-3.1-70b",
@@ -62,12 +63,15 @@ TEST(ModelCatalogue, EveryEntryLoads) {
                                              "qwen2.5-32b",
                                              "qwen2.5-72b",
                                              "qwen2.5-7b",
+                                             "qwen2.5-vl-7b",
                                              "qwen3-235b-a22b",
                                              "qwen3-30b-a3b",
                                              "qwen3-32b",
                                              "qwen3-8b",
                                              "qwen3-coder-480b-a35b",
                                              "qwen3-next-80b-a3b",
+                                             "qwen3-vl-30b-a3b",
+                                             "qwen3-vl-8b",
                                              "qwen3.5-397b-a17b",
                                              "tinyllama-1.1b"}));
   for (const std::string& name : names) EXPECT_EQ(load_model_config(name).name, name);
@@ -103,6 +107,8 @@ TEST(ModelCatalogue, PublishersNamesInAnyCase) {
         {"Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "qwen3-235b-a22b-2507-fp8"},
         {"moonshotai/Kimi-K2-Instruct", "kimi-k2"},
         {"google/gemma-3-27b-it", "gemma-3-27b"},
+        {"Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5-vl-7b"},
+        {"OpenGVLab/InternVL3_5-8B", "internvl3.5-8b"},
         {"microsoft/phi-4", "phi-4"},
         {"Qwen/Qwen2.5-14B-Instruct-1M", "qwen2.5-14b-1m"},
         {"mistralai/Mistral-Small-3.2-24B-Instruct-2506", "mistral-small"}}) {

@@ -1,0 +1,129 @@
+#include "attention/vision_attention.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstdint>
+
+#include "attention/registry.h"
+#include "attention/split_heuristics.h"
+#include "proto/base/error.h"
+#include "proto/coefficients.h"
+
+namespace tpsim::attention {
+namespace {
+
+// The width of a head that the kernel computes with. FlashAttention 3 and 4 have kernels for some widths
+// (hopper/static_switch.h), Triton's takes the next power of 2, PyTorch's multiples of 8.
+std::uint32_t computed_head_dim(std::string_view name, std::uint32_t head_dim) {
+  if (name == "triton_attn") return std::bit_ceil(head_dim);
+  if (name == "fa3" || name == "fa4") {
+    for (const std::uint32_t width : {64U, 96U, 128U, 192U, 256U}) {
+      if (head_dim <= width) return width;
+    }
+  }
+  return (head_dim + 7) / 8 * 8;
+}
+
+ExtendPlan tiles_of(std::string_view name, GpuGeneration generation, std::uint32_t heads,
+                    std::uint32_t head_dim) {
+  ExtendPlan plan;
+  plan.head_blocks = heads;
+  if (name == "fa3") {
+    plan.tile_m = plan.rows = flash3_tile_m(head_dim);
+    plan.tile_n = flash3_tile_n(head_dim);
+  } else if (name == "triton_attn") {
+    // BLOCK of context_attention_fwd: 128 from compute capability 9 on and on AMD's devices, which report
+    // one.
+    const bool large = generation == GpuGeneration::kHopper || generation == GpuGeneration::kBlackwell ||
+                       generation == GpuGeneration::kBlackwellSm120 || generation == GpuGeneration::kRocm;
+    plan.tile_m = plan.rows = plan.tile_n = large ? 128 : 64;
+  }
+  return plan;
+}
+
+GpuGeneration generation_of(const proto::HardwareProfile& profile) {
+  return parse_gpu_generation(profile.architecture()).value();
+}
+
+}  // namespace
+
+std::vector<std::string_view> vision_backend_names() {
+  std::vector<std::string_view> names;
+  for (const BackendDescription* backend : backend_list()) {
+    if (!backend->row.mm_name.empty()) names.push_back(backend->row.mm_name);
+  }
+  return names;
+}
+
+std::string_view default_vision_backend(GpuGeneration generation) {
+  switch (generation) {
+    case GpuGeneration::kHopper:
+      return "fa3";
+    case GpuGeneration::kBlackwell:
+      return "fa4";
+    case GpuGeneration::kNpu:
+      return "ascend_attn";
+    case GpuGeneration::kRocm:  // with SGLANG_USE_AITER, as in SGLang's images for these devices
+      return "aiter_attn";
+    case GpuGeneration::kCpu:  // 0.5.23 has a kernel of its own (amx_attn), which the matrices do not list
+      return "sdpa";
+    case GpuGeneration::kXpu:  // likewise (xpu_attn); 0.5.12 takes Triton's
+    case GpuGeneration::kTuring:
+    case GpuGeneration::kAmpere:
+    case GpuGeneration::kAda:
+    case GpuGeneration::kBlackwellSm120:
+      break;
+  }
+  return "triton_attn";
+}
+
+const BackendRow& find_vision_backend(std::string_view name, GpuGeneration generation, std::string_view gpu) {
+  for (const BackendDescription* backend : backend_list()) {
+    const BackendRow& row = backend->row;
+    if (row.mm_name.empty() || row.mm_name != name) continue;
+    if (!row.generations.contains(generation)) {
+      throw_user_error("--mm-attention-backend {}: runs on {}, and {} is {}; SGLang's default there is {}",
+                       name, row.generations.names(), gpu, to_string(generation),
+                       default_vision_backend(generation));
+    }
+    return row;
+  }
+  for (const std::string_view other : {"flashinfer_cudnn", "amx_attn", "xpu_attn"}) {
+    if (name == other) {
+      throw_user_error(
+          "--mm-attention-backend {}: is not in the MultiModal column of SGLang's support matrix and not "
+          "simulated; use one of {}",
+          name, fmt::join(vision_backend_names(), ", "));
+    }
+  }
+  throw_user_error("--mm-attention-backend {}: is not known; use one of {}", name,
+                   fmt::join(vision_backend_names(), ", "));
+}
+
+std::string vision_operator_class(const BackendRow& row) {
+  return fmt::format("attention.{}.extend", row.name);
+}
+
+VisionAttention::VisionAttention(const proto::HardwareProfile& profile, const BackendRow& row)
+    : name_(row.mm_name),
+      generation_(generation_of(profile)),
+      cost_(profile, coefficients_of<PlanCoefficients>(profile, vision_operator_class(row))) {}
+
+KernelCost VisionAttention::layer(std::span<const SequenceGroup> sequences, std::uint32_t heads,
+                                  std::uint32_t head_dim, bool flat) const {
+  LayerShape shape;
+  shape.num_q_heads = shape.num_kv_heads = heads;
+  shape.head_dim = shape.v_head_dim = computed_head_dim(name_, head_dim);
+  const ExtendPlan plan = tiles_of(name_, generation_, heads, shape.head_dim);
+  if (name_ != "sdpa" || !flat) return cost_.encode(plan, sequences, shape);
+  SequenceGroup all{0, 1};
+  for (const SequenceGroup& group : sequences) all.length += group.length * group.count;
+  KernelCost cost = cost_.encode(plan, {&all, 1}, shape);
+  // A mask of a byte for every pair of patches, which every head reads.
+  const double mask = double(all.length) * all.length;
+  cost += cost_.gather(mask, shape);
+  return cost;
+}
+
+}  // namespace tpsim::attention

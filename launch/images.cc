@@ -1,0 +1,233 @@
+#include "launch/images.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+
+#include "attention/vision_attention.h"
+#include "launch/attention_choice.h"
+#include "launch/flag_set.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+#include "rank/model/image_layout.h"
+#include "rank/model/vision_encoder.h"
+#include "scheduler/sglang_release.h"
+#include "scheduler/workload/benchmark_images.h"
+#include "scheduler/workload/images.h"
+
+namespace tpsim::launch {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+constexpr const char* kCacheVariable = "SGLANG_VLM_CACHE_SIZE_MB";
+
+// --vlm-cache-size-mb, the environment variable, or what SGLang takes.
+std::uint64_t cache_mib(const ServerArgs& args, bool profiled) {
+  if (args.images.vlm_cache_size_mb) return *args.images.vlm_cache_size_mb;
+  if (const char* const variable = std::getenv(kCacheVariable))
+    return parse_count(kCacheVariable, variable, 0, 1U << 20);
+  return profiled ? 0 : 100;
+}
+
+rank::VisionSharing sharing_of(const rank::ParallelLayout& layout, const rank::VisionConfig& vision) {
+  return {.ranks = layout.attn_tp_size(), .data_parallel = vision.replicated};
+}
+
+void check_sharing(const ServerArgs& args, const rank::ParallelLayout& layout,
+                   const rank::ModelConfig& model) {
+  const rank::VisionConfig& vision = model.vision;
+  if (args.parallel.pp_size > 1)
+    throw_user_error(
+        "--pp-size {}: models that encode images are simulated without pipeline stages; share {} by --tp",
+        args.parallel.pp_size, model.name);
+  if (args.images.mm_enable_dp_encoder && !vision.data_parallel)
+    throw_user_error(
+        "--mm-enable-dp-encoder: SGLang's class of {} cuts its encoder by --tp alone; leave it out",
+        model.name);
+  if (layout.dp_size > 1 && !vision.replicated && !vision.attention_parallel)
+    throw_user_error("--enable-dp-attention: SGLang's encoder of {} does not share fewer ranks than --tp{}",
+                     model.name, vision.data_parallel ? "; add --mm-enable-dp-encoder" : "; leave it out");
+  const std::uint32_t tp = sharing_of(layout, vision).tp_size();
+  if (vision.rule != rank::ImageRule::kClosestRatio && vision.num_heads % tp != 0)
+    throw_user_error("--tp {}: does not divide the {} heads of {}'s vision encoder{}", layout.tp_size,
+                     vision.num_heads, model.name,
+                     vision.data_parallel ? "; add --mm-enable-dp-encoder" : "");
+}
+
+// The first flag that is about serving images; null for none.
+const char* image_flag(const ImageArgs& images) {
+  return !images.mm_attention_backend.empty() ? "--mm-attention-backend"
+         : images.mm_enable_dp_encoder        ? "--mm-enable-dp-encoder"
+         : images.vlm_cache_size_mb           ? "--vlm-cache-size-mb"
+                                              : nullptr;
+}
+
+}  // namespace
+
+bool takes_profiled_qwen3_vl(const ServerArgs& args, const proto::HardwareProfile& hardware,
+                             const rank::ModelConfig& model) {
+  return !args.numeric() && model.architecture.starts_with("Qwen3VL") && model.vision.present() &&
+         args.sglang_release >= scheduler::SglangRelease::k0_5_23 &&
+         generation_of(hardware) == attention::GpuGeneration::kHopper &&
+         hardware.memory_bytes() >= 60 * 1024 * kMiB;
+}
+
+void resolve_images(const ServerArgs& args, const proto::HardwareProfile& hardware,
+                    const rank::ParallelLayout& layout, rank::ModelConfig& model,
+                    std::vector<std::string>& notes) {
+  rank::VisionConfig& vision = model.vision;
+  const char* const flag = image_flag(args.images);
+  if (!vision.present()) {
+    if (flag != nullptr)
+      throw_user_error("{}: {} has no vision encoder that is simulated; leave it out", flag, model.name);
+    if (args.images.enable_multimodal)
+      notes.push_back(
+          fmt::format("--enable-multimodal: {} takes text only, nothing happens, as in SGLang", model.name));
+    return;
+  }
+  if (args.numeric()) {
+    if (flag != nullptr || args.images.enable_multimodal)
+      throw_user_error(
+          "{}: --executor numeric computes the text model alone; use --executor modeled, or leave it out",
+          flag != nullptr ? flag : "--enable-multimodal");
+    return;
+  }
+  vision.served = vision.on_by_default || args.images.enable_multimodal;
+  if (!vision.served) {
+    if (flag != nullptr)
+      throw_user_error("{}: SGLang serves {} as a text model; add --enable-multimodal", flag, model.name);
+    return;
+  }
+  vision.replicated = args.images.mm_enable_dp_encoder;
+  check_sharing(args, layout, model);
+  const attention::GpuGeneration generation = generation_of(hardware);
+  const std::string_view chosen = args.images.mm_attention_backend.empty()
+                                      ? attention::default_vision_backend(generation)
+                                      : std::string_view(args.images.mm_attention_backend);
+  vision.attention_backend = attention::find_vision_backend(chosen, generation, hardware.name()).mm_name;
+  const bool profiled = takes_profiled_qwen3_vl(args, hardware, model);
+  const std::uint64_t mib = cache_mib(args, profiled);
+  vision.cache_bytes = mib << 20;
+  if (scheduler::rules_of(args.sglang_release).reserves_image_memory) {
+    // Features then travel through GPU memory (mm_feature_transport cuda_ipc), in a pool of its own.
+    const std::uint64_t features = profiled && mib == 0 ? 1024 : 0;
+    vision.reserved_bytes = (mib + features) << 20;
+  }
+  if (args.images.mm_attention_backend.empty())
+    notes.push_back(fmt::format("--mm-attention-backend: {} is chosen, SGLang's default on this device",
+                                vision.attention_backend));
+  if (profiled)
+    notes.push_back(
+        "Qwen3-VL on a large Hopper GPU: SGLang 0.5.23 also spaces prefills (--prefill-decode-interval 22), "
+        "which "
+        "tpsim does not; compare with a server started with --prefill-decode-interval 0");
+}
+
+double image_memory_factor(const rank::VisionConfig& vision) {
+  if (!vision.served) return 1;
+  const auto complexity = [](double layers, double hidden) { return layers * hidden * hidden; };
+  const double ratio = complexity(vision.num_layers, vision.hidden_size) / complexity(24, 1024);
+  return 0.95 * std::clamp(1.0 - 0.1 * (ratio - 1.0), 0.8, 1.05);
+}
+
+rank::ImageEncoderConfig make_image_encoder(const proto::HardwareProfile& hardware,
+                                            const rank::ParallelLayout& layout,
+                                            const rank::ModelConfig& model) {
+  const rank::VisionConfig& vision = model.vision;
+  if (!vision.served) return {};
+  const attention::BackendRow& row =
+      attention::find_vision_backend(vision.attention_backend, generation_of(hardware), hardware.name());
+  return {std::make_shared<const rank::VisionEncoder>(vision, sharing_of(layout, vision), hardware, row),
+          vision.cache_bytes};
+}
+
+void write_images(const proto::HardwareProfile& hardware, const rank::VisionConfig& vision,
+                  proto::RunReport& header) {
+  if (!vision.served) return;
+  auto& out = *header.mutable_server_args();
+  out["enable_multimodal"] = "true";
+  out["mm_attention_backend"] = std::string(vision.attention_backend);
+  out["mm_enable_dp_encoder"] = vision.replicated ? "true" : "false";
+  out["vlm_cache_size_mb"] = std::to_string(vision.cache_bytes >> 20);
+  const attention::BackendRow& row =
+      attention::find_vision_backend(vision.attention_backend, generation_of(hardware), hardware.name());
+  const auto add = [&header](std::string name, std::string source) {
+    proto::Calibration& calibration = *header.add_calibration();
+    calibration.set_operator_class(std::move(name));
+    calibration.set_status("uncalibrated");
+    calibration.set_source(std::move(source));
+  };
+  add(fmt::format("vision.attention.{}", vision.attention_backend),
+      fmt::format("not measured: the efficiencies of {}, causal prefill, without its mask",
+                  attention::vision_operator_class(row)));
+  add("vision.encoder",
+      "not measured as a whole: the text model's prices of its operators, issued one by one");
+}
+
+void place_workload_images(const ServerArgs& args, const rank::ModelConfig& model,
+                           scheduler::Workload& workload) {
+  if (!scheduler::has_images(workload)) {
+    if (args.images.image_resolution && args.dataset_name != "image")
+      throw_user_error("--image-resolution {}: {} has no images; leave it out", *args.images.image_resolution,
+                       workload.name);
+    return;
+  }
+  const rank::VisionConfig& vision = model.vision;
+  if (!vision.present())
+    throw_user_error(
+        "--model-path {}: has no vision encoder that is simulated, and {} has images; use qwen2.5-vl-7b, "
+        "qwen3-vl-8b, "
+        "qwen3-vl-30b-a3b, gemma-3-27b, llama-4-scout or internvl3.5-8b",
+        model.name, workload.name);
+  if (args.numeric())
+    throw_user_error(
+        "--executor numeric: images are priced and not computed, and {} has some; use --executor modeled",
+        workload.name);
+  if (!vision.served)
+    throw_user_error(
+        "--enable-multimodal: SGLang serves {} as a text model without it, and {} has images; add it",
+        model.name, workload.name);
+  scheduler::ImageResolution size{0, 0, 0, 0};
+  if (args.images.image_resolution) {
+    size = scheduler::parse_image_resolution(*args.images.image_resolution);
+    const auto sized = [](const scheduler::WorkloadRequest& request) {
+      return std::all_of(request.images.begin(), request.images.end(),
+                         [](const scheduler::ImageInput& image) { return image.width > 0; });
+    };
+    if (args.dataset_name != "image" &&
+        std::all_of(workload.requests.begin(), workload.requests.end(), sized))
+      throw_user_error("--image-resolution {}: {} says how large its images are; leave it out",
+                       *args.images.image_resolution, workload.name);
+  }
+  scheduler::place_images(
+      workload,
+      [&vision](std::uint32_t width, std::uint32_t height) {
+        const rank::ImageLayout layout = rank::image_layout(vision, width, height);
+        return scheduler::ImageTokens{layout.before, layout.tokens, layout.after};
+      },
+      size.min_width, size.min_height);
+}
+
+void finish_image_report(std::uint32_t dp_size, proto::RunReport& report) {
+  if (!report.has_images() || report.ranks_size() == 0) return;
+  proto::Images& images = *report.mutable_images();
+  const int ranks_of_dp = std::max(1, report.ranks_size() / static_cast<int>(dp_size));
+  std::uint64_t encoded = 0;
+  std::uint64_t hits = 0;
+  for (int rank = 0; rank < report.ranks_size(); rank += ranks_of_dp) {
+    encoded += report.ranks(rank).encoded_images();
+    hits += report.ranks(rank).embedding_cache_hits();
+  }
+  images.set_encoded(encoded);
+  images.set_cache_hits(hits);
+  const proto::RankReport& rank = report.ranks(0);
+  const double all = rank.attention_seconds() + rank.gemm_seconds() + rank.collective_seconds() +
+                     rank.other_seconds() + rank.launch_seconds() + rank.encoder_seconds() +
+                     rank.wait_seconds();
+  images.set_encoder_share(all > 0 ? rank.encoder_seconds() / all : 0);
+}
+
+}  // namespace tpsim::launch

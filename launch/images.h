@@ -1,0 +1,53 @@
+// How a deployment serves images: whether it does, with which attention, shared in which way, and what that
+// takes of its memory; and the images of the workload it is given.
+//
+// Source: SGLang 0.5.23 configs/model_config.py (mm_disabled_models), arg_groups/memory_hook.py
+// (adjust_mem_fraction_for_vlm), arg_groups/model_overrides/qwen3_vl.py,
+// mem_cache/kv_cache_configurator.py (mm_runtime_reservation_gb); server_args.py of 0.5.12.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launch/server_args.h"
+#include "proto/hardware.pb.h"
+#include "proto/report.pb.h"
+#include "rank/model/model_config.h"
+#include "rank/model/parallel_layout.h"
+#include "rank/parallel/image_encoding.h"
+#include "scheduler/workload/workload.h"
+
+namespace tpsim::launch {
+
+// Sets model.vision to what the server makes of it, served or not, and says what it chose in `notes`. Throws
+// UserError naming the flag that cannot be carried out.
+void resolve_images(const ServerArgs& args, const proto::HardwareProfile& hardware,
+                    const rank::ParallelLayout& layout, rank::ModelConfig& model,
+                    std::vector<std::string>& notes);
+
+// What SGLang leaves of its own --mem-fraction-static for a model that encodes images; 1 for others.
+double image_memory_factor(const rank::VisionConfig& vision);
+
+// Whether SGLang takes the settings that it profiled for Qwen3-VL on a large Hopper GPU.
+bool takes_profiled_qwen3_vl(const ServerArgs& args, const proto::HardwareProfile& hardware,
+                             const rank::ModelConfig& model);
+
+// REQUIRES: resolve_images(). Without an encoder where images are not served.
+rank::ImageEncoderConfig make_image_encoder(const proto::HardwareProfile& hardware,
+                                            const rank::ParallelLayout& layout,
+                                            const rank::ModelConfig& model);
+
+// Options and calibration of a deployment that serves images; nothing of others.
+void write_images(const proto::HardwareProfile& hardware, const rank::VisionConfig& vision,
+                  proto::RunReport& header);
+
+// Puts the tokens of the workload's images into its prompts. Throws UserError where the model has no encoder,
+// or it is off.
+void place_workload_images(const ServerArgs& args, const rank::ModelConfig& model,
+                           scheduler::Workload& workload);
+
+// What the ranks did, once their reports are there.
+void finish_image_report(std::uint32_t dp_size, proto::RunReport& report);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,204 @@
+#include "rank/model/vision_config.h"
+
+#include <string>
+#include <string_view>
+
+#include "proto/base/error.h"
+#include "rank/model/config_parts.h"
+
+namespace tpsim::rank {
+namespace {
+
+constexpr std::uint32_t kMostPixels = 1U << 28;
+
+// A number, or the first of a list of two equal ones (image_size, patch_size of some configs).
+std::uint32_t side(const ConfigReader& config, const char* key, std::uint32_t otherwise) {
+  if (config.has(key) && config.json()[key].is_array()) {
+    const Json& list = config.json()[key];
+    if (list.empty() || !list[0].is_number_unsigned() || list[0].get<double>() < 1 ||
+        list[0].get<double>() > kMostPixels)
+      throw_user_error("{}: key \"{}\" must hold whole numbers from 1 up", config.where(), key);
+    for (const Json& entry : list) {
+      if (entry != list[0])
+        throw_user_error("{}: key \"{}\" must hold equal numbers, images are cut into squares",
+                         config.where(), key);
+    }
+    return list[0].get<std::uint32_t>();
+  }
+  return config.number_or(key, otherwise);
+}
+
+std::uint32_t count_of(const ConfigReader& config, const char* key, std::uint32_t otherwise) {
+  if (!config.has(key)) return otherwise;
+  if (!config.json()[key].is_array())
+    throw_user_error("{}: key \"{}\" must be a list of layers", config.where(), key);
+  return static_cast<std::uint32_t>(config.json()[key].size());
+}
+
+void read_qwen2_5(const ConfigReader& config, VisionConfig& vision) {
+  vision.rule = ImageRule::kSmartResize;
+  vision.num_layers = config.number_or("depth", 32);
+  vision.hidden_size = config.number_or("hidden_size", 3584);
+  // Rounded up for the kernels (Qwen2_5_VisionTransformer).
+  vision.intermediate_size = (config.number_or("intermediate_size", 3420) + 7) / 8 * 8;
+  vision.num_heads = config.number_or("num_heads", 16);
+  vision.patch_size = side(config, "patch_size", 14);
+  vision.temporal_patch = config.number_or("temporal_patch_size", 2);
+  vision.merge_size = config.number_or("spatial_merge_size", 2);
+  vision.window_size = config.number_or("window_size", 112);
+  vision.full_attention_layers = count_of(config, "fullatt_block_indexes", 4);
+  vision.gated_mlp = vision.rotary = vision.flat = true;
+  vision.min_pixels = 56 * 56;
+  vision.max_pixels = 16384 * 28 * 28;  // of the published preprocessor_config.json
+  vision.projector_input = vision.hidden_size * vision.merge_size * vision.merge_size;
+  vision.projector_hidden = vision.projector_input;
+  vision.projector_sharded = vision.data_parallel = true;
+  vision.markers_before = vision.markers_after = 1;  // <|vision_start|>, <|vision_end|>
+}
+
+void read_qwen3(const ConfigReader& config, VisionConfig& vision) {
+  vision.rule = ImageRule::kSmartResize;
+  vision.num_layers = config.number_or("depth", 27);
+  vision.hidden_size = config.number_or("hidden_size", 1152);
+  vision.intermediate_size = config.number_or("intermediate_size", 4304);
+  vision.num_heads = config.number_or("num_heads", 16);
+  vision.patch_size = side(config, "patch_size", 16);
+  vision.temporal_patch = config.number_or("temporal_patch_size", 2);
+  vision.merge_size = config.number_or("spatial_merge_size", 2);
+  vision.position_embeddings = config.number_or("num_position_embeddings", 2304);
+  vision.deepstack = count_of(config, "deepstack_visual_indexes", 3);
+  vision.rotary = vision.flat = vision.sharded_positions = true;
+  vision.min_pixels = 65536;  // of the published preprocessor_config.json
+  vision.max_pixels = 16777216;
+  vision.projector_input = vision.hidden_size * vision.merge_size * vision.merge_size;
+  vision.projector_hidden = vision.projector_input;
+  vision.projector_sharded = vision.data_parallel = vision.attention_parallel = true;
+  vision.markers_before = vision.markers_after = 1;
+}
+
+// SigLIP; average pooling makes tokens of its patches.
+void read_gemma3(const ConfigReader& root, const ConfigReader& config, VisionConfig& vision) {
+  vision.rule = ImageRule::kFixed;
+  vision.num_layers = config.number_or("num_hidden_layers", 27);
+  vision.hidden_size = config.number_or("hidden_size", 1152);
+  vision.intermediate_size = config.number_or("intermediate_size", 4304);
+  vision.num_heads = config.number_or("num_attention_heads", 16);
+  vision.patch_size = side(config, "patch_size", 14);
+  vision.image_size = side(config, "image_size", 896);
+  const std::uint32_t tokens = root.number_or("mm_tokens_per_image", 256);
+  const std::uint32_t patches = vision.image_size / vision.patch_size;
+  while ((patches / (vision.merge_size + 1)) * (patches / (vision.merge_size + 1)) >= tokens)
+    ++vision.merge_size;
+  const std::uint32_t tokens_of_side = patches / vision.merge_size;
+  if (tokens_of_side * tokens_of_side != tokens)
+    throw_user_error("{}: mm_tokens_per_image {} is not what squares of {} patches make", root.where(),
+                     tokens, patches);
+  vision.position_embeddings = patches * patches;
+  vision.one_by_one = true;
+  vision.projector_input = vision.hidden_size;
+  vision.markers_before = vision.markers_after = 2;  // a blank line and <start_of_image>; the same behind it
+  vision.on_by_default = false;
+}
+
+void read_llama4(const ConfigReader& config, VisionConfig& vision) {
+  vision.rule = ImageRule::kCanvas;
+  vision.num_layers = config.number_or("num_hidden_layers", 34);
+  vision.hidden_size = config.number_or("hidden_size", 768);
+  vision.intermediate_size = config.number_or("intermediate_size", 5632);
+  vision.num_heads = config.number_or("num_attention_heads", 16);
+  vision.patch_size = side(config, "patch_size", 14);
+  vision.image_size = side(config, "image_size", 336);
+  vision.max_tiles = 16;  // of the published preprocessor_config.json
+  const double ratio = config.real("pixel_shuffle_ratio", 0.5, 1.0 / 64, 1);
+  vision.merge_size = static_cast<std::uint32_t>(1 / ratio + 0.5);
+  vision.position_embeddings =
+      (vision.image_size / vision.patch_size) * (vision.image_size / vision.patch_size) + 1;
+  vision.class_token = vision.rotary = true;
+  // The adapter's input is what shuffling makes of hidden_size; projector_input_dim is the width after it.
+  vision.projector_input = config.number_or("intermediate_size", 5632);
+  vision.projector_hidden = config.number_or("projector_input_dim", 4096);
+  vision.second_projector = config.number_or("projector_output_dim", 4096);
+  vision.projector_sharded = true;
+  vision.markers_before = 1;  // <|image_start|>; <|image|> and separators are counted with the tiles
+  vision.markers_after = 1;   // <|image_end|>
+  vision.on_by_default = false;
+}
+
+void read_internvl(const ConfigReader& root, const ConfigReader& config, VisionConfig& vision) {
+  vision.rule = ImageRule::kClosestRatio;
+  vision.num_layers = config.number_or("num_hidden_layers", 24);
+  vision.hidden_size = config.number_or("hidden_size", 1024);
+  vision.intermediate_size = config.number_or("intermediate_size", 4096);
+  vision.num_heads = config.number_or("num_attention_heads", 16);
+  vision.patch_size = side(config, "patch_size", 14);
+  vision.image_size = root.number_or("force_image_size", side(config, "image_size", 448));
+  vision.max_tiles = 12;  // IMAGE_MAX_NUM of SGLang's processor
+  vision.merge_size = static_cast<std::uint32_t>(1 / root.real("downsample_ratio", 0.5, 1.0 / 64, 1) + 0.5);
+  vision.position_embeddings =
+      (vision.image_size / vision.patch_size) * (vision.image_size / vision.patch_size) + 1;
+  vision.class_token = vision.layer_scale = true;
+  vision.qk_norm = config.flag("qk_normalization", config.flag("use_qk_norm", false));
+  vision.projector_input = vision.hidden_size * vision.merge_size * vision.merge_size;
+  vision.projector_hidden = vision.out_hidden_size;
+  vision.data_parallel = true;
+  vision.markers_before = vision.markers_after = 1;  // <img>, </img>
+}
+
+void check(const VisionConfig& vision, const std::string& where) {
+  if (vision.hidden_size % vision.num_heads != 0)
+    throw_user_error("{}: vision_config's heads ({}) do not divide its hidden_size {}", where,
+                     vision.num_heads, vision.hidden_size);
+  if (vision.head_dim() > 256)
+    throw_user_error("{}: vision_config's heads are {} wide; at most 256 are simulated", where,
+                     vision.head_dim());
+  if (vision.image_size > 0 && (vision.image_size / vision.patch_size) % vision.merge_size != 0)
+    throw_user_error("{}: {} patches of a side are not whole groups of {}", where,
+                     vision.image_size / vision.patch_size, vision.merge_size);
+  if (vision.window_size > 0 && vision.window_size / vision.merge_size / vision.patch_size == 0)
+    throw_user_error("{}: window_size {} is less than a merged patch", where, vision.window_size);
+  if (vision.full_attention_layers > vision.num_layers)
+    throw_user_error("{}: vision_config has {} layers and {} with full attention", where, vision.num_layers,
+                     vision.full_attention_layers);
+}
+
+}  // namespace
+
+VisionConfig read_vision(const Json& json, const std::string& where, std::string_view architecture,
+                         std::uint32_t text_hidden_size) {
+  VisionConfig vision;
+  if (!json.contains("vision_config") || !json["vision_config"].is_object()) return vision;
+  const std::string of = where + ": vision_config";
+  const ConfigReader root(json, where);
+  const ConfigReader config(json["vision_config"], of);
+  vision.out_hidden_size = text_hidden_size;
+  if (architecture == "Qwen2_5_VLForConditionalGeneration") {
+    read_qwen2_5(config, vision);
+  } else if (architecture == "Qwen3VLForConditionalGeneration" ||
+             architecture == "Qwen3VLMoeForConditionalGeneration") {
+    read_qwen3(config, vision);
+  } else if (architecture == "Gemma3ForConditionalGeneration") {
+    read_gemma3(root, config, vision);
+  } else if (architecture == "Llama4ForConditionalGeneration") {
+    read_llama4(config, vision);
+  } else if (architecture == "InternVLChatModel") {
+    read_internvl(root, config, vision);
+  } else {
+    return {};
+  }
+  check(vision, of);
+  return vision;
+}
+
+void read_preprocessor(const ConfigReader& config, VisionConfig& vision) {
+  if (vision.rule == ImageRule::kCanvas) vision.max_tiles = config.number_or("max_patches", vision.max_tiles);
+  if (vision.rule != ImageRule::kSmartResize) return;
+  constexpr std::uint32_t kMost = 1U << 30;
+  if (config.has("min_pixels")) vision.min_pixels = config.number("min_pixels", 1, kMost);
+  if (config.has("max_pixels")) vision.max_pixels = config.number("max_pixels", 1, kMost);
+  if (!config.has("size") || !config.json()["size"].is_object()) return;
+  const ConfigReader size(config.json()["size"], config.where() + ": size");
+  if (size.has("shortest_edge")) vision.min_pixels = size.number("shortest_edge", 1, kMost);
+  if (size.has("longest_edge")) vision.max_pixels = size.number("longest_edge", 1, kMost);
+}
+
+}  // namespace tpsim::rank

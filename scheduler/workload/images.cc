@@ -1,0 +1,105 @@
+#include "scheduler/workload/images.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "proto/base/error.h"
+#include "scheduler/workload/trace_reader.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+// The ids of each content at each size, by first appearance: different tokens for different images.
+class ImageIds {
+ public:
+  kvcache::TokenRun of(const ImageInput& image, std::uint32_t tokens) {
+    const auto [found, is_new] = first_.try_emplace({image.content, image.width, image.height}, next_);
+    if (is_new) next_ += tokens;
+    return {found->second, tokens};
+  }
+
+ private:
+  std::map<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>, kvcache::TokenId> first_;
+  kvcache::TokenId next_ = kImageTokenBase;
+};
+
+// `sequence` from token `begin` to `end`, appended to `out`.
+void append_range(const kvcache::TokenSequence& sequence, std::uint64_t begin, std::uint64_t end,
+                  kvcache::TokenSequence& out) {
+  std::uint64_t at = 0;
+  for (const kvcache::TokenRun& run : sequence.runs()) {
+    const std::uint64_t from = std::max(begin, at);
+    const std::uint64_t to = std::min(end, at + run.length);
+    if (from < to) out.append({run.first + (from - at), static_cast<std::uint32_t>(to - from)});
+    at += run.length;
+  }
+}
+
+void place(WorkloadRequest& request, std::size_t index, const ImageRuleOf& rule, ImageIds& ids) {
+  // Markers: the same ids for every image, before and behind it.
+  constexpr std::uint32_t kMostMarkers = 1024;
+  constexpr kvcache::TokenId kBefore = kImageTokenBase - 2 * kMostMarkers;
+  constexpr kvcache::TokenId kAfter = kImageTokenBase - kMostMarkers;
+
+  std::vector<ImageTokens> become;
+  std::uint64_t added = 0;
+  for (const ImageInput& image : request.images) {
+    become.push_back(rule(image.width, image.height));
+    added += std::uint64_t{become.back().before} + become.back().tokens + become.back().after;
+  }
+  // A trace may count its images among the tokens of the prompt: what is left is text, at least one token.
+  std::uint64_t text = request.prompt.size();
+  if (request.images_in_prompt) text = text > added ? text - added : 1;
+  if (text + added > kMaxRequestTokens)
+    throw_user_error("request {}: with its images the prompt has {} tokens; {} are the most", index + 1,
+                     text + added, kMaxRequestTokens);
+  kvcache::TokenSequence prompt;
+  std::uint64_t done = 0;  // of the text
+  for (std::size_t i = 0; i < request.images.size(); ++i) {
+    ImageInput& image = request.images[i];
+    if (image.position > text || image.position < done)
+      throw_user_error("request {}: image {} stands behind {} tokens, and the prompt has {} of them{}",
+                       index + 1, i + 1, image.position, text,
+                       image.position < done ? " before the image before it" : "");
+    append_range(request.prompt, done, image.position, prompt);
+    done = image.position;
+    if (become[i].before > 0) prompt.append({kBefore, become[i].before});
+    image.position = static_cast<std::uint32_t>(prompt.size());
+    image.tokens = become[i].tokens;
+    prompt.append(ids.of(image, image.tokens));
+    if (become[i].after > 0) prompt.append({kAfter, become[i].after});
+  }
+  append_range(request.prompt, done, text, prompt);
+  request.prompt = std::move(prompt);
+}
+
+}  // namespace
+
+void place_images(Workload& workload, const ImageRuleOf& rule, std::uint32_t width, std::uint32_t height) {
+  ImageIds ids;
+  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
+    WorkloadRequest& request = workload.requests[i];
+    if (request.images.empty()) continue;
+    for (ImageInput& image : request.images) {
+      if (image.width > 0) continue;
+      if (width == 0)
+        throw_user_error(
+            "--image-resolution: {} says how many images its requests have, and not how large they are; give "
+            "it",
+            workload.name);
+      image.width = width;
+      image.height = height;
+    }
+    place(request, i, rule, ids);
+  }
+}
+
+bool has_images(const Workload& workload) {
+  return std::any_of(workload.requests.begin(), workload.requests.end(),
+                     [](const WorkloadRequest& request) { return !request.images.empty(); });
+}
+
+}  // namespace tpsim::scheduler
