@@ -22,6 +22,7 @@ struct ImageLayout {
   std::uint32_t embedded = 0;  // of `tokens`, those that the encoder makes
   std::uint32_t tiles = 1;     // a thumbnail included
   std::uint32_t patches = 0;   // rows of the encoder, class tokens included
+  std::uint32_t height = 0, width = 0;  // of a tile as the encoder sees it, pixels
   std::vector<attention::SequenceGroup> sequences;  // rows that attend to each other
   std::vector<attention::SequenceGroup> windows;    // in layers with windows; empty: there are none
 };

@@ -28,35 +28,57 @@ std::uint32_t side(const ConfigReader& config, const char* key, std::uint32_t ot
   return config.number_or(key, otherwise);
 }
 
-std::uint32_t count_of(const ConfigReader& config, const char* key, std::uint32_t otherwise) {
+std::vector<std::uint32_t> layers_of(const ConfigReader& config, const char* key,
+                                     std::vector<std::uint32_t> otherwise) {
   if (!config.has(key)) return otherwise;
-  if (!config.json()[key].is_array())
-    throw_user_error("{}: key \"{}\" must be a list of layers", config.where(), key);
-  return static_cast<std::uint32_t>(config.json()[key].size());
+  const Json& list = config.json()[key];
+  if (!list.is_array()) throw_user_error("{}: key \"{}\" must be a list of layers", config.where(), key);
+  std::vector<std::uint32_t> layers;
+  for (const Json& layer : list) {
+    if (!layer.is_number_unsigned() || layer.get<double>() >= kMostPixels)
+      throw_user_error("{}: key \"{}\" must be a list of layers, whole numbers from 0 up", config.where(), key);
+    layers.push_back(layer.get<std::uint32_t>());
+  }
+  return layers;
 }
 
-void read_qwen2_5(const ConfigReader& config, VisionConfig& vision) {
+// The id of a marker token, none where the config does not say.
+std::vector<std::uint32_t> marker(const ConfigReader& root, const char* key) {
+  if (!root.has(key)) return {};
+  return {root.number(key, 0, kMostPixels)};
+}
+
+void read_qwen_markers(const ConfigReader& root, VisionConfig& vision) {
+  vision.markers_before = vision.markers_after = 1;  // <|vision_start|>, <|vision_end|>
+  vision.marker_ids_before = marker(root, "vision_start_token_id");
+  vision.marker_ids_after = marker(root, "vision_end_token_id");
+}
+
+void read_qwen2_5(const ConfigReader& root, const ConfigReader& config, VisionConfig& vision) {
   vision.rule = ImageRule::kSmartResize;
   vision.num_layers = config.number_or("depth", 32);
   vision.hidden_size = config.number_or("hidden_size", 3584);
   // Rounded up for the kernels (Qwen2_5_VisionTransformer).
-  vision.intermediate_size = (config.number_or("intermediate_size", 3420) + 7) / 8 * 8;
+  vision.mlp_width = config.number_or("intermediate_size", 3420);
+  vision.intermediate_size = (vision.mlp_width + 7) / 8 * 8;
+  vision.hidden_act = config.text("hidden_act", "silu");
   vision.num_heads = config.number_or("num_heads", 16);
   vision.patch_size = side(config, "patch_size", 14);
   vision.temporal_patch = config.number_or("temporal_patch_size", 2);
   vision.merge_size = config.number_or("spatial_merge_size", 2);
   vision.window_size = config.number_or("window_size", 112);
-  vision.full_attention_layers = count_of(config, "fullatt_block_indexes", 4);
+  vision.full_attention_at = layers_of(config, "fullatt_block_indexes", {7, 15, 23, 31});
+  vision.full_attention_layers = static_cast<std::uint32_t>(vision.full_attention_at.size());
   vision.gated_mlp = vision.rotary = vision.flat = true;
   vision.min_pixels = 56 * 56;
   vision.max_pixels = 16384 * 28 * 28;  // of the published preprocessor_config.json
   vision.projector_input = vision.hidden_size * vision.merge_size * vision.merge_size;
   vision.projector_hidden = vision.projector_input;
   vision.projector_sharded = vision.data_parallel = true;
-  vision.markers_before = vision.markers_after = 1;  // <|vision_start|>, <|vision_end|>
+  read_qwen_markers(root, vision);
 }
 
-void read_qwen3(const ConfigReader& config, VisionConfig& vision) {
+void read_qwen3(const ConfigReader& root, const ConfigReader& config, VisionConfig& vision) {
   vision.rule = ImageRule::kSmartResize;
   vision.num_layers = config.number_or("depth", 27);
   vision.hidden_size = config.number_or("hidden_size", 1152);
@@ -65,15 +87,18 @@ void read_qwen3(const ConfigReader& config, VisionConfig& vision) {
   vision.patch_size = side(config, "patch_size", 16);
   vision.temporal_patch = config.number_or("temporal_patch_size", 2);
   vision.merge_size = config.number_or("spatial_merge_size", 2);
+  vision.mlp_width = vision.intermediate_size;
+  vision.hidden_act = config.text("hidden_act", "gelu_pytorch_tanh");
   vision.position_embeddings = config.number_or("num_position_embeddings", 2304);
-  vision.deepstack = count_of(config, "deepstack_visual_indexes", 3);
+  vision.deepstack_at = layers_of(config, "deepstack_visual_indexes", {8, 16, 24});
+  vision.deepstack = static_cast<std::uint32_t>(vision.deepstack_at.size());
   vision.rotary = vision.flat = vision.sharded_positions = true;
   vision.min_pixels = 65536;  // of the published preprocessor_config.json
   vision.max_pixels = 16777216;
   vision.projector_input = vision.hidden_size * vision.merge_size * vision.merge_size;
   vision.projector_hidden = vision.projector_input;
   vision.projector_sharded = vision.data_parallel = vision.attention_parallel = true;
-  vision.markers_before = vision.markers_after = 1;
+  read_qwen_markers(root, vision);
 }
 
 // An id of the vocabulary, 0 where config.json does not say: Transformers 4 calls it INDEX, 5 also ID.
@@ -220,10 +245,10 @@ VisionConfig read_vision(const Json& json, const std::string& where, std::string
   const ConfigReader config(json["vision_config"], of);
   vision.out_hidden_size = text_hidden_size;
   if (architecture == "Qwen2_5_VLForConditionalGeneration") {
-    read_qwen2_5(config, vision);
+    read_qwen2_5(root, config, vision);
   } else if (architecture == "Qwen3VLForConditionalGeneration" ||
              architecture == "Qwen3VLMoeForConditionalGeneration") {
-    read_qwen3(config, vision);
+    read_qwen3(root, config, vision);
   } else if (architecture == "Gemma3ForConditionalGeneration") {
     read_gemma3(root, config, vision);
   } else if (architecture == "Llama4ForConditionalGeneration") {

@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace tpsim::rank {
 
@@ -64,6 +66,14 @@ struct VisionConfig {
   bool on_by_default = true;
   bool data_parallel = false;       // the model's class has --mm-enable-dp-encoder
   bool attention_parallel = false;  // and can be cut over the ranks of one data-parallel rank (Qwen3-VL)
+
+  // What numeric execution needs besides shapes (rank/numeric/vision).
+  std::uint32_t mlp_width = 0;  // as the checkpoint has it; intermediate_size is rounded up for kernels
+  std::string hidden_act = "gelu";
+  std::vector<std::uint32_t> full_attention_at = {};  // with windows: the layers that attend to all
+  std::vector<std::uint32_t> deepstack_at = {};       // layers behind which a further projector reads
+  // Tokens of the vocabulary that are an image's markers; empty: the config does not name them.
+  std::vector<std::uint32_t> marker_ids_before = {}, marker_ids_after = {};
 
   // What the server makes of it (launch/images.h): nothing is served unless `served`.
   bool served = false;

@@ -26,8 +26,9 @@ class VisionTower {
   virtual ~VisionTower() = default;
 
   // `out` receives [layout.embedded, out_hidden_size * (1 + deepstack)], in the order of the image's tokens:
-  // the embedding, then what the first text layers add to it. Called in every process that has a share of the
-  // image (ranks.active() is not empty, and set for this image).
+  // the embedding, then what the first text layers add to it. Called where ranks.begin_image() says so, also
+  // with no active shard: every process then computes what is the same on all ranks, and takes part in the
+  // sums.
   virtual void encode(const ImageLayout& layout, const ImagePixels& pixels, TowerRanks& ranks, float* out) = 0;
 
   // What the tokens of an image are, `layout.tokens` of them: entry i is kEmbedded, the next row that
