@@ -2,7 +2,11 @@
 // SGLang 0.5.23 models/gemma3_mm.py and siglip.py, which replaces the config's hidden_act (a tanh GELU) by a
 // quick GELU; here it is what the config says, as in Transformers.
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string_view>
+#include <vector>
 
 #include "rank/linear/vector_ops.h"
 #include "rank/numeric/vision/tiled_vit.h"

@@ -1,8 +1,14 @@
 // InternVL: tiles with a class token before their patches, layers that scale what they add, squares of
 // patches shuffled into wider rows, and a projector of a norm and two layers that no rank shares. Names of
 // OpenGVLab's own checkpoints (SGLang 0.5.23 models/internvl.py) and of those in Transformers' spelling.
+#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "rank/linear/vector_ops.h"
 #include "rank/numeric/vision/tiled_vit.h"

@@ -1,9 +1,15 @@
 // Llama 4: tiles with a class token behind their patches, rotated by row and column, shuffled into fewer and
 // wider rows; an adapter of two layers, cut over the ranks, and a last one that is not. SGLang 0.5.23
 // models/mllama4.py, Transformers 5.23 modeling_llama4.py.
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "proto/base/error.h"
 #include "rank/linear/vector_ops.h"

@@ -103,12 +103,16 @@ TiledVit::Layer TiledVit::read_layer(const TiledVitNames& names, const TowerRead
     const Share heads = share_of(config_.num_heads, split);
     const Share own{heads.first * dim, heads.count * dim};
     const Share width = share_of(wide, split);
+    const std::uint32_t there = own.first < hidden ? std::min(own.count, hidden - own.first) : 0;
     std::vector<OutputSlice> qkv;
-    if (names.qkv.empty()) {
-      for (const std::string* name : {&names.q, &names.k, &names.v}) qkv.push_back({at + *name, hidden, own});
-    } else {
-      for (std::uint32_t part = 0; part < 3; ++part)
-        qkv.push_back({at + names.qkv, 3 * hidden, {part * hidden + own.first, own.count}});
+    for (std::uint32_t part = 0; part < 3; ++part) {
+      if (names.qkv.empty()) {
+        const std::string* const separate[] = {&names.q, &names.k, &names.v};
+        qkv.push_back({at + *separate[part], hidden, own});
+      } else {  // behind its part, the rest of a share is zero
+        qkv.push_back({at + names.qkv, 3 * hidden, {part * hidden + own.first, there}});
+        qkv.push_back({at + names.qkv, 3 * hidden, {3 * hidden, own.count - there}});
+      }
     }
     layer.attention.shards.push_back(
         {reader.columns(qkv, hidden, config_.qkv_bias), reader.rows(at + names.out, hidden, hidden, own)});

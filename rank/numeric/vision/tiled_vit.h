@@ -35,12 +35,12 @@ struct TowerNorm {
 
 // Names of a layer's tensors behind "PREFIX N."; empty: there is none.
 struct TiledVitNames {
-  std::string layers;  // PREFIX
-  std::string norm1, norm2;
-  std::string q, k, v, qkv;  // three tensors, or one
-  std::string out, fc1, fc2;
-  std::string scale1, scale2;  // of what is added to x
-  std::string q_norm, k_norm;  // root mean square, over all heads
+  std::string layers = {};  // PREFIX
+  std::string norm1 = {}, norm2 = {};
+  std::string q = {}, k = {}, v = {}, qkv = {};  // three tensors, or one
+  std::string out = {}, fc1 = {}, fc2 = {};
+  std::string scale1 = {}, scale2 = {};  // of what is added to x
+  std::string q_norm = {}, k_norm = {};  // root mean square, over all heads
 };
 
 struct TiledVitConfig {
