@@ -112,6 +112,9 @@ class AttentionBackend {
   // share and one over the drafts; else its branches read the prefix each for itself, as requests of their
   // own do.
   virtual bool cascades() const { return false; }
+  // Gemma 3: whether an extend takes a mask that shows the tokens of an image later ones of it. Of a pair
+  // never: SGLang asks for the very backend.
+  virtual bool masks_images() const { return false; }
   // Of a pair, before any pass: which half verifies drafts (--speculative-attention-mode).
   virtual void set_verifies_with_prefill(bool) {}
   // Before the first pass.

@@ -29,6 +29,7 @@ class TritonBackend : public PlannedBackend {
       : PlannedBackend("triton", profile, page_size) {}
 
   KernelCost plan_cost() const override;
+  bool masks_images() const override { return true; }
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;

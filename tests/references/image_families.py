@@ -14,7 +14,10 @@ TEXT = {"vocab_size": VOCABULARY, "hidden_size": 48, "num_hidden_layers": 2, "nu
         "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
 # Ids of what a processor writes around an image.
-BLANK, BEGIN, END, PATCH, IMAGE, COLUMN, ROW = range(VOCABULARY - 7, VOCABULARY)
+BLANK = 108  # of Gemma 3's tokenizer
+BEGIN = VOCABULARY - 14
+# In the order of Llama 4's tokenizer.
+END, COLUMN, ROW, IMAGE, PATCH = (BEGIN + i for i in (1, 4, 5, 10, 12))
 
 
 class Gemma3:
@@ -47,13 +50,12 @@ class Gemma3:
 
 
 def best_canvas(width, height, side, most):
-    """Transformers' own choice of tiles: rows and columns."""
-    from transformers.image_utils import SizeDict
-    from transformers.models.llama4 import image_processing_llama4 as llama4
-
-    sizes = torch.tensor(llama4.find_supported_resolutions(most, SizeDict(height=side, width=side)))
-    rows, columns = (int(edge) // side for edge in llama4.get_best_fit((height, width), sizes))
-    return rows, columns
+    """get_best_fit of Transformers' image_processing_llama4.py, which wants torchvision: rows and columns of the
+    canvas that enlarges least, else shrinks least, and of equals the smallest (compared with it in
+    record_image_tokens.py)."""
+    canvases = [(rows, columns) for rows in range(1, most + 1) for columns in range(1, most // rows + 1)]
+    scale = {canvas: min(canvas[1] * side / width, canvas[0] * side / height) for canvas in canvases}
+    return min(canvases, key=lambda canvas: (scale[canvas] < 1, abs(scale[canvas] - 1), canvas[0] * canvas[1]))
 
 
 class Llama4:
