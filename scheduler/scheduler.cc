@@ -58,6 +58,20 @@ void write_images(const Req& req, proto::ForwardBatch& message) {
   }
 }
 
+// For execution that computes: all images up to the pass' end, of the `index`-th request of the extend part.
+void write_prompt_images(const Req& req, std::size_t index, proto::ForwardBatch& message) {
+  for (const ImageInput& image : req.source->images) {
+    if (image.position >= req.fill_len()) break;
+    proto::PromptImage& out = *message.add_prompt_images();
+    out.set_request(static_cast<std::uint32_t>(index));
+    out.set_position(image.position);
+    out.set_tokens(image.tokens);
+    out.set_width(image.width);
+    out.set_height(image.height);
+    out.set_content(image.content);
+  }
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, OnFinished on_finished, OnInterToken on_inter_token)
@@ -626,7 +640,9 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
     message.add_extend_req_pool_indices(req.cache.row);
     message.add_extend_prefix_lens(req.prefix_len);
     message.add_extend_lens(req.extend_len);
-    if (!req.source->images.empty()) write_images(req, message);
+    if (req.source->images.empty()) continue;
+    write_images(req, message);
+    if (config_.send_tokens) write_prompt_images(req, i, message);
   }
   if (batch.forward_mode == proto::TARGET_VERIFY) {
     message.set_num_draft_tokens(config_.speculation.num_draft_tokens);

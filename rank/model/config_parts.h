@@ -1,6 +1,7 @@
 // Readers of parts of a config.json that several families share. Each throws UserError naming file and key.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -30,6 +31,8 @@ struct RopeDefaults {
   std::optional<double> partial_rotary_factor = std::nullopt;
   // Window layers turn at a base of their own ("rope_local_base_freq"), unscaled.
   std::optional<double> local_theta = std::nullopt;
+  // Qwen-VL: RopeConfig's, where the config is silent.
+  std::array<std::uint32_t, 3> mrope_section = {};
 };
 // rope_scaling and rope_theta (Transformers 4) or rope_parameters (5). REQUIRES: layers.
 void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefaults& defaults = {});

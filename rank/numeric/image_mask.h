@@ -1,11 +1,11 @@
 // Gemma 3's attention among the tokens of an image, as SGLang serves it.
 //
-// The model's tokens of one image see each other, later ones, too; text and other images are causal. In SGLang
-// (0.5.12 and 0.5.23, Gemma3ForConditionalGeneration.prepare_attn_masks) that is so under the triton backend
-// alone, in passes that extend and do nothing else, and for images that begin in the pass: what is left of one
-// that a chunk or a cached prefix cuts is causal. And the kernel's loop over the new tokens ends with its tile of
-// queries (extend_attention.py: cur_block_m_end), so that later tokens are seen in the own tile only. Where an
-// image lies in one tile of a pass this is what Transformers computes.
+// The model's tokens of one image see each other, later ones, too; text and other images are causal. In
+// SGLang (0.5.12 and 0.5.23, Gemma3ForConditionalGeneration.prepare_attn_masks) that is so under the triton
+// backend alone, in passes that extend and do nothing else, and for images that begin in the pass: what is
+// left of one that a chunk or a cached prefix cuts is causal. And the kernel's loop over the new tokens ends
+// with its tile of queries (extend_attention.py: cur_block_m_end), so that later tokens are seen in the own
+// tile only. Where an image lies in one tile of a pass this is what Transformers computes.
 #pragma once
 
 #include <cstdint>

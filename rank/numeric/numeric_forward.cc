@@ -17,6 +17,7 @@
 #include "rank/numeric/attention_layer.h"
 #include "rank/numeric/expert_exchange.h"
 #include "rank/numeric/gated_delta_states.h"
+#include "rank/numeric/image_embeddings.h"
 #include "rank/numeric/linear_attention_layer.h"
 #include "rank/numeric/mlp_layer.h"
 #include "rank/numeric/pass.h"
@@ -119,7 +120,7 @@ class NumericForward::Implementation {
  public:
   Implementation(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
                  std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
-                 ThreadPool& pool)
+                 ThreadPool& pool, std::shared_ptr<ImageEncoder> images)
       : model_(model),
         options_(options),
         backend_(std::move(backend)),
@@ -128,7 +129,8 @@ class NumericForward::Implementation {
         attention_(model_, pool, times_),
         linear_attention_(model_, pool, times_),
         mlp_(model_, pool, times_),
-        exchange_(model_, mlp_, collectives_, times_) {
+        exchange_(model_, mlp_, collectives_, times_),
+        images_(std::move(images), options_.layout.dp_size) {
     check_host_memory(kv_bytes(model_, options_, collectives_.tp_size()),
                       fmt::format("the KV cache of {} ranks (--max-total-tokens)", collectives_.tp_size()));
     for (const RopeConfig& rope : model_.ropes)
@@ -164,6 +166,7 @@ class NumericForward::Implementation {
 
   kvcache::KvStore& store(std::uint32_t local_rank) { return ranks_.at(local_rank)->store; }
   const NumericTimes& times() const { return times_; }
+  std::optional<ImageTotals> image_totals(std::uint32_t dp_rank) const { return images_.totals(dp_rank); }
 
  private:
   // After every rank has filled its part: hidden_ plus the sum, or what `norm` makes of it.
@@ -176,7 +179,7 @@ class NumericForward::Implementation {
   MlpLayer::Rows whole_rows(const Rank& rank) const;
   void exchange_experts(std::uint32_t layer);
   void begin(std::span<const TokenBatch> batches);
-  void embed(std::span<const TokenBatch> batches);
+  void embed();
   void hand_out_pages(std::uint32_t dp_rank, const TokenBatch& batch);
   void release_what_slid_out(std::uint32_t dp_rank, const TokenBatch& batch);
   void norm(const std::vector<float>& weight, const float* x, std::uint32_t rows, float* out);
@@ -194,6 +197,7 @@ class NumericForward::Implementation {
   LinearAttentionLayer linear_attention_;
   MlpLayer mlp_;
   ExpertExchange exchange_;
+  ImageEmbeddings images_;
   std::vector<RotaryEmbedding> ropes_;
   std::vector<AttentionLayers> layers_;  // alike on all ranks
   std::vector<std::unique_ptr<Rank>> ranks_;
@@ -282,7 +286,7 @@ void NumericForward::Implementation::exchange_experts(std::uint32_t layer) {
 }
 
 // Each rank knows a part of the vocabulary; the sum over ranks has every row once.
-void NumericForward::Implementation::embed(std::span<const TokenBatch> batches) {
+void NumericForward::Implementation::embed() {
   const std::uint32_t size = model_.hidden_size;
   hidden_.resize(std::size_t{tokens_} * size);
   {
@@ -292,7 +296,7 @@ void NumericForward::Implementation::embed(std::span<const TokenBatch> batches) 
       const std::uint64_t entries = weights.shard.embedding_vocab;
       const std::uint64_t first = weights.shard.attention.rank * entries;
       fill_own(r, [&](const Part& own, float* out) {
-        const std::span<const std::uint32_t> ids = batches[ranks_[r]->dp_rank].token_ids;
+        const std::span<const std::uint32_t> ids = images_.token_ids(ranks_[r]->dp_rank);
         pool_.parallel_for(own.tokens, [&](std::uint32_t t, std::uint32_t) {
           float* const row = out + std::size_t{t} * size;
           const std::uint64_t id = ids[t];
@@ -308,6 +312,7 @@ void NumericForward::Implementation::embed(std::span<const TokenBatch> batches) 
   reduce(hidden_.data());
   if (model_.embedding_scale != 1)
     scale(hidden_.data(), hidden_.size(), static_cast<float>(model_.embedding_scale));
+  images_.embed(hidden_.data());
 }
 
 // The rows whose logits are wanted, normed.
@@ -419,7 +424,8 @@ void NumericForward::Implementation::begin(std::span<const TokenBatch> batches) 
     if (batch.q_lens.empty()) continue;
     hand_out_pages(static_cast<std::uint32_t>(dp), batch);
     of.pass = std::make_unique<const Pass>(model_.dual_chunk, ropes_, batch, layers_, options_.page_size,
-                                           *backend_);
+                                           *backend_, images_.spans(static_cast<std::uint32_t>(dp)),
+                                           model_.vision.both_ways && backend_->masks_images());
     of.tokens = of.pass->tokens();
     tokens_ += of.tokens;
     of.all = batch.all_logits;
@@ -431,9 +437,10 @@ void NumericForward::Implementation::begin(std::span<const TokenBatch> batches) 
 std::span<const float> NumericForward::Implementation::forward(std::span<const TokenBatch> batches) {
   if (batches.size() != options_.layout.dp_size)
     throw std::invalid_argument("NumericForward: batches of another number of data-parallel ranks");
+  images_.begin(batches);
   begin(batches);
   const std::size_t size = model_.hidden_size;
-  embed(batches);
+  embed();
   std::uint32_t linear_index = 0;  // among the gated delta-nets
   for (std::uint32_t i = 0; i < model_.num_layers; ++i) {
     const LayerWeights& shared = ranks_.front()->weights.layers[i];  // norms are the same on every rank
@@ -465,6 +472,7 @@ std::span<const float> NumericForward::Implementation::forward(std::span<const T
                    whole_rows(*ranks_[r]), part(r, hidden_.size()).data());
     }
     reduce_into_hidden(kNone, shared.post_feedforward_norm);
+    images_.add_deepstack(i, hidden_.data());
   }
   for (std::size_t dp = 0; dp < batches.size(); ++dp)
     release_what_slid_out(static_cast<std::uint32_t>(dp), batches[dp]);
@@ -473,9 +481,9 @@ std::span<const float> NumericForward::Implementation::forward(std::span<const T
 
 NumericForward::NumericForward(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
                                std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
-                               ThreadPool& pool)
+                               ThreadPool& pool, std::shared_ptr<ImageEncoder> images)
     : implementation_(std::make_unique<Implementation>(model, std::move(weights), options, std::move(backend),
-                                                       collectives, pool)) {}
+                                                       collectives, pool, std::move(images))) {}
 
 NumericForward::~NumericForward() = default;
 
@@ -493,5 +501,8 @@ kvcache::KvStore& NumericForward::store(std::uint32_t local_rank) {
   return implementation_->store(local_rank);
 }
 const NumericTimes& NumericForward::times() const { return implementation_->times(); }
+std::optional<ImageTotals> NumericForward::image_totals(std::uint32_t dp_rank) const {
+  return implementation_->image_totals(dp_rank);
+}
 
 }  // namespace tpsim::rank

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "rank/numeric/collectives.h"
 #include "rank/numeric/rank_weights.h"
 #include "rank/numeric/token_batch.h"
+#include "rank/numeric/vision/image_encoder.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {
@@ -49,10 +51,10 @@ LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, con
 class NumericForward : public TokenForward {
  public:
   // `backend` serves all ranks of `weights`: ranks of a deployment make the same plans. Throws UserError
-  // where the memory does not suffice for the KV cache.
+  // where the memory does not suffice for the KV cache. `images`: encodes them; null where none are served.
   NumericForward(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
                  std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
-                 ThreadPool& pool);
+                 ThreadPool& pool, std::shared_ptr<ImageEncoder> images = nullptr);
   ~NumericForward() override;
 
   std::span<const float> forward(std::span<const TokenBatch> batches) override;
@@ -62,6 +64,7 @@ class NumericForward : public TokenForward {
 
   kvcache::KvStore& store(std::uint32_t local_rank);
   const NumericTimes& times() const override;
+  std::optional<ImageTotals> image_totals(std::uint32_t dp_rank) const override;
 
  private:
   class Implementation;
