@@ -6,6 +6,7 @@
 #include "attention/registry.h"
 #include "proto/base/error.h"
 #include "rank/numeric/numeric_forward.h"
+#include "rank/numeric/vision/tower.h"
 #include "rank/parallel/mpi_collectives.h"
 #include "rank/weights/checkpoint.h"
 #include "rank/weights/dequantised_source.h"
@@ -99,8 +100,21 @@ std::unique_ptr<rank::NumericRanks> NumericStage::make_ranks(const Deployment& d
   return std::make_unique<rank::NumericRanks>(
       std::move(config),
       std::make_unique<rank::NumericForward>(deployment.model, loaded_, options, std::move(backend),
-                                             *collectives_, pool_),
+                                             *collectives_, pool_, image_encoder(deployment, options)),
       collectives_.get(), std::move(draft));
+}
+
+// Null where images are not served, or not computed.
+std::shared_ptr<rank::ImageEncoder> NumericStage::image_encoder(const Deployment& deployment,
+                                                                const rank::NumericOptions& options) {
+  const rank::ModelConfig& model = deployment.model;
+  if (!model.vision.served || rank::find_vision_tower(model.architecture) == nullptr) return nullptr;
+  if (images_ == nullptr) {
+    const auto open = [this, model] { return open_weights(args_, model); };
+    images_ = std::make_shared<rank::ImageEncoder>(model, options.layout, options.weight_type, open, *collectives_,
+                                                   pool_);
+  }
+  return images_;
 }
 
 // The model that drafts, with a KV store of its own on the same pages.

@@ -10,6 +10,7 @@
 #include "rank/linear/thread_pool.h"
 #include "rank/numeric/collectives.h"
 #include "rank/numeric/numeric_forward.h"
+#include "rank/numeric/vision/image_encoder.h"
 #include "rank/parallel/mpi_session.h"
 #include "rank/parallel/numeric_ranks.h"
 #include "rank/weights/tensor_source.h"
@@ -29,6 +30,8 @@ class NumericStage {
   void set_while_waiting(std::function<void()> hook);
 
  private:
+  std::shared_ptr<rank::ImageEncoder> image_encoder(const Deployment& deployment,
+                                                    const rank::NumericOptions& options);
   std::unique_ptr<rank::TokenForward> make_draft(const Deployment& deployment, rank::NumericOptions options);
 
   const ServerArgs& args_;
@@ -36,6 +39,7 @@ class NumericStage {
   rank::ThreadPool pool_;
   std::unique_ptr<rank::Collectives> collectives_;
   rank::LoadedRanks loaded_, loaded_draft_;
+  std::shared_ptr<rank::ImageEncoder> images_;
 };
 
 // "dummy" in --load-format, or a folder with safetensors. Throws UserError.

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "proto/base/error.h"
+#include "rank/model/image_layout.h"
 #include "rank/numeric/sampler.h"
 #include "rank/parallel/dp_batches.h"
 
@@ -132,6 +134,44 @@ void NumericRanks::read_states(DpRank& dp_rank, const proto::ForwardBatch& batch
   pass.state_snapshots = dp_rank.snapshots;
 }
 
+// The images of the extend part's prompts, and then those of all requests from `first` on.
+void NumericRanks::read_images(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first,
+                               TokenBatch& pass) {
+  if (dp_rank.images.empty() && batch.prompt_images_size() == 0) return;
+  for (int i = 0; i < batch.extend_lens_size(); ++i) {
+    const std::size_t row = batch.extend_req_pool_indices(i);
+    if (dp_rank.images.size() <= row) dp_rank.images.resize(row + 1);
+    dp_rank.images[row].clear();
+  }
+  const auto refuse = [&](const char* what) {
+    throw_user_error("batch {} is refused: {}", batch.sequence_number(), what);
+  };
+  for (const proto::PromptImage& image : batch.prompt_images()) {
+    if (image.request() >= static_cast<std::uint32_t>(batch.extend_lens_size()))
+      refuse("it has an image of a request that is not in its extend part");
+    if (std::min(image.width(), image.height()) == 0 ||
+        std::max(image.width(), image.height()) > kMaxImageSide || image.tokens() == 0)
+      refuse("it has an image without pixels or tokens, or of more pixels than there may be");
+    std::vector<BatchImage>& of =
+        dp_rank.images[batch.extend_req_pool_indices(static_cast<int>(image.request()))];
+    if (!of.empty() && image.position() < of.back().position + of.back().tokens)
+      refuse("the images of a prompt overlap, or are not in order");
+    of.push_back({image.position(), image.tokens(), image.width(), image.height(), image.content()});
+  }
+  dp_rank.images_of_pass.clear();
+  bool any = false;
+  for (std::size_t i = first; i < rows_.size(); ++i) {
+    const std::size_t row = rows_[i];
+    if (row < dp_rank.images.size()) {
+      dp_rank.images_of_pass.emplace_back(dp_rank.images[row]);
+    } else {
+      dp_rank.images_of_pass.emplace_back();
+    }
+    any = any || !dp_rank.images_of_pass.back().empty();
+  }
+  if (any) pass.images = dp_rank.images_of_pass;
+}
+
 void NumericRanks::sample_tokens(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first,
                                  std::size_t count, std::span<const float> logits) {
   if (count == 0) return;
@@ -237,6 +277,7 @@ void NumericRanks::apply(std::uint32_t dp_rank, const proto::ForwardBatch& batch
       }
     }
     read_states(of, batch, first, pass);
+    read_images(of, batch, first, pass);
   }
   requests_[dp_rank] = static_cast<std::uint32_t>(rows_.size() - first);
 }
@@ -339,6 +380,11 @@ std::vector<proto::RankReport> NumericRanks::reports() const {
     report.set_gemm_seconds(times.gemm / config_.num_ranks);
     report.set_collective_seconds(times.collective / config_.num_ranks);
     report.set_other_seconds(times.other / config_.num_ranks);
+    if (const std::optional<ImageTotals> images = forward_->image_totals(dp_rank)) {
+      report.set_encoder_seconds(images->seconds / config_.num_ranks);
+      report.set_encoded_images(images->encoded);
+      report.set_embedding_cache_hits(images->cache_hits);
+    }
     reports.push_back(std::move(report));
   }
   return reports;

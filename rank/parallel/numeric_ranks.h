@@ -62,6 +62,8 @@ class NumericRanks : public WorkerRanks {
     std::vector<std::uint32_t> state_slot;        // per row, of the pool of states
     std::vector<std::uint32_t> state_slots;       // of the requests of the pass
     std::vector<StateSnapshot> snapshots;         // of the pass
+    std::vector<std::vector<BatchImage>> images;  // per row: of its prompt, as far as it was extended
+    std::vector<std::span<const BatchImage>> images_of_pass;
   };
 
   void apply(std::uint32_t dp_rank, const proto::ForwardBatch& batch, TokenBatch& pass);
@@ -70,6 +72,7 @@ class NumericRanks : public WorkerRanks {
   void add_request(const RankState& state, std::uint32_t row, std::uint32_t prefix_len, std::uint32_t q_len);
   void read_input(const proto::ForwardBatch& batch);
   void read_states(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first, TokenBatch& pass);
+  void read_images(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first, TokenBatch& pass);
   static void append_pages(const RankState& state, std::uint32_t row, std::vector<std::uint32_t>& out);
   void release_left(std::uint32_t dp_rank);
   void account(proto::ForwardMode mode, const NumericTimes& before);
