@@ -36,7 +36,8 @@ std::vector<std::uint32_t> layers_of(const ConfigReader& config, const char* key
   std::vector<std::uint32_t> layers;
   for (const Json& layer : list) {
     if (!layer.is_number_unsigned() || layer.get<double>() >= kMostPixels)
-      throw_user_error("{}: key \"{}\" must be a list of layers, whole numbers from 0 up", config.where(), key);
+      throw_user_error("{}: key \"{}\" must be a list of layers, whole numbers from 0 up", config.where(),
+                       key);
     layers.push_back(layer.get<std::uint32_t>());
   }
   return layers;
@@ -243,6 +244,7 @@ VisionConfig read_vision(const Json& json, const std::string& where, std::string
   const std::string of = where + ": vision_config";
   const ConfigReader root(json, where);
   const ConfigReader config(json["vision_config"], of);
+  vision.architecture = architecture;
   vision.out_hidden_size = text_hidden_size;
   if (architecture == "Qwen2_5_VLForConditionalGeneration") {
     read_qwen2_5(root, config, vision);

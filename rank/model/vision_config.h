@@ -22,6 +22,7 @@ enum class ImageRule : std::uint8_t {
 };
 
 struct VisionConfig {
+  std::string architecture = {};  // of the whole model; InternVL's text model has one of its own
   ImageRule rule = ImageRule::kFixed;
   std::uint32_t num_layers = 0;  // 0: the model has no vision encoder
   std::uint32_t hidden_size = 0;

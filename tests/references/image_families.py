@@ -1,16 +1,16 @@
 """Tiny models with vision encoders: Gemma 3, Llama 4, InternVL (as its own checkpoints spell it, and as Transformers
-does). For make_image_references.py.
+does). For make_tiled_vision_references.py.
 
-Each family says how its model is made, what stands for an image in the prompt, and what Transformers is to be given
-for a prompt with images. Images are given as what the encoder reads: numbers behind the processor.
+Each family says how its model is made, what stands for an image of some size in the prompt, the shape of what the
+encoder reads of it, what else Transformers is to be given, and how its tensors are stored.
 """
 
 import torch
 import transformers
 
 VOCABULARY = 131
-TEXT = {"vocab_size": VOCABULARY, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 8,
-        "num_key_value_heads": 2, "intermediate_size": 64, "max_position_embeddings": 512, "head_dim": 16,
+TEXT = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 512, "head_dim": 16,
         "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
 # Ids of what a processor writes around an image.
@@ -23,17 +23,17 @@ END, COLUMN, ROW, IMAGE, PATCH = (BEGIN + i for i in (1, 4, 5, 10, 12))
 class Gemma3:
     """SigLIP of a fixed square, pooled; its tokens see each other."""
 
-    side, patch, tokens = 32, 4, 16
+    side, patch, tokens, window = 32, 4, 16, 12
     # The names of Google's checkpoints; Transformers 5 leaves a part out.
     renamed = {"vision_tower.": "vision_tower.vision_model."}
 
     def make(self):
-        text = {**TEXT, "num_hidden_layers": 3, "sliding_window": 12, "query_pre_attn_scalar": 24,
-                "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        text = {**TEXT, "sliding_window": self.window, "query_pre_attn_scalar": 24,
+                "layer_types": ["sliding_attention", "full_attention"],
                 "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
                                     "full_attention": {"rope_type": "linear", "factor": 8.0,
                                                        "rope_theta": 1000000.0}}}
-        vision = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+        vision = {"hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
                   "patch_size": self.patch, "image_size": self.side, "vision_use_head": False}
         config = transformers.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=self.tokens,
                                            boi_token_index=BEGIN, eoi_token_index=END, image_token_index=PATCH)
@@ -45,8 +45,31 @@ class Gemma3:
     def ids(self, width, height):
         return [BLANK, BEGIN], [PATCH] * self.tokens, [END, BLANK]
 
-    def words(self, ids, causal):
-        return {} if causal else {"token_type_ids": (torch.tensor([ids]) == PATCH).int()}
+    # What SGLang computes: image tokens that see each other (triton), causal ones (other backends), and chunks of a
+    # prompt, each of which shows the images that begin in it as far as it has them.
+    variants = {"": "causal", "both_ways": "both_ways", "both_ways_chunks_of_24": 24}
+
+    def words(self, ids, prompt, variant):
+        if variant == "causal":
+            return {}
+        if variant == "both_ways":
+            return {"token_type_ids": (torch.tensor([ids]) == PATCH).int()}
+        place = torch.arange(len(ids))
+        ends = place + 1
+        for begin in range(0, prompt, variant):
+            end = min(begin + variant, prompt)
+            for at in range(begin, end):
+                if ids[at] == PATCH and (at == begin or ids[at - 1] != PATCH):
+                    if at == begin and begin > 0 and ids[begin - 1] == PATCH:
+                        continue  # the rest of an image
+                    stop = at
+                    while stop < end and ids[stop] == PATCH:
+                        stop += 1
+                    ends[at:stop] = stop
+        seen = place[None, :] < ends[:, None]
+        near = place[None, :] > place[:, None] - self.window
+        masks = {"full_attention": seen, "sliding_attention": seen & near}
+        return {"attention_mask": {kind: torch.where(mask, 0.0, float("-inf"))[None, None] for kind, mask in masks.items()}}
 
 
 def best_canvas(width, height, side, most):
@@ -66,9 +89,9 @@ class Llama4:
     preprocessor = {"max_patches": most}
 
     def make(self):
-        text = {**TEXT, "num_hidden_layers": 3, "intermediate_size": 16, "intermediate_size_mlp": 32,
+        text = {**TEXT, "intermediate_size": 16, "intermediate_size_mlp": 32,
                 "num_local_experts": 4, "num_experts_per_tok": 2, "interleave_moe_layer_step": 2,
-                "no_rope_layers": [1, 0, 1], "attention_chunk_size": 32, "floor_scale": 16, "attn_scale": 0.5, **ROPE}
+                "no_rope_layers": [1, 0], "attention_chunk_size": 32, "floor_scale": 16, "attn_scale": 0.5, **ROPE}
         vision = {"hidden_size": 32, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
                   "patch_size": self.patch, "image_size": self.side, "projector_input_dim": 24,
                   "projector_output_dim": 24, "vision_output_dim": 24, "pixel_shuffle_ratio": 0.5}
@@ -94,7 +117,9 @@ class Llama4:
                     inside += tile + ([COLUMN] if column + 1 < columns else [ROW])
         return [BEGIN], inside + [IMAGE] + tile, [END]
 
-    def words(self, ids, causal):
+    variants = {"": None}
+
+    def words(self, ids, prompt, variant):
         return {}
 
 
@@ -104,15 +129,17 @@ class InternVL:
 
     side, patch, most = 16, 4, 12
 
+    renamed = {}
+    added_tokens = {"<img>": BEGIN, "</img>": END, "<IMG_CONTEXT>": PATCH}
+
     def __init__(self, own):
         self.own = own
-        self.renamed = {}
 
     def make(self):
         text = {**TEXT, **ROPE, "model_type": "qwen3" if self.own else "qwen2"}
         if not self.own:
-            text.update(hidden_size=64, head_dim=None)
-        vision = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+            text.update(hidden_size=48, head_dim=None)
+        vision = {"hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
                   "patch_size": [self.patch] * 2, "image_size": [self.side] * 2, "attention_bias": self.own,
                   "norm_type": "layer_norm" if self.own else "rms_norm", "use_qk_norm": not self.own}
         text = {key: value for key, value in text.items() if value is not None or key == "pad_token_id"}
@@ -137,7 +164,9 @@ class InternVL:
     def ids(self, width, height):
         return [BEGIN], [PATCH] * (self.tiles(width, height) * (self.side // self.patch // 2) ** 2), [END]
 
-    def words(self, ids, causal):
+    variants = {"": None}
+
+    def words(self, ids, prompt, variant):
         return {}
 
     def stored(self, tensors, config):
@@ -172,5 +201,5 @@ class InternVL:
                      "dtype": config["dtype"]}
 
 
-FAMILIES = {"gemma3-image": Gemma3(), "llama4-image": Llama4(), "internvl": InternVL(own=True),
+FAMILIES = {"gemma3-vision": Gemma3(), "llama4-vision": Llama4(), "internvl": InternVL(own=True),
             "internvl-hf": InternVL(own=False)}

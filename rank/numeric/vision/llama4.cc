@@ -33,6 +33,11 @@ class Llama4Tower : public VisionTower {
     if (vision.head_dim() % 4 != 0)
       throw_user_error("vision_config: heads of {} cannot be turned by rows and columns; 4 must divide them",
                        vision.head_dim());
+    if (vision.small_copy_id == 0)
+      throw_user_error(
+          "config.json: image_token_index is not boi_token_index + 12, as in Llama 4's tokenizer, so that "
+          "the ids "
+          "of what separates tiles are not known");
     const TowerReader reader(source, type, kTowerPrefixes, "class_embedding");
     patches_ =
         reader.whole("patch_embedding.linear", hidden, 3 * vision.patch_size * vision.patch_size, false);
