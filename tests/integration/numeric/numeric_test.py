@@ -87,7 +87,7 @@ class Numeric(unittest.TestCase):
     def write_prompts(self, prompts, name="prompts.jsonl"):
         with open(self.path(name), "w") as file:
             for ids in prompts:
-                file.write(json.dumps({"prompt_ids": ids}) + "\n")
+                file.write(json.dumps(ids if isinstance(ids, dict) else {"prompt_ids": ids}) + "\n")
         return self.path(name)
 
     def write_config(self, **changes):
