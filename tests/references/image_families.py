@@ -9,8 +9,8 @@ import torch
 import transformers
 
 VOCABULARY = 131
-TEXT = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 512, "head_dim": 16,
+TEXT = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 8,
+        "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 512, "head_dim": 8,
         "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
 # Ids of what a processor writes around an image.
@@ -138,7 +138,7 @@ class InternVL:
     def make(self):
         text = {**TEXT, **ROPE, "model_type": "qwen3" if self.own else "qwen2"}
         if not self.own:
-            text.update(hidden_size=48, head_dim=None)
+            text.update(hidden_size=64, head_dim=None)
         vision = {"hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
                   "patch_size": [self.patch] * 2, "image_size": [self.side] * 2, "attention_bias": self.own,
                   "norm_type": "layer_norm" if self.own else "rms_norm", "use_qk_norm": not self.own}
