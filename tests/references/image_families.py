@@ -47,7 +47,7 @@ class Gemma3:
 
     # What SGLang computes: image tokens that see each other (triton), causal ones (other backends), and chunks of a
     # prompt, each of which shows the images that begin in it as far as it has them.
-    variants = {"": "causal", "both_ways": "both_ways", "both_ways_chunks_of_24": 24}
+    variants = {"": "causal", "both_ways": "both_ways", "both_ways_chunks_of_16": 16}
 
     def words(self, ids, prompt, variant):
         if variant == "causal":

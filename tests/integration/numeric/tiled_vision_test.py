@@ -88,8 +88,8 @@ class TiledVision(Numeric):
             for backend in ("fa3", "triton"):
                 with self.subTest(model=model, backend=backend):
                     self.check(model, "--attention-backend", backend, "--max-running-requests", "1",
-                               "--disable-radix-cache", "--chunked-prefill-size", "24", "--page-size", "8",
-                               variant="both_ways_chunks_of_24" if backend == "triton" else None)
+                               "--disable-radix-cache", "--chunked-prefill-size", "16", "--page-size", "8",
+                               variant="both_ways_chunks_of_16" if backend == "triton" else None)
 
 
 if __name__ == "__main__":
