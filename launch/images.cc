@@ -74,6 +74,11 @@ void check_computed(const ServerArgs& args, const rank::ModelConfig& model,
         "--executor numeric: images of {} are priced and not computed, and {} has some; use --executor "
         "modeled",
         model.name, workload.name);
+  if (model.vision.rule == rank::ImageRule::kSmartResize && !model.ropes.front().has_mrope())
+    throw_user_error(
+        "--model-path {}: config.json has no mrope_section, by which the model turns the rows and columns of "
+        "{}'s images",
+        model.name, workload.name);
   if (!args.speculation.algorithm.empty() && args.speculation.algorithm != "NGRAM")
     throw_user_error(
         "--speculative-algorithm {}: drafts for prompts with images are computed by NGRAM alone, and {} has "

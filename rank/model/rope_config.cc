@@ -102,9 +102,12 @@ void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefault
     of_windows.theta = config.real("rope_local_base_freq", *defaults.local_theta, 1, 1e12);
     model.ropes.push_back(of_windows);
   }
-  for (const RopeConfig& rope : model.ropes) {
-    const auto& [time, row, column] = rope.mrope_section;
-    if (rope.has_mrope() && time + row + column != model.rope_dim(rope) / 2)
+  for (RopeConfig& rope : model.ropes) {
+    const auto [time, row, column] = rope.mrope_section;
+    if (!rope.has_mrope() || time + row + column == model.rope_dim(rope) / 2) continue;
+    const bool said = rope.mrope_section != defaults.mrope_section;
+    rope.mrope_section = {};  // heads of other sizes than the published ones: text alone
+    if (said)
       throw_user_error("{}: mrope_section has {} pairs, and heads rotate {}", config.where(), time + row + column,
                        model.rope_dim(rope) / 2);
   }
