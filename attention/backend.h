@@ -41,6 +41,9 @@ struct ForwardMetadata {
   std::span<const std::uint32_t> global_num_tokens;
   std::span<const std::uint32_t> global_num_tokens_for_logprob;
   bool is_extend_in_batch = false;  // some rank extends
+  // EXTEND of Gemma 3 where some prompt has images: a backend that masks_images() takes a mask of what every
+  // new token sees.
+  bool image_mask = false;
   // Models with gated delta-nets, where the radix pool keeps states: copies between slots before the pass,
   // slots that begin with zeros, and snapshots taken in it.
   std::uint32_t state_copies = 0;
