@@ -69,9 +69,10 @@ const char* image_flag(const ImageArgs& images) {
 // Whether numeric execution has what the workload's images need.
 void check_computed(const ServerArgs& args, const rank::ModelConfig& model,
                     const scheduler::Workload& workload) {
-  if (rank::find_vision_tower(model.architecture) == nullptr)
+  if (rank::find_vision_tower(model.vision.architecture) == nullptr)
     throw_user_error(
-        "--executor numeric: images of {} are priced and not computed, and {} has some; use --executor modeled",
+        "--executor numeric: images of {} are priced and not computed, and {} has some; use --executor "
+        "modeled",
         model.name, workload.name);
   if (model.vision.rule == rank::ImageRule::kSmartResize && !model.ropes.front().has_mrope())
     throw_user_error(

@@ -108,11 +108,11 @@ std::unique_ptr<rank::NumericRanks> NumericStage::make_ranks(const Deployment& d
 std::shared_ptr<rank::ImageEncoder> NumericStage::image_encoder(const Deployment& deployment,
                                                                 const rank::NumericOptions& options) {
   const rank::ModelConfig& model = deployment.model;
-  if (!model.vision.served || rank::find_vision_tower(model.architecture) == nullptr) return nullptr;
+  if (!model.vision.served || rank::find_vision_tower(model.vision.architecture) == nullptr) return nullptr;
   if (images_ == nullptr) {
     const auto open = [this, model] { return open_weights(args_, model); };
-    images_ = std::make_shared<rank::ImageEncoder>(model, options.layout, options.weight_type, open, *collectives_,
-                                                   pool_);
+    images_ = std::make_shared<rank::ImageEncoder>(model, options.layout, options.weight_type, open,
+                                                   *collectives_, pool_);
   }
   return images_;
 }

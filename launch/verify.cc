@@ -8,6 +8,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "attention/backend.h"
@@ -22,10 +23,12 @@
 #include "rank/model/hardware.h"
 #include "rank/model/model_config.h"
 #include "rank/numeric/dense_reference.h"
+#include "rank/numeric/image_mask.h"
 #include "rank/numeric/vision/image_encoder.h"
 #include "rank/numeric/vision/pixels.h"
 #include "rank/parallel/rank_lost.h"
 #include "scheduler/engine.h"
+#include "scheduler/workload/images.h"
 
 namespace tpsim::launch {
 namespace {
@@ -98,8 +101,8 @@ class ReferenceEncoder {
 // is checked by one pass over the whole sequence, each position saying what follows it; from the first token
 // on that the reference does not say, it goes on token by token.
 Expected expect(const rank::DenseReference& reference, const rank::ModelConfig& model,
-                const PlacedPrompt& prompt,
-                std::uint32_t max_new_tokens, const std::vector<std::uint32_t>& guess) {
+                const PlacedPrompt& prompt, std::uint32_t max_new_tokens,
+                const std::vector<std::uint32_t>& guess) {
   Expected expected;
   std::vector<std::uint32_t> sequence = prompt.ids;
   const std::size_t vocab = model.vocab_size;
@@ -253,6 +256,41 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> expanded_passes(const Deplo
   return passes;
 }
 
+// Gemma 3 under a backend that lets the tokens of an image see each other: what they see depends on the
+// passes, which are known of prompts that are served alone and without reuse.
+bool sees_by_pass(const Deployment& deployment, const scheduler::Workload& workload) {
+  return deployment.model.vision.both_ways && scheduler::has_images(workload) &&
+         deployment.make_backend()->masks_images();
+}
+
+// Of each token of such a prompt, the end of what it sees.
+std::vector<std::uint32_t> sights(const Deployment& deployment, const scheduler::WorkloadRequest& request) {
+  std::vector<rank::BatchImage> images;
+  for (const scheduler::ImageInput& image : request.images)
+    images.push_back({image.position, image.tokens, image.width, image.height, image.content});
+  const rank::AttentionLayers layer =
+      rank::attention_layers(deployment.model, rank::make_shard(deployment.model, deployment.layout, 0),
+                             deployment.kv_format, deployment.sparse_token_bytes)
+          .front();
+  const std::unique_ptr<attention::AttentionBackend> backend = deployment.make_backend();
+  const auto tokens = static_cast<std::uint32_t>(request.prompt.size());
+  const std::uint32_t chunk = deployment.scheduler.chunked_prefill_size;
+  std::vector<std::uint32_t> ends;
+  while (ends.size() < tokens) {
+    const auto at = static_cast<std::uint32_t>(ends.size());
+    const std::uint32_t count = chunk == 0 ? tokens : std::min(chunk, tokens - at);
+    attention::ForwardMetadata metadata;
+    metadata.forward_mode = proto::EXTEND;
+    metadata.extend_prefix_lens = std::span(&at, 1);
+    metadata.extend_lens = std::span(&count, 1);
+    backend->init_forward_metadata(metadata);
+    const std::vector<std::uint32_t> of_pass =
+        rank::image_sight(images, at, count, backend->extend_plan(layer.shape).tile_m);
+    ends.insert(ends.end(), of_pass.begin(), of_pass.end());
+  }
+  return ends;
+}
+
 // What the reference says, made once for each way in which a prompt's tokens are kept.
 class Expectations {
  public:
@@ -260,19 +298,21 @@ class Expectations {
                const VerifyPlan& plan)
       : model_(model), weights_(weights), plan_(plan), encoder_(args) {}
 
-  // `served`: the model as the deployment serves its images. `request`: that of the prompt.
+  // `served`: the model as the deployment serves its images. `request`: that of the prompt. `ends`: of
+  // sights(), or empty.
   const Expected& of(std::size_t prompt, const rank::ModelConfig& served,
                      const scheduler::WorkloadRequest& request, const rank::KeptTokens& kept,
-                     const Output& guess) {
-    const auto found = known_.find({prompt, kept.expanded_passes});
+                     const std::vector<std::uint32_t>& ends, const Output& guess) {
+    const auto found = known_.find({prompt, kept.expanded_passes, ends});
     if (found != known_.end()) return found->second;
     const rank::DenseReference reference(model_, weights_, kept);
     const auto placed = placed_.find(prompt);
-    const PlacedPrompt& whole =
-        placed != placed_.end() ? placed->second
-                                : placed_.emplace(prompt, encoder_.place(served, request)).first->second;
+    PlacedPrompt& whole = placed != placed_.end()
+                              ? placed->second
+                              : placed_.emplace(prompt, encoder_.place(served, request)).first->second;
+    whole.images.ends = ends;
     return known_
-        .emplace(std::pair(prompt, kept.expanded_passes),
+        .emplace(std::tuple(prompt, kept.expanded_passes, ends),
                  expect(reference, model_, whole, plan_.max_new_tokens, guess.token_ids))
         .first->second;
   }
@@ -283,7 +323,10 @@ class Expectations {
   const VerifyPlan& plan_;
   ReferenceEncoder encoder_;
   std::map<std::size_t, PlacedPrompt> placed_;
-  std::map<std::pair<std::size_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>>, Expected> known_;
+  std::map<std::tuple<std::size_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>,
+                      std::vector<std::uint32_t>>,
+           Expected>
+      known_;
 };
 
 }  // namespace
@@ -347,6 +390,8 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, Ve
           if (rounds_by_form(deployments.front()) && (variant.radix || variant.batched)) continue;
           const rank::ModelConfig& served = deployments.front().model;
           const scheduler::Workload workload = make_workload(args, served, plan);
+          const bool by_pass = sees_by_pass(deployments.front(), workload);
+          if (by_pass && (variant.radix || variant.batched)) continue;
           const Outputs outputs = run_variant(deployments, plan, workload, variant.batched, stage);
           observer.on_progress("dense reference", done, total);
           rank::KeptTokens kept = kept_by(deployments.front());
@@ -355,7 +400,9 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, Ve
             const Output& output = outputs.all()[i];
             kept.expanded_passes = expanded_passes(deployments.front(), plan.prompts[i]);
             row.cached_tokens += output.cached_tokens;
-            compare(expectations.of(i, served, workload.requests[i], kept, output), output, variant,
+            const std::vector<std::uint32_t> ends =
+                by_pass ? sights(deployments.front(), workload.requests[i]) : std::vector<std::uint32_t>();
+            compare(expectations.of(i, served, workload.requests[i], kept, ends, output), output, variant,
                     rounded ? plan.tolerance : 0, row);
           }
           ++row.variants;

@@ -641,6 +641,7 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
     message.add_extend_prefix_lens(req.prefix_len);
     message.add_extend_lens(req.extend_len);
     if (req.source->images.empty()) continue;
+    message.set_image_prompts(true);
     write_images(req, message);
     if (config_.send_tokens) write_prompt_images(req, i, message);
   }

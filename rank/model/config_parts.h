@@ -62,6 +62,8 @@ VisionConfig read_vision(const Json& json, const std::string& where, std::string
                          std::uint32_t text_hidden_size);
 // What preprocessor_config.json, beside config.json, says of the sizes of images.
 void read_preprocessor(const ConfigReader& config, VisionConfig& vision);
+// What added_tokens.json says of the ids around an image (InternVL, whose config.json does not name them).
+void read_added_tokens(const Json& json, VisionConfig& vision);
 
 // Adds the ids of "eos_token_id", one or a list.
 void read_eos(const ConfigReader& config, ModelConfig& model);

@@ -36,7 +36,8 @@ std::vector<std::uint32_t> layers_of(const ConfigReader& config, const char* key
   std::vector<std::uint32_t> layers;
   for (const Json& layer : list) {
     if (!layer.is_number_unsigned() || layer.get<double>() >= kMostPixels)
-      throw_user_error("{}: key \"{}\" must be a list of layers, whole numbers from 0 up", config.where(), key);
+      throw_user_error("{}: key \"{}\" must be a list of layers, whole numbers from 0 up", config.where(),
+                       key);
     layers.push_back(layer.get<std::uint32_t>());
   }
   return layers;
@@ -101,6 +102,12 @@ void read_qwen3(const ConfigReader& root, const ConfigReader& config, VisionConf
   read_qwen_markers(root, vision);
 }
 
+// An id of the vocabulary, 0 where config.json does not say: Transformers 4 calls it INDEX, 5 also ID.
+std::uint32_t token_of(const ConfigReader& root, const char* index, const char* id) {
+  const char* const key = root.has(index) ? index : id;
+  return root.has(key) ? root.number(key, 0) : 0;
+}
+
 // SigLIP; average pooling makes tokens of its patches.
 void read_gemma3(const ConfigReader& root, const ConfigReader& config, VisionConfig& vision) {
   vision.rule = ImageRule::kFixed;
@@ -119,13 +126,22 @@ void read_gemma3(const ConfigReader& root, const ConfigReader& config, VisionCon
     throw_user_error("{}: mm_tokens_per_image {} is not what squares of {} patches make", root.where(),
                      tokens, patches);
   vision.position_embeddings = patches * patches;
-  vision.one_by_one = true;
+  vision.one_by_one = vision.both_ways = true;
+  vision.hidden_act = config.text("hidden_act", "gelu_pytorch_tanh");
+  vision.norm_eps = static_cast<float>(config.real("layer_norm_eps", 1e-6, 0, 1));
   vision.projector_input = vision.hidden_size;
   vision.markers_before = vision.markers_after = 2;  // a blank line and <start_of_image>; the same behind it
+  constexpr std::uint32_t kBlankLine = 108;          // of Gemma 3's tokenizer
+  const std::uint32_t begin = token_of(root, "boi_token_index", "boi_token_id");
+  const std::uint32_t end = token_of(root, "eoi_token_index", "eoi_token_id");
+  if (begin > 0 && end > 0) {
+    vision.marker_ids_before = {kBlankLine, begin};
+    vision.marker_ids_after = {end, kBlankLine};
+  }
   vision.on_by_default = false;
 }
 
-void read_llama4(const ConfigReader& config, VisionConfig& vision) {
+void read_llama4(const ConfigReader& root, const ConfigReader& config, VisionConfig& vision) {
   vision.rule = ImageRule::kCanvas;
   vision.num_layers = config.number_or("num_hidden_layers", 34);
   vision.hidden_size = config.number_or("hidden_size", 768);
@@ -146,7 +162,33 @@ void read_llama4(const ConfigReader& config, VisionConfig& vision) {
   vision.projector_sharded = true;
   vision.markers_before = 1;  // <|image_start|>; <|image|> and separators are counted with the tiles
   vision.markers_after = 1;   // <|image_end|>
+  const std::uint32_t begin = token_of(root, "boi_token_index", "boi_token_id");
+  const std::uint32_t patch = token_of(root, "image_token_index", "image_token_id");
+  if (begin > 0 && patch == begin + 12) {  // in the order of the published tokenizer
+    vision.marker_ids_before = {begin};
+    vision.marker_ids_after = {begin + 1};
+    vision.tile_column_id = begin + 4;
+    vision.tile_row_id = begin + 5;
+    vision.small_copy_id = begin + 10;
+  }
+  vision.rope_theta = config.real("rope_theta", 10000, 1, 1e12);
+  if (config.has("rope_parameters") && config.json()["rope_parameters"].is_object())
+    vision.rope_theta = ConfigReader(config.json()["rope_parameters"], config.where() + ": rope_parameters")
+                            .real("rope_theta", vision.rope_theta, 1, 1e12);
   vision.on_by_default = false;
+}
+
+// The layers up to the one whose result is read: -1 is the last.
+std::uint32_t chosen_layers(const ConfigReader& root, std::uint32_t num_layers) {
+  const char* const key = root.has("select_layer") ? "select_layer" : "vision_feature_layer";
+  if (!root.has(key)) return num_layers;
+  const Json& value = root.json()[key];
+  const double layer = value.is_number_integer() ? value.get<double>() : 0;
+  const double from_start = layer < 0 ? num_layers + 1 + layer : layer;
+  if (!(from_start >= 1) || from_start > num_layers)
+    throw_user_error("{}: key \"{}\" must be a layer from 1 to {}, or from -1 back", root.where(), key,
+                     num_layers);
+  return static_cast<std::uint32_t>(from_start);
 }
 
 void read_internvl(const ConfigReader& root, const ConfigReader& config, VisionConfig& vision) {
@@ -163,6 +205,13 @@ void read_internvl(const ConfigReader& root, const ConfigReader& config, VisionC
       (vision.image_size / vision.patch_size) * (vision.image_size / vision.patch_size) + 1;
   vision.class_token = vision.layer_scale = true;
   vision.qk_norm = config.flag("qk_normalization", config.flag("use_qk_norm", false));
+  // The defaults of Transformers' configuration; OpenGVLab's checkpoints name all of it.
+  vision.qkv_bias = config.flag("qkv_bias", config.flag("attention_bias", false));
+  vision.rms_norm = config.text("norm_type", "layer_norm") == "rms_norm";
+  vision.norm_eps = static_cast<float>(config.real("layer_norm_eps", 1e-6, 0, 1));
+  vision.hidden_act = config.text("hidden_act", "gelu");
+  vision.transposed_shuffle = root.text("ps_version", "v2") == "v1";
+  vision.computed_layers = chosen_layers(root, vision.num_layers);
   vision.projector_input = vision.hidden_size * vision.merge_size * vision.merge_size;
   vision.projector_hidden = vision.out_hidden_size;
   vision.data_parallel = true;
@@ -195,6 +244,7 @@ VisionConfig read_vision(const Json& json, const std::string& where, std::string
   const std::string of = where + ": vision_config";
   const ConfigReader root(json, where);
   const ConfigReader config(json["vision_config"], of);
+  vision.architecture = architecture;
   vision.out_hidden_size = text_hidden_size;
   if (architecture == "Qwen2_5_VLForConditionalGeneration") {
     read_qwen2_5(root, config, vision);
@@ -204,14 +254,24 @@ VisionConfig read_vision(const Json& json, const std::string& where, std::string
   } else if (architecture == "Gemma3ForConditionalGeneration") {
     read_gemma3(root, config, vision);
   } else if (architecture == "Llama4ForConditionalGeneration") {
-    read_llama4(config, vision);
-  } else if (architecture == "InternVLChatModel") {
+    read_llama4(root, config, vision);
+  } else if (architecture == "InternVLChatModel" || architecture == "InternVLForConditionalGeneration") {
     read_internvl(root, config, vision);
   } else {
     return {};
   }
   check(vision, of);
   return vision;
+}
+
+void read_added_tokens(const Json& json, VisionConfig& vision) {
+  if (vision.rule != ImageRule::kClosestRatio || !json.is_object()) return;
+  const auto id = [&json](const char* name) {
+    return json.contains(name) && json[name].is_number_unsigned() ? json[name].get<std::uint32_t>() : 0;
+  };
+  if (id("<img>") == 0 || id("</img>") == 0) return;
+  vision.marker_ids_before = {id("<img>")};
+  vision.marker_ids_after = {id("</img>")};
 }
 
 void read_preprocessor(const ConfigReader& config, VisionConfig& vision) {

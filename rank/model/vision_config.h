@@ -22,6 +22,7 @@ enum class ImageRule : std::uint8_t {
 };
 
 struct VisionConfig {
+  std::string architecture = {};  // of the whole model; InternVL's text model has one of its own
   ImageRule rule = ImageRule::kFixed;
   std::uint32_t num_layers = 0;  // 0: the model has no vision encoder
   std::uint32_t hidden_size = 0;
@@ -43,6 +44,15 @@ struct VisionConfig {
   bool flat = false;                             // images are packed into one sequence (flatten_batch)
   bool one_by_one = false;                       // the encoder runs once for each image (Gemma 3)
   bool sharded_positions = false;                // position embeddings are cut over the ranks (Qwen3-VL)
+  bool rms_norm = false;                         // of layers, not layer norms (InternViT-6B)
+  bool qkv_bias = true;
+  bool transposed_shuffle = false;    // InternVL's ps_version v1: merged patches stand column by column
+  bool both_ways = false;             // the text model lets an image's tokens see each other (Gemma 3)
+  std::uint32_t computed_layers = 0;  // of num_layers, those whose result is read; 0: all
+  float norm_eps = 1e-6F;
+  double rope_theta = 10000;
+  // Llama 4, ids of the vocabulary: between tiles of a row, behind a row, before the small copy; 0: unknown.
+  std::uint32_t tile_column_id = 0, tile_row_id = 0, small_copy_id = 0;
   std::uint32_t position_embeddings = 0;
   // The projector: merged patches of projector_input elements through one or two layers to out_hidden_size.
   std::uint32_t projector_input = 0;

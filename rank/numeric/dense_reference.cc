@@ -146,14 +146,16 @@ class PlainRope {
 
 // Attention of one head over the whole sequence. q, k [tokens, d], v [tokens, dv].
 Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double cap, const LayerConfig& layer,
-            const double* sink, const std::vector<std::vector<bool>>* chosen = nullptr) {
+            const double* sink, const std::vector<std::vector<bool>>* chosen = nullptr,
+            std::span<const std::uint32_t> ends = {}) {
   Rows out;
   for (std::size_t t = 0; t < q.size(); ++t) {
     const std::uint32_t window = layer.sliding_window;
     std::size_t first = window > 0 && t + 1 > window ? t + 1 - window : 0;
     if (layer.attention_chunk > 0) first = std::max(first, t - t % layer.attention_chunk);
+    const std::size_t end = t < ends.size() ? ends[t] : t + 1;
     Row scores;
-    for (std::size_t j = first; j <= t; ++j) {
+    for (std::size_t j = first; j < end; ++j) {
       double score = 0;
       for (std::size_t c = 0; c < q[t].size(); ++c) score += q[t][c] * k[j][c];
       score *= scale;
@@ -167,7 +169,7 @@ Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double ca
     double sum = sink != nullptr ? std::exp(*sink - largest) : 0;
     for (const double score : scores) sum += std::exp(score - largest);
     Row row(v[0].size(), 0.0);
-    for (std::size_t j = first; j <= t; ++j) {
+    for (std::size_t j = first; j < end; ++j) {
       const double weight = std::exp(scores[j - first] - largest) / sum;
       for (std::size_t c = 0; c < row.size(); ++c) row[c] += weight * v[j][c];
     }
@@ -238,7 +240,7 @@ class Forward {
         kept_(kept),
         tokens_(tokens),
         images_(images),
-        positions_(positions_of(images, tokens)) {}
+        positions_(positions_of(turns_by_rows(model) ? images : DenseImages{}, tokens)) {}
 
   std::vector<double> run(std::span<const std::uint32_t> ids) {
     Rows x;
@@ -273,6 +275,11 @@ class Forward {
   }
 
  private:
+  static bool turns_by_rows(const ModelConfig& model) {
+    return std::any_of(model.ropes.begin(), model.ropes.end(),
+                       [](const RopeConfig& rope) { return rope.has_mrope(); });
+  }
+
   // Of each token: text goes on one by one; an image takes as long as its longer side.
   static std::vector<std::array<std::size_t, 3>> positions_of(const DenseImages& images, std::size_t tokens) {
     std::vector<std::array<std::size_t, 3>> positions;
@@ -372,13 +379,14 @@ class Forward {
     const std::size_t group = model_.num_attention_heads / model_.num_key_value_heads;
     for (std::size_t h = 0; h < model_.num_attention_heads; ++h) {
       const Rows out =
-          chunks ? chunked->attend(turned(q, h, "q_norm"), kept(turned(k, h / group, "k_norm")),
-                                   kept(columns(v, h / group, dim)),
-                                   model_.attention_scale *
-                                       model_.dual_chunk.scaling(static_cast<std::uint32_t>(tokens_)))
-                 : attend(tuned(turned(q, h, "q_norm")), kept(turned(k, h / group, "k_norm")),
-                          kept(columns(v, h / group, dim)), model_.attention_scale,
-                          model_.attention_logit_cap, model_.layers[i], sinks.empty() ? nullptr : &sinks[h]);
+          chunks
+              ? chunked->attend(
+                    turned(q, h, "q_norm"), kept(turned(k, h / group, "k_norm")),
+                    kept(columns(v, h / group, dim)),
+                    model_.attention_scale * model_.dual_chunk.scaling(static_cast<std::uint32_t>(tokens_)))
+              : attend(tuned(turned(q, h, "q_norm")), kept(turned(k, h / group, "k_norm")),
+                       kept(columns(v, h / group, dim)), model_.attention_scale, model_.attention_logit_cap,
+                       model_.layers[i], sinks.empty() ? nullptr : &sinks[h], nullptr, images_.ends);
       for (std::size_t t = 0; t < tokens_; ++t)
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
     }

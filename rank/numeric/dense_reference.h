@@ -27,7 +27,7 @@ struct KeptTokens {
 // The images of a sequence, encoded: what stands in the place of tokens' embeddings, and where.
 struct DenseImages {
   struct Span {
-    std::size_t place = 0;                // of the first token
+    std::size_t place = 0;              // of the first token
     std::size_t rows = 0, columns = 0;  // of merged patches, for models with mrope
   };
   struct Row {
@@ -36,6 +36,8 @@ struct DenseImages {
   };
   std::vector<Span> spans;  // in order
   std::vector<Row> rows;
+  // Of the first tokens, the end of what each sees, beyond itself (Gemma 3); tokens behind these are causal.
+  std::vector<std::uint32_t> ends = {};
 };
 
 class DenseReference {

@@ -424,7 +424,8 @@ void NumericForward::Implementation::begin(std::span<const TokenBatch> batches) 
     if (batch.q_lens.empty()) continue;
     hand_out_pages(static_cast<std::uint32_t>(dp), batch);
     of.pass = std::make_unique<const Pass>(model_.dual_chunk, ropes_, batch, layers_, options_.page_size,
-                                           *backend_, images_.spans(static_cast<std::uint32_t>(dp)));
+                                           *backend_, images_.spans(static_cast<std::uint32_t>(dp)),
+                                           model_.vision.both_ways && backend_->masks_images());
     of.tokens = of.pass->tokens();
     tokens_ += of.tokens;
     of.all = batch.all_logits;

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "rank/numeric/image_mask.h"
+
 namespace tpsim::rank {
 
 Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
            std::span<const AttentionLayers> layers, std::uint32_t page_size,
-           attention::AttentionBackend& backend, std::span<const std::vector<ImageSpan>> images)
+           attention::AttentionBackend& backend, std::span<const std::vector<ImageSpan>> images,
+           bool both_ways)
     : batch_(batch), ropes_(ropes) {
   std::vector<std::uint32_t> lengths;  // of each token's sequence, after the pass
   const bool tree = !batch.parents.empty();
@@ -62,6 +65,8 @@ Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> r
       plan.extend = backend.extend_plan(plan.shape);
       attention::extend_tiles(plan.extend, plan.tiles);
       if (tree) add_masks(plan);
+      // Not beside requests that decode: SGLang makes the mask for EXTEND alone.
+      if (both_ways && batch.metadata.forward_mode == proto::EXTEND) add_image_masks(plan);
     }
   }
 }
@@ -88,8 +93,18 @@ void Pass::add_masks(LayerPlan& plan) const {
   }
 }
 
+void Pass::add_image_masks(LayerPlan& plan) const {
+  for (std::size_t i = 0; i < batch_.images.size(); ++i) {
+    plan.masks.push_back(image_mask(batch_.images[i], batch_.prefix_lens[i], batch_.q_lens[i],
+                                    plan.extend.tile_m, plan.shape.sliding_window));
+  }
+  for (const std::vector<std::uint8_t>& mask : plan.masks)
+    plan.mask_views.push_back(mask.empty() ? nullptr : mask.data());
+}
+
 void Pass::add_angles(const RotaryEmbedding& rope, std::span<const std::uint32_t> rotations,
-                      std::span<const std::uint32_t> lengths, std::span<const std::vector<ImageSpan>> images) {
+                      std::span<const std::uint32_t> lengths,
+                      std::span<const std::vector<ImageSpan>> images) {
   const std::size_t half = rope.dim() / 2;
   std::vector<float>& cos = cos_.emplace_back(half * rotations.size());
   std::vector<float>& sin = sin_.emplace_back(half * rotations.size());

@@ -38,7 +38,7 @@ struct LayerPlan {
   attention::ExtendPlan extend;
   std::vector<attention::ExtendTile> tiles;
   attention::SparsePlan sparse;
-  // Of a tree of drafts: what each of its tokens sees, for each request; empty: causality decides.
+  // Of a tree of drafts, and of images: what each token sees, for each request; empty: causality decides.
   std::vector<std::vector<std::uint8_t>> masks;
   std::vector<const std::uint8_t*> mask_views;
 };
@@ -46,10 +46,10 @@ struct LayerPlan {
 class Pass {
  public:
   // Works out positions, slots, cosines and plans. The arguments outlive the pass. `images`: where each
-  // request's are, if any has some.
+  // request's are, if any has some; `both_ways`: the tokens of one see each other (image_mask.h).
   Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
-       std::span<const AttentionLayers> layers, std::uint32_t page_size,
-       attention::AttentionBackend& backend, std::span<const std::vector<ImageSpan>> images = {});
+       std::span<const AttentionLayers> layers, std::uint32_t page_size, attention::AttentionBackend& backend,
+       std::span<const std::vector<ImageSpan>> images = {}, bool both_ways = false);
 
   std::uint32_t tokens() const { return static_cast<std::uint32_t>(positions_.size()); }
   std::uint32_t requests() const { return static_cast<std::uint32_t>(batch_.q_lens.size()); }
@@ -81,6 +81,7 @@ class Pass {
 
  private:
   void add_masks(LayerPlan& plan) const;
+  void add_image_masks(LayerPlan& plan) const;
 
   const TokenBatch& batch_;
   std::span<const RotaryEmbedding> ropes_;

@@ -13,10 +13,11 @@ namespace tpsim::rank {
 namespace {
 
 const TowerFamily& family_of(const ModelConfig& model) {
-  const TowerFamily* const family = find_vision_tower(model.architecture);
+  const TowerFamily* const family = find_vision_tower(model.vision.architecture);
   if (family == nullptr)
-    throw_user_error("--executor numeric: images of {} ({}) are priced and not computed; use --executor modeled",
-                     model.name, model.architecture);
+    throw_user_error(
+        "--executor numeric: images of {} ({}) are priced and not computed; use --executor modeled",
+        model.name, model.architecture);
   return *family;
 }
 

@@ -1,11 +1,13 @@
-// Qwen2.5-VL: patches in windows, RMS norms, gated MLPs with biases, and a merger of four patches into a token.
+// Qwen2.5-VL: patches in windows, RMS norms, gated MLPs with biases, and a merger of four patches into a
+// token.
 //
 // Source: Transformers 5.23 models/qwen2_5_vl/modeling_qwen2_5_vl.py, vision_utils.py
 // (get_vision_window_index); names of tensors of the Hub's checkpoints.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fmt/format.h>
 #include <utility>
 
 #include "proto/base/error.h"
@@ -62,8 +64,8 @@ class Qwen25Vl : public VisionTower {
     const std::uint32_t hidden = vision.hidden_size;
     const std::uint64_t side = vision.patch_size;
     const std::vector<std::uint64_t> kernel{3, vision.temporal_patch, side, side};
-    patch_ = reader.whole("patch_embed.proj", hidden, 3 * vision.temporal_patch * vision.patch_size * vision.patch_size,
-                          false, kernel);
+    patch_ = reader.whole("patch_embed.proj", hidden,
+                          3 * vision.temporal_patch * vision.patch_size * vision.patch_size, false, kernel);
     for (std::uint32_t i = 0; i < vision.num_layers; ++i) layers_.push_back(layer(reader, i, ranks));
     const std::uint32_t merged = vision.projector_input;
     merger_norm_ = reader.tensor("merger.ln_q.weight", {hidden});
@@ -88,7 +90,8 @@ class Qwen25Vl : public VisionTower {
     std::vector<float> x(all), normed(all), change(all);
     patch_.forward(patch_rows(vision_, grid, pixels).data(), rows, normed.data(), ranks.pool());
     for (std::size_t i = 0; i < windows.merged.size(); ++i)
-      std::copy_n(normed.data() + windows.merged[i] * unit * hidden, unit * hidden, x.data() + i * unit * hidden);
+      std::copy_n(normed.data() + windows.merged[i] * unit * hidden, unit * hidden,
+                  x.data() + i * unit * hidden);
     const auto turn = [&](std::uint32_t row, float* head) {
       rope.turn(windows.merged[row / unit] * unit + row % unit, head);
     };
@@ -98,8 +101,9 @@ class Qwen25Vl : public VisionTower {
       const bool full = std::find(vision_.full_attention_at.begin(), vision_.full_attention_at.end(), i) !=
                         vision_.full_attention_at.end();
       norm_rows(layer.norm1, x.data(), rows, normed.data());
-      layer.attention.forward(normed.data(), rows, full ? std::span<const std::uint32_t>(whole) : windows.begins,
-                              turn, ranks, change.data());
+      layer.attention.forward(normed.data(), rows,
+                              full ? std::span<const std::uint32_t>(whole) : windows.begins, turn, ranks,
+                              change.data());
       add(x.data(), change.data(), all);
       norm_rows(layer.norm2, x.data(), rows, normed.data());
       layer.mlp.forward(normed.data(), rows, ranks, change.data());

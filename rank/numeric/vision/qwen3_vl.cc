@@ -4,10 +4,11 @@
 // Source: Transformers 5.23 models/qwen3_vl/modeling_qwen3_vl.py, vision_utils.py
 // (get_vision_interpolation_indices_and_weights: bilinear, corners aligned); names of tensors of the Hub's
 // checkpoints.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fmt/format.h>
 
 #include "proto/base/error.h"
 #include "rank/linear/vector_ops.h"

@@ -37,9 +37,7 @@ std::vector<float> patch_rows(const VisionConfig& vision, const PatchGrid& grid,
 }
 
 AxialRope::AxialRope(const PatchGrid& grid, std::uint32_t dim)
-    : half_(dim / 2),
-      cos_(std::size_t{grid.patches()} * half_),
-      sin_(std::size_t{grid.patches()} * half_) {
+    : half_(dim / 2), cos_(std::size_t{grid.patches()} * half_), sin_(std::size_t{grid.patches()} * half_) {
   constexpr double kTheta = 10000;
   const std::uint32_t quarter = half_ / 2;
   for (std::uint32_t patch = 0; patch < grid.patches(); ++patch) {

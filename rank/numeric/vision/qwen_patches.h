@@ -1,5 +1,5 @@
-// What the encoders of Qwen2.5-VL and Qwen3-VL share: patches in blocks of those that merge into one token, and
-// the rotation of queries and keys by row and column.
+// What the encoders of Qwen2.5-VL and Qwen3-VL share: patches in blocks of those that merge into one token,
+// and the rotation of queries and keys by row and column.
 #pragma once
 
 #include <cstddef>

@@ -5,11 +5,15 @@
 
 namespace tpsim::rank {
 
+extern const TowerFamily kGemma3Tower;
+extern const TowerFamily kInternVlTower;
+extern const TowerFamily kLlama4Tower;
 extern const TowerFamily kQwen25VlTower;
 extern const TowerFamily kQwen3VlTower;
 
 std::span<const TowerFamily* const> vision_towers() {
-  static constexpr std::array kFamilies = {&kQwen25VlTower, &kQwen3VlTower};
+  static constexpr std::array kFamilies = {&kGemma3Tower, &kInternVlTower, &kLlama4Tower, &kQwen25VlTower,
+                                           &kQwen3VlTower};
   return kFamilies;
 }
 

@@ -29,7 +29,8 @@ class VisionTower {
   // the embedding, then what the first text layers add to it. Called where ranks.begin_image() says so, also
   // with no active shard: every process then computes what is the same on all ranks, and takes part in the
   // sums.
-  virtual void encode(const ImageLayout& layout, const ImagePixels& pixels, TowerRanks& ranks, float* out) = 0;
+  virtual void encode(const ImageLayout& layout, const ImagePixels& pixels, TowerRanks& ranks,
+                      float* out) = 0;
 
   // What the tokens of an image are, `layout.tokens` of them: entry i is kEmbedded, the next row that
   // encode() made, or the id of a token of the vocabulary (a separator of tiles). Without separators: all
@@ -45,8 +46,8 @@ struct TowerFamily {
   std::span<const std::string_view> architectures;
   // Loads the shards ranks.shards() of `vision`. Throws UserError where a tensor is missing or misshaped, or
   // the config asks for what is not computed.
-  std::unique_ptr<VisionTower> (*load)(const VisionConfig& vision, const TensorSource& source, WeightType type,
-                                       const TowerRanks& ranks);
+  std::unique_ptr<VisionTower> (*load)(const VisionConfig& vision, const TensorSource& source,
+                                       WeightType type, const TowerRanks& ranks);
 };
 
 // All families; a new one is a file that defines its TowerFamily and a line in tower.cc.

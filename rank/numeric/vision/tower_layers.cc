@@ -157,25 +157,59 @@ void attend_segments(const float* qkv, std::uint32_t heads, std::uint32_t dim,
   });
 }
 
+// The ranks know parts of each row: their sums of squares are added up.
+void TowerAttention::norm_queries(std::vector<std::vector<float>>& qkv, std::uint32_t rows,
+                                  TowerRanks& ranks) const {
+  // Row r / 2, its queries and its keys.
+  const auto part_of = [&](std::uint32_t shard, std::uint32_t r) {
+    const std::size_t size = shards[shard].o.weight.k();
+    return std::span<float>(qkv[shard]).subspan((std::size_t{r / 2} * 3 + r % 2) * size, size);
+  };
+  std::vector<float> squares(std::size_t{2} * rows);
+  for (const std::uint32_t i : ranks.active()) {
+    std::vector<float>& part = ranks.part(i, squares.size());
+    for (std::uint32_t r = 0; r < 2 * rows; ++r) {
+      const std::span<const float> x = part_of(i, r);
+      part[r] = dot(x.data(), x.data(), x.size());
+    }
+  }
+  ranks.reduce(squares.size(), squares.data());
+  for (const std::uint32_t i : ranks.active()) {
+    const std::size_t first = ranks.shards()[i].rank * part_of(i, 0).size();
+    for (std::uint32_t r = 0; r < 2 * rows; ++r) {
+      const std::vector<float>& weight = r % 2 == 0 ? q_norm : k_norm;
+      const float factor = 1.0F / std::sqrt(squares[r] / static_cast<float>(weight.size()) + norm_eps);
+      const std::span<float> x = part_of(i, r);
+      for (std::size_t c = 0; c < x.size() && first + c < weight.size(); ++c)
+        x[c] *= factor * weight[first + c];
+    }
+  }
+}
+
 void TowerAttention::forward(const float* x, std::uint32_t rows, std::span<const std::uint32_t> begins,
                              const Turn& turn, TowerRanks& ranks, float* out) const {
-  std::vector<float> qkv, attended;
+  std::vector<std::vector<float>> qkv(shards.size());
+  std::vector<float> attended;
   const float factor = scale != 0 ? scale : 1.0F / std::sqrt(static_cast<float>(dim));
   std::size_t outputs = 0;
   for (const PerShard& shard : shards) outputs = shard.o.weight.n();
   for (const std::uint32_t i : ranks.active()) {
+    qkv[i].resize(std::size_t{rows} * shards[i].qkv.weight.n());
+    shards[i].qkv.forward(x, rows, qkv[i].data(), ranks.pool());
+  }
+  if (!q_norm.empty()) norm_queries(qkv, rows, ranks);
+  for (const std::uint32_t i : ranks.active()) {
     const PerShard& shard = shards[i];
     const std::uint32_t heads = shard.o.weight.k() / dim;
     const std::size_t width = std::size_t{3} * heads * dim;
-    qkv.resize(rows * width);
     attended.resize(std::size_t{rows} * heads * dim);
-    shard.qkv.forward(x, rows, qkv.data(), ranks.pool());
     if (turn) {
       ranks.pool().parallel_for(rows, [&](std::uint32_t row, std::uint32_t) {
-        for (std::uint32_t h = 0; h < 2 * heads; ++h) turn(row, qkv.data() + row * width + std::size_t{h} * dim);
+        for (std::uint32_t h = 0; h < 2 * heads; ++h)
+          turn(row, qkv[i].data() + row * width + std::size_t{h} * dim);
       });
     }
-    attend_segments(qkv.data(), heads, dim, begins, factor, attended.data(), ranks.pool());
+    attend_segments(qkv[i].data(), heads, dim, begins, factor, attended.data(), ranks.pool());
     shard.o.forward(attended.data(), rows, ranks.part(i, rows * outputs).data(), ranks.pool());
   }
   ranks.reduce(rows * outputs, out);

@@ -1,5 +1,5 @@
-// What the towers of several families are made of: linear layers out of a checkpoint's tensors, attention over
-// whole images, gated and plain MLPs, each cut over the ranks.
+// What the towers of several families are made of: linear layers out of a checkpoint's tensors, attention
+// over whole images, gated and plain MLPs, each cut over the ranks.
 #pragma once
 
 #include <cstddef>
@@ -33,9 +33,9 @@ struct OutputSlice {
   Share share;
 };
 
-// The tensors of one encoder. Their names are a prefix and what the model's code calls them: the prefix is the
-// first of `prefixes` under which `probe` is there (checkpoints of Transformers 4, of 5 and of the Hub differ
-// in it).
+// The tensors of one encoder. Their names are a prefix and what the model's code calls them: the prefix is
+// the first of `prefixes` under which `probe` is there (checkpoints of Transformers 4, of 5 and of the Hub
+// differ in it).
 class TowerReader {
  public:
   TowerReader(const TensorSource& source, WeightType type, std::span<const std::string_view> prefixes,
@@ -82,12 +82,19 @@ struct TowerAttention {
   std::vector<float> o_bias;     // empty: none
   std::uint32_t dim = 0;         // of a head
   float scale = 0;               // 0: 1 / sqrt(dim)
+  // Root mean square norms of q and of k over all heads of all ranks; empty: none.
+  std::vector<float> q_norm, k_norm;
+  float norm_eps = 1e-6F;
 
   // x [rows, inputs] normed, out [rows, outputs]. `turn`: what happens to q and k of a row before they meet,
   // called with the row and each head of both; may be empty.
   using Turn = std::function<void(std::uint32_t row, float* head)>;
   void forward(const float* x, std::uint32_t rows, std::span<const std::uint32_t> begins, const Turn& turn,
                TowerRanks& ranks, float* out) const;
+
+ private:
+  // Of the active shards' qkv.
+  void norm_queries(std::vector<std::vector<float>>& qkv, std::uint32_t rows, TowerRanks& ranks) const;
 };
 
 // An MLP, whole or cut by its width: down(act(up x)), or down(act(gate x) * up x).

@@ -33,9 +33,9 @@ class TowerRanks {
   // filled part(i, count).
   void reduce(std::size_t count, float* out);
 
-  // The next image: of data-parallel rank `dp_rank`, the `index`-th of those that a pass encodes for it, which
-  // decides whose it is where ranks share the images. Whether this process must call VisionTower::encode():
-  // all do where they meet in reduce(), though they may have no active shard.
+  // The next image: of data-parallel rank `dp_rank`, the `index`-th of those that a pass encodes for it,
+  // which decides whose it is where ranks share the images. Whether this process must call
+  // VisionTower::encode(): all do where they meet in reduce(), though they may have no active shard.
   bool begin_image(std::uint32_t dp_rank, std::uint32_t index);
   // Embeddings [count] of the image, the same in every process: `out` holds them already where this process
   // encoded it.
@@ -55,8 +55,8 @@ class TowerRanks {
   std::vector<const float*> views_;
 };
 
-// The part of `count` heads or columns that a shard has; the last shards' may reach beyond `count` where it is
-// not divisible (TowerReader fills up with zeros).
+// The part of `count` heads or columns that a shard has; the last shards' may reach beyond `count` where it
+// is not divisible (TowerReader fills up with zeros).
 struct Share {
   std::uint32_t first = 0, count = 0;
 };
