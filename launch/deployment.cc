@@ -64,8 +64,16 @@ rank::StatePool state_pool(const ServerArgs& args, const Deployment& deployment)
   // Of one data-parallel rank. Without a radix cache each running request has one state, and no more are
   // needed.
   const std::uint32_t dp_size = deployment.layout.dp_size;
-  if (deployment.scheduler.disable_radix_cache && args.max_running_requests)
-    pool.slots = std::max(1U, *args.max_running_requests / dp_size);
+  const scheduler::SpeculationConfig& speculation = deployment.scheduler.speculation;
+  const std::optional<std::uint32_t> most =
+      speculation.enabled() ? args.max_running_requests.value_or(kSpeculativeRunningRequests)
+                            : args.max_running_requests;
+  if (deployment.scheduler.disable_radix_cache && most) pool.slots = std::max(1U, *most / dp_size);
+  if (speculation.enabled()) {
+    pool.verified_tokens = speculation.num_draft_tokens;
+    pool.running_requests = std::max(1U, *most / dp_size);
+    pool.slots_per_request = state_slots_per_request(deployment.scheduler);
+  }
   if (args.max_mamba_cache_size) pool.slots = *args.max_mamba_cache_size / dp_size;
   return pool;
 }
@@ -429,6 +437,7 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   }
   config.max_total_num_tokens = capacity.tokens;
   deployment.state_slots = capacity.state_slots;
+  deployment.verified_state_bytes = capacity.verified_state_bytes;
   if (args.max_total_tokens) {
     const std::uint64_t asked = *args.max_total_tokens / config.page_size * config.page_size;
     if (asked == 0)
@@ -462,8 +471,9 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
       config.speculation.enabled()
           ? kSpeculativeRunningRequests
           : rank::default_max_running_requests(config.max_total_num_tokens, config.context_length));
-  if (args.max_running_requests && deployment.layout.dp_size > 1) {
+  if ((args.max_running_requests || config.speculation.enabled()) && deployment.layout.dp_size > 1) {
     config.max_running_requests /= deployment.layout.dp_size;
+    if (!args.max_running_requests) config.max_running_requests = std::max(1U, config.max_running_requests);
     if (config.max_running_requests == 0)
       throw_user_error("--max-running-requests {}: leaves none to some of --dp-size {} data-parallel ranks",
                        *args.max_running_requests, deployment.layout.dp_size);
@@ -779,16 +789,20 @@ std::unique_ptr<rank::RankModel> Deployment::make_model(std::uint32_t tp_rank, s
   if (!config.enabled()) return target;
   const rank::SpeculationShape shape = {.num_steps = config.num_steps,
                                         .topk = config.topk,
+                                        .num_draft_tokens = config.num_draft_tokens,
                                         .tree_mask = config.topk > 1,
                                         .extend_captured = draft_extend_captured,
+                                        .drafts_alone = speculation.drafts_alone(layout),
                                         .host = speculation.host};
   if (!speculation.draft)
     return std::make_unique<rank::SpeculativeForward>(std::move(target), nullptr, nullptr, shard, hardware,
                                                       shape);
   const rank::ModelConfig& drafts = speculation.draft->config;
-  const rank::Shard draft_shard = rank::make_shard(drafts, layout, shard.tp_rank);
+  const rank::ParallelLayout of_draft = draft_layout();
+  const rank::Shard draft_shard = rank::make_shard(drafts, of_draft, shard.tp_rank % of_draft.tp_size);
   auto backend = attention::create_attention_backend(draft_backend, hardware, scheduler.page_size);
   backend->set_mla_options(mla);
+  backend->set_sparse_options(sparse);
   // The draft model's passes have the branches of a tree as requests of their own.
   std::vector<std::uint32_t> draft_sizes = sizes;
   for (const std::uint32_t size : sizes) draft_sizes.push_back(size * config.topk);
@@ -797,7 +811,7 @@ std::unique_ptr<rank::RankModel> Deployment::make_model(std::uint32_t tp_rank, s
       drafts, hardware, draft_shard, std::move(backend),
       rank::ModeledForward::Options{
           .kv_format = kv_format,
-          .sparse_token_bytes = 0,
+          .sparse_token_bytes = drafts.is_sparse() ? sparse_token_bytes : 0,
           .cuda_graph_bs = draft_sizes,
           .prefill_graphs = prefill_graphs,
           .experts_in_use = drafts.moe.num_layers > 0 ? experts_in_use : 0,
@@ -819,7 +833,14 @@ rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const 
 rank::DraftMemory Deployment::draft_memory(const ServerArgs& args) const {
   if (!speculation.draft) return {};
   return launch::draft_memory(args, speculation, model,
-                              rank::make_shard(speculation.draft->config, layout, 0));
+                              rank::make_shard(speculation.draft->config, draft_layout(), 0));
+}
+
+rank::ParallelLayout Deployment::draft_layout() const {
+  if (!speculation.drafts_alone(layout)) return layout;
+  rank::ParallelLayout of_one;
+  of_one.tp_size = layout.attn_tp_size();
+  return of_one;
 }
 
 std::uint64_t Deployment::configuration_hash() const {

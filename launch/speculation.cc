@@ -161,18 +161,15 @@ bool spec_v2(const ServerArgs& args, const Speculation& speculation) {
          !args.disable_overlap_schedule;
 }
 
-void refuse_what_is_not_simulated(const ServerArgs& args, const rank::ModelConfig& model) {
+void refuse_what_cannot_be(const ServerArgs& args, const rank::ModelConfig& model) {
   const std::string flag = "--speculative-algorithm " + args.speculation.algorithm;
-  if (args.parallel.enable_dp_attention || args.parallel.attn_dp_size.value_or(1) > 1)
-    throw_user_error("{}: with data-parallel attention it is not simulated; leave one of the two out", flag);
-  if (model.is_hybrid_linear())
+  const bool dp = args.parallel.enable_dp_attention || args.parallel.attn_dp_size.value_or(1) > 1;
+  const std::string& algorithm = args.speculation.algorithm;
+  if (dp && (algorithm == "STANDALONE" || algorithm == "NGRAM"))
     throw_user_error(
-        "{}: states of gated delta-net layers, which {} has, cannot be taken back to what was accepted; "
-        "leave it out",
-        flag, model.name);
-  if (model.is_sparse())
-    throw_user_error("{}: verifying with sparse attention, which {} has, is not simulated; leave it out",
-                     flag, model.name);
+        "{}: SGLang refuses it with data-parallel attention; use EAGLE, EAGLE3 or NEXTN, or leave "
+        "--enable-dp-attention out",
+        flag);
   if (model.architecture.ends_with("Eagle") || model.architecture.ends_with("Eagle3"))
     throw_user_error("--model-path: {} is a head that drafts; name it by --speculative-draft-model-path",
                      model.architecture);
@@ -183,6 +180,23 @@ void refuse_what_is_not_simulated(const ServerArgs& args, const rank::ModelConfi
 // What computing does not do yet.
 void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, const Speculation& speculation) {
   const std::string& algorithm = speculation.algorithm;
+  if (model.is_hybrid_linear())
+    throw_user_error(
+        "--speculative-algorithm {}: --executor numeric does not take states of gated delta-net layers, "
+        "which {} "
+        "has, back to what was accepted; use --executor modeled",
+        algorithm, model.name);
+  if (model.is_sparse())
+    throw_user_error(
+        "--speculative-algorithm {}: --executor numeric does not verify with sparse attention, which {} has; "
+        "use "
+        "--executor modeled",
+        algorithm, model.name);
+  if (args.parallel.enable_dp_attention || args.parallel.attn_dp_size.value_or(1) > 1)
+    throw_user_error(
+        "--speculative-algorithm {}: --executor numeric does not draft with data-parallel attention; use "
+        "--executor modeled",
+        algorithm);
   if (speculation.draft && speculation.draft->is_head())
     throw_user_error(
         "--speculative-algorithm {}: --executor numeric computes no heads that read hidden states; use "
@@ -216,7 +230,7 @@ Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfi
     if (!args.given.empty()) throw_user_error("{}: needs --speculative-algorithm", args.given);
     return out;
   }
-  refuse_what_is_not_simulated(server, model);
+  refuse_what_cannot_be(server, model);
   out.algorithm = args.algorithm == "NEXTN" ? "EAGLE" : args.algorithm;
   out.config.algorithm = out.algorithm == "EAGLE"        ? SpeculativeAlgorithm::kEagle
                          : out.algorithm == "EAGLE3"     ? SpeculativeAlgorithm::kEagle3
@@ -233,6 +247,12 @@ Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfi
   } else {
     resolve_tree(args, model, out);
     out.draft = rank::load_draft_model(out.algorithm, args.draft_model_path, model);
+    if (out.draft->kind == rank::DraftKind::kEagle &&
+        (server.parallel.enable_dp_attention || server.parallel.attn_dp_size.value_or(1) > 1))
+      throw_user_error(
+          "--speculative-draft-model-path {}: SGLang's {} cuts attention by --tp alone, and not with "
+          "--enable-dp-attention; use an EAGLE3 head, or NEXTN",
+          args.draft_model_path, out.draft->config.architecture);
   }
   const scheduler::ReleaseRules rules = scheduler::rules_of(server.sglang_release);
   out.config.v2 = spec_v2(server, out);
@@ -283,8 +303,10 @@ rank::DraftMemory draft_memory(const ServerArgs& args, const Speculation& specul
   if (!speculation.draft) return memory;
   memory.weight_bytes = rank::draft_weight_bytes(*speculation.draft, draft_shard);
   memory.from_pool = scheduler::rules_of(args.sglang_release).draft_model_from_pool;
-  // Counted as if its layers were the target's (pool_configurator.py).
-  memory.layers = static_cast<double>(speculation.draft->config.num_layers) / model.num_layers;
+  // Counted as if its layers were the target's that have KV (DefaultPoolConfigurator of
+  // pool_configurator.py).
+  memory.layers = static_cast<double>(speculation.draft->config.num_layers) /
+                  (model.num_layers - model.linear.num_layers);
   return memory;
 }
 
@@ -323,7 +345,8 @@ bool draft_extend_captured(scheduler::SglangRelease release, const Speculation& 
   if (!speculation.config.v2) return true;
   if (backend == "trtllm_mha" || (backend == "flashinfer" && !mla))
     return rules.draft_extend_graphs_with_flashinfer;
-  if (backend == "fa3" || backend == "fa4") return rules.draft_extend_graphs_with_flash_attention;
+  if (backend == "fa3" || backend == "fa4" || backend == "nsa")
+    return rules.draft_extend_graphs_with_flash_attention;
   return false;
 }
 
