@@ -414,6 +414,24 @@ void limit_by_states(std::uint64_t slots, scheduler::SchedulerConfig& config) {
         std::min<std::uint64_t>(slots, std::numeric_limits<std::uint32_t>::max() / 2));
 }
 
+// What a user may not expect of a server that speculates.
+void note_speculation_memory(const ServerArgs& args, Deployment& deployment) {
+  const scheduler::SchedulerConfig& config = deployment.scheduler;
+  if (!config.speculation.enabled()) return;
+  const std::uint32_t dp_size = deployment.layout.dp_size;
+  if (dp_size > 1 && !args.max_running_requests)
+    deployment.notes.push_back(fmt::format(
+        "--max-running-requests: {}, SGLang's choice for speculative decoding, which are {} on each of "
+        "{} data-parallel ranks",
+        kSpeculativeRunningRequests, config.max_running_requests, dp_size));
+  if (deployment.verified_state_bytes > 0)
+    deployment.notes.push_back(
+        fmt::format("states of gated delta-net layers behind the {} tokens that a step verifies take {:.2f} "
+                    "GiB of each GPU",
+                    config.speculation.num_draft_tokens,
+                    static_cast<double>(deployment.verified_state_bytes) / (std::uint64_t{1} << 30)));
+}
+
 // The KV pool and how many requests share it.
 void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
@@ -479,6 +497,7 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
                        *args.max_running_requests, deployment.layout.dp_size);
   }
   if (capacity.state_slots > 0) limit_by_states(capacity.state_slots, config);
+  note_speculation_memory(args, deployment);
   if (config.max_running_requests > kMaxRows)
     throw_user_error("--max-running-requests {}: at most {} are simulated", config.max_running_requests,
                      kMaxRows);
@@ -669,6 +688,20 @@ void add_speculation(const ServerArgs& args, Deployment& deployment) {
       draft_extend_captured(args.sglang_release, speculation, deployment.draft_backend);
 }
 
+// REQUIRES: kv_format, layout.
+void resolve_draft_options(const ServerArgs& args, Deployment& deployment) {
+  const SpeculationArgs& given = args.speculation;
+  deployment.draft_kv_format = deployment.kv_format;
+  if (given.draft_kv_cache_dtype == "fp8_e4m3") deployment.draft_kv_format = NumberFormat::kFp8E4M3;
+  if (given.draft_kv_cache_dtype == "fp8_e5m2") deployment.draft_kv_format = NumberFormat::kFp8E5M2;
+  if (given.draft_kv_cache_dtype.starts_with("bf")) deployment.draft_kv_format = NumberFormat::kBf16;
+  deployment.draft_moe_a2a = deployment.layout.moe_a2a;
+  if (given.moe_a2a_backend == "none") deployment.draft_moe_a2a = rank::MoeA2aBackend::kNone;
+  if (given.moe_a2a_backend == "deepep" && !deployment.layout.a2a())
+    throw_user_error(
+        "--speculative-moe-a2a-backend deepep: is simulated with --moe-a2a-backend deepep only; use none");
+}
+
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
@@ -690,6 +723,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
   resolve_routing(args, deployment);
   deployment.layout = resolve_layout(args, deployment.model, deployment.notes);
+  resolve_draft_options(args, deployment);
   resolve_sparse_attention(args, deployment);
   resolve_images(args, deployment.hardware, deployment.layout, deployment.model, deployment.notes);
   deployment.expert_load = resolve_expert_load(args, deployment.model);
@@ -810,7 +844,7 @@ std::unique_ptr<rank::RankModel> Deployment::make_model(std::uint32_t tp_rank, s
   auto draft_forward = std::make_unique<rank::ModeledForward>(
       drafts, hardware, draft_shard, std::move(backend),
       rank::ModeledForward::Options{
-          .kv_format = kv_format,
+          .kv_format = draft_kv_format,
           .sparse_token_bytes = drafts.is_sparse() ? sparse_token_bytes : 0,
           .cuda_graph_bs = draft_sizes,
           .prefill_graphs = prefill_graphs,
@@ -837,10 +871,12 @@ rank::DraftMemory Deployment::draft_memory(const ServerArgs& args) const {
 }
 
 rank::ParallelLayout Deployment::draft_layout() const {
-  if (!speculation.drafts_alone(layout)) return layout;
-  rank::ParallelLayout of_one;
-  of_one.tp_size = layout.attn_tp_size();
-  return of_one;
+  rank::ParallelLayout of_draft = layout;
+  of_draft.moe_a2a = draft_moe_a2a;
+  if (!speculation.drafts_alone(layout)) return of_draft;
+  of_draft = {};
+  of_draft.tp_size = layout.attn_tp_size();
+  return of_draft;
 }
 
 std::uint64_t Deployment::configuration_hash() const {

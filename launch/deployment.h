@@ -44,6 +44,8 @@ struct Deployment {
   rank::LinearAttnBackends linear_attention;
   Speculation speculation;
   std::string draft_backend;  // attention backend of a draft model
+  NumberFormat draft_kv_format = NumberFormat::kBf16;
+  rank::MoeA2aBackend draft_moe_a2a = rank::MoeA2aBackend::kNone;
   bool draft_extend_captured = true;
   bool verifies_with_prefill = true;
   rank::DeploymentConfig ranks;

@@ -12,6 +12,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
+#include "rank/model/quantization_config.h"
 #include "rank/model/shard.h"
 
 namespace tpsim::launch {
@@ -155,6 +156,26 @@ void resolve_acceptance(const ServerArgs& server, Speculation& out) {
                                               chain ? 1 : config.topk, config.num_draft_tokens);
 }
 
+// As the target's --quantization unless the flag says otherwise (server_args.py, speculative_draft_model_
+// quantization). A layer of the target has its own resolved already.
+void resolve_draft_weights(const SpeculationArgs& args, const std::string& of_target, bool next_layer,
+                           rank::QuantizationConfig& quantization) {
+  if (args.draft_quantization == "unquant") {
+    quantization = {};
+    return;
+  }
+  if (args.draft_quantization.empty() && (next_layer || of_target.empty())) return;
+  try {
+    quantization = rank::resolve_quantization(
+        quantization, args.draft_quantization.empty() ? of_target : args.draft_quantization);
+  } catch (const UserError& error) {
+    constexpr std::string_view kOther = "--quantization";
+    const std::string_view sentence = error.what();
+    if (args.draft_quantization.empty() || !sentence.starts_with(kOther)) throw;
+    throw UserError("--speculative-draft-model-quantization" + std::string(sentence.substr(kOther.size())));
+  }
+}
+
 bool spec_v2(const ServerArgs& args, const Speculation& speculation) {
   if (scheduler::rules_of(args.sglang_release).speculation_is_v2) return true;
   return speculation.config.algorithm != SpeculativeAlgorithm::kNgram && speculation.config.topk == 1 &&
@@ -203,6 +224,16 @@ void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, cons
         "STANDALONE "
         "or NGRAM, or --executor modeled",
         algorithm);
+  for (const auto& [flag, value] :
+       {std::pair<std::string_view, const std::string&>{"--speculative-draft-kv-cache-dtype",
+                                                        args.speculation.draft_kv_cache_dtype},
+        {"--speculative-draft-model-quantization", args.speculation.draft_quantization},
+        {"--speculative-moe-a2a-backend", args.speculation.moe_a2a_backend}}) {
+    if (!value.empty())
+      throw_user_error(
+          "{} {}: is for --executor modeled, numeric ranks draft as the checkpoint is; leave it out", flag,
+          value);
+  }
   if (speculation.draft && speculation.config.topk > 1)
     throw_user_error("--speculative-eagle-topk {}: --executor numeric drafts chains with a model; use 1",
                      speculation.config.topk);
@@ -239,7 +270,10 @@ Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfi
   if (out.config.algorithm == SpeculativeAlgorithm::kNgram) {
     for (const auto& [flag, given] :
          {std::pair<std::string_view, bool>{"--speculative-draft-model-path", !args.draft_model_path.empty()},
-          {"--speculative-draft-attention-backend", args.draft_attention_backend.has_value()}}) {
+          {"--speculative-draft-attention-backend", args.draft_attention_backend.has_value()},
+          {"--speculative-draft-kv-cache-dtype", !args.draft_kv_cache_dtype.empty()},
+          {"--speculative-draft-model-quantization", !args.draft_quantization.empty()},
+          {"--speculative-moe-a2a-backend", !args.moe_a2a_backend.empty()}}) {
       if (given) throw_user_error("{}: NGRAM drafts without a model; leave it out", flag);
     }
     resolve_ngram(args, out);
@@ -247,6 +281,8 @@ Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfi
   } else {
     resolve_tree(args, model, out);
     out.draft = rank::load_draft_model(out.algorithm, args.draft_model_path, model);
+    resolve_draft_weights(args, server.quantization, out.draft->kind == rank::DraftKind::kNextN,
+                          out.draft->config.quantization);
     if (out.draft->kind == rank::DraftKind::kEagle &&
         (server.parallel.enable_dp_attention || server.parallel.attn_dp_size.value_or(1) > 1))
       throw_user_error(
@@ -324,6 +360,11 @@ void write_speculation(const ServerArgs& args, const Speculation& speculation, p
         given.draft_model_path.empty() ? args.model_path : given.draft_model_path;
     if (given.draft_attention_backend)
       out["speculative_draft_attention_backend"] = *given.draft_attention_backend;
+    if (!given.draft_kv_cache_dtype.empty())
+      out["speculative_draft_kv_cache_dtype"] = given.draft_kv_cache_dtype;
+    if (!given.draft_quantization.empty())
+      out["speculative_draft_model_quantization"] = given.draft_quantization;
+    if (!given.moe_a2a_backend.empty()) out["speculative_moe_a2a_backend"] = given.moe_a2a_backend;
   } else {
     out["speculative_ngram_max_bfs_breadth"] = std::to_string(given.ngram_max_bfs_breadth);
   }
