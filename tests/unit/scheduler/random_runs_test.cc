@@ -270,6 +270,7 @@ void give_states(std::mt19937_64& random, SchedulerConfig& config) {
   config.states.slots = each * static_cast<std::uint32_t>(1 + random() % 8);
   config.max_running_requests = std::min(config.max_running_requests, config.states.slots / each);
   config.enable_mixed_chunk = false;
+  if (config.chunked_prefill_size > 0) config.chunked_prefill_size = config.states.chunk;
 }
 
 // Serves a random workload and checks what its records must say.
