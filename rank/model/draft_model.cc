@@ -41,6 +41,8 @@ ModelConfig next_layer(const ModelConfig& target) {
   layer.layers.front().index_layer = 0;
   layer.linear = {};
   layer.vision = {};
+  // Checkpoints in NVFP4 keep it in 16 bit (models/deepseek_nextn.py, glm4_moe_nextn.py, qwen3_5_mtp.py).
+  if (layer.quantization.method == "modelopt_fp4") layer.quantization = {};
   const AttentionKind kind = target.attention.at(target.layers.back().attention);
   layer.layers.front().attention = 0;
   layer.attention.assign(1, kind);
