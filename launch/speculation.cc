@@ -17,6 +17,7 @@
 namespace tpsim::launch {
 namespace {
 
+using scheduler::AcceptanceByPosition;
 using scheduler::AcceptLengths;
 using scheduler::SpeculativeAlgorithm;
 
@@ -100,11 +101,27 @@ void resolve_ngram(const SpeculationArgs& args, Speculation& out) {
   config.num_steps = args.num_steps.value_or(std::max(1U, config.num_draft_tokens / config.topk));
 }
 
-// Lines of a length and how often it was, comma between; a line that begins with a letter is a heading.
-AcceptLengths read_accept_lengths(const std::string& path, std::uint32_t most) {
+double number_of_draws(const std::vector<double>& weights) {
+  return std::accumulate(weights.begin(), weights.end(), 0.0);
+}
+
+// Lines of a length and how often it was, comma between; or, where acceptance changes while an answer grows,
+// of the tokens that it had before the step, a length and how often that was: they hold until the next such
+// position, the first from the beginning. A line that begins with a letter is a heading.
+AcceptanceByPosition read_accept_lengths(const std::string& path, std::uint32_t most) {
   std::ifstream file(path);
   if (!file) throw_user_error("--speculative-accept-lengths {}: cannot be read", path);
+  AcceptanceByPosition all;
   std::vector<double> weights(most, 0.0);
+  std::uint64_t position = 0;
+  std::size_t fields = 0;
+  const auto close = [&] {
+    if (number_of_draws(weights) <= 0)
+      throw_user_error("--speculative-accept-lengths {}: names no length that ever was{}", path,
+                       position > 0 ? fmt::format(" from {} tokens on", position) : "");
+    all.from(all.known() ? static_cast<std::uint32_t>(position) : 0, AcceptLengths(weights));
+    std::fill(weights.begin(), weights.end(), 0.0);
+  };
   std::string line;
   for (std::size_t number = 1; std::getline(file, line); ++number) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
@@ -112,15 +129,30 @@ AcceptLengths read_accept_lengths(const std::string& path, std::uint32_t most) {
         !line.empty() && ((line[0] >= 'a' && line[0] <= 'z') || (line[0] >= 'A' && line[0] <= 'Z'));
     if (line.empty() || (number == 1 && heading)) continue;
     const std::string where = fmt::format("--speculative-accept-lengths {}:{}", path, number);
-    const std::size_t comma = line.find(',');
-    if (comma == std::string::npos)
-      throw_user_error("{}: is no line of a length and how often it was, for example 3,120", where);
-    const std::uint64_t length = parse_count(where + " length", line.substr(0, comma), 1, most);
-    weights[length - 1] += parse_real(where + " weight", line.substr(comma + 1), 0, true, 1e18, true);
+    const auto commas = static_cast<std::size_t>(std::count(line.begin(), line.end(), ','));
+    if (commas < 1 || commas > 2 || (fields > 0 && commas + 1 != fields))
+      throw_user_error(
+          "{}: is no line of a length and how often it was, for example 3,120, nor, like all others, of the "
+          "tokens before it, a length and how often that was, for example 16,3,120",
+          where);
+    fields = commas + 1;
+    std::string rest = line;
+    if (fields == 3) {
+      const std::size_t comma = rest.find(',');
+      const std::uint64_t here = parse_count(where + " position", rest.substr(0, comma), 0, 1U << 31);
+      rest = rest.substr(comma + 1);
+      const bool first = !all.known() && number_of_draws(weights) <= 0;
+      if (here < position)
+        throw_user_error("{}: position {} stands behind position {}; sort the lines", where, here, position);
+      if (here > position && !first) close();
+      position = here;
+    }
+    const std::size_t comma = rest.find(',');
+    const std::uint64_t length = parse_count(where + " length", rest.substr(0, comma), 1, most);
+    weights[length - 1] += parse_real(where + " weight", rest.substr(comma + 1), 0, true, 1e18, true);
   }
-  if (std::accumulate(weights.begin(), weights.end(), 0.0) <= 0)
-    throw_user_error("--speculative-accept-lengths {}: names no length that ever was", path);
-  return AcceptLengths(weights);
+  close();
+  return all;
 }
 
 // Modeled ranks compute no tokens: somebody has to say how many drafts are right.
