@@ -41,6 +41,10 @@ struct ForwardMetadata {
   std::span<const std::uint32_t> global_num_tokens;
   std::span<const std::uint32_t> global_num_tokens_for_logprob;
   bool is_extend_in_batch = false;  // some rank extends
+  // Passes that verify drafts or extend a draft model behind them: new tokens of each request, so that a rank
+  // without one pads alike, and whether logits are wanted of one of them only.
+  std::uint32_t tokens_per_request = 1;
+  bool one_logit_per_request = false;
   // Models with gated delta-nets, where the radix pool keeps states: copies between slots before the pass,
   // slots that begin with zeros, and snapshots taken in it.
   std::uint32_t state_copies = 0;

@@ -12,6 +12,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
+#include "rank/model/quantization_config.h"
 #include "rank/model/shard.h"
 
 namespace tpsim::launch {
@@ -187,24 +188,41 @@ void resolve_acceptance(const ServerArgs& server, Speculation& out) {
                                               chain ? 1 : config.topk, config.num_draft_tokens);
 }
 
+// As the target's --quantization unless the flag says otherwise (server_args.py, speculative_draft_model_
+// quantization). A layer of the target has its own resolved already.
+void resolve_draft_weights(const SpeculationArgs& args, const std::string& of_target, bool next_layer,
+                           rank::QuantizationConfig& quantization) {
+  if (args.draft_quantization == "unquant") {
+    quantization = {};
+    return;
+  }
+  if (args.draft_quantization.empty() && (next_layer || of_target.empty())) return;
+  try {
+    quantization = rank::resolve_quantization(
+        quantization, args.draft_quantization.empty() ? of_target : args.draft_quantization);
+  } catch (const UserError& error) {
+    constexpr std::string_view kOther = "--quantization";
+    const std::string_view sentence = error.what();
+    if (args.draft_quantization.empty() || !sentence.starts_with(kOther)) throw;
+    throw UserError("--speculative-draft-model-quantization" + std::string(sentence.substr(kOther.size())));
+  }
+}
+
 bool spec_v2(const ServerArgs& args, const Speculation& speculation) {
   if (scheduler::rules_of(args.sglang_release).speculation_is_v2) return true;
   return speculation.config.algorithm != SpeculativeAlgorithm::kNgram && speculation.config.topk == 1 &&
          !args.disable_overlap_schedule;
 }
 
-void refuse_what_is_not_simulated(const ServerArgs& args, const rank::ModelConfig& model) {
+void refuse_what_cannot_be(const ServerArgs& args, const rank::ModelConfig& model) {
   const std::string flag = "--speculative-algorithm " + args.speculation.algorithm;
-  if (args.parallel.enable_dp_attention || args.parallel.attn_dp_size.value_or(1) > 1)
-    throw_user_error("{}: with data-parallel attention it is not simulated; leave one of the two out", flag);
-  if (model.is_hybrid_linear())
+  const bool dp = args.parallel.enable_dp_attention || args.parallel.attn_dp_size.value_or(1) > 1;
+  const std::string& algorithm = args.speculation.algorithm;
+  if (dp && (algorithm == "STANDALONE" || algorithm == "NGRAM"))
     throw_user_error(
-        "{}: states of gated delta-net layers, which {} has, cannot be taken back to what was accepted; "
-        "leave it out",
-        flag, model.name);
-  if (model.is_sparse())
-    throw_user_error("{}: verifying with sparse attention, which {} has, is not simulated; leave it out",
-                     flag, model.name);
+        "{}: SGLang refuses it with data-parallel attention; use EAGLE, EAGLE3 or NEXTN, or leave "
+        "--enable-dp-attention out",
+        flag);
   if (model.architecture.ends_with("Eagle") || model.architecture.ends_with("Eagle3"))
     throw_user_error("--model-path: {} is a head that drafts; name it by --speculative-draft-model-path",
                      model.architecture);
@@ -215,12 +233,39 @@ void refuse_what_is_not_simulated(const ServerArgs& args, const rank::ModelConfi
 // What computing does not do yet.
 void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, const Speculation& speculation) {
   const std::string& algorithm = speculation.algorithm;
+  if (model.is_hybrid_linear())
+    throw_user_error(
+        "--speculative-algorithm {}: --executor numeric does not take states of gated delta-net layers, "
+        "which {} "
+        "has, back to what was accepted; use --executor modeled",
+        algorithm, model.name);
+  if (model.is_sparse())
+    throw_user_error(
+        "--speculative-algorithm {}: --executor numeric does not verify with sparse attention, which {} has; "
+        "use "
+        "--executor modeled",
+        algorithm, model.name);
+  if (args.parallel.enable_dp_attention || args.parallel.attn_dp_size.value_or(1) > 1)
+    throw_user_error(
+        "--speculative-algorithm {}: --executor numeric does not draft with data-parallel attention; use "
+        "--executor modeled",
+        algorithm);
   if (speculation.draft && speculation.draft->is_head())
     throw_user_error(
         "--speculative-algorithm {}: --executor numeric computes no heads that read hidden states; use "
         "STANDALONE "
         "or NGRAM, or --executor modeled",
         algorithm);
+  for (const auto& [flag, value] :
+       {std::pair<std::string_view, const std::string&>{"--speculative-draft-kv-cache-dtype",
+                                                        args.speculation.draft_kv_cache_dtype},
+        {"--speculative-draft-model-quantization", args.speculation.draft_quantization},
+        {"--speculative-moe-a2a-backend", args.speculation.moe_a2a_backend}}) {
+    if (!value.empty())
+      throw_user_error(
+          "{} {}: is for --executor modeled, numeric ranks draft as the checkpoint is; leave it out", flag,
+          value);
+  }
   if (speculation.draft && speculation.config.topk > 1)
     throw_user_error("--speculative-eagle-topk {}: --executor numeric drafts chains with a model; use 1",
                      speculation.config.topk);
@@ -248,7 +293,7 @@ Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfi
     if (!args.given.empty()) throw_user_error("{}: needs --speculative-algorithm", args.given);
     return out;
   }
-  refuse_what_is_not_simulated(server, model);
+  refuse_what_cannot_be(server, model);
   out.algorithm = args.algorithm == "NEXTN" ? "EAGLE" : args.algorithm;
   out.config.algorithm = out.algorithm == "EAGLE"        ? SpeculativeAlgorithm::kEagle
                          : out.algorithm == "EAGLE3"     ? SpeculativeAlgorithm::kEagle3
@@ -257,7 +302,10 @@ Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfi
   if (out.config.algorithm == SpeculativeAlgorithm::kNgram) {
     for (const auto& [flag, given] :
          {std::pair<std::string_view, bool>{"--speculative-draft-model-path", !args.draft_model_path.empty()},
-          {"--speculative-draft-attention-backend", args.draft_attention_backend.has_value()}}) {
+          {"--speculative-draft-attention-backend", args.draft_attention_backend.has_value()},
+          {"--speculative-draft-kv-cache-dtype", !args.draft_kv_cache_dtype.empty()},
+          {"--speculative-draft-model-quantization", !args.draft_quantization.empty()},
+          {"--speculative-moe-a2a-backend", !args.moe_a2a_backend.empty()}}) {
       if (given) throw_user_error("{}: NGRAM drafts without a model; leave it out", flag);
     }
     resolve_ngram(args, out);
@@ -265,6 +313,14 @@ Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfi
   } else {
     resolve_tree(args, model, out);
     out.draft = rank::load_draft_model(out.algorithm, args.draft_model_path, model);
+    resolve_draft_weights(args, server.quantization, out.draft->kind == rank::DraftKind::kNextN,
+                          out.draft->config.quantization);
+    if (out.draft->kind == rank::DraftKind::kEagle &&
+        (server.parallel.enable_dp_attention || server.parallel.attn_dp_size.value_or(1) > 1))
+      throw_user_error(
+          "--speculative-draft-model-path {}: SGLang's {} cuts attention by --tp alone, and not with "
+          "--enable-dp-attention; use an EAGLE3 head, or NEXTN",
+          args.draft_model_path, out.draft->config.architecture);
   }
   const scheduler::ReleaseRules rules = scheduler::rules_of(server.sglang_release);
   out.config.v2 = spec_v2(server, out);
@@ -315,8 +371,10 @@ rank::DraftMemory draft_memory(const ServerArgs& args, const Speculation& specul
   if (!speculation.draft) return memory;
   memory.weight_bytes = rank::draft_weight_bytes(*speculation.draft, draft_shard);
   memory.from_pool = scheduler::rules_of(args.sglang_release).draft_model_from_pool;
-  // Counted as if its layers were the target's (pool_configurator.py).
-  memory.layers = static_cast<double>(speculation.draft->config.num_layers) / model.num_layers;
+  // Counted as if its layers were the target's that have KV (DefaultPoolConfigurator of
+  // pool_configurator.py).
+  memory.layers = static_cast<double>(speculation.draft->config.num_layers) /
+                  (model.num_layers - model.linear.num_layers);
   return memory;
 }
 
@@ -334,6 +392,11 @@ void write_speculation(const ServerArgs& args, const Speculation& speculation, p
         given.draft_model_path.empty() ? args.model_path : given.draft_model_path;
     if (given.draft_attention_backend)
       out["speculative_draft_attention_backend"] = *given.draft_attention_backend;
+    if (!given.draft_kv_cache_dtype.empty())
+      out["speculative_draft_kv_cache_dtype"] = given.draft_kv_cache_dtype;
+    if (!given.draft_quantization.empty())
+      out["speculative_draft_model_quantization"] = given.draft_quantization;
+    if (!given.moe_a2a_backend.empty()) out["speculative_moe_a2a_backend"] = given.moe_a2a_backend;
   } else {
     out["speculative_ngram_max_bfs_breadth"] = std::to_string(given.ngram_max_bfs_breadth);
   }
@@ -355,7 +418,8 @@ bool draft_extend_captured(scheduler::SglangRelease release, const Speculation& 
   if (!speculation.config.v2) return true;
   if (backend == "trtllm_mha" || (backend == "flashinfer" && !mla))
     return rules.draft_extend_graphs_with_flashinfer;
-  if (backend == "fa3" || backend == "fa4") return rules.draft_extend_graphs_with_flash_attention;
+  if (backend == "fa3" || backend == "fa4" || backend == "nsa")
+    return rules.draft_extend_graphs_with_flash_attention;
   return false;
 }
 

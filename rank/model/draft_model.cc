@@ -13,13 +13,25 @@ namespace {
 
 constexpr const char* kFlag = "--speculative-draft-model-path";
 
-// Checkpoints that hold a layer for the next token (_handle_eagle_family of SGLang's
-// arg_groups/speculative_hook.py; those that tpsim knows).
-constexpr std::array<std::string_view, 5> kWithNextLayer = {"DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM",
-                                                            "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM",
-                                                            "GlmMoeDsaForCausalLM"};
+// Checkpoints that hold a layer for the next token (_config_draft_model of SGLang's configs/model_config.py;
+// those that tpsim knows).
+constexpr std::array<std::string_view, 9> kWithNextLayer = {"DeepseekV3ForCausalLM",
+                                                            "DeepseekV32ForCausalLM",
+                                                            "Glm4MoeForCausalLM",
+                                                            "Glm4MoeLiteForCausalLM",
+                                                            "GlmMoeDsaForCausalLM",
+                                                            "Qwen3NextForCausalLM",
+                                                            "Qwen3_5MoeForCausalLM",
+                                                            "Qwen3_5ForConditionalGeneration",
+                                                            "Qwen3_5MoeForConditionalGeneration"};
 
-// The target's last layer alone.
+bool has_next_layer(const ModelConfig& model) {
+  return model.num_nextn_predict_layers != 0 &&
+         std::find(kWithNextLayer.begin(), kWithNextLayer.end(), model.architecture) != kWithNextLayer.end();
+}
+
+// The target's last layer alone. Of models with gated delta-nets that one has attention, as the layer for the
+// next token has (models/qwen3_next_mtp.py, full_attention_interval 1).
 ModelConfig next_layer(const ModelConfig& target) {
   ModelConfig layer = target;
   layer.name = target.name + " (next token)";
@@ -27,12 +39,18 @@ ModelConfig next_layer(const ModelConfig& target) {
   layer.layers.assign(1, target.layers.back());
   layer.layers.front().kv_layer = 0;
   layer.layers.front().index_layer = 0;
+  layer.linear = {};
+  layer.vision = {};
   const AttentionKind kind = target.attention.at(target.layers.back().attention);
   layer.layers.front().attention = 0;
   layer.attention.assign(1, kind);
   layer.attention.front().num_layers = 1;
   layer.moe.num_layers = std::min(layer.moe.num_layers, 1U);
-  layer.indexer.num_layers = std::min(layer.indexer.num_layers, 1U);
+  if (layer.is_sparse()) {  // an indexer of its own, whatever the target's layers share
+    layer.indexer.num_layers = 1;
+    layer.layers.front().indexer = true;
+    layer.attention.front().indexer = true;
+  }
   return layer;
 }
 
@@ -71,9 +89,7 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
                             const ModelConfig& target) {
   DraftModel draft;
   if (path.empty()) {
-    const bool has_layer =
-        std::find(kWithNextLayer.begin(), kWithNextLayer.end(), target.architecture) != kWithNextLayer.end();
-    if (algorithm != "EAGLE" || !has_layer)
+    if (algorithm != "EAGLE" || !has_next_layer(target))
       throw_user_error("{}: is required by --speculative-algorithm {}, for {} brings no layer that drafts",
                        kFlag, algorithm, target.name);
     draft.kind = DraftKind::kNextN;
@@ -99,6 +115,12 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
     return draft;
   }
   const std::string wanted = algorithm == "EAGLE3" ? "Eagle3" : "Eagle";
+  if (algorithm == "EAGLE" && has_next_layer(draft.config) &&
+      draft.config.hidden_size == target.hidden_size && draft.config.vocab_size == target.vocab_size) {
+    draft.kind = DraftKind::kNextN;
+    draft.config = next_layer(draft.config);
+    return draft;
+  }
   if (!architecture.ends_with(wanted))
     throw_user_error(
         "{} {}: is a {}, --speculative-algorithm {} takes an architecture that ends with {}, for "

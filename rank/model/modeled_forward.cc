@@ -223,10 +223,13 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   const Latent latent = !model_.is_mla() || expanded ? Latent::kExpanded
                         : mla.joins                  ? Latent::kAbsorbedJoined
                                                      : Latent::kAbsorbed;
-  if (captured && verify) bucket *= metadata.extend_lens.front();
+  const std::uint32_t width = verify ? metadata.extend_lens.front() : metadata.tokens_per_request;
+  if (captured) bucket *= width;
   PassRows rows = pass_rows(metadata, shard_, tokens, sampled, bucket);
-  if (captured && metadata.forward_mode == proto::DRAFT_EXTEND)
-    rows.sampled = rows.head = metadata.capture_bucket;
+  if (captured && metadata.one_logit_per_request) {
+    rows.sampled /= width;
+    rows.head /= width;
+  }
   if (!shard_.stage.last()) rows.sampled = rows.head = 0;
   const Dense& dense = this->dense(rows, latent);
   step.gemm = dense.gemm;
@@ -287,8 +290,12 @@ std::uint32_t ModeledForward::prefill_bucket(const attention::ForwardMetadata& m
 attention::KernelCost ModeledForward::linear_attention(const attention::ForwardMetadata& metadata,
                                                        std::uint32_t rows) {
   attention::KernelCost cost;
+  const bool verifies = metadata.forward_mode == proto::TARGET_VERIFY;
+  const std::uint32_t drafts = verifies ? metadata.extend_lens.front() : 1;
   if (metadata.forward_mode == proto::DECODE) {
     cost = gated_delta_.decode(linear_layers_, rows);
+  } else if (verifies) {
+    cost = gated_delta_.verify(linear_layers_, double(rows) / drafts, drafts);
   } else {
     linear_lens_.assign(metadata.extend_lens.begin(), metadata.extend_lens.end());
     if (metadata.forward_mode == proto::MIXED)
@@ -302,7 +309,9 @@ attention::KernelCost ModeledForward::linear_attention(const attention::ForwardM
                          .clears = metadata.state_clears,
                          .snapshots = metadata.state_snapshots,
                          .may_snapshot = tracks_states_};
-  cost += gated_delta_.moves(linear_layers_, moves, metadata.forward_mode == proto::DECODE);
+  cost += verifies
+              ? gated_delta_.commit(linear_layers_, static_cast<double>(metadata.extend_lens.size()), moves)
+              : gated_delta_.moves(linear_layers_, moves, metadata.forward_mode == proto::DECODE);
   return cost;
 }
 

@@ -6,6 +6,10 @@
 // _draft_extend_for_prefill) and ngram_worker.py, 0.5.12 eagle_worker.py and ngram_worker.py. Each of the
 // three is one captured graph where decode is captured (eagle_draft_cuda_graph_runner.py,
 // eagle_draft_extend_cuda_graph_runner.py), but for extends that the release does not capture.
+//
+// With data-parallel attention all ranks run all of these passes, those without a request of their own idle
+// ones, padded to what the others have (EagleDraftWorker.draft, _draft_forward_idle). An EAGLE3 head serves
+// its data-parallel rank alone (DraftTPExecution.SINGLE_GROUP of speculative/draft_parallel.py).
 #pragma once
 
 #include <cstdint>
@@ -30,9 +34,11 @@ struct DraftHost {
 struct SpeculationShape {
   std::uint32_t num_steps = 1;
   std::uint32_t topk = 1;
+  std::uint32_t num_draft_tokens = 1;
   bool tree_mask = false;       // what is verified is no chain
   bool extend_captured = true;  // the draft model's extend behind a captured verification
-  DraftHost host;
+  bool drafts_alone = false;    // of data-parallel ranks, each has a draft model of its own
+  DraftHost host = {};
 };
 
 class SpeculativeForward : public RankModel {
@@ -46,6 +52,10 @@ class SpeculativeForward : public RankModel {
 
  private:
   StepCost draft_tokens(const attention::ForwardMetadata& verify);
+  // What all ranks compute in a pass of the draft model, where each request of `verify` has `tokens`, and
+  // `logits` of them are wanted.
+  void set_global(const attention::ForwardMetadata& verify, std::uint32_t tokens, std::uint32_t logits,
+                  attention::ForwardMetadata& metadata);
   StepCost draft_pass(const attention::ForwardMetadata& metadata, bool extends, std::uint32_t rows);
   // The products in front of a head's layer that its ModelConfig does not list.
   StepCost head_products(bool extends, std::uint32_t rows) const;
@@ -58,6 +68,7 @@ class SpeculativeForward : public RankModel {
   SpeculationShape shape_;
   double graph_replay_;
   std::vector<std::uint32_t> lens_;
+  std::vector<std::uint32_t> global_num_tokens_, global_num_tokens_for_logprob_;
 };
 
 }  // namespace tpsim::rank
