@@ -181,17 +181,37 @@ void refuse_what_is_not_simulated(const ServerArgs& args, const rank::ModelConfi
 }  // namespace
 
 // What computing does not do yet.
+void refuse_numeric_head(const ServerArgs& args, const rank::ModelConfig& model,
+                         const rank::DraftModel& draft) {
+  const std::string flag = "--speculative-draft-model-path " + args.speculation.draft_model_path;
+  if (draft.kind == rank::DraftKind::kNextN) return;
+  if (!draft.not_computed.empty())
+    throw_user_error(
+        "{}: --executor numeric computes no head with \"{}\" in its config.json; use another one, or "
+        "--executor modeled",
+        flag, draft.not_computed);
+  if (draft.kind == rank::DraftKind::kEagle || !draft.own_head) {
+    if (draft.config.vocab_size != model.vocab_size)
+      throw_user_error(
+          "{}: has {} tokens in its vocabulary and {} has {}; a head that shares its target's output head "
+          "needs the same",
+          flag, draft.config.vocab_size, model.name, model.vocab_size);
+  }
+  if (draft.kind != rank::DraftKind::kEagle3) return;
+  if (draft.config.num_layers != 1)
+    throw_user_error(
+        "{}: --executor numeric computes EAGLE3 heads of one layer, this one has {}; use --executor modeled",
+        flag, draft.config.num_layers);
+  if (draft.hidden_layers.empty())
+    throw_user_error(
+        "{}: reads hidden states that {} with its {} layers does not have; name layers of it by "
+        "eagle_config.eagle_aux_hidden_state_layer_ids in its config.json",
+        flag, model.name, model.num_layers);
+}
+
 void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, const Speculation& speculation) {
   const std::string& algorithm = speculation.algorithm;
-  if (speculation.draft && speculation.draft->is_head())
-    throw_user_error(
-        "--speculative-algorithm {}: --executor numeric computes no heads that read hidden states; use "
-        "STANDALONE "
-        "or NGRAM, or --executor modeled",
-        algorithm);
-  if (speculation.draft && speculation.config.topk > 1)
-    throw_user_error("--speculative-eagle-topk {}: --executor numeric drafts chains with a model; use 1",
-                     speculation.config.topk);
+  if (speculation.draft && speculation.draft->is_head()) refuse_numeric_head(args, model, *speculation.draft);
   bool windows = false, chunks = false;
   for (const rank::AttentionKind& kind : model.attention) {
     windows = windows || kind.sliding_window > 0;

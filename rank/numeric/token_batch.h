@@ -30,6 +30,9 @@ struct TokenBatch {
   // itself). Empty: each follows the one before it.
   std::span<const std::uint32_t> parents;
   bool all_logits = false;  // of every new token, not only of the last of each request
+  // A head that drafts: what it reads beside each new token, [tokens, width]: the target's hidden state, or
+  // several of them, or what it was left with itself; empty: nothing.
+  std::span<const float> hidden;
   std::uint32_t row(std::uint32_t request) const { return rows.empty() ? request : rows[request]; }
   // Models with gated delta-nets, where the radix pool keeps states: the slot of each request, what is copied
   // between slots before the pass (from slot 0: zeros), and what is kept on the way. All empty: a request's
@@ -54,6 +57,9 @@ class TokenForward {
   // batch wants them), one rank's after the other; the same in every process. Valid until the next call.
   virtual std::span<const float> forward(std::span<const TokenBatch> batches) = 0;
   virtual const NumericTimes& times() const = 0;
+  // Where somebody reads them: the hidden states of every new token of the last pass, [tokens, width]. Valid
+  // until the next call.
+  virtual std::span<const float> hidden() const { return {}; }
   // Keys and values of slot from[i] go to slot to[i], in this order; each slot is page x page size + token.
   virtual void move_tokens(std::uint32_t /*dp_rank*/, std::span<const std::uint32_t> /*from*/,
                            std::span<const std::uint32_t> /*to*/) {}
