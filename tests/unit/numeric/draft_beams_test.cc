@@ -1,12 +1,16 @@
-// Trees that a draft model grows, against the plain way on random guesses: every node written down with its
-// path, the best of them picked by sorting.
+// Trees that a draft model grows, against those of SGLang's own functions
+// (tests/references/record_draft_trees.py) and against the plain way on random guesses: every node written
+// down with its path, the best of them picked by sorting.
 #include "rank/numeric/draft_beams.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -74,6 +78,35 @@ TEST(DraftBeams, TreesAreTheBestPathsOfAllThatWereGuessed) {
     std::sort(wanted.begin(), wanted.end());
     std::sort(paths.begin(), paths.end());
     ASSERT_EQ(paths, wanted);
+  }
+}
+
+TEST(DraftBeams, TreesAreThoseOfSGLangsFunctions) {
+  std::ifstream file(std::string(TPSIM_MODELS) + "/../sglang/draft_trees.json");
+  for (const nlohmann::json& wanted : nlohmann::json::parse(file)) {
+    std::vector<std::vector<Guess>> guesses;
+    for (const nlohmann::json& step : wanted.at("guesses")) {
+      guesses.emplace_back();
+      for (const nlohmann::json& row : step) {
+        for (const nlohmann::json& guess : row) guesses.back().push_back({guess.at(0), guess.at(1)});
+      }
+    }
+    DraftBeams beams(guesses.front());
+    for (std::size_t step = 0; step < guesses.size(); ++step) {
+      if (step > 0) beams.grow(guesses[step]);
+      const nlohmann::json& leaves = wanted.at("leaves").at(step);
+      ASSERT_EQ(beams.leaves().size(), leaves.size());
+      for (std::size_t i = 0; i < leaves.size(); ++i) {
+        EXPECT_EQ(beams.leaves()[i].token, leaves[i].at(0).get<std::uint32_t>());
+        EXPECT_EQ(beams.leaves()[i].parent, leaves[i].at(1).get<std::uint32_t>());
+      }
+    }
+    const DraftTree tree = beams.tree(99, wanted.at("num_draft_tokens"));
+    std::vector<std::uint32_t> tokens = {99}, parents = {0};
+    for (const std::uint32_t token : wanted.at("tokens")) tokens.push_back(token);
+    for (const std::uint32_t parent : wanted.at("parents")) parents.push_back(parent);
+    EXPECT_EQ(tree.tokens, tokens);
+    EXPECT_EQ(tree.parents, parents);
   }
 }
 
