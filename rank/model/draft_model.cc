@@ -1,15 +1,23 @@
 #include "rank/model/draft_model.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
 
 #include "proto/base/error.h"
+#include "rank/model/catalogue_drafts.h"
 #include "rank/model/config_reader.h"
 #include "rank/model/layers.h"
 
@@ -61,6 +69,10 @@ namespace {
 // What cannot be read is said of the flag that named it.
 ModelConfig load_draft_config(const std::string& path) {
   constexpr std::string_view kOther = "--model-path";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    if (std::optional<ModelConfig> known = catalogue_draft(path)) return *std::move(known);
+  }
   try {
     return load_model_config(path);
   } catch (const UserError& error) {
@@ -68,6 +80,12 @@ ModelConfig load_draft_config(const std::string& path) {
     if (!sentence.starts_with(kOther)) throw;
     throw UserError(std::string(kFlag) + std::string(sentence.substr(kOther.size())));
   }
+}
+
+// Where the catalogue has heads for `target`: which.
+std::string known_heads(const ModelConfig& target) {
+  const std::vector<std::string> ids = catalogue_drafts_for(target.name);
+  return ids.empty() ? "" : fmt::format("; known for it: {}", fmt::join(ids, ", "));
 }
 
 }  // namespace
@@ -81,12 +99,14 @@ void read_eagle3(const std::string& path, const ModelConfig& target, DraftModel&
   std::error_code error;
   if (fs::is_directory(file, error)) file /= "config.json";
   std::ifstream stream(file);
-  const Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return;  // of the catalogue: its config is no file
+  Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  // The catalogue's are no files; they name no layers, and a head of their own where vocabularies differ.
+  if (!json.is_object()) json = Json::object();
   const ConfigReader config(json, file.string());
-  const Json nested = json.value("eagle_config", Json());
-  const ConfigReader eagle(nested.is_object() ? nested : Json::object(), file.string() + " eagle_config");
-  draft.own_head = config.has("draft_vocab_size");
+  Json nested = json.value("eagle_config", Json());
+  if (!nested.is_object()) nested = Json::object();
+  const ConfigReader eagle(nested, file.string() + " eagle_config");
+  draft.own_head = config.has("draft_vocab_size") || draft.config.vocab_size != target.vocab_size;
   draft.norm_output = config.flag("norm_output", false);
   const auto either = [&](const char* key) { return config.flag(key, false) || eagle.flag(key, false); };
   if (config.flag("tie_word_embeddings", false)) draft.not_computed = "tie_word_embeddings";
@@ -97,7 +117,7 @@ void read_eagle3(const std::string& path, const ModelConfig& target, DraftModel&
   std::set<std::int64_t> layers = {2, target.num_layers / 2, std::int64_t{target.num_layers} - 3};
   const char* const key = "eagle_aux_hidden_state_layer_ids";
   for (const Json* where : {&json, &nested}) {
-    if (!where->is_object() || !where->contains(key) || !where->at(key).is_array()) continue;
+    if (!where->contains(key) || !where->at(key).is_array()) continue;
     layers.clear();
     for (const Json& id : where->at(key)) {
       if (!id.is_number_integer())
@@ -120,8 +140,8 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
     const bool has_layer =
         std::find(kWithNextLayer.begin(), kWithNextLayer.end(), target.architecture) != kWithNextLayer.end();
     if (algorithm != "EAGLE" || !has_layer)
-      throw_user_error("{}: is required by --speculative-algorithm {}, for {} brings no layer that drafts",
-                       kFlag, algorithm, target.name);
+      throw_user_error("{}: is required by --speculative-algorithm {}, for {} brings no layer that drafts{}",
+                       kFlag, algorithm, target.name, known_heads(target));
     draft.kind = DraftKind::kNextN;
     draft.config = next_layer(target);
     draft.layer_of_target = target.num_layers;
