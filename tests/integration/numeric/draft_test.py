@@ -161,6 +161,14 @@ class Tokens(Draft):
             with self.subTest(name=name):
                 self.check(name, (3, 2, 6), "--tp", "8", processes=4)
 
+    def test_a_layer_of_seeded_weights(self):
+        """GLM's layer for the next token, of which there is no checkpoint here."""
+        glm = ["glm4-moe", self.prompts(), "--load-format", "dummy"]
+        plain = self.generate(*glm, new_tokens=24)
+        for tree in ((3, 1, 4), (3, 2, 6)):
+            rows = self.generate(*glm, "--tp", "2", "--speculative-algorithm", "NEXTN", *tree_flags(*tree), new_tokens=24)
+            self.assertEqual(rows, plain)
+
     def test_sampled_tokens_are_the_same_too(self):
         hot = ["--temperature", "0.7", "--top-k", "20", "--sampling-seed", "5"]
         plain = self.generate(self.target("eagle"), self.prompts(), *hot, new_tokens=24)
