@@ -48,6 +48,21 @@ void write_tokens(const ScheduleBatch& batch, proto::ForwardBatch& message) {
   }
 }
 
+// The request whose prompt goes on in a later chunk, and the token that follows.
+void write_next_token(const ScheduleBatch& batch, proto::ForwardBatch& message) {
+  for (std::size_t i = 0; i < batch.num_extend; ++i) {
+    const Req& req = *batch.reqs[i];
+    std::uint64_t begin = 0;
+    for (const kvcache::TokenRun& run : req.tokens.runs()) {
+      if (req.fill_len() >= begin && req.fill_len() < begin + run.length) {
+        message.set_chunked_request(static_cast<std::uint32_t>(i));
+        message.set_chunked_next_token(run.first + (req.fill_len() - begin));
+      }
+      begin += run.length;
+    }
+  }
+}
+
 // The images of which the pass computes a token: it needs their embeddings.
 void write_images(const Req& req, proto::ForwardBatch& message) {
   for (const ImageInput& image : req.source->images) {
@@ -664,6 +679,7 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
     }
   }
   if (config_.send_tokens) write_tokens(batch, message);
+  if (config_.speculation.computed && config_.speculation.has_draft_model()) write_next_token(batch, message);
   if (pool_.states() != nullptr) pool_.states()->flush(batch.reqs, batch.num_extend, message);
   pool_.edits().flush(message);
 }

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -15,6 +18,7 @@
 
 #include "proto/base/error.h"
 #include "rank/model/catalogue_drafts.h"
+#include "rank/model/config_reader.h"
 #include "rank/model/layers.h"
 
 namespace tpsim::rank {
@@ -73,7 +77,7 @@ std::uint32_t DraftModel::joined(bool extends) const {
     case DraftKind::kNextN:
       return 2;
     case DraftKind::kEagle3:
-      return extends ? 3 : 0;
+      return extends ? (hidden_layers.empty() ? 3U : static_cast<std::uint32_t>(hidden_layers.size())) : 0;
     case DraftKind::kModel:
       break;
   }
@@ -106,6 +110,49 @@ std::string known_heads(const ModelConfig& target) {
 
 }  // namespace
 
+namespace {
+
+// models/llama_eagle3.py.
+void read_eagle3(const std::string& path, const ModelConfig& target, DraftModel& draft) {
+  namespace fs = std::filesystem;
+  fs::path file = path;
+  std::error_code error;
+  if (fs::is_directory(file, error)) file /= "config.json";
+  std::ifstream stream(file);
+  Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  // The catalogue's are no files; they name no layers, and a head of their own where vocabularies differ.
+  if (!json.is_object()) json = Json::object();
+  const ConfigReader config(json, file.string());
+  Json nested = json.value("eagle_config", Json());
+  if (!nested.is_object()) nested = Json::object();
+  const ConfigReader eagle(nested, file.string() + " eagle_config");
+  draft.own_head = config.has("draft_vocab_size") || draft.config.vocab_size != target.vocab_size;
+  draft.norm_output = config.flag("norm_output", false);
+  const auto either = [&](const char* key) { return config.flag(key, false) || eagle.flag(key, false); };
+  if (config.flag("tie_word_embeddings", false)) draft.not_computed = "tie_word_embeddings";
+  if (either("norm_before_fc")) draft.not_computed = "norm_before_fc";
+  if (config.has("fc_norm") && json.at("fc_norm") != false) draft.not_computed = "fc_norm";
+  if (config.flag("use_aux_norm", false)) draft.not_computed = "use_aux_norm";
+  if (!eagle.flag("use_aux_hidden_state", true)) draft.not_computed = "use_aux_hidden_state";
+  std::set<std::int64_t> layers = {2, target.num_layers / 2, std::int64_t{target.num_layers} - 3};
+  const char* const key = "eagle_aux_hidden_state_layer_ids";
+  for (const Json* where : {&json, &nested}) {
+    if (!where->contains(key) || !where->at(key).is_array()) continue;
+    layers.clear();
+    for (const Json& id : where->at(key)) {
+      if (!id.is_number_integer())
+        throw_user_error("{}: key \"{}\" must be whole numbers", file.string(), key);
+      layers.insert(id.get<std::int64_t>() + 1);
+    }
+  }
+  for (const std::int64_t layer : layers) {
+    if (layer >= 0 && layer < target.num_layers)
+      draft.hidden_layers.push_back(static_cast<std::uint32_t>(layer));
+  }
+}
+
+}  // namespace
+
 DraftModel load_draft_model(const std::string& algorithm, const std::string& path,
                             const ModelConfig& target) {
   DraftModel draft;
@@ -115,6 +162,7 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
                        kFlag, algorithm, target.name, known_heads(target));
     draft.kind = DraftKind::kNextN;
     draft.config = next_layer(target);
+    draft.layer_of_target = target.num_layers;
     return draft;
   }
   draft.config = load_draft_config(path);
@@ -151,6 +199,7 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
     throw_user_error("{} {}: its hidden size is {} and that of {} {}; a head needs the same", kFlag, path,
                      draft.config.hidden_size, target.name, target.hidden_size);
   draft.kind = algorithm == "EAGLE3" ? DraftKind::kEagle3 : DraftKind::kEagle;
+  if (draft.kind == DraftKind::kEagle3) read_eagle3(path, target, draft);
   return draft;
 }
 
