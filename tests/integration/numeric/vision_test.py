@@ -139,7 +139,8 @@ class Towers(Images):
 
     def test_speculation_from_the_text(self):
         for model in models():
-            if image_masks(model, "triton"):
+            chunks = config_of(model).get("text_config", {}).get("attention_chunk_size")  # not verified
+            if image_masks(model, "triton") or chunks:
                 continue
             with self.subTest(model=model):
                 self.check_reference(model, "--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "6",
