@@ -44,6 +44,10 @@ struct ForwardMetadata {
   // EXTEND of Gemma 3 where some prompt has images: a backend that masks_images() takes a mask of what every
   // new token sees.
   bool image_mask = false;
+  // Passes that verify drafts or extend a draft model behind them: new tokens of each request, so that a rank
+  // without one pads alike, and whether logits are wanted of one of them only.
+  std::uint32_t tokens_per_request = 1;
+  bool one_logit_per_request = false;
   // Models with gated delta-nets, where the radix pool keeps states: copies between slots before the pass,
   // slots that begin with zeros, and snapshots taken in it.
   std::uint32_t state_copies = 0;

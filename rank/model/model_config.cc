@@ -104,6 +104,7 @@ void read_common(const ConfigReader& config, ModelConfig& model) {
   model.num_key_value_heads = config.number_or("num_key_value_heads", model.num_attention_heads);
   model.vocab_size = config.number("vocab_size", 1, 1U << 26);
   model.max_position_embeddings = config.number("max_position_embeddings", 1, 1U << 28);
+  model.num_nextn_predict_layers = config.number_or("num_nextn_predict_layers", 1, 0);
   model.context_length = context_length_of(config);
   if (!config.has("head_dim") && model.hidden_size % model.num_attention_heads != 0) {
     throw_user_error(

@@ -175,6 +175,9 @@ struct ModelConfig {
   std::uint32_t vocab_size = 0;
   std::uint32_t context_length = 0;           // tokens; rope scaling included, as SGLang derives it
   std::uint32_t max_position_embeddings = 0;  // tokens, as the config says it
+  // Layers for the next token that the checkpoint has; configs that say nothing of families that have them
+  // mean one.
+  std::uint32_t num_nextn_predict_layers = 1;
   bool tie_word_embeddings = false;
   bool qkv_bias = false;
   bool o_bias = false;

@@ -13,9 +13,7 @@
 namespace tpsim::rank {
 namespace {
 
-std::uint64_t key_of(const BatchImage& image) {
-  return image_seed(image.content, image.width, image.height);
-}
+std::uint64_t key_of(const BatchImage& image) { return image_seed(image.content, image.width, image.height); }
 
 // Whether the pass computes one of the image's tokens.
 bool is_needed(const BatchImage& image, std::uint32_t prefix, std::uint32_t length) {
@@ -110,7 +108,8 @@ void ImageEmbeddings::begin(std::span<const TokenBatch> batches) {
     of.token_ids.clear();
     of.given_ids = batch.token_ids;
     if (!batch.images.empty()) {
-      if (encoder_ == nullptr) throw_user_error("a batch has images, and the deployment has no vision encoder");
+      if (encoder_ == nullptr)
+        throw_user_error("a batch has images, and the deployment has no vision encoder");
       const Stopwatch watch(seconds_);
       place(batch, first_token, of, rows_of(dp, batch));
     }

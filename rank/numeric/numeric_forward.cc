@@ -99,8 +99,12 @@ std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, 
 
 }  // namespace
 
-LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, const NumericOptions& options,
-                       const Collectives& collectives) {
+namespace {
+
+// `load`: the weights of a shard; its place among the ranks of this process is the second argument.
+template <typename Load>
+LoadedRanks load_all(const ModelConfig& model, const NumericOptions& options, const Collectives& collectives,
+                     Load load) {
   const std::uint32_t tp = collectives.tp_size();
   const std::uint64_t parameters = num_parameters(model, make_shard(model, layout_of(options, tp), 0));
   const std::uint64_t bytes = parameters * (options.weight_type == WeightType::kBf16 ? 2 : 4) * tp;
@@ -110,10 +114,26 @@ LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, con
   LoadedRanks ranks;
   for (std::uint32_t i = 0; i < collectives.num_ranks(); ++i) {
     ranks.push_back(std::make_shared<const RankWeights>(
-        load_rank_weights(model, make_shard(model, layout_of(options, tp), collectives.first_rank() + i),
-                          options.weight_type, source)));
+        load(make_shard(model, layout_of(options, tp), collectives.first_rank() + i), i)));
   }
   return ranks;
+}
+
+}  // namespace
+
+LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, const NumericOptions& options,
+                       const Collectives& collectives) {
+  return load_all(model, options, collectives, [&](const Shard& shard, std::uint32_t) {
+    return load_rank_weights(model, shard, options.weight_type, source);
+  });
+}
+
+LoadedRanks load_draft_head_ranks(const DraftModel& draft, const TensorSource& source,
+                                  const NumericOptions& options, const Collectives& collectives,
+                                  const LoadedRanks& target) {
+  return load_all(draft.config, options, collectives, [&](const Shard& shard, std::uint32_t rank) {
+    return load_draft_head_weights(draft, shard, options.weight_type, source, target.at(rank));
+  });
 }
 
 class NumericForward::Implementation {
@@ -167,6 +187,7 @@ class NumericForward::Implementation {
   kvcache::KvStore& store(std::uint32_t local_rank) { return ranks_.at(local_rank)->store; }
   const NumericTimes& times() const { return times_; }
   std::optional<ImageTotals> image_totals(std::uint32_t dp_rank) const { return images_.totals(dp_rank); }
+  std::span<const float> hidden() const { return captured_; }
 
  private:
   // After every rank has filled its part: hidden_ plus the sum, or what `norm` makes of it.
@@ -182,7 +203,13 @@ class NumericForward::Implementation {
   void embed();
   void hand_out_pages(std::uint32_t dp_rank, const TokenBatch& batch);
   void release_what_slid_out(std::uint32_t dp_rank, const TokenBatch& batch);
+  // Without weights: x itself. Rows of `out` are `stride` apart.
   void norm(const std::vector<float>& weight, const float* x, std::uint32_t rows, float* out);
+  void norm(const std::vector<float>& weight, const float* x, std::uint32_t rows, float* out,
+            std::size_t stride);
+  void join(std::span<const TokenBatch> batches, const DraftHeadWeights& draft);
+  std::uint32_t norm_inputs(const LayerWeights& layer);
+  void capture(std::uint32_t layer);
   void last_rows();
   void gather_logits(const Rank& first);
   std::span<const float> head();
@@ -213,6 +240,8 @@ class NumericForward::Implementation {
   };
   std::vector<Part> of_dp_;
   std::vector<float> hidden_, normed_, summed_, logits_, gathered_;
+  std::vector<float> embedded_, joined_;   // of heads that draft
+  std::vector<float> captured_;            // what hidden() says
   std::vector<std::vector<float>> parts_;  // per rank of this process
   std::vector<const float*> views_;
 };
@@ -232,11 +261,81 @@ void NumericForward::Implementation::reduce(float* out) {
 
 void NumericForward::Implementation::norm(const std::vector<float>& weight, const float* x,
                                           std::uint32_t rows, float* out) {
+  norm(weight, x, rows, out, model_.hidden_size);
+}
+
+void NumericForward::Implementation::norm(const std::vector<float>& weight, const float* x,
+                                          std::uint32_t rows, float* out, std::size_t stride) {
   const std::uint32_t size = model_.hidden_size;
   pool_.parallel_for(rows, [&](std::uint32_t r, std::uint32_t) {
-    rms_norm(x + std::size_t{r} * size, size, weight.data(), model_.norm_plus_one ? 1.0F : 0.0F,
-             static_cast<float>(model_.rms_norm_eps), out + std::size_t{r} * size);
+    const float* const from = x + std::size_t{r} * size;
+    float* const to = out + r * stride;
+    if (!weight.empty()) {
+      rms_norm(from, size, weight.data(), model_.norm_plus_one ? 1.0F : 0.0F,
+               static_cast<float>(model_.rms_norm_eps), to);
+    } else if (from != to) {
+      std::copy_n(from, size, to);
+    }
   });
+}
+
+// Of a head that drafts: hidden_, so far the embedding, becomes what its first layer reads. What it goes on
+// with has the hidden size; EAGLE3 joins nothing to that.
+void NumericForward::Implementation::join(std::span<const TokenBatch> batches,
+                                          const DraftHeadWeights& draft) {
+  const std::uint32_t size = model_.hidden_size;
+  const std::span<const float> given = batches.front().hidden;
+  const std::size_t width = given.size() / tokens_;
+  if (draft.kind == DraftKind::kEagle3) {
+    embedded_.swap(hidden_);
+    if (width == size) {
+      hidden_.assign(given.begin(), given.end());
+      return;
+    }
+    joined_.assign(given.begin(), given.end());
+  } else {
+    joined_.resize(std::size_t{tokens_} * 2 * size);
+    norm(draft.embedding_norm, hidden_.data(), tokens_, joined_.data(), std::size_t{2} * size);
+    norm(draft.hidden_norm, given.data(), tokens_, joined_.data() + size, std::size_t{2} * size);
+  }
+  hidden_.resize(std::size_t{tokens_} * size);
+  const Stopwatch watch(times_.gemm);
+  draft.join.multiply(joined_.data(), tokens_, draft.join.k(), hidden_.data(), size,
+                      draft.join_bias.empty() ? nullptr : draft.join_bias.data(), pool_);
+}
+
+// Fills normed_ with what the layer's attention reads, and returns how wide that is.
+std::uint32_t NumericForward::Implementation::norm_inputs(const LayerWeights& layer) {
+  const std::uint32_t size = model_.hidden_size;
+  const DraftHeadWeights* const draft = ranks_.front()->weights.draft.get();
+  if (draft == nullptr || draft->kind != DraftKind::kEagle3) {
+    normed_.resize(hidden_.size());
+    norm(layer.input_norm, hidden_.data(), tokens_, normed_.data());
+    return size;
+  }
+  normed_.resize(2 * hidden_.size());
+  norm(layer.input_norm, embedded_.data(), tokens_, normed_.data(), std::size_t{2} * size);
+  norm(draft->hidden_norm, hidden_.data(), tokens_, normed_.data() + size, std::size_t{2} * size);
+  return 2 * size;
+}
+
+// What goes into `layer`, or, behind the last one, comes out.
+void NumericForward::Implementation::capture(std::uint32_t layer) {
+  const std::size_t size = model_.hidden_size;
+  const std::vector<std::uint32_t>& wanted = options_.hidden_layers;
+  if (wanted.empty()) {
+    if (layer < model_.num_layers || options_.hidden == NumericOptions::Hidden::kNone) return;
+    static const std::vector<float> kNone;
+    captured_.resize(hidden_.size());
+    norm(options_.hidden == NumericOptions::Hidden::kNormed ? ranks_.front()->weights.final_norm : kNone,
+         hidden_.data(), tokens_, captured_.data());
+    return;
+  }
+  const auto at = std::find(wanted.begin(), wanted.end(), layer);
+  if (at == wanted.end()) return;
+  captured_.resize(hidden_.size() * wanted.size());
+  norm({}, hidden_.data(), tokens_, captured_.data() + size * static_cast<std::size_t>(at - wanted.begin()),
+       size * wanted.size());
 }
 
 void NumericForward::Implementation::reduce_into_hidden(const std::vector<float>& bias,
@@ -292,7 +391,7 @@ void NumericForward::Implementation::embed() {
   {
     const Stopwatch watch(times_.other);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      const RankWeights& weights = ranks_[r]->weights;
+      const RankWeights& weights = ranks_[r]->weights.with_embedding();
       const std::uint64_t entries = weights.shard.embedding_vocab;
       const std::uint64_t first = weights.shard.attention.rank * entries;
       fill_own(r, [&](const Part& own, float* out) {
@@ -333,14 +432,14 @@ void NumericForward::Implementation::last_rows() {
 // on each; one that each data-parallel rank has of its own, only in the rows of its requests.
 void NumericForward::Implementation::gather_logits(const Rank& first) {
   const std::uint32_t size = model_.hidden_size;
-  const Shard& shape = first.weights.shard;
+  const Shard& shape = first.weights.with_head().shard;
   const std::uint32_t columns = shape.vocab;
   const std::size_t width = std::size_t{columns} * shape.head.size;
   const bool own_head = shape.head.size < collectives_.tp_size();
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     const Stopwatch watch(times_.gemm);
-    const RankWeights& weights = ranks_[r]->weights;
-    const PackedMatrix& matrix = model_.tie_word_embeddings ? weights.embedding : weights.head;
+    const RankWeights& weights = ranks_[r]->weights.with_head();
+    const PackedMatrix& matrix = weights.head_matrix();
     if (!own_head) {
       matrix.multiply(normed_.data(), wanted_, size, part(r, std::size_t{wanted_} * columns).data(), columns,
                       nullptr, pool_);
@@ -439,17 +538,17 @@ std::span<const float> NumericForward::Implementation::forward(std::span<const T
     throw std::invalid_argument("NumericForward: batches of another number of data-parallel ranks");
   images_.begin(batches);
   begin(batches);
-  const std::size_t size = model_.hidden_size;
   embed();
+  if (const DraftHeadWeights* const draft = ranks_.front()->weights.draft.get()) join(batches, *draft);
   std::uint32_t linear_index = 0;  // among the gated delta-nets
   for (std::uint32_t i = 0; i < model_.num_layers; ++i) {
     const LayerWeights& shared = ranks_.front()->weights.layers[i];  // norms are the same on every rank
-    normed_.resize(hidden_.size());
-    norm(shared.input_norm, hidden_.data(), tokens_, normed_.data());
+    capture(i);
+    const std::size_t width = norm_inputs(shared);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       Rank& rank = *ranks_[r];
       fill_own(r, [&](const Part& own, float* out) {
-        const float* const x = normed_.data() + own.first_token * size;
+        const float* const x = normed_.data() + own.first_token * width;
         const LayerWeights& weights = rank.weights.layers[i];
         if (model_.layers[i].linear) {
           linear_attention_.forward(*own.pass, linear_index, rank.linear_layers, weights.linear, rank.states,
@@ -462,6 +561,7 @@ std::span<const float> NumericForward::Implementation::forward(std::span<const T
     if (model_.layers[i].linear) ++linear_index;
     static const std::vector<float> kNone;
     reduce_into_hidden(shared.o_bias, model_.post_norms ? shared.post_attention_norm : kNone);
+    normed_.resize(hidden_.size());
     norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(),
          tokens_, normed_.data());
     const bool exchanged = model_.layers[i].moe && options_.layout.a2a();
@@ -474,6 +574,7 @@ std::span<const float> NumericForward::Implementation::forward(std::span<const T
     reduce_into_hidden(kNone, shared.post_feedforward_norm);
     images_.add_deepstack(i, hidden_.data());
   }
+  capture(model_.num_layers);
   for (std::size_t dp = 0; dp < batches.size(); ++dp)
     release_what_slid_out(static_cast<std::uint32_t>(dp), batches[dp]);
   return head();
@@ -497,6 +598,7 @@ void NumericForward::move_tokens(std::uint32_t dp_rank, std::span<const std::uin
                                  std::span<const std::uint32_t> to) {
   implementation_->move_tokens(dp_rank, from, to);
 }
+std::span<const float> NumericForward::hidden() const { return implementation_->hidden(); }
 kvcache::KvStore& NumericForward::store(std::uint32_t local_rank) {
   return implementation_->store(local_rank);
 }

@@ -39,6 +39,11 @@ struct NumericOptions {
   // Layers with a sliding window let go of what slid out. Only where no request reads what another one wrote:
   // a shorter match of the radix pool needs what a longer sequence left behind.
   bool free_windows = false;
+  // What hidden() says: nothing, or what the output head reads, or that before the last norm.
+  enum class Hidden : std::uint8_t { kNone, kNormed, kUnnormed };
+  Hidden hidden = Hidden::kNone;
+  // hidden() says instead what goes into each of these layers, side by side; ascending.
+  std::vector<std::uint32_t> hidden_layers;
 };
 
 // The weights of the ranks of one process, which the passes of several runs (NumericForward) may share.
@@ -47,6 +52,11 @@ using LoadedRanks = std::vector<std::shared_ptr<const RankWeights>>;
 // suffice for weights and KV cache, which is said before anything is loaded.
 LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, const NumericOptions& options,
                        const Collectives& collectives);
+
+// Of a head that drafts for `target`.
+LoadedRanks load_draft_head_ranks(const DraftModel& draft, const TensorSource& source,
+                                  const NumericOptions& options, const Collectives& collectives,
+                                  const LoadedRanks& target);
 
 class NumericForward : public TokenForward {
  public:
@@ -61,6 +71,7 @@ class NumericForward : public TokenForward {
   void release_pages(std::uint32_t dp_rank, std::span<const std::uint32_t> pages) override;
   void move_tokens(std::uint32_t dp_rank, std::span<const std::uint32_t> from,
                    std::span<const std::uint32_t> to) override;
+  std::span<const float> hidden() const override;
 
   kvcache::KvStore& store(std::uint32_t local_rank);
   const NumericTimes& times() const override;

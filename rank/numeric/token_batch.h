@@ -39,6 +39,9 @@ struct TokenBatch {
   // itself). Empty: each follows the one before it.
   std::span<const std::uint32_t> parents;
   bool all_logits = false;  // of every new token, not only of the last of each request
+  // A head that drafts: what it reads beside each new token, [tokens, width]: the target's hidden state, or
+  // several of them, or what it was left with itself; empty: nothing.
+  std::span<const float> hidden;
   std::uint32_t row(std::uint32_t request) const { return rows.empty() ? request : rows[request]; }
   // Models with gated delta-nets, where the radix pool keeps states: the slot of each request, what is copied
   // between slots before the pass (from slot 0: zeros), and what is kept on the way. All empty: a request's
@@ -47,8 +50,8 @@ struct TokenBatch {
   std::span<const std::uint32_t> state_copy_from;
   std::span<const std::uint32_t> state_copy_to;
   std::span<const StateSnapshot> state_snapshots;
-  // The images of each request's prompt that begin before the pass' end, in the order of their positions; those
-  // whose tokens are stored already count for the positions behind them. Empty: no request has any.
+  // The images of each request's prompt that begin before the pass' end, in the order of their positions;
+  // those whose tokens are stored already count for the positions behind them. Empty: no request has any.
   std::span<const std::span<const BatchImage>> images;  // [requests]
 };
 
@@ -74,6 +77,9 @@ class TokenForward {
   virtual const NumericTimes& times() const = 0;
   // None where the model has no vision encoder, whose forward() throws UserError for a batch with images.
   virtual std::optional<ImageTotals> image_totals(std::uint32_t /*dp_rank*/) const { return std::nullopt; }
+  // Where somebody reads them: the hidden states of every new token of the last pass, [tokens, width]. Valid
+  // until the next call.
+  virtual std::span<const float> hidden() const { return {}; }
   // Keys and values of slot from[i] go to slot to[i], in this order; each slot is page x page size + token.
   virtual void move_tokens(std::uint32_t /*dp_rank*/, std::span<const std::uint32_t> /*from*/,
                            std::span<const std::uint32_t> /*to*/) {}
