@@ -139,8 +139,9 @@ class Towers(Images):
 
     def test_speculation_from_the_text(self):
         for model in models():
-            if image_masks(model, "triton"):
-                continue
+            chunks = config_of(model).get("text_config", {}).get("attention_chunk_size")
+            if image_masks(model, "triton") or chunks:
+                continue  # Llama 4: numeric execution verifies no attention within chunks
             with self.subTest(model=model):
                 self.check_reference(model, "--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "6",
                                      "--attention-backend", "triton")
