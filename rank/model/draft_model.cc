@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "proto/base/error.h"
+#include "rank/catalogue/catalogue.h"
 #include "rank/model/layers.h"
 
 namespace tpsim::rank {
@@ -73,10 +76,45 @@ std::uint32_t DraftModel::joined(bool extends) const {
 
 namespace {
 
+// Published heads, by their Hugging Face ids in small letters.
+struct PublishedHead {
+  std::string_view id, name;
+};
+constexpr PublishedHead kPublishedHeads[] = {
+    {"yuhuili/eagle3-llama3.1-instruct-8b", "eagle3-llama-3.1-8b"},
+    {"lmsys/sglang-eagle3-llama3.1-instruct-8b", "eagle3-llama-3.1-8b"},
+    {"jamesliu1/sglang-eagle3-llama-3.1-instruct-8b", "eagle3-llama-3.1-8b"},
+    {"lmsys/eagle3-gpt-oss-120b-bf16", "eagle3-gpt-oss-120b"},
+    {"aq-medai/kimi-k2-instruct-eagle3", "eagle3-kimi-k2"},
+};
+
+// A head of the catalogue by its name or id; a layer for the next token that was published by itself
+// (lmsys/DeepSeek-V3-NextN) is that of its model.
+std::optional<ModelConfig> published_draft(const std::string& path) {
+  std::string name = path;
+  for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  for (const PublishedHead& head : kPublishedHeads) {
+    if (name == head.id) name = head.name;
+  }
+  if (const auto text = catalogue::find("drafts", name)) {
+    ModelConfig config = parse_model_config(std::string(*text), name);
+    config.name = name;
+    return config;
+  }
+  constexpr std::string_view kNextN = "-nextn";
+  constexpr std::string_view kPublisher = "lmsys/";
+  if (!name.starts_with(kPublisher) || !name.ends_with(kNextN)) return std::nullopt;
+  return load_model_config(name.substr(kPublisher.size(), name.size() - kPublisher.size() - kNextN.size()));
+}
+
 // What cannot be read is said of the flag that named it.
 ModelConfig load_draft_config(const std::string& path) {
   constexpr std::string_view kOther = "--model-path";
+  std::error_code error;
   try {
+    if (!std::filesystem::exists(path, error)) {
+      if (std::optional<ModelConfig> head = published_draft(path)) return *std::move(head);
+    }
     return load_model_config(path);
   } catch (const UserError& error) {
     const std::string_view sentence = error.what();
@@ -92,8 +130,8 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
   DraftModel draft;
   if (path.empty()) {
     if (algorithm != "EAGLE" || !has_next_layer(target))
-      throw_user_error("{}: is required by --speculative-algorithm {}, for {} brings no layer that drafts",
-                       kFlag, algorithm, target.name);
+      throw_user_error("{}: is required by --speculative-algorithm {}, for {} brings no {} that drafts",
+                       kFlag, algorithm, target.name, algorithm == "EAGLE" ? "layer" : "model");
     draft.kind = DraftKind::kNextN;
     draft.config = next_layer(target);
     return draft;

@@ -282,6 +282,22 @@ TEST_F(Speculating, LayersForTheNextTokenAttend) {
   EXPECT_EQ(sparse.draft_backend, "nsa");
 }
 
+TEST_F(Speculating, PublishedHeadsAreKnown) {
+  const auto drafts = [&](const std::string& model, const std::string& algorithm, const std::string& path) {
+    return resolve(model, "h200-sxm",
+                   {"--tp", "8", "--speculative-algorithm", algorithm, "--speculative-draft-model-path", path,
+                    "--speculative-accept-rates", "0.7"})
+        .speculation.draft->config;
+  };
+  EXPECT_EQ(drafts("gpt-oss-120b", "EAGLE3", "lmsys/EAGLE3-gpt-oss-120b-bf16").intermediate_size, 17280u);
+  EXPECT_EQ(drafts("llama-3.1-8b", "EAGLE3", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B").vocab_size, 32000u);
+  EXPECT_EQ(drafts("deepseek-v3", "EAGLE", "lmsys/DeepSeek-V3-NextN").moe.num_experts, 256u);
+  EXPECT_THAT(refused("llama-3.1-8b", "h200-sxm",
+                      {"--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path",
+                       "eagle3-gpt-oss-120b", "--speculative-accept-rates", "0.7"}),
+              HasSubstr("its hidden size is 2880 and that of llama-3.1-8b 4096"));
+}
+
 // models/deepseek_nextn.py: NVFP4 is for the target alone; other formats are the draft's, too, unless said.
 TEST_F(Speculating, DraftsHaveFormatsOfTheirOwn) {
   const auto method = [&](const std::string& model, const std::vector<std::string>& more) {
