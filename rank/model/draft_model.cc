@@ -1,14 +1,24 @@
 #include "rank/model/draft_model.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
 
 #include "proto/base/error.h"
-#include "rank/catalogue/catalogue.h"
+#include "rank/model/catalogue_drafts.h"
+#include "rank/model/config_reader.h"
 #include "rank/model/layers.h"
 
 namespace tpsim::rank {
@@ -67,7 +77,7 @@ std::uint32_t DraftModel::joined(bool extends) const {
     case DraftKind::kNextN:
       return 2;
     case DraftKind::kEagle3:
-      return extends ? 3 : 0;
+      return extends ? (hidden_layers.empty() ? 3U : static_cast<std::uint32_t>(hidden_layers.size())) : 0;
     case DraftKind::kModel:
       break;
   }
@@ -76,50 +86,76 @@ std::uint32_t DraftModel::joined(bool extends) const {
 
 namespace {
 
-// Published heads, by their Hugging Face ids in small letters.
-struct PublishedHead {
-  std::string_view id, name;
-};
-constexpr PublishedHead kPublishedHeads[] = {
-    {"yuhuili/eagle3-llama3.1-instruct-8b", "eagle3-llama-3.1-8b"},
-    {"lmsys/sglang-eagle3-llama3.1-instruct-8b", "eagle3-llama-3.1-8b"},
-    {"jamesliu1/sglang-eagle3-llama-3.1-instruct-8b", "eagle3-llama-3.1-8b"},
-    {"lmsys/eagle3-gpt-oss-120b-bf16", "eagle3-gpt-oss-120b"},
-    {"aq-medai/kimi-k2-instruct-eagle3", "eagle3-kimi-k2"},
-};
-
-// A head of the catalogue by its name or id; a layer for the next token that was published by itself
-// (lmsys/DeepSeek-V3-NextN) is that of its model.
-std::optional<ModelConfig> published_draft(const std::string& path) {
-  std::string name = path;
-  for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  for (const PublishedHead& head : kPublishedHeads) {
-    if (name == head.id) name = head.name;
-  }
-  if (const auto text = catalogue::find("drafts", name)) {
-    ModelConfig config = parse_model_config(std::string(*text), name);
-    config.name = name;
-    return config;
-  }
-  constexpr std::string_view kNextN = "-nextn";
-  constexpr std::string_view kPublisher = "lmsys/";
-  if (!name.starts_with(kPublisher) || !name.ends_with(kNextN)) return std::nullopt;
-  return load_model_config(name.substr(kPublisher.size(), name.size() - kPublisher.size() - kNextN.size()));
+// A layer for the next token that was published by itself ("lmsys/DeepSeek-V3-NextN") is that of its model.
+std::string model_of_next_layer(const std::string& path) {
+  constexpr std::string_view kPublisher = "lmsys/", kEnd = "-NextN";
+  if (!path.starts_with(kPublisher) || !path.ends_with(kEnd)) return path;
+  return path.substr(kPublisher.size(), path.size() - kPublisher.size() - kEnd.size());
 }
 
 // What cannot be read is said of the flag that named it.
 ModelConfig load_draft_config(const std::string& path) {
   constexpr std::string_view kOther = "--model-path";
   std::error_code error;
+  const bool exists = std::filesystem::exists(path, error);
+  if (!exists) {
+    if (std::optional<ModelConfig> known = catalogue_draft(path)) return *std::move(known);
+  }
   try {
-    if (!std::filesystem::exists(path, error)) {
-      if (std::optional<ModelConfig> head = published_draft(path)) return *std::move(head);
-    }
-    return load_model_config(path);
+    return load_model_config(exists ? path : model_of_next_layer(path));
   } catch (const UserError& error) {
     const std::string_view sentence = error.what();
     if (!sentence.starts_with(kOther)) throw;
     throw UserError(std::string(kFlag) + std::string(sentence.substr(kOther.size())));
+  }
+}
+
+// Where the catalogue has heads for `target`: which.
+std::string known_heads(const ModelConfig& target) {
+  const std::vector<std::string> ids = catalogue_drafts_for(target.name);
+  return ids.empty() ? "" : fmt::format("; known for it: {}", fmt::join(ids, ", "));
+}
+
+}  // namespace
+
+namespace {
+
+// models/llama_eagle3.py.
+void read_eagle3(const std::string& path, const ModelConfig& target, DraftModel& draft) {
+  namespace fs = std::filesystem;
+  fs::path file = path;
+  std::error_code error;
+  if (fs::is_directory(file, error)) file /= "config.json";
+  std::ifstream stream(file);
+  Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  // The catalogue's are no files; they name no layers, and a head of their own where vocabularies differ.
+  if (!json.is_object()) json = Json::object();
+  const ConfigReader config(json, file.string());
+  Json nested = json.value("eagle_config", Json());
+  if (!nested.is_object()) nested = Json::object();
+  const ConfigReader eagle(nested, file.string() + " eagle_config");
+  draft.own_head = config.has("draft_vocab_size") || draft.config.vocab_size != target.vocab_size;
+  draft.norm_output = config.flag("norm_output", false);
+  const auto either = [&](const char* key) { return config.flag(key, false) || eagle.flag(key, false); };
+  if (config.flag("tie_word_embeddings", false)) draft.not_computed = "tie_word_embeddings";
+  if (either("norm_before_fc")) draft.not_computed = "norm_before_fc";
+  if (config.has("fc_norm") && json.at("fc_norm") != false) draft.not_computed = "fc_norm";
+  if (config.flag("use_aux_norm", false)) draft.not_computed = "use_aux_norm";
+  if (!eagle.flag("use_aux_hidden_state", true)) draft.not_computed = "use_aux_hidden_state";
+  std::set<std::int64_t> layers = {2, target.num_layers / 2, std::int64_t{target.num_layers} - 3};
+  const char* const key = "eagle_aux_hidden_state_layer_ids";
+  for (const Json* where : {&json, &nested}) {
+    if (!where->contains(key) || !where->at(key).is_array()) continue;
+    layers.clear();
+    for (const Json& id : where->at(key)) {
+      if (!id.is_number_integer())
+        throw_user_error("{}: key \"{}\" must be whole numbers", file.string(), key);
+      layers.insert(id.get<std::int64_t>() + 1);
+    }
+  }
+  for (const std::int64_t layer : layers) {
+    if (layer >= 0 && layer < target.num_layers)
+      draft.hidden_layers.push_back(static_cast<std::uint32_t>(layer));
   }
 }
 
@@ -130,10 +166,11 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
   DraftModel draft;
   if (path.empty()) {
     if (algorithm != "EAGLE" || !has_next_layer(target))
-      throw_user_error("{}: is required by --speculative-algorithm {}, for {} brings no {} that drafts",
-                       kFlag, algorithm, target.name, algorithm == "EAGLE" ? "layer" : "model");
+      throw_user_error("{}: is required by --speculative-algorithm {}, for {} brings no layer that drafts{}",
+                       kFlag, algorithm, target.name, known_heads(target));
     draft.kind = DraftKind::kNextN;
     draft.config = next_layer(target);
+    draft.layer_of_target = target.num_layers;
     return draft;
   }
   draft.config = load_draft_config(path);
@@ -158,6 +195,7 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
   if (algorithm == "EAGLE" && has_next_layer(draft.config) &&
       draft.config.hidden_size == target.hidden_size && draft.config.vocab_size == target.vocab_size) {
     draft.kind = DraftKind::kNextN;
+    draft.layer_of_target = draft.config.num_layers;
     draft.config = next_layer(draft.config);
     return draft;
   }
@@ -170,6 +208,7 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
     throw_user_error("{} {}: its hidden size is {} and that of {} {}; a head needs the same", kFlag, path,
                      draft.config.hidden_size, target.name, target.hidden_size);
   draft.kind = algorithm == "EAGLE3" ? DraftKind::kEagle3 : DraftKind::kEagle;
+  if (draft.kind == DraftKind::kEagle3) read_eagle3(path, target, draft);
   return draft;
 }
 

@@ -202,6 +202,7 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   const bool idle = batch.forward_mode == proto::IDLE;
   if (idle && batch.global_num_tokens.empty()) return step;
   attention::ForwardMetadata metadata = batch;
+  metadata.image_mask = metadata.image_mask && model_.vision.both_ways;
   const bool captured = metadata.capture_bucket > 0;
   std::uint32_t tokens = 0;
   for (const std::uint32_t length : metadata.extend_lens) tokens += length;
@@ -262,15 +263,19 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
     step.memory_bytes += cost.bytes;
     attention_launches += cost.launches;
   }
+  Uncaptured pass;
   if (captured) {
     step.launch = graph_replay_ + (dense.launches + plan.launches + attention_launches) * graph_gap_;
   } else {
+    pass = uncaptured(step, dense, plan, attention_launches, pieces);
     // Not below 0: rounding may leave the difference of two equal sums there.
-    step.launch =
-        std::max(0.0, uncaptured_seconds(step, dense, plan, attention_launches, pieces) -
-                          (step.attention + plan.seconds + step.gemm + step.collective + step.other));
+    step.launch = std::max(
+        0.0, pass.seconds - (step.attention + plan.seconds + step.gemm + step.collective + step.other));
   }
   step.attention += plan.seconds;
+  step.device_seconds =
+      captured ? step.attention + step.gemm + step.collective + step.other + step.launch : pass.device;
+  step.issue_seconds = pass.issue;
   if (!idle) step.host_seconds = backend_->plan_host_seconds();
   return step;
 }
@@ -315,9 +320,9 @@ attention::KernelCost ModeledForward::linear_attention(const attention::ForwardM
   return cost;
 }
 
-double ModeledForward::uncaptured_seconds(const StepCost& step, const Dense& dense,
-                                          const attention::KernelCost& plan, double attention_launches,
-                                          bool pieces) const {
+ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, const Dense& dense,
+                                                      const attention::KernelCost& plan,
+                                                      double attention_launches, bool pieces) const {
   const attention::HostCost host = attention_launches > 0 ? backend_->host_cost() : attention::HostCost{};
   // Kernels leave the same gaps on the device as in a graph.
   const double other_device =
@@ -328,10 +333,14 @@ double ModeledForward::uncaptured_seconds(const StepCost& step, const Dense& den
   double attention_host =
       attention_launches * (host.launch_seconds > 0 ? host.launch_seconds : kernel_launch_) +
       host.once_seconds;
-  if (host.synchronous)
-    return std::max(other_device, other_host) + std::max(attention_device, attention_host);
+  if (host.synchronous) {
+    const double seconds = std::max(other_device, other_host) + std::max(attention_device, attention_host);
+    return {.seconds = seconds, .device = seconds, .issue = 0};
+  }
   if (pieces) attention_host = host.once_seconds;
-  return std::max(other_device + attention_device, other_host + attention_host);
+  const double device = other_device + attention_device;
+  const double issue = other_host + attention_host;
+  return {.seconds = std::max(device, issue), .device = device, .issue = issue};
 }
 
 }  // namespace tpsim::rank

@@ -13,6 +13,17 @@ double seconds_of(const StepCost& cost) {
   return cost.attention + cost.gemm + cost.collective + cost.other + cost.launch;
 }
 
+// Small kernels between the passes, by events around draft() and the extend behind a verification of SGLang
+// 0.5.12 on an H200 (llama-3.1-8b with a head of one layer and with Llama 3.2 1B; 3 and 5 steps, 1, 4 and 8
+// guesses, 1 to 48 requests): draft() within 4 % in the median, 13 % at worst. Not measured on other GPUs.
+struct Choice {
+  double choose_seconds, tree_seconds;
+};
+constexpr Choice kOneGuess = {.choose_seconds = 0.10e-3, .tree_seconds = 0.18e-3};
+constexpr Choice kGuesses = {.choose_seconds = 0.23e-3, .tree_seconds = 0.27e-3};
+// Memory traffic of choosing, a logit: softmax, top-k and copies in 32 bit come to 2.5 us for 128,256.
+constexpr double kChoiceBytes = 75;
+
 }  // namespace
 
 SpeculativeForward::SpeculativeForward(std::unique_ptr<ModeledForward> target,
@@ -34,6 +45,7 @@ StepCost SpeculativeForward::head_products(bool extends, std::uint32_t rows) con
   const auto add = [&](std::uint64_t k, std::uint64_t n, const WeightFormat& format) {
     const KernelCost cost = costs_.gemm(rows, n, k, format);
     step.gemm += cost.seconds;
+    step.device_seconds += cost.seconds;
     step.flops += cost.flops;
     step.memory_bytes += cost.bytes;
   };
@@ -45,6 +57,20 @@ StepCost SpeculativeForward::head_products(bool extends, std::uint32_t rows) con
     }
   }
   return step;
+}
+
+void SpeculativeForward::choose(double rows, StepCost& step) const {
+  const KernelCost cost = costs_.elementwise(rows * draft_->config.vocab_size * kChoiceBytes);
+  const double seconds = (shape_.topk > 1 ? kGuesses : kOneGuess).choose_seconds + cost.seconds;
+  step.other += seconds;
+  step.device_seconds += seconds;
+  step.memory_bytes += cost.bytes;
+}
+
+void SpeculativeForward::build_tree(StepCost& step) const {
+  const double seconds = (shape_.topk > 1 ? kGuesses : kOneGuess).tree_seconds;
+  step.other += seconds;
+  step.device_seconds += seconds;
 }
 
 StepCost SpeculativeForward::draft_pass(const attention::ForwardMetadata& metadata, bool extends,
@@ -103,8 +129,13 @@ StepCost SpeculativeForward::draft_tokens(const attention::ForwardMetadata& veri
       }
     }
     step += draft_pass(metadata, /*extends=*/false, rows);
-    if (pass > 0 && verify.capture_bucket > 0 && step.launch > 0) step.launch -= graph_replay_;  // one graph
+    if (pass > 0 && verify.capture_bucket > 0 && step.launch > 0) {  // one graph
+      step.launch -= graph_replay_;
+      step.device_seconds -= graph_replay_;
+    }
+    choose(rows, step);
   }
+  build_tree(step);
   return step;
 }
 
@@ -119,7 +150,8 @@ StepCost SpeculativeForward::forward(const attention::ForwardMetadata& batch) {
   if (verifies) metadata.tokens_per_request = shape_.num_draft_tokens;
   StepCost draft;
   const auto requests = static_cast<double>(metadata.extend_lens.size());
-  if (verifies && !idle) draft.launch = shape_.host.seconds + shape_.host.seconds_of_request * requests;
+  const double host = verifies && !idle ? shape_.host.seconds + shape_.host.seconds_of_request * requests : 0;
+  if (!shape_.host.overlaps) draft.launch = draft.device_seconds = host;
   if (verifies && draft_forward_ != nullptr) draft += draft_tokens(metadata);
   StepCost step = target_->forward(metadata);
   step.draft_seconds = seconds_of(draft);
@@ -135,9 +167,16 @@ StepCost SpeculativeForward::forward(const attention::ForwardMetadata& batch) {
   }
   std::uint32_t tokens = std::accumulate(metadata.extend_lens.begin(), metadata.extend_lens.end(), 0U);
   if (verifies && metadata.capture_bucket > 0) tokens = metadata.capture_bucket * shape_.num_draft_tokens;
-  const StepCost extend = draft_pass(metadata, /*extends=*/true, tokens);
+  StepCost extend = draft_pass(metadata, /*extends=*/true, tokens);
+  if (!idle) choose(std::max(requests, double(metadata.capture_bucket)), extend);
   step += extend;
   step.draft_extend_seconds = seconds_of(extend);
+  if (!verifies || shape_.host.overlaps) {
+    const double issue = step.issue_seconds + (shape_.host.overlaps ? host : 0);
+    const double change = std::max(step.device_seconds, issue) - seconds_of(step);
+    step.launch += change;
+    step.draft_extend_seconds += std::min(change, 0.0);  // it is the extend that is issued in time
+  }
   return step;
 }
 

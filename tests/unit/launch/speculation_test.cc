@@ -114,7 +114,7 @@ TEST_F(Speculating, DefaultsAreSglangs) {
   EXPECT_EQ(ngram.scheduler.speculation.topk, 10u);
   EXPECT_FALSE(ngram.scheduler.disable_overlap_schedule);
   EXPECT_EQ(ngram.backends.name(), "fa3");
-  EXPECT_NEAR(ngram.scheduler.speculation.accepted.mean(), (1 - std::pow(0.7, 12)) / 0.3, 1e-9);
+  EXPECT_NEAR(ngram.scheduler.speculation.accepted.at(0).mean(), (1 - std::pow(0.7, 12)) / 0.3, 1e-9);
 }
 
 TEST_F(Speculating, ReleasesDifferInOverlapAndReserve) {
