@@ -75,7 +75,9 @@ void resolve_tree(const SpeculationArgs& args, const rank::ModelConfig& model, S
   config.topk = *args.eagle_topk;
   if (config.topk == 1) {
     config.num_draft_tokens = config.num_steps + 1;
-    if (args.num_draft_tokens.value_or(config.num_draft_tokens) != config.num_draft_tokens)
+    out.draft_tokens_adjusted =
+        args.num_draft_tokens.value_or(config.num_draft_tokens) != config.num_draft_tokens;
+    if (out.draft_tokens_adjusted)
       out.warnings.push_back(fmt::format(
           "--speculative-num-draft-tokens {}: with --speculative-eagle-topk 1 SGLang verifies one "
           "more than --speculative-num-steps, {}",

@@ -146,6 +146,10 @@ class FirstTries(CommandLine):
         for steps, (topk, drafts) in itertools.product(("3", "5"), (("4", "8"), ("4", "4"))):
             self.assertIn((steps, topk, drafts), seen)
         self.assertIn(("5", "1", "6"), seen)
+        # Chains are what their steps make them, each once.
+        chains = [r["server_args"]["speculative_num_steps"] for r in runs
+                  if "server_args" in r and r["server_args"]["speculative_eagle_topk"] == "1"]
+        self.assertEqual(sorted(chains), ["1", "3", "5"])
 
     def test_draft_models_of_their_own(self):
         report = self.folder + "/r"
