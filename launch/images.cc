@@ -40,10 +40,6 @@ rank::VisionSharing sharing_of(const rank::ParallelLayout& layout, const rank::V
 void check_sharing(const ServerArgs& args, const rank::ParallelLayout& layout,
                    const rank::ModelConfig& model) {
   const rank::VisionConfig& vision = model.vision;
-  if (args.parallel.pp_size > 1)
-    throw_user_error(
-        "--pp-size {}: models that encode images are simulated without pipeline stages; share {} by --tp",
-        args.parallel.pp_size, model.name);
   if (args.images.mm_enable_dp_encoder && !vision.data_parallel)
     throw_user_error(
         "--mm-enable-dp-encoder: SGLang's class of {} cuts its encoder by --tp alone; leave it out",

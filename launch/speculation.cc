@@ -75,7 +75,9 @@ void resolve_tree(const SpeculationArgs& args, const rank::ModelConfig& model, S
   config.topk = *args.eagle_topk;
   if (config.topk == 1) {
     config.num_draft_tokens = config.num_steps + 1;
-    if (args.num_draft_tokens.value_or(config.num_draft_tokens) != config.num_draft_tokens)
+    out.draft_tokens_adjusted =
+        args.num_draft_tokens.value_or(config.num_draft_tokens) != config.num_draft_tokens;
+    if (out.draft_tokens_adjusted)
       out.warnings.push_back(fmt::format(
           "--speculative-num-draft-tokens {}: with --speculative-eagle-topk 1 SGLang verifies one "
           "more than --speculative-num-steps, {}",
@@ -238,7 +240,12 @@ void refuse_what_cannot_be(const ServerArgs& args, const rank::ModelConfig& mode
 void refuse_numeric_head(const ServerArgs& args, const rank::ModelConfig& model,
                          const rank::DraftModel& draft) {
   const std::string flag = "--speculative-draft-model-path " + args.speculation.draft_model_path;
-  if (draft.kind == rank::DraftKind::kNextN) return;
+  if (draft.kind == rank::DraftKind::kNextN) {
+    if (args.speculation.draft_model_path.empty() || args.speculation.draft_model_path == args.model_path)
+      return;
+    throw_user_error(
+        "{}: --executor numeric drafts with the layer of the target's own checkpoint; leave it out", flag);
+  }
   if (!draft.not_computed.empty())
     throw_user_error(
         "{}: --executor numeric computes no head with \"{}\" in its config.json; use another one, or "
