@@ -50,12 +50,15 @@ void write_tokens(const ScheduleBatch& batch, proto::ForwardBatch& message) {
 
 // The images of which the pass computes a token: it needs their embeddings.
 void write_images(const Req& req, proto::ForwardBatch& message) {
+  std::uint32_t count = 0;
   for (const ImageInput& image : req.source->images) {
     if (image.position + image.tokens <= req.prefix_len || image.position >= req.fill_len()) continue;
+    ++count;
     message.add_image_width(image.width);
     message.add_image_height(image.height);
     message.add_image_content(image.content);
   }
+  if (count > 0) message.add_images_of_request(count);
 }
 
 }  // namespace
