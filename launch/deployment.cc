@@ -507,7 +507,8 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   rank::DeploymentConfig& ranks = deployment.ranks;
   ranks.tp_size = args.tp_size;
   ranks.dp_size = deployment.layout.dp_size;
-  ranks.images = make_image_encoder(deployment.hardware, deployment.layout, deployment.model);
+  if (!args.numeric())
+    ranks.images = make_image_encoder(deployment.hardware, deployment.layout, deployment.model);
   ranks.pp_size = config.pipeline.size;
   ranks.slowdown = rank::parse_rank_slowdowns(args.rank_slowdown, ranks.num_ranks());
   ranks.state.page_size = config.page_size;

@@ -235,6 +235,34 @@ void refuse_what_cannot_be(const ServerArgs& args, const rank::ModelConfig& mode
 }  // namespace
 
 // What computing does not do yet.
+void refuse_numeric_head(const ServerArgs& args, const rank::ModelConfig& model,
+                         const rank::DraftModel& draft) {
+  const std::string flag = "--speculative-draft-model-path " + args.speculation.draft_model_path;
+  if (draft.kind == rank::DraftKind::kNextN) return;
+  if (!draft.not_computed.empty())
+    throw_user_error(
+        "{}: --executor numeric computes no head with \"{}\" in its config.json; use another one, or "
+        "--executor modeled",
+        flag, draft.not_computed);
+  if (draft.kind == rank::DraftKind::kEagle || !draft.own_head) {
+    if (draft.config.vocab_size != model.vocab_size)
+      throw_user_error(
+          "{}: has {} tokens in its vocabulary and {} has {}; a head that shares its target's output head "
+          "needs the same",
+          flag, draft.config.vocab_size, model.name, model.vocab_size);
+  }
+  if (draft.kind != rank::DraftKind::kEagle3) return;
+  if (draft.config.num_layers != 1)
+    throw_user_error(
+        "{}: --executor numeric computes EAGLE3 heads of one layer, this one has {}; use --executor modeled",
+        flag, draft.config.num_layers);
+  if (draft.hidden_layers.empty())
+    throw_user_error(
+        "{}: reads hidden states that {} with its {} layers does not have; name layers of it by "
+        "eagle_config.eagle_aux_hidden_state_layer_ids in its config.json",
+        flag, model.name, model.num_layers);
+}
+
 void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, const Speculation& speculation) {
   const std::string& algorithm = speculation.algorithm;
   if (model.is_hybrid_linear())
@@ -254,12 +282,6 @@ void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, cons
         "--speculative-algorithm {}: --executor numeric does not draft with data-parallel attention; use "
         "--executor modeled",
         algorithm);
-  if (speculation.draft && speculation.draft->is_head())
-    throw_user_error(
-        "--speculative-algorithm {}: --executor numeric computes no heads that read hidden states; use "
-        "STANDALONE "
-        "or NGRAM, or --executor modeled",
-        algorithm);
   for (const auto& [flag, value] :
        {std::pair<std::string_view, const std::string&>{"--speculative-draft-kv-cache-dtype",
                                                         args.speculation.draft_kv_cache_dtype},
@@ -270,9 +292,7 @@ void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, cons
           "{} {}: is for --executor modeled, numeric ranks draft as the checkpoint is; leave it out", flag,
           value);
   }
-  if (speculation.draft && speculation.config.topk > 1)
-    throw_user_error("--speculative-eagle-topk {}: --executor numeric drafts chains with a model; use 1",
-                     speculation.config.topk);
+  if (speculation.draft && speculation.draft->is_head()) refuse_numeric_head(args, model, *speculation.draft);
   bool windows = false, chunks = false;
   for (const rank::AttentionKind& kind : model.attention) {
     windows = windows || kind.sliding_window > 0;

@@ -48,6 +48,21 @@ void write_tokens(const ScheduleBatch& batch, proto::ForwardBatch& message) {
   }
 }
 
+// The request whose prompt goes on in a later chunk, and the token that follows.
+void write_next_token(const ScheduleBatch& batch, proto::ForwardBatch& message) {
+  for (std::size_t i = 0; i < batch.num_extend; ++i) {
+    const Req& req = *batch.reqs[i];
+    std::uint64_t begin = 0;
+    for (const kvcache::TokenRun& run : req.tokens.runs()) {
+      if (req.fill_len() >= begin && req.fill_len() < begin + run.length) {
+        message.set_chunked_request(static_cast<std::uint32_t>(i));
+        message.set_chunked_next_token(run.first + (req.fill_len() - begin));
+      }
+      begin += run.length;
+    }
+  }
+}
+
 // The images of which the pass computes a token: it needs their embeddings.
 void write_images(const Req& req, proto::ForwardBatch& message) {
   std::uint32_t count = 0;
@@ -59,6 +74,20 @@ void write_images(const Req& req, proto::ForwardBatch& message) {
     message.add_image_content(image.content);
   }
   if (count > 0) message.add_images_of_request(count);
+}
+
+// For execution that computes: all images up to the pass' end, of the `index`-th request of the extend part.
+void write_prompt_images(const Req& req, std::size_t index, proto::ForwardBatch& message) {
+  for (const ImageInput& image : req.source->images) {
+    if (image.position >= req.fill_len()) break;
+    proto::PromptImage& out = *message.add_prompt_images();
+    out.set_request(static_cast<std::uint32_t>(index));
+    out.set_position(image.position);
+    out.set_tokens(image.tokens);
+    out.set_width(image.width);
+    out.set_height(image.height);
+    out.set_content(image.content);
+  }
 }
 
 }  // namespace
@@ -640,7 +669,10 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
     message.add_extend_req_pool_indices(req.cache.row);
     message.add_extend_prefix_lens(req.prefix_len);
     message.add_extend_lens(req.extend_len);
-    if (!req.source->images.empty()) write_images(req, message);
+    if (req.source->images.empty()) continue;
+    message.set_image_prompts(true);
+    write_images(req, message);
+    if (config_.send_tokens) write_prompt_images(req, i, message);
   }
   if (batch.forward_mode == proto::TARGET_VERIFY) {
     message.set_num_draft_tokens(config_.speculation.num_draft_tokens);
@@ -650,6 +682,7 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
     }
   }
   if (config_.send_tokens) write_tokens(batch, message);
+  if (config_.speculation.computed && config_.speculation.has_draft_model()) write_next_token(batch, message);
   if (pool_.states() != nullptr) pool_.states()->flush(batch.reqs, batch.num_extend, message);
   pool_.edits().flush(message);
 }

@@ -1,11 +1,24 @@
 #include "rank/model/draft_model.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
 
 #include "proto/base/error.h"
+#include "rank/model/catalogue_drafts.h"
+#include "rank/model/config_reader.h"
 #include "rank/model/layers.h"
 
 namespace tpsim::rank {
@@ -41,6 +54,8 @@ ModelConfig next_layer(const ModelConfig& target) {
   layer.layers.front().index_layer = 0;
   layer.linear = {};
   layer.vision = {};
+  // Checkpoints in NVFP4 keep it in 16 bit (models/deepseek_nextn.py, glm4_moe_nextn.py, qwen3_5_mtp.py).
+  if (layer.quantization.method == "modelopt_fp4") layer.quantization = {};
   const AttentionKind kind = target.attention.at(target.layers.back().attention);
   layer.layers.front().attention = 0;
   layer.attention.assign(1, kind);
@@ -62,7 +77,7 @@ std::uint32_t DraftModel::joined(bool extends) const {
     case DraftKind::kNextN:
       return 2;
     case DraftKind::kEagle3:
-      return extends ? 3 : 0;
+      return extends ? (hidden_layers.empty() ? 3U : static_cast<std::uint32_t>(hidden_layers.size())) : 0;
     case DraftKind::kModel:
       break;
   }
@@ -74,12 +89,65 @@ namespace {
 // What cannot be read is said of the flag that named it.
 ModelConfig load_draft_config(const std::string& path) {
   constexpr std::string_view kOther = "--model-path";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    if (std::optional<ModelConfig> known = catalogue_draft(path)) return *std::move(known);
+  }
   try {
     return load_model_config(path);
   } catch (const UserError& error) {
     const std::string_view sentence = error.what();
     if (!sentence.starts_with(kOther)) throw;
     throw UserError(std::string(kFlag) + std::string(sentence.substr(kOther.size())));
+  }
+}
+
+// Where the catalogue has heads for `target`: which.
+std::string known_heads(const ModelConfig& target) {
+  const std::vector<std::string> ids = catalogue_drafts_for(target.name);
+  return ids.empty() ? "" : fmt::format("; known for it: {}", fmt::join(ids, ", "));
+}
+
+}  // namespace
+
+namespace {
+
+// models/llama_eagle3.py.
+void read_eagle3(const std::string& path, const ModelConfig& target, DraftModel& draft) {
+  namespace fs = std::filesystem;
+  fs::path file = path;
+  std::error_code error;
+  if (fs::is_directory(file, error)) file /= "config.json";
+  std::ifstream stream(file);
+  Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  // The catalogue's are no files; they name no layers, and a head of their own where vocabularies differ.
+  if (!json.is_object()) json = Json::object();
+  const ConfigReader config(json, file.string());
+  Json nested = json.value("eagle_config", Json());
+  if (!nested.is_object()) nested = Json::object();
+  const ConfigReader eagle(nested, file.string() + " eagle_config");
+  draft.own_head = config.has("draft_vocab_size") || draft.config.vocab_size != target.vocab_size;
+  draft.norm_output = config.flag("norm_output", false);
+  const auto either = [&](const char* key) { return config.flag(key, false) || eagle.flag(key, false); };
+  if (config.flag("tie_word_embeddings", false)) draft.not_computed = "tie_word_embeddings";
+  if (either("norm_before_fc")) draft.not_computed = "norm_before_fc";
+  if (config.has("fc_norm") && json.at("fc_norm") != false) draft.not_computed = "fc_norm";
+  if (config.flag("use_aux_norm", false)) draft.not_computed = "use_aux_norm";
+  if (!eagle.flag("use_aux_hidden_state", true)) draft.not_computed = "use_aux_hidden_state";
+  std::set<std::int64_t> layers = {2, target.num_layers / 2, std::int64_t{target.num_layers} - 3};
+  const char* const key = "eagle_aux_hidden_state_layer_ids";
+  for (const Json* where : {&json, &nested}) {
+    if (!where->contains(key) || !where->at(key).is_array()) continue;
+    layers.clear();
+    for (const Json& id : where->at(key)) {
+      if (!id.is_number_integer())
+        throw_user_error("{}: key \"{}\" must be whole numbers", file.string(), key);
+      layers.insert(id.get<std::int64_t>() + 1);
+    }
+  }
+  for (const std::int64_t layer : layers) {
+    if (layer >= 0 && layer < target.num_layers)
+      draft.hidden_layers.push_back(static_cast<std::uint32_t>(layer));
   }
 }
 
@@ -90,10 +158,11 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
   DraftModel draft;
   if (path.empty()) {
     if (algorithm != "EAGLE" || !has_next_layer(target))
-      throw_user_error("{}: is required by --speculative-algorithm {}, for {} brings no layer that drafts",
-                       kFlag, algorithm, target.name);
+      throw_user_error("{}: is required by --speculative-algorithm {}, for {} brings no layer that drafts{}",
+                       kFlag, algorithm, target.name, known_heads(target));
     draft.kind = DraftKind::kNextN;
     draft.config = next_layer(target);
+    draft.layer_of_target = target.num_layers;
     return draft;
   }
   draft.config = load_draft_config(path);
@@ -130,6 +199,7 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
     throw_user_error("{} {}: its hidden size is {} and that of {} {}; a head needs the same", kFlag, path,
                      draft.config.hidden_size, target.name, target.hidden_size);
   draft.kind = algorithm == "EAGLE3" ? DraftKind::kEagle3 : DraftKind::kEagle;
+  if (draft.kind == DraftKind::kEagle3) read_eagle3(path, target, draft);
   return draft;
 }
 

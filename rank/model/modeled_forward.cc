@@ -202,6 +202,7 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   const bool idle = batch.forward_mode == proto::IDLE;
   if (idle && batch.global_num_tokens.empty()) return step;
   attention::ForwardMetadata metadata = batch;
+  metadata.image_mask = metadata.image_mask && model_.vision.both_ways;
   const bool captured = metadata.capture_bucket > 0;
   std::uint32_t tokens = 0;
   for (const std::uint32_t length : metadata.extend_lens) tokens += length;

@@ -282,6 +282,30 @@ TEST_F(Speculating, LayersForTheNextTokenAttend) {
   EXPECT_EQ(sparse.draft_backend, "nsa");
 }
 
+// models/deepseek_nextn.py: NVFP4 is for the target alone; other formats are the draft's, too, unless said.
+TEST_F(Speculating, DraftsHaveFormatsOfTheirOwn) {
+  const auto method = [&](const std::string& model, const std::vector<std::string>& more) {
+    return resolve(model, "b200", with(nextn_, more)).speculation.draft->config.quantization.method;
+  };
+  EXPECT_EQ(method("deepseek-v3", {"--tp", "8"}), "fp8");
+  EXPECT_EQ(method("nvidia/DeepSeek-R1-0528-FP4", {"--tp", "8"}), "");
+  EXPECT_EQ(method("deepseek-v3", {"--tp", "8", "--speculative-draft-model-quantization", "unquant"}), "");
+  EXPECT_EQ(method("qwen3-next-80b-a3b", {"--tp", "4", "--quantization", "fp8"}), "fp8");
+  const auto own = [&](const std::vector<std::string>& more) {
+    return resolve("llama-3.1-8b", "h200-sxm", with(own_, more))
+        .speculation.draft->config.quantization.method;
+  };
+  EXPECT_EQ(own({}), "");
+  EXPECT_EQ(own({"--quantization", "fp8"}), "fp8");
+  EXPECT_EQ(own({"--quantization", "fp8", "--speculative-draft-model-quantization", "unquant"}), "");
+  EXPECT_EQ(own({"--speculative-draft-model-quantization", "fp8"}), "fp8");
+  const Deployment narrow =
+      resolve("deepseek-v3", "h200-sxm",
+              with(nextn_, {"--tp", "8", "--speculative-draft-kv-cache-dtype", "fp8_e4m3"}));
+  EXPECT_EQ(narrow.draft_kv_format, NumberFormat::kFp8E4M3);
+  EXPECT_EQ(narrow.kv_format, NumberFormat::kBf16);
+}
+
 // Which half of a pair drafts and verifies decides whether a pair can.
 TEST_F(Speculating, TheHalfThatVerifiesMustBeAbleTo) {
   const std::vector<std::string> pair = {"--prefill-attention-backend", "torch_native",
