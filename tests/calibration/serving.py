@@ -7,9 +7,6 @@ The measured servers had dummy weights; only their server of even routing (measu
 have others. Of one with speculative decoding, the tokens kept of a step are given as it reports them: n-grams by how far the
 answers were, for an n-gram cache fills while they grow, so that requests that began together end together.
 
-Images: image:WIDTH:HEIGHT:COUNT:TEXT:OUTPUT:IN FLIGHT:PROMPTS, JPEGs of smooth noise, no two equal; COUNT 0 is text
-alone. Of loads with one request in flight the first, which warms the server up, is left out.
-
 After them the loads of measured/h200-sxm_serving.csv, our own on one H200, made like those of SERVING_FOLDER. Some
 were repeated on the same server: a new server is slower the first times (deepseek-v2-lite with flashmla, 16 in flight:
 4.84, 4.62, 3.93 and 3.89 s; prefills take up to 0.3 s longer, one here and one there), and where a load of
@@ -41,12 +38,6 @@ def load_flags(load, rows, folder):
         size, answer, flying, prompts = words[1:5]
         return ["--dataset-name", "random", "--random-input-len", size, "--random-output-len", answer,
                 "--random-range-ratio", "1", "--max-concurrency", flying, "--num-prompts", prompts]
-    if words[0] == "image":
-        width, height, count, text, answer, flying, prompts = words[1:8]
-        images = ["--dataset-name", "image", "--image-count", count, "--image-resolution", f"{height}x{width}"]
-        return (images if int(count) else ["--dataset-name", "random"]) + [
-            "--random-input-len", text, "--random-output-len", answer, "--random-range-ratio", "1", "--max-concurrency",
-            flying, "--num-prompts", prompts, "--front-end", "text"]
     path = os.path.join(folder, "trace.csv")
     with open(path, "w") as out:
         out.write("TIMESTAMP,ContextTokens,GeneratedTokens\n")
