@@ -650,9 +650,8 @@ void Scheduler::prepare_for_verify(ScheduleBatch& batch) {
     } else if (!named.empty()) {
       batch.accept_lens.push_back(named[std::min<std::size_t>(req->verify_ct, named.size() - 1)]);
     } else {
-      const AcceptLengths& lengths = speculation.accepted.at(1 + req->verified_len);  // 1: of the prefill
+      const AcceptLengths& lengths = speculation.accepted.at(req->verify_ct);
       batch.accept_lens.push_back(lengths.draw(config_.random_seed, req->id, req->verify_ct));
-      req->verified_len += batch.accept_lens.back();
     }
     ++req->verify_ct;
   }
