@@ -184,7 +184,7 @@ void write_images(const proto::HardwareProfile& hardware, const rank::VisionConf
   const bool here = hardware.name() == "h200-sxm" && vision.rule != rank::ImageRule::kCanvas;
   const std::string_view backend = vision.attention_backend;
   if (here && (backend == "fa3" || backend == "triton_attn" || backend == "sdpa")) {
-    add(fmt::format("vision.attention.{}", backend), backend == "fa3" ? 0.05 : 0.1,
+    add(fmt::format("vision.attention.{}", backend), backend == "fa3" ? 0.07 : 0.11,
         fmt::format("the efficiencies of {}, and {}", attention::vision_operator_class(row), kMeasured));
   } else {
     add(fmt::format("vision.attention.{}", backend), 0,
@@ -192,7 +192,7 @@ void write_images(const proto::HardwareProfile& hardware, const rank::VisionConf
                     attention::vision_operator_class(row)));
   }
   if (here) {
-    add("vision.encoder", 0.06, std::string(kMeasured));
+    add("vision.encoder", 0.07, std::string(kMeasured));
     add("vision.host", 0.1,
         "images on the host of an H200's machine: clocks in SGLang 0.5.12's tokenizer process and scheduler");
   } else {
