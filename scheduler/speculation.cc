@@ -96,18 +96,18 @@ std::uint32_t AcceptLengths::draw(std::uint64_t seed, std::uint64_t id, std::uin
   return static_cast<std::uint32_t>(found - cumulative_.begin()) + 1;
 }
 
-AcceptanceByPosition::AcceptanceByPosition(AcceptLengths everywhere) {
+AcceptanceByStep::AcceptanceByStep(AcceptLengths everywhere) {
   if (everywhere.known()) from(0, std::move(everywhere));
 }
 
-void AcceptanceByPosition::from(std::uint32_t position, AcceptLengths lengths) {
-  stages_.push_back({position, std::move(lengths)});
+void AcceptanceByStep::from(std::uint32_t step, AcceptLengths lengths) {
+  stages_.push_back({step, std::move(lengths)});
 }
 
-const AcceptLengths& AcceptanceByPosition::at(std::uint32_t position) const {
+const AcceptLengths& AcceptanceByStep::at(std::uint32_t step) const {
   const auto behind =
-      std::upper_bound(stages_.begin(), stages_.end(), position,
-                       [](std::uint32_t sought, const Stage& stage) { return sought < stage.position; });
+      std::upper_bound(stages_.begin(), stages_.end(), step,
+                       [](std::uint32_t sought, const Stage& stage) { return sought < stage.step; });
   return std::prev(behind)->lengths;
 }
 

@@ -5,7 +5,7 @@
 One line a load: mean time per output token, weighted by tokens, and duration, with the ratio of predicted to measured.
 The measured servers had dummy weights; only their server of even routing (measured/h200-sxm_serving.csv) is said to
 have others. Of one with speculative decoding, the tokens kept of a step are given as it reports them: n-grams by how far the
-answers were, for an n-gram cache fills while they grow, so that requests that began together end together.
+requests were, for an n-gram cache fills while answers grow, so that requests that began together end together.
 
 After them the loads of measured/h200-sxm_serving.csv, our own on one H200, made like those of SERVING_FOLDER. Some
 were repeated on the same server: a new server is slower the first times (deepseek-v2-lite with flashmla, 16 in flight:
@@ -116,53 +116,48 @@ def seconds(row):
     return float(row["tpot_ms"]) / 1e3, float(row["duration_s"]), float(row["ttft_ms"]) / 1e3
 
 
-def means_by_position(batches, answer):
-    """Mean tokens kept of a step by how many an answer had before it. `batches`: in order, ("extend", new sequences) or
-    ("decode", running requests, their mean). Requests of a closed loop go on about together; the ones that have most
-    are taken to be those that ended. Steps that the end of an answer may have cut short are left out."""
+def means_by_step(batches, answer):
+    """Mean tokens kept of a request's first step, its second …, as a list. `batches`: in order, ("extend", new
+    sequences) or ("decode", running requests, their mean). The requests that have most steps behind them are taken to be
+    those that ended. Steps that the end of an answer may have cut short are left out."""
     batches = list(batches)
     longest = max((mean[0] for mode, _, *mean in batches if mode == "decode"), default=1)
-    positions, sums = [], collections.defaultdict(lambda: [0.0, 0])
+    running, sums = [], collections.defaultdict(lambda: [0.0, 0])  # (steps, tokens) of each request
     for mode, count, *mean in batches:
         if mode == "extend":
-            positions += [1.0] * count
+            running += [(0, 1.0)] * count
             continue
-        positions = sorted(positions)[:count]
-        for at in positions:
-            if at + longest < answer:
-                total = sums[int(at) if at < 24 else int(at) // 16 * 16]
-                total[0] += mean[0]
-                total[1] += 1
-        positions = [at + mean[0] for at in positions]
+        running = sorted(running)[:count]
+        for step, tokens in running:
+            if tokens + longest < answer:
+                sums[step][0] += mean[0]
+                sums[step][1] += 1
+        running = [(step + 1, tokens + mean[0]) for step, tokens in running]
     found = {}
-    for at in sorted(sums):
-        value = sums[at][0] / sums[at][1]
-        if not found or abs(value - found[last]) > 0.2:
-            found[at], last = value, at
+    for step in sorted(sums):
+        value = sums[step][0] / sums[step][1]
+        if not found or abs(value - found[last]) > 0.1:
+            found[step], last = value, step
     return found
 
 
 def write_accept_lengths(means, folder):
-    """Means by position as a file: what is between two whole numbers is a mixture of both."""
+    """Means by step as a file: what is between two whole numbers is a mixture of both."""
     path = os.path.join(folder, "accept_lengths.csv")
     with open(path, "w") as out:
-        out.write("position,accept_len,count\n")
-        for at, mean in sorted(means.items()):
+        out.write("step,accept_len,count\n")
+        for step, mean in sorted(means.items()):
             low = int(mean)
             share = round(mean - low, 4)
-            out.writelines(f"{at},{length},{weight}\n" for length, weight in ((low, 1 - share), (low + 1, share))
+            out.writelines(f"{step},{length},{weight}\n" for length, weight in ((low, 1 - share), (low + 1, share))
                            if weight > 0)
     return path
 
 
 def in_step(mean, answer):
     """A server that was told to keep `mean` tokens of a step draws once for all requests of it, so they end together:
-    here all keep as many from each position."""
-    lengths, at, due = {}, 1, 1 + mean
-    while at < answer:
-        lengths[at] = max(1, round(due) - at)
-        at, due = at + lengths[at], due + mean
-    return lengths
+    here all keep as many of their first step, their second …"""
+    return {step: int((step + 1) * mean) - int(step * mean) for step in range(answer)}
 
 
 def accept_lengths(serving, name, load, folder):
@@ -174,7 +169,7 @@ def accept_lengths(serving, name, load, folder):
                 continue
             batches.append(("extend", int(r["new_seqs"])) if r["mode"] == "extend" else
                            ("decode", int(r["running"]), float(r["accept_len"])))
-    return write_accept_lengths(means_by_position(batches, int(load.split(":")[2])), folder)
+    return write_accept_lengths(means_by_step(batches, int(load.split(":")[2])), folder)
 
 
 def main():
@@ -224,7 +219,7 @@ def main():
             given = load_flags(load, rows, folder)
             if row["accept_len"]:
                 if ":" in row["accept_len"]:
-                    means = {int(at): float(mean) for at, mean in
+                    means = {int(step): float(mean) for step, mean in
                              (pair.split(":") for pair in row["accept_len"].split())}
                 else:
                     means = in_step(float(row["accept_len"]), int(load.split(":")[2]))
