@@ -155,12 +155,6 @@ void resolve_acceptance(const ServerArgs& server, Speculation& out) {
                                               chain ? 1 : config.topk, config.num_draft_tokens);
 }
 
-bool spec_v2(const ServerArgs& args, const Speculation& speculation) {
-  if (scheduler::rules_of(args.sglang_release).speculation_is_v2) return true;
-  return speculation.config.algorithm != SpeculativeAlgorithm::kNgram && speculation.config.topk == 1 &&
-         !args.disable_overlap_schedule;
-}
-
 void refuse_what_is_not_simulated(const ServerArgs& args, const rank::ModelConfig& model) {
   const std::string flag = "--speculative-algorithm " + args.speculation.algorithm;
   if (args.parallel.enable_dp_attention || args.parallel.attn_dp_size.value_or(1) > 1)
@@ -192,6 +186,12 @@ void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, cons
   if (speculation.draft && speculation.config.topk > 1)
     throw_user_error("--speculative-eagle-topk {}: --executor numeric drafts chains with a model; use 1",
                      speculation.config.topk);
+  if (args.enable_mixed_chunk && speculation.config.has_head() &&
+      scheduler::rules_of(args.sglang_release).heads_mix_chunks)
+    throw_user_error(
+        "--enable-mixed-chunk: with --speculative-algorithm {} --executor numeric computes no steps that "
+        "prefill and decode; leave it out",
+        algorithm);
   bool windows = false, chunks = false;
   for (const rank::AttentionKind& kind : model.attention) {
     windows = windows || kind.sliding_window > 0;
@@ -234,10 +234,8 @@ Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfi
     resolve_tree(args, model, out);
     out.draft = rank::load_draft_model(out.algorithm, args.draft_model_path, model);
   }
-  const scheduler::ReleaseRules rules = scheduler::rules_of(server.sglang_release);
-  out.config.v2 = spec_v2(server, out);
+  out.config.follow(server.sglang_release, server.disable_overlap_schedule);
   if (out.draft && !out.config.v2) out.host = kModelHostV1;
-  out.config.retracts_longest_first = rules.speculation_retracts_by_length;
   resolve_acceptance(server, out);
   if (server.numeric()) refuse_numeric(server, model, out);
   return out;
@@ -261,8 +259,11 @@ void apply_speculation(const ServerArgs& args, const Speculation& speculation,
                        scheduler::SchedulerConfig& config, std::vector<std::string>& notes) {
   config.speculation = speculation.config;
   if (!speculation.config.enabled()) return;
-  if (config.enable_mixed_chunk) {
-    notes.push_back("--enable-mixed-chunk: is off, for steps that verify drafts prefill nothing");
+  const bool mixes =
+      speculation.config.has_head() && scheduler::rules_of(args.sglang_release).heads_mix_chunks;
+  if (config.enable_mixed_chunk && !mixes) {
+    notes.push_back(fmt::format("--enable-mixed-chunk: is off, {} of SGLang {} does not mix",
+                                speculation.algorithm, scheduler::sglang_release_name(args.sglang_release)));
     config.enable_mixed_chunk = false;
   }
   if (!speculation.config.v2 && !args.disable_overlap_schedule) {

@@ -97,6 +97,7 @@ StepCost SpeculativeForward::forward(const attention::ForwardMetadata& batch) {
   metadata.tree_mask = false;
   if (verifies && !shape_.extend_captured) metadata.capture_bucket = 0;
   std::uint32_t tokens = std::accumulate(metadata.extend_lens.begin(), metadata.extend_lens.end(), 0U);
+  tokens += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());  // beside a chunk of prefill
   if (verifies && metadata.capture_bucket > 0)
     tokens = metadata.capture_bucket * metadata.extend_lens.front();
   const StepCost extend = draft_pass(metadata, /*extends=*/true, tokens);
