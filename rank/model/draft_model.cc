@@ -1,11 +1,20 @@
 #include "rank/model/draft_model.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
 
 #include "proto/base/error.h"
+#include "rank/model/catalogue_drafts.h"
 #include "rank/model/layers.h"
 
 namespace tpsim::rank {
@@ -56,6 +65,10 @@ namespace {
 // What cannot be read is said of the flag that named it.
 ModelConfig load_draft_config(const std::string& path) {
   constexpr std::string_view kOther = "--model-path";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    if (std::optional<ModelConfig> known = catalogue_draft(path)) return *std::move(known);
+  }
   try {
     return load_model_config(path);
   } catch (const UserError& error) {
@@ -63,6 +76,12 @@ ModelConfig load_draft_config(const std::string& path) {
     if (!sentence.starts_with(kOther)) throw;
     throw UserError(std::string(kFlag) + std::string(sentence.substr(kOther.size())));
   }
+}
+
+// Where the catalogue has heads for `target`: which.
+std::string known_heads(const ModelConfig& target) {
+  const std::vector<std::string> ids = catalogue_drafts_for(target.name);
+  return ids.empty() ? "" : fmt::format("; known for it: {}", fmt::join(ids, ", "));
 }
 
 }  // namespace
@@ -74,8 +93,8 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
     const bool has_layer =
         std::find(kWithNextLayer.begin(), kWithNextLayer.end(), target.architecture) != kWithNextLayer.end();
     if (algorithm != "EAGLE" || !has_layer)
-      throw_user_error("{}: is required by --speculative-algorithm {}, for {} brings no layer that drafts",
-                       kFlag, algorithm, target.name);
+      throw_user_error("{}: is required by --speculative-algorithm {}, for {} brings no layer that drafts{}",
+                       kFlag, algorithm, target.name, known_heads(target));
     draft.kind = DraftKind::kNextN;
     draft.config = next_layer(target);
     return draft;

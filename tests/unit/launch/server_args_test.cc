@@ -192,7 +192,8 @@ TEST(ServerArgs, RefusesInOneSentence) {
        "--cuda-graph-max-bs 16: contradicts --cuda-graph-bs, whose largest size is 8"},
       {{"--dataset-name", "random"}, "--dataset-name random: excludes --trace, give one of the two"},
       {{"--dataset-name", "openai"},
-       "--dataset-name openai: must be random, random-ids, generated-shared-prefix, sharegpt or mooncake"},
+       "--dataset-name openai: must be random, random-ids, image, generated-shared-prefix, sharegpt or "
+       "mooncake"},
       {{"--dataset-path", "f.json"}, "--dataset-name sharegpt: excludes --trace, give one of the two"},
       {{"--gsp-num-groups", "8"}, "--gsp-num-groups: is for --dataset-name generated-shared-prefix"},
       {{"--gsp-ordered"}, "--gsp-ordered: is for --dataset-name generated-shared-prefix"},
@@ -200,7 +201,7 @@ TEST(ServerArgs, RefusesInOneSentence) {
       {{"--use-trace-timestamps", "--request-rate", "2"},
        "--use-trace-timestamps: excludes --request-rate, which replaces the times of the trace"},
       {{"--random-input-len", "9"},
-       "--random-input-len: is for --dataset-name random, the lengths of a trace are its own"},
+       "--random-input-len: is for --dataset-name random and image, the lengths of a trace are its own"},
       {{"--request-rate", "0"}, "--request-rate 0: must be a number more than 0"},
       {{"--request-interval", "fixed"}, "--request-interval fixed: needs --request-rate"},
       {{"--request-rate", "1", "--time-scale", "2"},
@@ -256,7 +257,7 @@ TEST(ServerArgs, RefusesWhatADatasetHasNoUseFor) {
       "--request-rate 4: SGLang's benchmark keeps the times of mooncake whatever the rate; use --trace to "
       "replace them");
   EXPECT_EQ(said("generated-shared-prefix", {"--random-input-len", "4"}),
-            "--random-input-len: is for --dataset-name random, use the --gsp-* flags");
+            "--random-input-len: is for --dataset-name random and image, use the --gsp-* flags");
   EXPECT_EQ(said("generated-shared-prefix", {"--num-prompts", "4"}),
             "--num-prompts 4: generated-shared-prefix makes --gsp-num-groups times --gsp-prompts-per-group "
             "conversations, leave it out");

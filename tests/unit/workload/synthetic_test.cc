@@ -138,7 +138,8 @@ TEST(Random, BadFlagsAreNamed) {
   const auto refused = [](auto change, const char* flag) {
     RandomOptions options;
     change(options);
-    expect_refused(options, make_random_workload, flag);
+    expect_refused(
+        options, [](const RandomOptions& o) { return make_random_workload(o); }, flag);
   };
   refused([](RandomOptions& o) { o.num_prompts = 0; }, "--num-prompts");
   refused([](RandomOptions& o) { o.random_input_len = 0; }, "--random-input-len");
