@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <numeric>
+#include <utility>
 
 namespace tpsim::scheduler {
 namespace {
@@ -106,6 +108,21 @@ std::uint32_t SpeculationConfig::drafted_tokens_v1(std::uint32_t length, std::ui
   // Every branch begins with a copy of the last page that is not full.
   const std::uint32_t pages = (length % page_size + num_steps + page_size - 1) / page_size;
   return length / page_size * page_size + pages * page_size * topk - length;
+}
+
+AcceptanceByPosition::AcceptanceByPosition(AcceptLengths everywhere) {
+  if (everywhere.known()) from(0, std::move(everywhere));
+}
+
+void AcceptanceByPosition::from(std::uint32_t position, AcceptLengths lengths) {
+  stages_.push_back({position, std::move(lengths)});
+}
+
+const AcceptLengths& AcceptanceByPosition::at(std::uint32_t position) const {
+  const auto behind =
+      std::upper_bound(stages_.begin(), stages_.end(), position,
+                       [](std::uint32_t sought, const Stage& stage) { return sought < stage.position; });
+  return std::prev(behind)->lengths;
 }
 
 std::uint32_t SpeculationConfig::alloc_len_per_decode(std::uint32_t page_size) const {

@@ -21,6 +21,9 @@ struct StepCost {
   double communicated_bytes = 0;  // sent by this rank
   // Host work that must precede the pass and cannot overlap the pass before it.
   double host_seconds = 0;
+  // Of a pass alone on the device, and of the host that issues its kernels (0: captured); `launch` is what
+  // the longer of the two has beyond the kernels.
+  double device_seconds = 0, issue_seconds = 0;
   // Speculative decoding: of the seconds above, those of drafting and of extending the draft model.
   double draft_seconds = 0, draft_extend_seconds = 0;
 
@@ -34,6 +37,8 @@ struct StepCost {
     memory_bytes += other.memory_bytes;
     communicated_bytes += other.communicated_bytes;
     host_seconds += other.host_seconds;
+    device_seconds += other.device_seconds;
+    issue_seconds += other.issue_seconds;
     draft_seconds += other.draft_seconds;
     draft_extend_seconds += other.draft_extend_seconds;
     return *this;

@@ -4,7 +4,8 @@
 
 One line a load: mean time per output token, weighted by tokens, and duration, with the ratio of predicted to measured.
 The measured servers had dummy weights; only their server of even routing (measured/h200-sxm_serving.csv) is said to
-have others. Of one with speculative decoding, the tokens kept of a step are given as the distribution that it reports.
+have others. Of one with speculative decoding, the tokens kept of a step are given as it reports them: n-grams by how far the
+answers were, for an n-gram cache fills while they grow, so that requests that began together end together.
 
 After them the loads of measured/h200-sxm_serving.csv, our own on one H200, made like those of SERVING_FOLDER. Some
 were repeated on the same server: a new server is slower the first times (deepseek-v2-lite with flashmla, 16 in flight:
@@ -115,22 +116,65 @@ def seconds(row):
     return float(row["tpot_ms"]) / 1e3, float(row["duration_s"]), float(row["ttft_ms"]) / 1e3
 
 
-def accept_lengths(serving, name, load, folder):
-    """The load's distribution of the tokens that a request keeps of a step, as a file. A batch reports its mean: what is
-    between two whole numbers is a mixture of both."""
-    weights = collections.Counter()
-    with gzip.open(os.path.join(serving, "batches.csv.gz"), "rt") as stream:
-        for r in csv.DictReader(stream):
-            if (r["server"], r["load"], r["mode"]) != (name, load, "decode"):
-                continue
-            mean, requests = float(r["accept_len"]), int(r["running"])
-            low = int(mean)
-            weights[low] += requests * (1 - (mean - low))
-            weights[low + 1] += requests * (mean - low)
+def means_by_position(batches, answer):
+    """Mean tokens kept of a step by how many an answer had before it. `batches`: in order, ("extend", new sequences) or
+    ("decode", running requests, their mean). Requests of a closed loop go on about together; the ones that have most
+    are taken to be those that ended. Steps that the end of an answer may have cut short are left out."""
+    batches = list(batches)
+    longest = max((mean[0] for mode, _, *mean in batches if mode == "decode"), default=1)
+    positions, sums = [], collections.defaultdict(lambda: [0.0, 0])
+    for mode, count, *mean in batches:
+        if mode == "extend":
+            positions += [1.0] * count
+            continue
+        positions = sorted(positions)[:count]
+        for at in positions:
+            if at + longest < answer:
+                total = sums[int(at) if at < 24 else int(at) // 16 * 16]
+                total[0] += mean[0]
+                total[1] += 1
+        positions = [at + mean[0] for at in positions]
+    found = {}
+    for at in sorted(sums):
+        value = sums[at][0] / sums[at][1]
+        if not found or abs(value - found[last]) > 0.2:
+            found[at], last = value, at
+    return found
+
+
+def write_accept_lengths(means, folder):
+    """Means by position as a file: what is between two whole numbers is a mixture of both."""
     path = os.path.join(folder, "accept_lengths.csv")
     with open(path, "w") as out:
-        out.writelines(f"{length},{weight}\n" for length, weight in sorted(weights.items()) if weight > 0)
+        out.write("position,accept_len,count\n")
+        for at, mean in sorted(means.items()):
+            low = int(mean)
+            share = round(mean - low, 4)
+            out.writelines(f"{at},{length},{weight}\n" for length, weight in ((low, 1 - share), (low + 1, share))
+                           if weight > 0)
     return path
+
+
+def in_step(mean, answer):
+    """A server that was told to keep `mean` tokens of a step draws once for all requests of it, so they end together:
+    here all keep as many from each position."""
+    lengths, at, due = {}, 1, 1 + mean
+    while at < answer:
+        lengths[at] = max(1, round(due) - at)
+        at, due = at + lengths[at], due + mean
+    return lengths
+
+
+def accept_lengths(serving, name, load, folder):
+    """What the batches of a load report."""
+    batches = []
+    with gzip.open(os.path.join(serving, "batches.csv.gz"), "rt") as stream:
+        for r in csv.DictReader(stream):
+            if (r["server"], r["load"]) != (name, load):
+                continue
+            batches.append(("extend", int(r["new_seqs"])) if r["mode"] == "extend" else
+                           ("decode", int(r["running"]), float(r["accept_len"])))
+    return write_accept_lengths(means_by_position(batches, int(load.split(":")[2])), folder)
 
 
 def main():
@@ -179,12 +223,12 @@ def main():
         def own_load(folder):
             given = load_flags(load, rows, folder)
             if row["accept_len"]:
-                path = os.path.join(folder, "accept_lengths.csv")
-                low = int(float(row["accept_len"]))
-                with open(path, "w") as out:
-                    share = float(row["accept_len"]) - low
-                    out.write(f"{low},{1 - share}\n" + (f"{low + 1},{share}\n" if share > 0 else ""))
-                given += ["--speculative-accept-lengths", path]
+                if ":" in row["accept_len"]:
+                    means = {int(at): float(mean) for at, mean in
+                             (pair.split(":") for pair in row["accept_len"].split())}
+                else:
+                    means = in_step(float(row["accept_len"]), int(load.split(":")[2]))
+                given += ["--speculative-accept-lengths", write_accept_lengths(means, folder)]
             return given + draft_flags(flags, folder)
 
         got = predicted(tpsim, serving, server, flags, own_load)
