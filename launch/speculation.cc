@@ -214,12 +214,6 @@ void resolve_draft_weights(const SpeculationArgs& args, const std::string& of_ta
   }
 }
 
-bool spec_v2(const ServerArgs& args, const Speculation& speculation) {
-  if (scheduler::rules_of(args.sglang_release).speculation_is_v2) return true;
-  return speculation.config.algorithm != SpeculativeAlgorithm::kNgram && speculation.config.topk == 1 &&
-         !args.disable_overlap_schedule;
-}
-
 void refuse_what_cannot_be(const ServerArgs& args, const rank::ModelConfig& model) {
   const std::string flag = "--speculative-algorithm " + args.speculation.algorithm;
   const bool dp = args.parallel.enable_dp_attention || args.parallel.attn_dp_size.value_or(1) > 1;
@@ -229,6 +223,10 @@ void refuse_what_cannot_be(const ServerArgs& args, const rank::ModelConfig& mode
         "{}: SGLang refuses it with data-parallel attention; use EAGLE, EAGLE3 or NEXTN, or leave "
         "--enable-dp-attention out",
         flag);
+  if (dp && args.enable_mixed_chunk && algorithm != "STANDALONE" && algorithm != "NGRAM" &&
+      scheduler::rules_of(args.sglang_release).heads_mix_chunks)
+    throw_user_error(
+        "--enable-mixed-chunk: with {} and data-parallel attention it is not simulated; leave it out", flag);
   if (model.architecture.ends_with("Eagle") || model.architecture.ends_with("Eagle3"))
     throw_user_error("--model-path: {} is a head that drafts; name it by --speculative-draft-model-path",
                      model.architecture);
@@ -288,6 +286,12 @@ void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, cons
     throw_user_error(
         "--speculative-algorithm {}: --executor numeric does not draft with data-parallel attention; use "
         "--executor modeled",
+        algorithm);
+  if (args.enable_mixed_chunk && speculation.config.has_head() &&
+      scheduler::rules_of(args.sglang_release).heads_mix_chunks)
+    throw_user_error(
+        "--enable-mixed-chunk: with --speculative-algorithm {} --executor numeric computes no steps that "
+        "prefill and decode; leave it out",
         algorithm);
   for (const auto& [flag, value] :
        {std::pair<std::string_view, const std::string&>{"--speculative-draft-kv-cache-dtype",
@@ -353,10 +357,8 @@ Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfi
           "--enable-dp-attention; use an EAGLE3 head, or NEXTN",
           args.draft_model_path, out.draft->config.architecture);
   }
-  const scheduler::ReleaseRules rules = scheduler::rules_of(server.sglang_release);
-  out.config.v2 = spec_v2(server, out);
+  out.config.follow(server.sglang_release, server.disable_overlap_schedule);
   if (out.draft) out.host = out.config.v2 ? kModelHostV2 : kModelHostV1;
-  out.config.retracts_longest_first = rules.speculation_retracts_by_length;
   resolve_acceptance(server, out);
   if (server.numeric()) refuse_numeric(server, model, out);
   return out;
@@ -380,8 +382,11 @@ void apply_speculation(const ServerArgs& args, const Speculation& speculation,
                        scheduler::SchedulerConfig& config, std::vector<std::string>& notes) {
   config.speculation = speculation.config;
   if (!speculation.config.enabled()) return;
-  if (config.enable_mixed_chunk) {
-    notes.push_back("--enable-mixed-chunk: is off, for steps that verify drafts prefill nothing");
+  const bool mixes =
+      speculation.config.has_head() && scheduler::rules_of(args.sglang_release).heads_mix_chunks;
+  if (config.enable_mixed_chunk && !mixes) {
+    notes.push_back(fmt::format("--enable-mixed-chunk: is off, {} of SGLang {} does not mix",
+                                speculation.algorithm, scheduler::sglang_release_name(args.sglang_release)));
     config.enable_mixed_chunk = false;
   }
   if (!speculation.config.v2 && !args.disable_overlap_schedule) {

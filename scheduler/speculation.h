@@ -14,6 +14,8 @@
 #include <span>
 #include <vector>
 
+#include "scheduler/sglang_release.h"
+
 namespace tpsim::scheduler {
 
 // NEXTN is another name of EAGLE.
@@ -82,9 +84,18 @@ struct SpeculationConfig {
 
   bool enabled() const { return algorithm != SpeculativeAlgorithm::kNone; }
   bool has_draft_model() const { return enabled() && algorithm != SpeculativeAlgorithm::kNgram; }
+  // One that reads what the target computed (SGLang's is_eagle).
+  bool has_head() const {
+    return algorithm == SpeculativeAlgorithm::kEagle || algorithm == SpeculativeAlgorithm::kEagle3;
+  }
+
+  // What the releases differ in: v2 and retracts_longest_first. Overlap may be asked for in spec v1, too.
+  void follow(SglangRelease release, bool disable_overlap_schedule);
 
   // Tokens behind a request's KV that a step may write (v2: a multiple of two of them are reserved).
   std::uint32_t alloc_len_per_decode(std::uint32_t page_size) const;
+  // Slots that spec v1 takes to draft behind `length` tokens of a request, and gives back before it verifies.
+  std::uint32_t drafted_tokens_v1(std::uint32_t length, std::uint32_t page_size) const;
   // What a step of spec v1 must find free for each request.
   std::uint32_t tokens_of_step_v1(std::uint32_t page_size) const;
 };

@@ -167,6 +167,7 @@ StepCost SpeculativeForward::forward(const attention::ForwardMetadata& batch) {
     metadata.global_num_tokens = metadata.global_num_tokens_for_logprob = {};
   }
   std::uint32_t tokens = std::accumulate(metadata.extend_lens.begin(), metadata.extend_lens.end(), 0U);
+  tokens += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());  // beside a chunk of prefill
   if (verifies && metadata.capture_bucket > 0) tokens = metadata.capture_bucket * shape_.num_draft_tokens;
   StepCost extend = draft_pass(metadata, /*extends=*/true, tokens);
   if (!idle) choose(std::max(requests, double(metadata.capture_bucket)), extend);
