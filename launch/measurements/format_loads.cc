@@ -1,0 +1,105 @@
+// A row a load, with its figures: tests/calibration/measured/h200-sxm_serving.csv and files like it. A load
+// that was repeated on the same server has a row each time; the last one counts, for a new server is slower
+// the first times (kernels are loaded, and found, as they are needed).
+#include <array>
+#include <map>
+#include <utility>
+
+#include "launch/measurements/measured_requests.h"
+#include "launch/measurements/measurement_formats.h"
+#include "launch/measurements/server_account.h"
+#include "launch/measurements/server_batches.h"
+#include "scheduler/workload/csv_record.h"
+
+namespace tpsim::launch {
+
+bool is_loads_file(std::string_view first_line) {
+  return first_line.find("tpot_ms") != std::string_view::npos &&
+         first_line.find("load") != std::string_view::npos &&
+         first_line.find("silicon_") == std::string_view::npos && first_line.front() != '{';
+}
+
+std::vector<MeasuredLoad> read_loads_file(scheduler::TraceInput& input, const MeasurementFile& file) {
+  enum {
+    kServer,
+    kModel,
+    kBackend,
+    kLoad,
+    kFlags,
+    kLoadFormat,
+    kTp,
+    kHardware,
+    kVersion,
+    kTtft,
+    kTpot,
+    kE2e,
+    kDuration,
+    kAcceptLen,
+    kPool
+  };
+  constexpr std::array<std::string_view, 15> kColumns = {
+      "server",  "model",   "backend", "load",   "flags",      "load_format", "tp",         "hardware",
+      "version", "ttft_ms", "tpot_ms", "e2e_ms", "duration_s", "accept_len",  "pool_tokens"};
+  std::string_view line;
+  input.next_filled_line(line);
+  scheduler::CsvRecord record(line, input.place(), kColumns, kFlags);
+  std::vector<MeasuredLoad> loads;
+  std::map<std::pair<std::string, std::string>, std::size_t> known;
+  while (input.next_filled_line(line)) {
+    const scheduler::Place place = input.place();
+    record.parse(line, place);
+    const auto text = [&record](std::size_t column) {
+      return record.has_column(column) ? std::string(record.text(column)) : std::string();
+    };
+    const auto figure = [&](std::size_t column) -> std::optional<double> {
+      if (text(column).empty()) return std::nullopt;
+      const double value = record.number(column);
+      if (value <= 0) place.fail("{} is 0; a measured time is longer", kColumns[column]);
+      return value;
+    };
+    MeasuredLoad load;
+    load.file = fmt::format("{}:{}", input.name(), place.line);
+    load.server = text(kServer);
+    load.load = text(kLoad);
+    load.model = text(kModel);
+    load.backend = text(kBackend);
+    if (load.server.empty() || load.load.empty() || load.model.empty())
+      place.fail("server, load and model must have a name");
+    load.settings = text(kFlags);
+    if (!text(kTp).empty()) load.tp = static_cast<std::uint32_t>(record.count(kTp, 1, 1024));
+    load.hardware = text(kHardware).empty() ? file.options.hardware : text(kHardware);
+    std::vector<std::string> given = words_of_flags(load.settings);
+    localize_draft_model(given, file);
+    load.flags = {"--model-path", file.model_path(load.model), "--hardware", load.hardware,
+                  "--tp-size",    std::to_string(load.tp)};
+    const std::string release = nearest_release(text(kVersion));
+    if (!release.empty()) add_flag(load.flags, "--sglang-version", release);
+    if (!text(kLoadFormat).empty()) add_flag(load.flags, "--load-format", text(kLoadFormat));
+    const std::size_t plus = load.backend.find('+');
+    if (plus != std::string::npos) {
+      add_flag(load.flags, "--prefill-attention-backend", load.backend.substr(0, plus));
+      add_flag(load.flags, "--decode-attention-backend", load.backend.substr(plus + 1));
+    } else if (!load.backend.empty()) {
+      add_flag(load.flags, "--attention-backend", load.backend);
+    }
+    load.flags.insert(load.flags.end(), given.begin(), given.end());
+    load.measured = {figure(kTtft), figure(kTpot), figure(kE2e), figure(kDuration)};
+    if (const std::optional<double> mean = figure(kAcceptLen)) {
+      if (*mean < 1 || *mean > 1024)
+        place.fail("accept_len is {:g}; a number from 1 to 1024 is needed", *mean);
+      load.accept_lengths = accept_lengths(*mean);
+      add_flag(load.flags, "--speculative-accept-rates", "trace");
+    }
+    if (!text(kPool).empty()) load.pool_tokens = record.count(kPool, 1, std::uint64_t{1} << 50);
+    offer_by_name(place, load);
+    const auto [entry, is_new] = known.emplace(std::pair(load.server, load.load), loads.size());
+    if (is_new) {
+      loads.push_back(std::move(load));
+    } else {
+      loads[entry->second] = std::move(load);
+    }
+  }
+  return loads;
+}
+
+}  // namespace tpsim::launch
