@@ -25,6 +25,7 @@
 #include "launch/report/report_dir.h"
 #include "launch/standard_output.h"
 #include "launch/terminal.h"
+#include "launch/validation/kernel_errors.h"
 #include "launch/validation/predict_load.h"
 #include "launch/validation/validation_report.h"
 #include "proto/base/error.h"
@@ -38,6 +39,7 @@ namespace {
 
 struct ValidateArgs {
   std::vector<std::string> measurements;
+  std::string kernels;
   MeasurementOptions options;
   std::string report_dir;
   std::optional<std::uint32_t> jobs;
@@ -52,6 +54,10 @@ void declare(FlagSet& flags, ValidateArgs& args) {
       "batches.csv and models/ beside it), a client's JSON lines (NAME.info.json and NAME.log "
       "beside them), or CSV with a row a load or a benchmark; gzip is accepted (required)",
       [&args](std::string_view, const std::vector<std::string>& values) { args.measurements = values; });
+  flags.add_value(
+      "--kernels", "DIR",
+      "tables of measured kernels, DIR/SYSTEM/TABLE_perf.csv.gz, of which each row is priced alone",
+      text(args.kernels));
   flags.add_value("--traces", "DIR",
                   "where slices of traces are looked for, whose prompts share prefixes (default: ../traces "
                   "beside the folder of the measurements)",
@@ -79,20 +85,38 @@ void declare(FlagSet& flags, ValidateArgs& args) {
   flags.add_switch("--no-progress", "no progress bar", args.logging.no_progress);
 }
 
-std::vector<MeasuredLoad> read_all(const ValidateArgs& args) {
-  if (args.measurements.empty())
-    throw_user_error("--measurements: is required, a file of measured loads such as requests.csv");
+// What there is to do, the same in every process: loads, then tables of kernels.
+struct Tasks {
   std::vector<MeasuredLoad> loads;
+  std::vector<KernelTask> kernels;
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(loads.size() + kernels.size()); }
+};
+
+Tasks read_all(const ValidateArgs& args) {
+  if (args.measurements.empty() && args.kernels.empty())
+    throw_user_error(
+        "--measurements: is required, a file of measured loads such as requests.csv, or --kernels, a folder "
+        "of "
+        "tables");
+  Tasks tasks;
+  if (!args.kernels.empty()) tasks.kernels = kernel_tasks(args.kernels);
+  std::vector<MeasuredLoad>& loads = tasks.loads;
   for (const std::string& file : args.measurements) {
     std::vector<MeasuredLoad> more = read_measurements(file, args.options);
     std::move(more.begin(), more.end(), std::back_inserter(loads));
   }
-  return loads;
+  return tasks;
 }
 
-rank::TaskFarm::Task task_of(const std::vector<MeasuredLoad>& loads) {
-  return [&loads](std::uint32_t task, const std::atomic<bool>& stop) {
-    return predict_load(loads[task], stop).SerializeAsString();
+// A load's result is a ValidatedRow, that of a table a Validation with its kernels.
+rank::TaskFarm::Task task_of(const Tasks& tasks) {
+  return [&tasks](std::uint32_t task, const std::atomic<bool>& stop) {
+    if (task < tasks.loads.size()) return predict_load(tasks.loads[task], stop).SerializeAsString();
+    proto::Validation table;
+    for (proto::ValidatedKernel& kernel : price_kernels(tasks.kernels[task - tasks.loads.size()], stop))
+      *table.add_kernels() = std::move(kernel);
+    return table.SerializeAsString();
   };
 }
 
@@ -128,22 +152,27 @@ class Output {
 
 // Process 0.
 int schedule(const ValidateArgs& args, std::uint32_t threads, rank::TaskFarm& farm) {
-  const std::vector<MeasuredLoad> loads = read_all(args);
+  const Tasks tasks = read_all(args);
   Output output(args);
-  const auto num_loads = static_cast<std::uint32_t>(loads.size());
-  std::vector<std::optional<proto::ValidatedRow>> rows(num_loads);
+  const std::uint32_t num_tasks = tasks.size();
+  std::vector<std::optional<proto::ValidatedRow>> rows(tasks.loads.size());
+  std::vector<proto::Validation> tables(tasks.kernels.size());
   std::uint32_t finished = 0;
   bool all = false;
   {
     ProgressBar progress(ProgressBar::mode_for_stderr(!args.logging.quiet && !args.logging.no_progress),
-                         "validate", "loads");
-    all = farm.run({num_loads, std::min(threads, num_loads), task_of(loads),
+                         "validate", tasks.kernels.empty() ? "loads" : "loads and tables");
+    all = farm.run({num_tasks, std::min(threads, num_tasks), task_of(tasks),
                     [&](std::uint32_t task, const std::string& bytes) {
-                      rows[task].emplace().ParseFromString(bytes);
+                      if (task < rows.size()) {
+                        rows[task].emplace().ParseFromString(bytes);
+                      } else {
+                        tables[task - rows.size()].ParseFromString(bytes);
+                      }
                       ++finished;
                     },
                     [&] {
-                      progress.update({.finished = finished, .total = num_loads});
+                      progress.update({.finished = finished, .total = num_tasks});
                       return !StopFlag::requested();
                     }});
   }
@@ -151,6 +180,7 @@ int schedule(const ValidateArgs& args, std::uint32_t threads, rank::TaskFarm& fa
   for (std::optional<proto::ValidatedRow>& row : rows)
     if (row) served.push_back(std::move(*row));
   proto::Validation validation = make_validation(std::move(served));
+  for (const proto::Validation& table : tables) validation.mutable_kernels()->MergeFrom(table.kernels());
   validation.set_stopped_early(!all);
   {
     const StopFlag::Writing writing;
@@ -158,7 +188,7 @@ int schedule(const ValidateArgs& args, std::uint32_t threads, rank::TaskFarm& fa
   }
   if (farm.loss()) throw rank::RankLost(*farm.loss());
   if (all) return kDone;
-  spdlog::error("interrupted; the {} of {} loads that were served are in the report", finished, num_loads);
+  spdlog::error("interrupted; the {} of {} that were finished are in the report", finished, num_tasks);
   return kStoppedEarly;
 }
 
@@ -169,10 +199,10 @@ int validate(const ValidateArgs& args, rank::MpiSession& session) {
   if (!schedules) StopFlag::leave_to_process_0();
   const std::uint32_t threads = args.jobs.value_or(rank::cores_of_process(farm.group()));
   if (!schedules) {
-    std::vector<MeasuredLoad> loads;
+    Tasks tasks;
     return farm.serve(threads, [&] {
-      loads = read_all(args);
-      return task_of(loads);
+      tasks = read_all(args);
+      return task_of(tasks);
     });
   }
   int status = kStoppedEarly;

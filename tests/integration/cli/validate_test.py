@@ -56,7 +56,7 @@ class Validate(CommandLine):
         folder = os.path.join(self.folder, "serving")
         os.makedirs(folder)
         all_requests, all_batches, servers = HEADER, "", []
-        for server, other in (("one", ""), ("mixed", "--enable-mixed-chunk --chunked-prefill-size 512")):
+        for server, other in (("one", ""), ("eager", "--disable-cuda-graph --chunked-prefill-size 512")):
             for load, flags in (
                     ("closed:256:32:4:12", ("--dataset-name", "random", "--random-input-len", "256", "--random-output-len",
                                             "32", "--random-range-ratio", "1", "--max-concurrency", "4", "--num-prompts",
@@ -89,7 +89,7 @@ class Validate(CommandLine):
         result, printed = self.validated("--measurements", file)
         self.assertEqual(result["not_asked"], [])
         self.assertEqual([(r["server"], r["load"]) for r in result["rows"]],
-                         [(s, l) for s in ("one", "mixed") for l in ("closed:256:32:4:12", "azure:0:60:1")])
+                         [(s, l) for s in ("one", "eager") for l in ("closed:256:32:4:12", "azure:0:60:1")])
         for row in result["rows"]:
             for name in FIGURES:
                 figure = row[name]
