@@ -94,6 +94,13 @@ class ModeledForward : public RankModel {
   double uncaptured_seconds(const StepCost& step, const Dense& dense, const attention::KernelCost& plan,
                             double attention_launches, bool pieces) const;
 
+  // A pass of 16-bit arithmetic is no faster than the GPU's power allows; `kernels` are its seconds, launch
+  // apart.
+  void limit_power(StepCost& step, double kernels) const;
+  // What launching an uncaptured extend pass of `seconds` takes the host.
+  void issue(const Dense& dense, const attention::KernelCost& plan, double attention_launches, bool pieces,
+             double seconds, StepCost& step) const;
+
   ModelConfig model_;
   Shard shard_;
   proto::HardwareProfile profile_;
@@ -104,7 +111,7 @@ class ModeledForward : public RankModel {
   const LinearLayers linear_layers_;
   const GatedDeltaCosts gated_delta_;
   const std::vector<WeightSpec> weights_;
-  double kernel_launch_, piecewise_layer_, graph_replay_, graph_gap_;
+  double kernel_launch_, piecewise_layer_, graph_replay_, graph_gap_, sustained_flops_;
   PrefillGraphs prefill_graphs_;
   std::uint32_t experts_in_use_ = 0;
   ExpertLoad expert_load_;

@@ -21,6 +21,9 @@ struct StepCost {
   double communicated_bytes = 0;  // sent by this rank
   // Host work that must precede the pass and cannot overlap the pass before it.
   double host_seconds = 0;
+  // Host time of launching the pass, which keeps the scheduler's thread, and how much of the pass must have
+  // run by the end of it, for the device queues only so much.
+  double issue_seconds = 0, unqueued_seconds = 0;
   // Speculative decoding: of the seconds above, those of drafting and of extending the draft model.
   double draft_seconds = 0, draft_extend_seconds = 0;
 
@@ -34,6 +37,8 @@ struct StepCost {
     memory_bytes += other.memory_bytes;
     communicated_bytes += other.communicated_bytes;
     host_seconds += other.host_seconds;
+    issue_seconds += other.issue_seconds;
+    unqueued_seconds += other.unqueued_seconds;
     draft_seconds += other.draft_seconds;
     draft_extend_seconds += other.draft_extend_seconds;
     return *this;
