@@ -41,6 +41,13 @@ struct ForwardMetadata {
   std::span<const std::uint32_t> global_num_tokens;
   std::span<const std::uint32_t> global_num_tokens_for_logprob;
   bool is_extend_in_batch = false;  // some rank extends
+  // EXTEND of Gemma 3 where some prompt has images: a backend that masks_images() takes a mask of what every
+  // new token sees.
+  bool image_mask = false;
+  // Passes that verify drafts or extend a draft model behind them: new tokens of each request, so that a rank
+  // without one pads alike, and whether logits are wanted of one of them only.
+  std::uint32_t tokens_per_request = 1;
+  bool one_logit_per_request = false;
   // Models with gated delta-nets, where the radix pool keeps states: copies between slots before the pass,
   // slots that begin with zeros, and snapshots taken in it.
   std::uint32_t state_copies = 0;
@@ -112,6 +119,9 @@ class AttentionBackend {
   // share and one over the drafts; else its branches read the prefix each for itself, as requests of their
   // own do.
   virtual bool cascades() const { return false; }
+  // Gemma 3: whether an extend takes a mask that shows the tokens of an image later ones of it. Of a pair
+  // never: SGLang asks for the very backend.
+  virtual bool masks_images() const { return false; }
   // Of a pair, before any pass: which half verifies drafts (--speculative-attention-mode).
   virtual void set_verifies_with_prefill(bool) {}
   // Before the first pass.

@@ -64,8 +64,16 @@ rank::StatePool state_pool(const ServerArgs& args, const Deployment& deployment)
   // Of one data-parallel rank. Without a radix cache each running request has one state, and no more are
   // needed.
   const std::uint32_t dp_size = deployment.layout.dp_size;
-  if (deployment.scheduler.disable_radix_cache && args.max_running_requests)
-    pool.slots = std::max(1U, *args.max_running_requests / dp_size);
+  const scheduler::SpeculationConfig& speculation = deployment.scheduler.speculation;
+  const std::optional<std::uint32_t> most =
+      speculation.enabled() ? args.max_running_requests.value_or(kSpeculativeRunningRequests)
+                            : args.max_running_requests;
+  if (deployment.scheduler.disable_radix_cache && most) pool.slots = std::max(1U, *most / dp_size);
+  if (speculation.enabled()) {
+    pool.verified_tokens = speculation.num_draft_tokens;
+    pool.running_requests = std::max(1U, *most / dp_size);
+    pool.slots_per_request = state_slots_per_request(deployment.scheduler);
+  }
   if (args.max_mamba_cache_size) pool.slots = *args.max_mamba_cache_size / dp_size;
   return pool;
 }
@@ -406,6 +414,24 @@ void limit_by_states(std::uint64_t slots, scheduler::SchedulerConfig& config) {
         std::min<std::uint64_t>(slots, std::numeric_limits<std::uint32_t>::max() / 2));
 }
 
+// What a user may not expect of a server that speculates.
+void note_speculation_memory(const ServerArgs& args, Deployment& deployment) {
+  const scheduler::SchedulerConfig& config = deployment.scheduler;
+  if (!config.speculation.enabled()) return;
+  const std::uint32_t dp_size = deployment.layout.dp_size;
+  if (dp_size > 1 && !args.max_running_requests)
+    deployment.notes.push_back(fmt::format(
+        "--max-running-requests: {}, SGLang's choice for speculative decoding, which are {} on each of "
+        "{} data-parallel ranks",
+        kSpeculativeRunningRequests, config.max_running_requests, dp_size));
+  if (deployment.verified_state_bytes > 0)
+    deployment.notes.push_back(
+        fmt::format("states of gated delta-net layers behind the {} tokens that a step verifies take {:.2f} "
+                    "GiB of each GPU",
+                    config.speculation.num_draft_tokens,
+                    static_cast<double>(deployment.verified_state_bytes) / (std::uint64_t{1} << 30)));
+}
+
 // The KV pool and how many requests share it.
 void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
@@ -429,6 +455,7 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   }
   config.max_total_num_tokens = capacity.tokens;
   deployment.state_slots = capacity.state_slots;
+  deployment.verified_state_bytes = capacity.verified_state_bytes;
   if (args.max_total_tokens) {
     const std::uint64_t asked = *args.max_total_tokens / config.page_size * config.page_size;
     if (asked == 0)
@@ -462,13 +489,15 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
       config.speculation.enabled()
           ? kSpeculativeRunningRequests
           : rank::default_max_running_requests(config.max_total_num_tokens, config.context_length));
-  if (args.max_running_requests && deployment.layout.dp_size > 1) {
+  if ((args.max_running_requests || config.speculation.enabled()) && deployment.layout.dp_size > 1) {
     config.max_running_requests /= deployment.layout.dp_size;
+    if (!args.max_running_requests) config.max_running_requests = std::max(1U, config.max_running_requests);
     if (config.max_running_requests == 0)
       throw_user_error("--max-running-requests {}: leaves none to some of --dp-size {} data-parallel ranks",
                        *args.max_running_requests, deployment.layout.dp_size);
   }
   if (capacity.state_slots > 0) limit_by_states(capacity.state_slots, config);
+  note_speculation_memory(args, deployment);
   if (config.max_running_requests > kMaxRows)
     throw_user_error("--max-running-requests {}: at most {} are simulated", config.max_running_requests,
                      kMaxRows);
@@ -478,7 +507,8 @@ void resolve_memory(const ServerArgs& args, double mem_fraction_static, Deployme
   rank::DeploymentConfig& ranks = deployment.ranks;
   ranks.tp_size = args.tp_size;
   ranks.dp_size = deployment.layout.dp_size;
-  ranks.images = make_image_encoder(deployment.hardware, deployment.layout, deployment.model);
+  if (!args.numeric())
+    ranks.images = make_image_encoder(deployment.hardware, deployment.layout, deployment.model);
   ranks.pp_size = config.pipeline.size;
   ranks.slowdown = rank::parse_rank_slowdowns(args.rank_slowdown, ranks.num_ranks());
   ranks.state.page_size = config.page_size;
@@ -659,6 +689,20 @@ void add_speculation(const ServerArgs& args, Deployment& deployment) {
       draft_extend_captured(args.sglang_release, speculation, deployment.draft_backend);
 }
 
+// REQUIRES: kv_format, layout.
+void resolve_draft_options(const ServerArgs& args, Deployment& deployment) {
+  const SpeculationArgs& given = args.speculation;
+  deployment.draft_kv_format = deployment.kv_format;
+  if (given.draft_kv_cache_dtype == "fp8_e4m3") deployment.draft_kv_format = NumberFormat::kFp8E4M3;
+  if (given.draft_kv_cache_dtype == "fp8_e5m2") deployment.draft_kv_format = NumberFormat::kFp8E5M2;
+  if (given.draft_kv_cache_dtype.starts_with("bf")) deployment.draft_kv_format = NumberFormat::kBf16;
+  deployment.draft_moe_a2a = deployment.layout.moe_a2a;
+  if (given.moe_a2a_backend == "none") deployment.draft_moe_a2a = rank::MoeA2aBackend::kNone;
+  if (given.moe_a2a_backend == "deepep" && !deployment.layout.a2a())
+    throw_user_error(
+        "--speculative-moe-a2a-backend deepep: is simulated with --moe-a2a-backend deepep only; use none");
+}
+
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
@@ -680,6 +724,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
   resolve_routing(args, deployment);
   deployment.layout = resolve_layout(args, deployment.model, deployment.notes);
+  resolve_draft_options(args, deployment);
   resolve_sparse_attention(args, deployment);
   resolve_images(args, deployment.hardware, deployment.layout, deployment.model, deployment.notes);
   deployment.expert_load = resolve_expert_load(args, deployment.model);
@@ -779,16 +824,20 @@ std::unique_ptr<rank::RankModel> Deployment::make_model(std::uint32_t tp_rank, s
   if (!config.enabled()) return target;
   const rank::SpeculationShape shape = {.num_steps = config.num_steps,
                                         .topk = config.topk,
+                                        .num_draft_tokens = config.num_draft_tokens,
                                         .tree_mask = config.topk > 1,
                                         .extend_captured = draft_extend_captured,
+                                        .drafts_alone = speculation.drafts_alone(layout),
                                         .host = speculation.host};
   if (!speculation.draft)
     return std::make_unique<rank::SpeculativeForward>(std::move(target), nullptr, nullptr, shard, hardware,
                                                       shape);
   const rank::ModelConfig& drafts = speculation.draft->config;
-  const rank::Shard draft_shard = rank::make_shard(drafts, layout, shard.tp_rank);
+  const rank::ParallelLayout of_draft = draft_layout();
+  const rank::Shard draft_shard = rank::make_shard(drafts, of_draft, shard.tp_rank % of_draft.tp_size);
   auto backend = attention::create_attention_backend(draft_backend, hardware, scheduler.page_size);
   backend->set_mla_options(mla);
+  backend->set_sparse_options(sparse);
   // The draft model's passes have the branches of a tree as requests of their own.
   std::vector<std::uint32_t> draft_sizes = sizes;
   for (const std::uint32_t size : sizes) draft_sizes.push_back(size * config.topk);
@@ -796,8 +845,8 @@ std::unique_ptr<rank::RankModel> Deployment::make_model(std::uint32_t tp_rank, s
   auto draft_forward = std::make_unique<rank::ModeledForward>(
       drafts, hardware, draft_shard, std::move(backend),
       rank::ModeledForward::Options{
-          .kv_format = kv_format,
-          .sparse_token_bytes = 0,
+          .kv_format = draft_kv_format,
+          .sparse_token_bytes = drafts.is_sparse() ? sparse_token_bytes : 0,
           .cuda_graph_bs = draft_sizes,
           .prefill_graphs = prefill_graphs,
           .experts_in_use = drafts.moe.num_layers > 0 ? experts_in_use : 0,
@@ -819,7 +868,16 @@ rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const 
 rank::DraftMemory Deployment::draft_memory(const ServerArgs& args) const {
   if (!speculation.draft) return {};
   return launch::draft_memory(args, speculation, model,
-                              rank::make_shard(speculation.draft->config, layout, 0));
+                              rank::make_shard(speculation.draft->config, draft_layout(), 0));
+}
+
+rank::ParallelLayout Deployment::draft_layout() const {
+  rank::ParallelLayout of_draft = layout;
+  of_draft.moe_a2a = draft_moe_a2a;
+  if (!speculation.drafts_alone(layout)) return of_draft;
+  of_draft = {};
+  of_draft.tp_size = layout.attn_tp_size();
+  return of_draft;
 }
 
 std::uint64_t Deployment::configuration_hash() const {

@@ -44,11 +44,14 @@ struct Deployment {
   rank::LinearAttnBackends linear_attention;
   Speculation speculation;
   std::string draft_backend;  // attention backend of a draft model
+  NumberFormat draft_kv_format = NumberFormat::kBf16;
+  rank::MoeA2aBackend draft_moe_a2a = rank::MoeA2aBackend::kNone;
   bool draft_extend_captured = true;
   bool verifies_with_prefill = true;
   rank::DeploymentConfig ranks;
   std::vector<std::uint64_t> stage_tokens;  // that would fit each pipeline stage
   std::uint64_t state_slots = 0;            // requests with room for states of gated delta-net layers
+  std::uint64_t verified_state_bytes = 0;   // of each GPU, for those behind tokens that are verified
   // Of a rank's window layers, where these have a pool of their own; of each pipeline stage.
   std::vector<std::uint64_t> swa_bytes_per_token;
   // The report's names, calibration and server_args; the rest is filled in by the run.
@@ -64,6 +67,8 @@ struct Deployment {
   rank::ModelConfig model_of_stage(std::uint32_t pp_rank) const;
   rank::Shard shard_of(const rank::ModelConfig& stage_model, std::uint32_t tp_rank,
                        std::uint32_t pp_rank) const;
+  // How the ranks share the draft model: as the target, or each data-parallel rank one of its own.
+  rank::ParallelLayout draft_layout() const;
   // What prices the passes of a rank; without captured graphs, for what precedes them.
   std::unique_ptr<rank::RankModel> make_model(std::uint32_t tp_rank, std::uint32_t pp_rank,
                                               bool captured) const;

@@ -13,6 +13,7 @@
 #include "launch/deployment.h"
 #include "launch/flag_command.h"
 #include "launch/flag_set.h"
+#include "launch/images.h"
 #include "launch/logging.h"
 #include "launch/outputs.h"
 #include "launch/progress.h"
@@ -33,6 +34,7 @@ namespace {
 struct GenerateArgs {
   ServerArgs server;
   std::optional<std::vector<std::uint32_t>> prompt_ids;
+  std::optional<std::vector<scheduler::ImageInput>> images;
   std::string prompts;  // file
   std::string output;   // file
   std::uint32_t max_new_tokens = 128;
@@ -46,7 +48,15 @@ void declare_flags(FlagSet& flags, GenerateArgs& args) {
                   [&args](std::string_view flag, const std::string& value) {
                     args.prompt_ids = parse_prompt_ids(flag, value);
                   });
-  flags.add_value("--prompts", "FILE", "JSONL of prompts, {\"prompt_ids\": [1, 2, 3]} a line",
+  flags.add_value("--image", "ID:WxH@P",
+                  "images of that prompt, as 7:640x480@2,8:64x64@5: pixels made from the number ID, width and "
+                  "height, and how many of the prompt's tokens come first (default 0)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    args.images = parse_images(flag, value);
+                  });
+  flags.add_value("--prompts", "FILE",
+                  "JSONL of prompts, {\"prompt_ids\": [1, 2, 3]} a line; with images also \"images\": [[640, "
+                  "480]], \"image_ids\": [7], \"image_positions\": [2]",
                   [&args](std::string_view, const std::string& value) { args.prompts = value; });
   flags.add_value("--output", "FILE",
                   "JSONL for each prompt in order: {\"token_ids\": [...], \"prompt_logits\": [...]} "
@@ -86,32 +96,37 @@ std::vector<Prompt> load_prompts(const GenerateArgs& args) {
     throw_user_error("--prompt-ids: give token ids, or a file of prompts by --prompts, and not both");
   if (args.return_logits && args.output.empty())
     throw_user_error("--return-logits: needs --output, the file that receives them");
+  if (args.images && !args.prompt_ids)
+    throw_user_error("--image: is of the prompt of --prompt-ids; a file says \"images\" with each prompt");
   if (!args.prompts.empty()) return read_prompts(args.prompts);
-  return {{*args.prompt_ids, "--prompt-ids"}};
+  return {{*args.prompt_ids, "--prompt-ids", args.images.value_or(std::vector<scheduler::ImageInput>{})}};
 }
 
-scheduler::Workload make_workload(const GenerateArgs& args, const std::vector<Prompt>& prompts) {
+scheduler::Workload make_workload(const GenerateArgs& args, const std::vector<Prompt>& prompts,
+                                  const rank::ModelConfig& model) {
   scheduler::Workload workload;
   workload.name = args.prompts.empty() ? "--prompt-ids" : args.prompts;
   workload.format = "prompts";
   for (const Prompt& prompt : prompts)
     workload.requests.push_back(request_of(prompt, args.max_new_tokens, args.sampling));
+  place_workload_images(args.server, model, workload);
   return workload;
 }
 
 // What was asked for must fit; a serving simulator may clip or refuse requests, a generator may not.
 void check_lengths(const GenerateArgs& args, const std::vector<Prompt>& prompts,
-                   const Deployment& deployment) {
+                   const scheduler::Workload& workload, const Deployment& deployment) {
   const std::uint64_t context = deployment.scheduler.context_length;
   const std::uint64_t pool = deployment.scheduler.max_total_num_tokens;
   // SGLang's, see scheduler/scheduler.cc: for what is longer, it would clip the output.
   constexpr std::uint64_t kHeadroom = 7;
   const std::uint64_t pages = 2 * std::uint64_t{deployment.scheduler.page_size};
-  for (const Prompt& prompt : prompts) {
-    const std::uint64_t length = prompt.ids.size() + args.max_new_tokens + kHeadroom;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const std::uint64_t tokens = workload.requests[i].prompt.size();  // with images
+    const std::uint64_t length = tokens + args.max_new_tokens + kHeadroom;
     if (length > context || length + pages > pool) {
-      throw_user_error("{}: {} prompt tokens and {} new ones do not fit the {} of {} tokens", prompt.where,
-                       prompt.ids.size(), args.max_new_tokens, context < pool ? "context" : "KV pool",
+      throw_user_error("{}: {} prompt tokens and {} new ones do not fit the {} of {} tokens", prompts[i].where,
+                       tokens, args.max_new_tokens, context < pool ? "context" : "KV pool",
                        std::min(context, pool));
     }
   }
@@ -149,7 +164,8 @@ void write_outputs(const GenerateArgs& args, const std::vector<Output>& outputs,
 int generate_on(const Stage& stage, const GenerateArgs& args, const Deployment& deployment) {
   const std::vector<Prompt> prompts = load_prompts(args);
   check_prompts(prompts, deployment.model.vocab_size);
-  check_lengths(args, prompts, deployment);
+  const scheduler::Workload workload = make_workload(args, prompts, deployment.model);
+  check_lengths(args, prompts, workload, deployment);
   std::optional<OutputFile> file;
   if (!args.output.empty()) file.emplace(args.output, "--output " + args.output);
 
@@ -160,7 +176,7 @@ int generate_on(const Stage& stage, const GenerateArgs& args, const Deployment& 
   Outputs outputs(prompts.size());
   RunMonitor monitor(outputs, progress);
   const proto::RunReport report =
-      scheduler::run_workload(deployment.scheduler, {}, make_workload(args, prompts), tolerant, monitor);
+      scheduler::run_workload(deployment.scheduler, {}, workload, tolerant, monitor);
   if (!report.stopped_early()) {
     executor->finish();
     check_completed(prompts, outputs.all());

@@ -14,6 +14,7 @@
 #include "proto/base/text.h"
 #include "rank/model/image_layout.h"
 #include "rank/model/vision_encoder.h"
+#include "rank/numeric/vision/tower.h"
 #include "scheduler/sglang_release.h"
 #include "scheduler/workload/benchmark_images.h"
 #include "scheduler/workload/images.h"
@@ -65,6 +66,26 @@ const char* image_flag(const ImageArgs& images) {
                                               : nullptr;
 }
 
+// Whether numeric execution has what the workload's images need.
+void check_computed(const ServerArgs& args, const rank::ModelConfig& model,
+                    const scheduler::Workload& workload) {
+  if (rank::find_vision_tower(model.vision.architecture) == nullptr)
+    throw_user_error(
+        "--executor numeric: images of {} are priced and not computed, and {} has some; use --executor "
+        "modeled",
+        model.name, workload.name);
+  if (model.vision.rule == rank::ImageRule::kSmartResize && !model.ropes.front().has_mrope())
+    throw_user_error(
+        "--model-path {}: config.json has no mrope_section, by which the model turns the rows and columns of "
+        "{}'s images",
+        model.name, workload.name);
+  if (!args.speculation.algorithm.empty() && args.speculation.algorithm != "NGRAM")
+    throw_user_error(
+        "--speculative-algorithm {}: drafts for prompts with images are computed by NGRAM alone, and {} has "
+        "images; use it, or --executor modeled",
+        args.speculation.algorithm, workload.name);
+}
+
 }  // namespace
 
 bool takes_profiled_qwen3_vl(const ServerArgs& args, const proto::HardwareProfile& hardware,
@@ -86,13 +107,6 @@ void resolve_images(const ServerArgs& args, const proto::HardwareProfile& hardwa
     if (args.images.enable_multimodal)
       notes.push_back(
           fmt::format("--enable-multimodal: {} takes text only, nothing happens, as in SGLang", model.name));
-    return;
-  }
-  if (args.numeric()) {
-    if (flag != nullptr || args.images.enable_multimodal)
-      throw_user_error(
-          "{}: --executor numeric computes the text model alone; use --executor modeled, or leave it out",
-          flag != nullptr ? flag : "--enable-multimodal");
     return;
   }
   vision.served = vision.on_by_default || args.images.enable_multimodal;
@@ -182,14 +196,11 @@ void place_workload_images(const ServerArgs& args, const rank::ModelConfig& mode
         "qwen3-vl-8b, "
         "qwen3-vl-30b-a3b, gemma-3-27b, llama-4-scout or internvl3.5-8b",
         model.name, workload.name);
-  if (args.numeric())
-    throw_user_error(
-        "--executor numeric: images are priced and not computed, and {} has some; use --executor modeled",
-        workload.name);
   if (!vision.served)
     throw_user_error(
         "--enable-multimodal: SGLang serves {} as a text model without it, and {} has images; add it",
         model.name, workload.name);
+  if (args.numeric()) check_computed(args, model, workload);
   scheduler::ImageResolution size{0, 0, 0, 0};
   if (args.images.image_resolution) {
     size = scheduler::parse_image_resolution(*args.images.image_resolution);
@@ -204,9 +215,14 @@ void place_workload_images(const ServerArgs& args, const rank::ModelConfig& mode
   }
   scheduler::place_images(
       workload,
-      [&vision](std::uint32_t width, std::uint32_t height) {
+      [&](std::uint32_t width, std::uint32_t height) {
         const rank::ImageLayout layout = rank::image_layout(vision, width, height);
-        return scheduler::ImageTokens{layout.before, layout.tokens, layout.after};
+        scheduler::ImageTokens tokens{layout.before, layout.tokens, layout.after};
+        if (args.numeric()) {
+          tokens.before_ids = vision.marker_ids_before;
+          tokens.after_ids = vision.marker_ids_after;
+        }
+        return tokens;
       },
       size.min_width, size.min_height);
 }

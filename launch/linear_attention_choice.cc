@@ -122,6 +122,9 @@ void resolve_state_cache(const ServerArgs& args, const proto::HardwareProfile& h
   const std::uint32_t page = config.page_size;
   if (extra && interval % page != 0)
     throw_user_error("--mamba-track-interval {}: must be a multiple of --page-size {}", interval, page);
+  if (extra && config.speculation.enabled() && interval < config.speculation.num_draft_tokens)
+    throw_user_error("--mamba-track-interval {}: must be {} at least, the tokens that a step verifies",
+                     interval, config.speculation.num_draft_tokens);
   if (extra && std::max(kFlaChunk, page) % std::min(kFlaChunk, page) != 0)
     throw_user_error(
         "--page-size {}: must divide the {} tokens of a chunk of gated delta-net layers, or be a "

@@ -1,11 +1,15 @@
 #include "launch/numeric_stage.h"
 
 #include <filesystem>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "attention/registry.h"
 #include "proto/base/error.h"
 #include "rank/numeric/numeric_forward.h"
+#include "rank/numeric/vision/tower.h"
+#include "rank/parallel/model_drafter.h"
 #include "rank/parallel/mpi_collectives.h"
 #include "rank/weights/checkpoint.h"
 #include "rank/weights/dequantised_source.h"
@@ -25,6 +29,18 @@ rank::WeightType weight_type(const ServerArgs& args, const rank::ModelConfig& mo
   if (args.dtype == "auto" && model.quantization.quantized()) return rank::WeightType::kFp32;
   const std::string& dtype = args.dtype == "auto" ? model.dtype : args.dtype;
   return dtype == "bfloat16" ? rank::WeightType::kBf16 : rank::WeightType::kFp32;
+}
+
+// What a head that drafts reads of its target.
+rank::NumericOptions::Hidden hidden_read(const Deployment& deployment) {
+  const std::optional<rank::DraftModel>& draft = deployment.speculation.draft;
+  return draft && draft->is_head() ? rank::NumericOptions::Hidden::kNormed
+                                   : rank::NumericOptions::Hidden::kNone;
+}
+
+std::vector<std::uint32_t> hidden_layers_read(const Deployment& deployment) {
+  const std::optional<rank::DraftModel>& draft = deployment.speculation.draft;
+  return draft ? draft->hidden_layers : std::vector<std::uint32_t>();
 }
 
 }  // namespace
@@ -90,29 +106,64 @@ std::unique_ptr<rank::NumericRanks> NumericStage::make_ranks(const Deployment& d
     const scheduler::SpeculationConfig& speculation = deployment.speculation.config;
     config.drafting = {.num_draft_tokens = speculation.num_draft_tokens,
                        .num_steps = speculation.num_steps,
-                       .max_breadth = speculation.topk,
+                       .topk = speculation.topk,
                        .page_size = options.page_size,
                        .num_pages = options.num_pages,
-                       .vocab_size = deployment.model.vocab_size};
-    if (deployment.speculation.draft) draft = make_draft(deployment, options);
+                       .draft_vocab_size = 0,
+                       .token_of = {}};
+    if (deployment.speculation.draft) draft = make_draft(deployment, options, config.drafting);
+    options.hidden_layers = hidden_layers_read(deployment);
+    options.hidden = hidden_read(deployment);
   }
   return std::make_unique<rank::NumericRanks>(
       std::move(config),
       std::make_unique<rank::NumericForward>(deployment.model, loaded_, options, std::move(backend),
-                                             *collectives_, pool_),
+                                             *collectives_, pool_, image_encoder(deployment, options)),
       collectives_.get(), std::move(draft));
+}
+
+// Null where images are not served, or not computed.
+std::shared_ptr<rank::ImageEncoder> NumericStage::image_encoder(const Deployment& deployment,
+                                                                const rank::NumericOptions& options) {
+  const rank::ModelConfig& model = deployment.model;
+  if (!model.vision.served || rank::find_vision_tower(model.vision.architecture) == nullptr) return nullptr;
+  if (images_ == nullptr) {
+    const auto open = [this, model] { return open_weights(args_, model); };
+    images_ = std::make_shared<rank::ImageEncoder>(model, options.layout, options.weight_type, open,
+                                                   *collectives_, pool_);
+  }
+  return images_;
 }
 
 // The model that drafts, with a KV store of its own on the same pages.
 std::unique_ptr<rank::TokenForward> NumericStage::make_draft(const Deployment& deployment,
-                                                             rank::NumericOptions options) {
-  const rank::ModelConfig& model = deployment.speculation.draft->config;
+                                                             rank::NumericOptions options,
+                                                             rank::DraftingConfig& drafting) {
+  const rank::DraftModel& draft = *deployment.speculation.draft;
+  const rank::ModelConfig& model = draft.config;
   ServerArgs args = args_;
-  args.model_path = args_.speculation.draft_model_path;
+  if (!args_.speculation.draft_model_path.empty()) args.model_path = args_.speculation.draft_model_path;
   options.weight_type = weight_type(args, model);
   options.sparse_token_bytes = 0;
-  if (loaded_draft_.empty())
-    loaded_draft_ = rank::load_ranks(model, *open_weights(args, model), options, *collectives_);
+  options.num_pages += rank::ModelDrafter::scratch_pages(drafting);
+  // Branches look at pages that nobody handed out.
+  if (drafting.topk > 1) options.free_windows = false;
+  // A head goes on from what its output head reads, or from that before the last norm.
+  using Hidden = rank::NumericOptions::Hidden;
+  if (draft.is_head())
+    options.hidden =
+        draft.kind == rank::DraftKind::kEagle3 && !draft.norm_output ? Hidden::kUnnormed : Hidden::kNormed;
+  if (loaded_draft_.empty()) {
+    const std::unique_ptr<rank::TensorSource> source = open_weights(args, model);
+    if (draft.is_head()) {
+      loaded_draft_ = rank::load_draft_head_ranks(draft, *source, options, *collectives_, loaded_);
+      token_map_ = rank::load_token_map(draft, deployment.model.vocab_size, *source);
+    } else {
+      loaded_draft_ = rank::load_ranks(model, *source, options, *collectives_);
+    }
+  }
+  drafting.draft_vocab_size = model.vocab_size;
+  drafting.token_of = token_map_;
   return std::make_unique<rank::NumericForward>(
       model, loaded_draft_, options,
       attention::create_attention_backend(deployment.draft_backend, deployment.hardware, options.page_size),

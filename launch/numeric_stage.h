@@ -1,8 +1,10 @@
 // What numeric execution shares over the runs of one command: weights, threads, collectives.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "launch/deployment.h"
 #include "launch/server_args.h"
@@ -10,6 +12,8 @@
 #include "rank/linear/thread_pool.h"
 #include "rank/numeric/collectives.h"
 #include "rank/numeric/numeric_forward.h"
+#include "rank/numeric/vision/image_encoder.h"
+#include "rank/parallel/drafting.h"
 #include "rank/parallel/mpi_session.h"
 #include "rank/parallel/numeric_ranks.h"
 #include "rank/weights/tensor_source.h"
@@ -29,13 +33,19 @@ class NumericStage {
   void set_while_waiting(std::function<void()> hook);
 
  private:
-  std::unique_ptr<rank::TokenForward> make_draft(const Deployment& deployment, rank::NumericOptions options);
+  std::shared_ptr<rank::ImageEncoder> image_encoder(const Deployment& deployment,
+                                                    const rank::NumericOptions& options);
+  // Fills what depends on the draft model of `drafting`.
+  std::unique_ptr<rank::TokenForward> make_draft(const Deployment& deployment, rank::NumericOptions options,
+                                                 rank::DraftingConfig& drafting);
 
   const ServerArgs& args_;
   rank::ProcessGroup group_;
   rank::ThreadPool pool_;
   std::unique_ptr<rank::Collectives> collectives_;
   rank::LoadedRanks loaded_, loaded_draft_;
+  std::shared_ptr<rank::ImageEncoder> images_;
+  std::vector<std::uint32_t> token_map_;  // of the draft's vocabulary
 };
 
 // "dummy" in --load-format, or a folder with safetensors. Throws UserError.

@@ -16,6 +16,7 @@ scheduler::WorkloadRequest request_of(const Prompt& prompt, std::uint32_t max_ne
   for (const std::uint32_t id : prompt.ids) request.prompt.append({id, 1});
   request.max_new_tokens = max_new_tokens;
   request.sampling = sampling;
+  request.images = prompt.images;
   return request;
 }
 

@@ -118,7 +118,7 @@ std::vector<rank::LayerRange> resolve_pipeline(const ServerArgs& args, const ran
   if (config.speculation.enabled())
     throw_user_error(
         "--pp-size {}: speculative decoding in pipeline stages is not simulated (SGLang has it on prefill "
-        "servers only); leave --speculative-algorithm out",
+        "servers, and from 0.5.23 where SGLANG_ENABLE_PP_SPEC is set); leave --speculative-algorithm out",
         parallel.pp_size);
   rank::check_pipeline(model);
   pipeline.size = parallel.pp_size;

@@ -8,8 +8,10 @@
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
+#include "scheduler/workload/image_fields.h"
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_input.h"
+#include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::launch {
 
@@ -25,15 +27,47 @@ std::vector<std::uint32_t> parse_prompt_ids(std::string_view flag, const std::st
   return ids;
 }
 
+std::vector<scheduler::ImageInput> parse_images(std::string_view flag, const std::string& text) {
+  std::vector<scheduler::ImageInput> images;
+  std::size_t start = 0;
+  while (start <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', start), text.size());
+    const std::string one = text.substr(start, comma - start);
+    start = comma + 1;
+    const std::size_t colon = one.find(':');
+    const std::size_t times = one.find('x', colon == std::string::npos ? 0 : colon);
+    const std::size_t at = std::min(one.find('@'), one.size());
+    if (colon == std::string::npos || times == std::string::npos || times > at)
+      throw_user_error("{} {}: is no list of images like 7:640x480,8:64x64@3 (ID:WIDTHxHEIGHT@POSITION)", flag,
+                       in_quotes(one));
+    scheduler::ImageInput image;
+    const auto number = [&](std::size_t begin, std::size_t end, std::uint64_t least, std::uint64_t most) {
+      return parse_count(flag, one.substr(begin, end - begin), least, most);
+    };
+    constexpr std::uint64_t kMostPixels = 65536;
+    image.content = number(0, colon, 0, scheduler::kUnnamedImages - 1);
+    image.width = static_cast<std::uint32_t>(number(colon + 1, times, 1, kMostPixels));
+    image.height = static_cast<std::uint32_t>(number(times + 1, at, 1, kMostPixels));
+    if (at < one.size())
+      image.position =
+          static_cast<std::uint32_t>(number(at + 1, one.size(), 0, scheduler::kMaxRequestTokens));
+    if (!images.empty() && image.position < images.back().position)
+      throw_user_error("{} {}: stands before the image before it; positions ascend", flag, in_quotes(one));
+    images.push_back(image);
+  }
+  return images;
+}
+
 std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
   return read_prompts(scheduler::open_file(file), file.string());
 }
 
 std::vector<Prompt> read_prompts(std::unique_ptr<scheduler::ByteSource> source, const std::string& name) {
-  constexpr std::array<std::string_view, 1> kKeys = {"prompt_ids"};
+  constexpr std::array<std::string_view, 4> kKeys = {"prompt_ids", "images", "image_ids", "image_positions"};
   scheduler::TraceInput input(scheduler::decode(std::move(source), name), name);
   scheduler::JsonRecord record(kKeys);
   std::vector<Prompt> prompts;
+  std::uint64_t unnamed_images = scheduler::kUnnamedImages;
   std::string_view line;
   while (input.next_filled_line(line)) {
     const scheduler::Place place = input.place();
@@ -51,6 +85,7 @@ std::vector<Prompt> read_prompts(std::unique_ptr<scheduler::ByteSource> source, 
       if (id > std::numeric_limits<std::uint32_t>::max()) place.fail("{} is no token id", id);
       prompt.ids.push_back(static_cast<std::uint32_t>(id));
     }
+    prompt.images = scheduler::read_images(record, {1, 2, 3}, place, unnamed_images);
     prompts.push_back(std::move(prompt));
   }
   if (prompts.empty()) throw_user_error("{}: has no prompts, a line is {{\"prompt_ids\": [1, 2, 3]}}", name);

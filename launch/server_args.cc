@@ -29,6 +29,8 @@ constexpr std::string_view kSweepableFlags[] = {
     "--speculative-num-steps",
     "--speculative-eagle-topk",
     "--speculative-num-draft-tokens",
+    "--mm-attention-backend",
+    "--vlm-cache-size-mb",
     "--request-rate",
     "--max-concurrency",
     "--time-scale",

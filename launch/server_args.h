@@ -63,6 +63,8 @@ struct SpeculationArgs {
   std::uint32_t ngram_max_bfs_breadth = 10;
   std::string attention_mode = "prefill";
   std::optional<std::string> draft_attention_backend;
+  // Empty: as the target has it.
+  std::string draft_kv_cache_dtype, draft_quantization, moe_a2a_backend;
   std::vector<double> accept_rates;
   bool accept_from_trace = false;
   std::string accept_lengths_file;

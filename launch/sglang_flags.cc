@@ -24,6 +24,7 @@ struct Group {
 constexpr Group kGroups[] = {
     {Verdict::kIgnored,
      "",
+     "speculative-draft-model-revision= speculative-draft-load-format= enable-draft-weights-cpu-backup "
      "image-format= no-mm-enable-dp-encoder tokenizer-path= tokenizer-mode= tokenizer-backend= tokenizer-worker-num= "
      "detokenizer-worker-num= skip-tokenizer-init model-loader-extra-config= trust-remote-code "
      "revision= model-config-parser= served-model-name= weight-version= download-dir= model-checksum? "
@@ -70,27 +71,42 @@ constexpr Group kGroups[] = {
      "tpsim simulates CUDA GPUs only; leave it out",
      "device=cuda mlx-enable-sampling"},
     {Verdict::kRefused,
+     "tpsim is told how many drafts are right, by --speculative-accept-rates or --speculative-accept-lengths; "
+     "leave it out",
+     "speculative-accept-threshold-single=1.0|1 speculative-accept-threshold-acc=1.0|1 "
+     "speculative-use-rejection-sampling speculative-use-block-verification "
+     "speculative-ngram-min-bfs-breadth=1 speculative-ngram-match-type=BFS "
+     "speculative-ngram-max-trie-depth=18 speculative-ngram-capacity=10000000 "
+     "speculative-ngram-external-corpus-path= speculative-ngram-external-sam-budget=0 "
+     "speculative-ngram-external-corpus-max-tokens=10000000"},
+    {Verdict::kRefused,
+     "a run keeps its --speculative-num-steps, whatever is accepted; `tpsim compare` takes a list of them",
+     "speculative-adaptive speculative-adaptive-config="},
+    {Verdict::kRefused,
+     "is for DFLASH, DSPARK or UNO, which are not simulated; use EAGLE, EAGLE3, NEXTN, STANDALONE or NGRAM",
+     "uno-lora-path= speculative-dflash-block-size= speculative-dflash-draft-window-size= "
+     "speculative-dspark-block-size= speculative-dspark-sps-table-path= "
+     "speculative-dspark-confidence-sts-path= speculative-dspark-align-verify-tokens-to-graph-tier "
+     "speculative-domino-candidate-pool-size=2048"},
+    {Verdict::kRefused,
+     "maps of tokens are not read; the draft_vocab_size of an EAGLE3 head says how many it drafts from",
+     "speculative-token-map="},
+    {Verdict::kRefused,
+     "is for models with several layers for the next token (MiMo V2, Step 3.5), none of which is simulated; "
+     "leave it out",
+     "enable-multi-layer-eagle"},
+    {Verdict::kRefused,
+     "drafts see the whole context; leave it out",
+     "speculative-draft-window-size= speculative-draft-sink-size="},
+    {Verdict::kRefused,
+     "with data-parallel attention, ranks that prefill and ranks that verify take turns; leave it out",
+     "speculative-skip-dp-mlp-sync"},
+    {Verdict::kRefused,
      "this part of speculative decoding is not simulated; leave it out",
-     "uno-lora-path= "
-     "speculative-draft-model-revision= speculative-draft-load-format= speculative-dflash-block-size= "
-     "speculative-dflash-draft-window-size= speculative-dspark-block-size= "
-     "speculative-dspark-sps-table-path= speculative-dspark-confidence-sts-path= "
-     "speculative-dspark-align-verify-tokens-to-graph-tier speculative-accept-threshold-single= "
-     "speculative-accept-threshold-acc= speculative-use-rejection-sampling speculative-token-map= "
-     "speculative-dsa-topk-backend= "
-     "speculative-draft-kv-cache-dtype= speculative-draft-window-size= "
-     "speculative-moe-runner-backend= speculative-moe-a2a-backend= "
-     "speculative-enable-w4a4-mxfp4-megamoe no-speculative-enable-w4a4-mxfp4-megamoe "
-     "speculative-draft-model-quantization= enable-multi-layer-eagle speculative-adaptive "
-     "speculative-adaptive-config= decoupled-spec-bind-endpoint= decoupled-spec-connect-endpoints= "
-     "decoupled-spec-rank= decoupled-spec-role=null spec-trace-dir= "
-     "speculative-ngram-min-bfs-breadth= "
-     "speculative-ngram-match-type= speculative-ngram-max-trie-depth= speculative-ngram-capacity= "
-     "speculative-ngram-external-corpus-path= speculative-ngram-external-sam-budget= "
-     "speculative-ngram-external-corpus-max-tokens= speculative-skip-dp-mlp-sync "
-     "speculative-domino-candidate-pool-size= speculative-use-block-verification "
-     "speculative-draft-sink-size= enable-draft-weights-cpu-backup decrypted-draft-config-file= "
-     "speculative-*"},
+     "speculative-dsa-topk-backend=sgl-kernel speculative-enable-w4a4-mxfp4-megamoe "
+     "no-speculative-enable-w4a4-mxfp4-megamoe decoupled-spec-bind-endpoint= "
+     "decoupled-spec-connect-endpoints= decoupled-spec-rank= decoupled-spec-role=null spec-trace-dir= "
+     "decrypted-draft-config-file= speculative-*"},
     {Verdict::kRefused,
      "images are simulated with SGLang's default processors, in one server; leave it out",
      "mm-process-config= mm-processor-worker-num=0 mm-io-worker-num=0 allowed-media-domains* "
@@ -220,7 +236,7 @@ constexpr Group kGroups[] = {
      "disable-flashinfer-autotune flashinfer-autotune-skip-ops* "
      "bf16-gemm-backend=auto sampling-backend= enable-fp32-lm-head enable-tf32-matmul "
      "no-enable-tf32-matmul enable-fused-qk-norm-rope no-enable-fused-qk-norm-rope "
-     "moe-runner-backend=auto flashinfer-mxfp4-moe-precision=default "
+     "moe-runner-backend=auto speculative-moe-runner-backend=auto flashinfer-mxfp4-moe-precision=default "
      "flashinfer-a2a-dispatch-type= enable-w4a4-mxfp4-megamoe "
      "disable-flashinfer-cutlass-moe-fp4-allgather "
      "enforce-shared-experts-fusion enable-fused-moe-sum-all-reduce enable-deterministic-inference "
@@ -285,7 +301,7 @@ bool SglangFlag::changes_nothing(std::string_view value) const {
 }
 
 // The commands' own flags that begin as one of the families does.
-constexpr std::array<std::string_view, 20> kOwn = {"deepep-mode",
+constexpr std::array<std::string_view, 24> kOwn = {"deepep-mode",
                                                    "dp-size",
                                                    "dsa-decode-backend",
                                                    "dsa-prefill-backend",
@@ -296,12 +312,16 @@ constexpr std::array<std::string_view, 20> kOwn = {"deepep-mode",
                                                    "moe-dense-tp-size",
                                                    "nsa-decode-backend",
                                                    "nsa-prefill-backend",
+                                                   "speculative-algo",
                                                    "speculative-algorithm",
                                                    "speculative-attention-mode",
                                                    "speculative-draft-attention-backend",
+                                                   "speculative-draft-kv-cache-dtype",
                                                    "speculative-draft-model",
                                                    "speculative-draft-model-path",
+                                                   "speculative-draft-model-quantization",
                                                    "speculative-eagle-topk",
+                                                   "speculative-moe-a2a-backend",
                                                    "speculative-ngram-max-bfs-breadth",
                                                    "speculative-num-draft-tokens",
                                                    "speculative-num-steps"};

@@ -96,8 +96,9 @@ void write_speedup(const ServerArgs& args, const Deployment& deployment, const s
   ServerArgs plain = args;
   plain.speculation = {};
   plain.record_batches.clear();
-  // As many requests at a time.
-  plain.max_running_requests = args.max_running_requests.value_or(deployment.scheduler.max_running_requests);
+  // As many requests at a time, on all data-parallel ranks together.
+  plain.max_running_requests = args.max_running_requests.value_or(deployment.scheduler.max_running_requests *
+                                                                  deployment.layout.dp_size);
   // The backends of this run, not those that would be chosen.
   const BackendPair backends = deployment.backends;
   plain.attention_backends = {backends};

@@ -12,24 +12,30 @@
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
+#include "rank/model/quantization_config.h"
 #include "rank/model/shard.h"
 
 namespace tpsim::launch {
 namespace {
 
+using scheduler::AcceptanceByPosition;
 using scheduler::AcceptLengths;
 using scheduler::SpeculativeAlgorithm;
 
 constexpr std::uint32_t kNgramDraftTokens = 12;
 
-// The host between two steps, while the device waits, on the H200's machine with SGLang 0.5.12; not measured
-// on any other. Served again (tests/calibration/serving.py), llama-3.1-8b with NGRAM and 8 draft tokens, 1,
-// 16 and 48 requests at once, keeps within 6 % of the measured time per token and within 5 % of the duration.
-// Masks are made request by request in all releases.
-constexpr rank::DraftHost kNgramHost = {.seconds = 0.9e-3, .seconds_of_request = 0.22e-3};
-// Spec v1 builds the tree and takes what was accepted apart on the host: fitted to the two loads, 1 and 16
-// requests at once, of llama-3.1-8b with EAGLE, 3 steps, 4 guesses and 8 draft tokens.
-constexpr rank::DraftHost kModelHostV1 = {.seconds = 1.84e-3, .seconds_of_request = 0.16e-3};
+// The host's part of a step on the H200's machine with SGLang 0.5.12, not measured on any other: clocks in
+// its workers, and the time from step to step of llama-3.1-8b without what the device is priced at
+// (tests/calibration/measured/h200-sxm_serving.csv; a machine's servers differ, one from the next, by 8 % and
+// with a whole model that extends eagerly by up to 60 %).
+// N-grams: 4, 8 and 16 draft tokens, 1 to 48 requests; 3.7 % in the median, 10 % at worst. Masks are made
+// request by request in all releases.
+constexpr rank::DraftHost kNgramHost = {.seconds = 2.7e-3, .seconds_of_request = 0.065e-3, .overlaps = false};
+// Spec v1 takes what was accepted apart on the host: 4 and 8 guesses, 8 and 32 draft tokens, 1 to 48
+// requests; 3.4 % in the median, 5.4 % at worst.
+constexpr rank::DraftHost kModelHostV1 = {.seconds = 1.3e-3, .seconds_of_request = 0, .overlaps = false};
+// Spec v2: 3 and 5 steps of a head, 1 to 48 requests.
+constexpr rank::DraftHost kModelHostV2 = {.seconds = 2.6e-3, .seconds_of_request = 0.02e-3, .overlaps = true};
 
 struct Tree {
   std::uint32_t num_steps, topk, num_draft_tokens;
@@ -100,11 +106,27 @@ void resolve_ngram(const SpeculationArgs& args, Speculation& out) {
   config.num_steps = args.num_steps.value_or(std::max(1U, config.num_draft_tokens / config.topk));
 }
 
-// Lines of a length and how often it was, comma between; a line that begins with a letter is a heading.
-AcceptLengths read_accept_lengths(const std::string& path, std::uint32_t most) {
+double number_of_draws(const std::vector<double>& weights) {
+  return std::accumulate(weights.begin(), weights.end(), 0.0);
+}
+
+// Lines of a length and how often it was, comma between; or, where acceptance changes while an answer grows,
+// of the tokens that it had before the step, a length and how often that was: they hold until the next such
+// position, the first from the beginning. A line that begins with a letter is a heading.
+AcceptanceByPosition read_accept_lengths(const std::string& path, std::uint32_t most) {
   std::ifstream file(path);
   if (!file) throw_user_error("--speculative-accept-lengths {}: cannot be read", path);
+  AcceptanceByPosition all;
   std::vector<double> weights(most, 0.0);
+  std::uint64_t position = 0;
+  std::size_t fields = 0;
+  const auto close = [&] {
+    if (number_of_draws(weights) <= 0)
+      throw_user_error("--speculative-accept-lengths {}: names no length that ever was{}", path,
+                       position > 0 ? fmt::format(" from {} tokens on", position) : "");
+    all.from(all.known() ? static_cast<std::uint32_t>(position) : 0, AcceptLengths(weights));
+    std::fill(weights.begin(), weights.end(), 0.0);
+  };
   std::string line;
   for (std::size_t number = 1; std::getline(file, line); ++number) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
@@ -112,15 +134,30 @@ AcceptLengths read_accept_lengths(const std::string& path, std::uint32_t most) {
         !line.empty() && ((line[0] >= 'a' && line[0] <= 'z') || (line[0] >= 'A' && line[0] <= 'Z'));
     if (line.empty() || (number == 1 && heading)) continue;
     const std::string where = fmt::format("--speculative-accept-lengths {}:{}", path, number);
-    const std::size_t comma = line.find(',');
-    if (comma == std::string::npos)
-      throw_user_error("{}: is no line of a length and how often it was, for example 3,120", where);
-    const std::uint64_t length = parse_count(where + " length", line.substr(0, comma), 1, most);
-    weights[length - 1] += parse_real(where + " weight", line.substr(comma + 1), 0, true, 1e18, true);
+    const auto commas = static_cast<std::size_t>(std::count(line.begin(), line.end(), ','));
+    if (commas < 1 || commas > 2 || (fields > 0 && commas + 1 != fields))
+      throw_user_error(
+          "{}: is no line of a length and how often it was, for example 3,120, nor, like all others, of the "
+          "tokens before it, a length and how often that was, for example 16,3,120",
+          where);
+    fields = commas + 1;
+    std::string rest = line;
+    if (fields == 3) {
+      const std::size_t comma = rest.find(',');
+      const std::uint64_t here = parse_count(where + " position", rest.substr(0, comma), 0, 1U << 31);
+      rest = rest.substr(comma + 1);
+      const bool first = !all.known() && number_of_draws(weights) <= 0;
+      if (here < position)
+        throw_user_error("{}: position {} stands behind position {}; sort the lines", where, here, position);
+      if (here > position && !first) close();
+      position = here;
+    }
+    const std::size_t comma = rest.find(',');
+    const std::uint64_t length = parse_count(where + " length", rest.substr(0, comma), 1, most);
+    weights[length - 1] += parse_real(where + " weight", rest.substr(comma + 1), 0, true, 1e18, true);
   }
-  if (std::accumulate(weights.begin(), weights.end(), 0.0) <= 0)
-    throw_user_error("--speculative-accept-lengths {}: names no length that ever was", path);
-  return AcceptLengths(weights);
+  close();
+  return all;
 }
 
 // Modeled ranks compute no tokens: somebody has to say how many drafts are right.
@@ -155,24 +192,41 @@ void resolve_acceptance(const ServerArgs& server, Speculation& out) {
                                               chain ? 1 : config.topk, config.num_draft_tokens);
 }
 
+// As the target's --quantization unless the flag says otherwise (server_args.py, speculative_draft_model_
+// quantization). A layer of the target has its own resolved already.
+void resolve_draft_weights(const SpeculationArgs& args, const std::string& of_target, bool next_layer,
+                           rank::QuantizationConfig& quantization) {
+  if (args.draft_quantization == "unquant") {
+    quantization = {};
+    return;
+  }
+  if (args.draft_quantization.empty() && (next_layer || of_target.empty())) return;
+  try {
+    quantization = rank::resolve_quantization(
+        quantization, args.draft_quantization.empty() ? of_target : args.draft_quantization);
+  } catch (const UserError& error) {
+    constexpr std::string_view kOther = "--quantization";
+    const std::string_view sentence = error.what();
+    if (args.draft_quantization.empty() || !sentence.starts_with(kOther)) throw;
+    throw UserError("--speculative-draft-model-quantization" + std::string(sentence.substr(kOther.size())));
+  }
+}
+
 bool spec_v2(const ServerArgs& args, const Speculation& speculation) {
   if (scheduler::rules_of(args.sglang_release).speculation_is_v2) return true;
   return speculation.config.algorithm != SpeculativeAlgorithm::kNgram && speculation.config.topk == 1 &&
          !args.disable_overlap_schedule;
 }
 
-void refuse_what_is_not_simulated(const ServerArgs& args, const rank::ModelConfig& model) {
+void refuse_what_cannot_be(const ServerArgs& args, const rank::ModelConfig& model) {
   const std::string flag = "--speculative-algorithm " + args.speculation.algorithm;
-  if (args.parallel.enable_dp_attention || args.parallel.attn_dp_size.value_or(1) > 1)
-    throw_user_error("{}: with data-parallel attention it is not simulated; leave one of the two out", flag);
-  if (model.is_hybrid_linear())
+  const bool dp = args.parallel.enable_dp_attention || args.parallel.attn_dp_size.value_or(1) > 1;
+  const std::string& algorithm = args.speculation.algorithm;
+  if (dp && (algorithm == "STANDALONE" || algorithm == "NGRAM"))
     throw_user_error(
-        "{}: states of gated delta-net layers, which {} has, cannot be taken back to what was accepted; "
-        "leave it out",
-        flag, model.name);
-  if (model.is_sparse())
-    throw_user_error("{}: verifying with sparse attention, which {} has, is not simulated; leave it out",
-                     flag, model.name);
+        "{}: SGLang refuses it with data-parallel attention; use EAGLE, EAGLE3 or NEXTN, or leave "
+        "--enable-dp-attention out",
+        flag);
   if (model.architecture.ends_with("Eagle") || model.architecture.ends_with("Eagle3"))
     throw_user_error("--model-path: {} is a head that drafts; name it by --speculative-draft-model-path",
                      model.architecture);
@@ -181,17 +235,64 @@ void refuse_what_is_not_simulated(const ServerArgs& args, const rank::ModelConfi
 }  // namespace
 
 // What computing does not do yet.
+void refuse_numeric_head(const ServerArgs& args, const rank::ModelConfig& model,
+                         const rank::DraftModel& draft) {
+  const std::string flag = "--speculative-draft-model-path " + args.speculation.draft_model_path;
+  if (draft.kind == rank::DraftKind::kNextN) return;
+  if (!draft.not_computed.empty())
+    throw_user_error(
+        "{}: --executor numeric computes no head with \"{}\" in its config.json; use another one, or "
+        "--executor modeled",
+        flag, draft.not_computed);
+  if (draft.kind == rank::DraftKind::kEagle || !draft.own_head) {
+    if (draft.config.vocab_size != model.vocab_size)
+      throw_user_error(
+          "{}: has {} tokens in its vocabulary and {} has {}; a head that shares its target's output head "
+          "needs the same",
+          flag, draft.config.vocab_size, model.name, model.vocab_size);
+  }
+  if (draft.kind != rank::DraftKind::kEagle3) return;
+  if (draft.config.num_layers != 1)
+    throw_user_error(
+        "{}: --executor numeric computes EAGLE3 heads of one layer, this one has {}; use --executor modeled",
+        flag, draft.config.num_layers);
+  if (draft.hidden_layers.empty())
+    throw_user_error(
+        "{}: reads hidden states that {} with its {} layers does not have; name layers of it by "
+        "eagle_config.eagle_aux_hidden_state_layer_ids in its config.json",
+        flag, model.name, model.num_layers);
+}
+
 void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, const Speculation& speculation) {
   const std::string& algorithm = speculation.algorithm;
-  if (speculation.draft && speculation.draft->is_head())
+  if (model.is_hybrid_linear())
     throw_user_error(
-        "--speculative-algorithm {}: --executor numeric computes no heads that read hidden states; use "
-        "STANDALONE "
-        "or NGRAM, or --executor modeled",
+        "--speculative-algorithm {}: --executor numeric does not take states of gated delta-net layers, "
+        "which {} "
+        "has, back to what was accepted; use --executor modeled",
+        algorithm, model.name);
+  if (model.is_sparse())
+    throw_user_error(
+        "--speculative-algorithm {}: --executor numeric does not verify with sparse attention, which {} has; "
+        "use "
+        "--executor modeled",
+        algorithm, model.name);
+  if (args.parallel.enable_dp_attention || args.parallel.attn_dp_size.value_or(1) > 1)
+    throw_user_error(
+        "--speculative-algorithm {}: --executor numeric does not draft with data-parallel attention; use "
+        "--executor modeled",
         algorithm);
-  if (speculation.draft && speculation.config.topk > 1)
-    throw_user_error("--speculative-eagle-topk {}: --executor numeric drafts chains with a model; use 1",
-                     speculation.config.topk);
+  for (const auto& [flag, value] :
+       {std::pair<std::string_view, const std::string&>{"--speculative-draft-kv-cache-dtype",
+                                                        args.speculation.draft_kv_cache_dtype},
+        {"--speculative-draft-model-quantization", args.speculation.draft_quantization},
+        {"--speculative-moe-a2a-backend", args.speculation.moe_a2a_backend}}) {
+    if (!value.empty())
+      throw_user_error(
+          "{} {}: is for --executor modeled, numeric ranks draft as the checkpoint is; leave it out", flag,
+          value);
+  }
+  if (speculation.draft && speculation.draft->is_head()) refuse_numeric_head(args, model, *speculation.draft);
   bool windows = false, chunks = false;
   for (const rank::AttentionKind& kind : model.attention) {
     windows = windows || kind.sliding_window > 0;
@@ -216,7 +317,7 @@ Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfi
     if (!args.given.empty()) throw_user_error("{}: needs --speculative-algorithm", args.given);
     return out;
   }
-  refuse_what_is_not_simulated(server, model);
+  refuse_what_cannot_be(server, model);
   out.algorithm = args.algorithm == "NEXTN" ? "EAGLE" : args.algorithm;
   out.config.algorithm = out.algorithm == "EAGLE"        ? SpeculativeAlgorithm::kEagle
                          : out.algorithm == "EAGLE3"     ? SpeculativeAlgorithm::kEagle3
@@ -225,7 +326,10 @@ Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfi
   if (out.config.algorithm == SpeculativeAlgorithm::kNgram) {
     for (const auto& [flag, given] :
          {std::pair<std::string_view, bool>{"--speculative-draft-model-path", !args.draft_model_path.empty()},
-          {"--speculative-draft-attention-backend", args.draft_attention_backend.has_value()}}) {
+          {"--speculative-draft-attention-backend", args.draft_attention_backend.has_value()},
+          {"--speculative-draft-kv-cache-dtype", !args.draft_kv_cache_dtype.empty()},
+          {"--speculative-draft-model-quantization", !args.draft_quantization.empty()},
+          {"--speculative-moe-a2a-backend", !args.moe_a2a_backend.empty()}}) {
       if (given) throw_user_error("{}: NGRAM drafts without a model; leave it out", flag);
     }
     resolve_ngram(args, out);
@@ -233,10 +337,18 @@ Speculation resolve_speculation(const ServerArgs& server, const rank::ModelConfi
   } else {
     resolve_tree(args, model, out);
     out.draft = rank::load_draft_model(out.algorithm, args.draft_model_path, model);
+    resolve_draft_weights(args, server.quantization, out.draft->kind == rank::DraftKind::kNextN,
+                          out.draft->config.quantization);
+    if (out.draft->kind == rank::DraftKind::kEagle &&
+        (server.parallel.enable_dp_attention || server.parallel.attn_dp_size.value_or(1) > 1))
+      throw_user_error(
+          "--speculative-draft-model-path {}: SGLang's {} cuts attention by --tp alone, and not with "
+          "--enable-dp-attention; use an EAGLE3 head, or NEXTN",
+          args.draft_model_path, out.draft->config.architecture);
   }
   const scheduler::ReleaseRules rules = scheduler::rules_of(server.sglang_release);
   out.config.v2 = spec_v2(server, out);
-  if (out.draft && !out.config.v2) out.host = kModelHostV1;
+  if (out.draft) out.host = out.config.v2 ? kModelHostV2 : kModelHostV1;
   out.config.retracts_longest_first = rules.speculation_retracts_by_length;
   resolve_acceptance(server, out);
   if (server.numeric()) refuse_numeric(server, model, out);
@@ -283,8 +395,10 @@ rank::DraftMemory draft_memory(const ServerArgs& args, const Speculation& specul
   if (!speculation.draft) return memory;
   memory.weight_bytes = rank::draft_weight_bytes(*speculation.draft, draft_shard);
   memory.from_pool = scheduler::rules_of(args.sglang_release).draft_model_from_pool;
-  // Counted as if its layers were the target's (pool_configurator.py).
-  memory.layers = static_cast<double>(speculation.draft->config.num_layers) / model.num_layers;
+  // Counted as if its layers were the target's that have KV (DefaultPoolConfigurator of
+  // pool_configurator.py).
+  memory.layers = static_cast<double>(speculation.draft->config.num_layers) /
+                  (model.num_layers - model.linear.num_layers);
   return memory;
 }
 
@@ -302,6 +416,11 @@ void write_speculation(const ServerArgs& args, const Speculation& speculation, p
         given.draft_model_path.empty() ? args.model_path : given.draft_model_path;
     if (given.draft_attention_backend)
       out["speculative_draft_attention_backend"] = *given.draft_attention_backend;
+    if (!given.draft_kv_cache_dtype.empty())
+      out["speculative_draft_kv_cache_dtype"] = given.draft_kv_cache_dtype;
+    if (!given.draft_quantization.empty())
+      out["speculative_draft_model_quantization"] = given.draft_quantization;
+    if (!given.moe_a2a_backend.empty()) out["speculative_moe_a2a_backend"] = given.moe_a2a_backend;
   } else {
     out["speculative_ngram_max_bfs_breadth"] = std::to_string(given.ngram_max_bfs_breadth);
   }
@@ -323,7 +442,8 @@ bool draft_extend_captured(scheduler::SglangRelease release, const Speculation& 
   if (!speculation.config.v2) return true;
   if (backend == "trtllm_mha" || (backend == "flashinfer" && !mla))
     return rules.draft_extend_graphs_with_flashinfer;
-  if (backend == "fa3" || backend == "fa4") return rules.draft_extend_graphs_with_flash_attention;
+  if (backend == "fa3" || backend == "fa4" || backend == "nsa")
+    return rules.draft_extend_graphs_with_flash_attention;
   return false;
 }
 

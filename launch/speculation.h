@@ -17,6 +17,7 @@
 #include "proto/report.pb.h"
 #include "rank/model/draft_model.h"
 #include "rank/model/memory.h"
+#include "rank/model/parallel_layout.h"
 #include "rank/model/speculative_forward.h"
 #include "scheduler/config.h"
 #include "scheduler/sglang_release.h"
@@ -31,6 +32,12 @@ struct Speculation {
   rank::DraftHost host;
   std::uint32_t longest_accepted = 0;  // tokens that a request can keep of a step; modeled execution
   std::vector<std::string> notes, warnings;
+
+  // With data-parallel attention: each data-parallel rank has a draft model of its own (SINGLE_GROUP of
+  // speculative/draft_parallel.py, draft_tp_context of 0.5.12's eagle_worker.py).
+  bool drafts_alone(const rank::ParallelLayout& layout) const {
+    return layout.dp_size > 1 && draft && draft->kind == rank::DraftKind::kEagle3;
+  }
 };
 // Throws UserError.
 Speculation resolve_speculation(const ServerArgs& args, const rank::ModelConfig& model);

@@ -20,16 +20,17 @@ void declare_speculation(FlagSet& flags, ServerArgs& server) {
       args.given = flag;
     };
   };
-  flags.add_value(
-      "--speculative-algorithm", "NAME", "EAGLE, EAGLE3, NEXTN, STANDALONE or NGRAM (default: none)",
-      [&args](std::string_view flag, const std::string& value) {
-        std::string upper = value;
-        for (char& c : upper) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-        if (upper == "DFLASH" || upper == "DSPARK" || upper == "UNO" || upper == "FROZEN_KV_MTP")
-          throw_user_error("{} {}: is not simulated; EAGLE, EAGLE3, NEXTN, STANDALONE and NGRAM are", flag,
-                           value);
-        word({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"}, args.algorithm)(flag, upper);
-      });
+  flags.add_value("--speculative-algorithm,--speculative-algo", "NAME",
+                  "EAGLE, EAGLE3, NEXTN, STANDALONE or NGRAM (default: none)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    std::string upper = value;
+                    for (char& c : upper) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+                    if (upper == "DFLASH" || upper == "DSPARK" || upper == "UNO" || upper == "FROZEN_KV_MTP")
+                      throw_user_error(
+                          "{} {}: is not simulated; EAGLE, EAGLE3, NEXTN, STANDALONE and NGRAM are", flag,
+                          value);
+                    word({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"}, args.algorithm)(flag, upper);
+                  });
   flags.add_value("--speculative-draft-model-path,--speculative-draft-model", "MODEL",
                   "the model or head that drafts, as --model-path (default: the target's own layer for the "
                   "next token, where it has one)",
@@ -52,6 +53,19 @@ void declare_speculation(FlagSet& flags, ServerArgs& server) {
                   noted([&args](std::string_view flag, const std::string& value) {
                     text(args.draft_attention_backend.emplace())(flag, value);
                   }));
+  flags.add_value(
+      "--speculative-draft-kv-cache-dtype", "DTYPE",
+      "of the draft model's KV: auto, bf16, fp8_e4m3 or fp8_e5m2 (default: as --kv-cache-dtype)",
+      noted([&args](std::string_view flag, const std::string& value) {
+        word({"auto", "bf16", "bfloat16", "fp8_e4m3", "fp8_e5m2"}, args.draft_kv_cache_dtype)(flag, value);
+      }));
+  flags.add_value("--speculative-draft-model-quantization", "METHOD",
+                  "of the draft model's weights, as --quantization, or unquant (default: as the target's)",
+                  noted(text(args.draft_quantization)));
+  flags.add_value(
+      "--speculative-moe-a2a-backend", "NAME",
+      "how tokens reach the draft model's experts: none or deepep (default: as --moe-a2a-backend)",
+      noted(word({"none", "deepep"}, args.moe_a2a_backend)));
   flags.add_value(
       "--speculative-accept-rates", "RATES",
       "modeled execution: how often the first guess of draft 1, 2 … is right where those before it "

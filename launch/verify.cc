@@ -8,11 +8,13 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "attention/backend.h"
 #include "launch/attention_choice.h"
 #include "launch/deployment.h"
+#include "launch/images.h"
 #include "launch/numeric_stage.h"
 #include "launch/outputs.h"
 #include "launch/run_monitor.h"
@@ -21,8 +23,12 @@
 #include "rank/model/hardware.h"
 #include "rank/model/model_config.h"
 #include "rank/numeric/dense_reference.h"
+#include "rank/numeric/image_mask.h"
+#include "rank/numeric/vision/image_encoder.h"
+#include "rank/numeric/vision/pixels.h"
 #include "rank/parallel/rank_lost.h"
 #include "scheduler/engine.h"
+#include "scheduler/workload/images.h"
 
 namespace tpsim::launch {
 namespace {
@@ -39,11 +45,64 @@ std::uint32_t argmax(std::span<const double> logits) {
   return static_cast<std::uint32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
+// A prompt with the tokens of its images, and what they are.
+struct PlacedPrompt {
+  std::vector<std::uint32_t> ids;
+  rank::DenseImages images;
+};
+
+// Encodes the images of prompts for the reference, whole and on one rank.
+class ReferenceEncoder {
+ public:
+  explicit ReferenceEncoder(const ServerArgs& args) : args_(args) {}
+
+  PlacedPrompt place(const rank::ModelConfig& model, const scheduler::WorkloadRequest& request) {
+    PlacedPrompt prompt;
+    for (const kvcache::TokenRun& run : request.prompt.runs()) {
+      for (std::uint32_t i = 0; i < run.length; ++i)
+        prompt.ids.push_back(rank::NumericRanks::fold(run.first + i, model.vocab_size));
+    }
+    for (const scheduler::ImageInput& image : request.images) add(model, image, prompt);
+    return prompt;
+  }
+
+ private:
+  void add(const rank::ModelConfig& model, const scheduler::ImageInput& image, PlacedPrompt& prompt) {
+    const rank::VisionConfig& vision = model.vision;
+    if (encoder_ == nullptr)
+      encoder_ = std::make_unique<rank::ImageEncoder>(
+          model, rank::ParallelLayout{}, rank::WeightType::kFp32,
+          [this, model] { return open_weights(args_, model); }, collectives_, pool_);
+    const rank::ImageLayout layout = rank::image_layout(vision, image.width, image.height);
+    const std::uint32_t merged = vision.patch_size * vision.merge_size;
+    prompt.images.spans.push_back({image.position, layout.height / merged, layout.width / merged});
+    const std::vector<float> rows =
+        encoder_->encode(layout, rank::image_seed(image.content, image.width, image.height), 0, 0);
+    const std::vector<std::uint32_t> tokens = encoder_->image_tokens(layout);
+    auto row = rows.begin();
+    for (std::uint32_t k = 0; k < tokens.size(); ++k) {
+      if (tokens[k] == rank::VisionTower::kEmbedded) {
+        const auto end = row + static_cast<std::ptrdiff_t>(encoder_->row_size());
+        prompt.images.rows.push_back({std::size_t{image.position} + k, {row, end}});
+        row = end;
+      } else {
+        prompt.ids[image.position + k] = tokens[k];
+      }
+    }
+  }
+
+  const ServerArgs& args_;
+  rank::LocalCollectives collectives_{1};
+  rank::ThreadPool pool_;
+  std::unique_ptr<rank::ImageEncoder> encoder_;
+};
+
 // The reference's greedy tokens behind `prompt`. `guess` is what some run said: where it is right, all of it
 // is checked by one pass over the whole sequence, each position saying what follows it; from the first token
 // on that the reference does not say, it goes on token by token.
-Expected expect(const rank::DenseReference& reference, const rank::ModelConfig& model, const Prompt& prompt,
-                std::uint32_t max_new_tokens, const std::vector<std::uint32_t>& guess) {
+Expected expect(const rank::DenseReference& reference, const rank::ModelConfig& model,
+                const PlacedPrompt& prompt, std::uint32_t max_new_tokens,
+                const std::vector<std::uint32_t>& guess) {
   Expected expected;
   std::vector<std::uint32_t> sequence = prompt.ids;
   const std::size_t vocab = model.vocab_size;
@@ -54,7 +113,7 @@ Expected expect(const rank::DenseReference& reference, const rank::ModelConfig& 
                        model.dual_chunk.scaling(most) == 1 && guess.size() == max_new_tokens;
   std::vector<std::uint32_t> whole = prompt.ids;
   if (at_once) whole.insert(whole.end(), guess.begin(), guess.end() - 1);
-  std::vector<double> all = reference.forward(whole);
+  std::vector<double> all = reference.forward(whole, prompt.images);
   std::size_t row = prompt.ids.size() - 1;
   while (true) {
     const std::span<const double> logits = std::span(all).subspan(row * vocab, vocab);
@@ -67,17 +126,19 @@ Expected expect(const rank::DenseReference& reference, const rank::ModelConfig& 
     ++row;
     if (row < whole.size() && whole[row] == token) continue;
     whole = sequence;
-    all = reference.forward(whole);
+    all = reference.forward(whole, prompt.images);
   }
   for (const double logit : expected.logits) expected.largest = std::max(expected.largest, std::abs(logit));
   return expected;
 }
 
-scheduler::Workload make_workload(const VerifyPlan& plan) {
+scheduler::Workload make_workload(const ServerArgs& args, const rank::ModelConfig& model,
+                                  const VerifyPlan& plan) {
   scheduler::Workload workload;
   workload.name = "verify";
   for (const Prompt& prompt : plan.prompts)
     workload.requests.push_back(request_of(prompt, plan.max_new_tokens, {}));
+  place_workload_images(args, model, workload);
   return workload;
 }
 
@@ -144,8 +205,8 @@ rank::KeptTokens kept_by(const Deployment& deployment) {
                             deployment.sparse_token_bytes > mla.kv_lora_rank + mla.qk_rope_head_dim};
 }
 
-Outputs run_variant(const std::vector<Deployment>& deployments, const VerifyPlan& plan, bool batched,
-                    NumericStage& stage) {
+Outputs run_variant(const std::vector<Deployment>& deployments, const VerifyPlan& plan,
+                    const scheduler::Workload& workload, bool batched, NumericStage& stage) {
   const std::unique_ptr<rank::NumericRanks> ranks = stage.make_ranks(deployments.front(), true);
   class Computing : public scheduler::Executor {
    public:
@@ -161,13 +222,13 @@ Outputs run_variant(const std::vector<Deployment>& deployments, const VerifyPlan
   scheduler::LoadConfig load;
   load.max_concurrency = batched ? 0 : 1;
   Outputs outputs(plan.prompts.size());
-  scheduler::run_workload(deployments.front().scheduler, load, make_workload(plan), executor, outputs);
+  scheduler::run_workload(deployments.front().scheduler, load, workload, executor, outputs);
   StopFlag::throw_if_requested();
   if (executor.loss()) throw rank::RankLost(*executor.loss());
   for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
     if (!outputs.all()[i].completed)
       throw_user_error("{}: its {} tokens do not fit the context or the KV pool", plan.prompts[i].where,
-                       plan.prompts[i].ids.size());
+                       workload.requests[i].prompt.size());
   }
   return outputs;
 }
@@ -195,19 +256,64 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> expanded_passes(const Deplo
   return passes;
 }
 
+// Gemma 3 under a backend that lets the tokens of an image see each other: what they see depends on the
+// passes, which are known of prompts that are served alone and without reuse.
+bool sees_by_pass(const Deployment& deployment, const scheduler::Workload& workload) {
+  return deployment.model.vision.both_ways && scheduler::has_images(workload) &&
+         deployment.make_backend()->masks_images();
+}
+
+// Of each token of such a prompt, the end of what it sees.
+std::vector<std::uint32_t> sights(const Deployment& deployment, const scheduler::WorkloadRequest& request) {
+  std::vector<rank::BatchImage> images;
+  for (const scheduler::ImageInput& image : request.images)
+    images.push_back({image.position, image.tokens, image.width, image.height, image.content});
+  const rank::AttentionLayers layer =
+      rank::attention_layers(deployment.model, rank::make_shard(deployment.model, deployment.layout, 0),
+                             deployment.kv_format, deployment.sparse_token_bytes)
+          .front();
+  const std::unique_ptr<attention::AttentionBackend> backend = deployment.make_backend();
+  const auto tokens = static_cast<std::uint32_t>(request.prompt.size());
+  const std::uint32_t chunk = deployment.scheduler.chunked_prefill_size;
+  std::vector<std::uint32_t> ends;
+  while (ends.size() < tokens) {
+    const auto at = static_cast<std::uint32_t>(ends.size());
+    const std::uint32_t count = chunk == 0 ? tokens : std::min(chunk, tokens - at);
+    attention::ForwardMetadata metadata;
+    metadata.forward_mode = proto::EXTEND;
+    metadata.extend_prefix_lens = std::span(&at, 1);
+    metadata.extend_lens = std::span(&count, 1);
+    backend->init_forward_metadata(metadata);
+    const std::vector<std::uint32_t> of_pass =
+        rank::image_sight(images, at, count, backend->extend_plan(layer.shape).tile_m);
+    ends.insert(ends.end(), of_pass.begin(), of_pass.end());
+  }
+  return ends;
+}
+
 // What the reference says, made once for each way in which a prompt's tokens are kept.
 class Expectations {
  public:
-  Expectations(const rank::ModelConfig& model, const rank::TensorSource& weights, const VerifyPlan& plan)
-      : model_(model), weights_(weights), plan_(plan) {}
+  Expectations(const ServerArgs& args, const rank::ModelConfig& model, const rank::TensorSource& weights,
+               const VerifyPlan& plan)
+      : model_(model), weights_(weights), plan_(plan), encoder_(args) {}
 
-  const Expected& of(std::size_t prompt, const rank::KeptTokens& kept, const Output& guess) {
-    const auto found = known_.find({prompt, kept.expanded_passes});
+  // `served`: the model as the deployment serves its images. `request`: that of the prompt. `ends`: of
+  // sights(), or empty.
+  const Expected& of(std::size_t prompt, const rank::ModelConfig& served,
+                     const scheduler::WorkloadRequest& request, const rank::KeptTokens& kept,
+                     const std::vector<std::uint32_t>& ends, const Output& guess) {
+    const auto found = known_.find({prompt, kept.expanded_passes, ends});
     if (found != known_.end()) return found->second;
     const rank::DenseReference reference(model_, weights_, kept);
+    const auto placed = placed_.find(prompt);
+    PlacedPrompt& whole = placed != placed_.end()
+                              ? placed->second
+                              : placed_.emplace(prompt, encoder_.place(served, request)).first->second;
+    whole.images.ends = ends;
     return known_
-        .emplace(std::pair(prompt, kept.expanded_passes),
-                 expect(reference, model_, plan_.prompts[prompt], plan_.max_new_tokens, guess.token_ids))
+        .emplace(std::tuple(prompt, kept.expanded_passes, ends),
+                 expect(reference, model_, whole, plan_.max_new_tokens, guess.token_ids))
         .first->second;
   }
 
@@ -215,7 +321,12 @@ class Expectations {
   const rank::ModelConfig& model_;
   const rank::TensorSource& weights_;
   const VerifyPlan& plan_;
-  std::map<std::pair<std::size_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>>, Expected> known_;
+  ReferenceEncoder encoder_;
+  std::map<std::size_t, PlacedPrompt> placed_;
+  std::map<std::tuple<std::size_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>,
+                      std::vector<std::uint32_t>>,
+           Expected>
+      known_;
 };
 
 }  // namespace
@@ -255,7 +366,7 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, Ve
   const rank::ModelConfig model = rank::load_model_config(args.model_path);
   check_prompts(plan.prompts, model.vocab_size);
   const std::unique_ptr<rank::TensorSource> weights = open_weights(args, model);
-  Expectations expectations(model, *weights, plan);
+  Expectations expectations(args, model, *weights, plan);
   std::vector<VerifyRow> rows;
   for (const std::uint32_t tp_size : plan.tp_sizes) {
     rank::ProcessGroup group;
@@ -270,22 +381,29 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, Ve
       try {
         for (unsigned bits = 0; bits < kVariants; ++bits) {
           const std::string what = fmt::format("--tp {} {}", tp_size, backend);
-          const std::uint64_t served = (rows.size() * kVariants + bits) * plan.prompts.size();
-          observer.on_progress(what, served, total);
+          const std::uint64_t done = (rows.size() * kVariants + bits) * plan.prompts.size();
+          observer.on_progress(what, done, total);
           const VerifyVariant variant{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
           const std::vector<Deployment> deployments =
               resolve_deployments(variant_args(of_size, variant, tp_size, backend), /*compare=*/false);
           // Passes of several requests, or behind a prefix of another's, mix what is rounded and what is not.
           if (rounds_by_form(deployments.front()) && (variant.radix || variant.batched)) continue;
-          const Outputs outputs = run_variant(deployments, plan, variant.batched, stage);
-          observer.on_progress("dense reference", served, total);
+          const rank::ModelConfig& served = deployments.front().model;
+          const scheduler::Workload workload = make_workload(args, served, plan);
+          const bool by_pass = sees_by_pass(deployments.front(), workload);
+          if (by_pass && (variant.radix || variant.batched)) continue;
+          const Outputs outputs = run_variant(deployments, plan, workload, variant.batched, stage);
+          observer.on_progress("dense reference", done, total);
           rank::KeptTokens kept = kept_by(deployments.front());
           const bool rounded = kept.format != NumberFormat::kFp32;
           for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
             const Output& output = outputs.all()[i];
             kept.expanded_passes = expanded_passes(deployments.front(), plan.prompts[i]);
             row.cached_tokens += output.cached_tokens;
-            compare(expectations.of(i, kept, output), output, variant, rounded ? plan.tolerance : 0, row);
+            const std::vector<std::uint32_t> ends =
+                by_pass ? sights(deployments.front(), workload.requests[i]) : std::vector<std::uint32_t>();
+            compare(expectations.of(i, served, workload.requests[i], kept, ends, output), output, variant,
+                    rounded ? plan.tolerance : 0, row);
           }
           ++row.variants;
         }

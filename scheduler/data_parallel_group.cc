@@ -8,6 +8,15 @@
 #include "proto/versions.h"
 
 namespace tpsim::scheduler {
+namespace {
+
+// That its decoding requests get, where that is known.
+std::uint32_t decode_tokens_of(const ScheduleBatch& batch) {
+  if (batch.accept_lens.empty()) return static_cast<std::uint32_t>(batch.reqs.size() - batch.num_extend);
+  return std::accumulate(batch.accept_lens.begin(), batch.accept_lens.end(), 0U);
+}
+
+}  // namespace
 
 bool LockstepBatch::computed() const {
   return std::any_of(of_rank.begin(), of_rank.end(),
@@ -17,6 +26,7 @@ bool LockstepBatch::computed() const {
 DataParallelGroup::DataParallelGroup(const SchedulerConfig& config, const Scheduler::OnFinished& on_finished,
                                      const Scheduler::OnInterToken& on_inter_token)
     : config_(config.data_parallel),
+      prefills_apart_(config.speculation.enabled() && config.data_parallel.size > 1),
       cuda_graph_bs_(config.cuda_graph_bs),
       batches_(std::size_t{2} * config.pipeline.micro_batches()) {
   if (config_.size == 0) throw std::invalid_argument("DataParallelGroup: no rank");
@@ -56,9 +66,14 @@ void DataParallelGroup::add_request(std::uint64_t id, const WorkloadRequest& sou
 LockstepBatch* DataParallelGroup::get_next_batch_to_run(double now, std::uint32_t micro_batch) {
   LockstepBatch& batch = batches_[next_batch_];
   batch.micro_batch = micro_batch;
-  bool any = false;
+  bool any = false, prefills = false;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    batch.of_rank[i] = ranks_[i].scheduler->get_next_batch_to_run(now, micro_batch);
+    batch.of_rank[i] = ranks_[i].scheduler->begin_pass(now, micro_batch);
+    prefills = prefills || batch.of_rank[i] != nullptr;
+  }
+  const bool may_decode = !prefills_apart_ || !prefills;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    batch.of_rank[i] = ranks_[i].scheduler->end_pass(batch.of_rank[i], may_decode);
     any = any || batch.of_rank[i] != nullptr;
   }
   if (!any) return nullptr;
@@ -67,7 +82,7 @@ LockstepBatch* DataParallelGroup::get_next_batch_to_run(double now, std::uint32_
     Rank& rank = ranks_[i];
     if (batch.of_rank[i] != nullptr) {
       ++rank.in_flight;
-    } else if (rank.in_flight == 0 && !rank.scheduler->waiting_queue().empty()) {
+    } else if (rank.in_flight == 0 && may_decode && !rank.scheduler->waiting_queue().empty()) {
       // Others run, so this rank's scheduler never comes to SGLang's on_idle(); but a request that it will
       // never admit must not wait for the end of all others.
       rank.scheduler->on_idle(/*more_to_come=*/true);
@@ -82,22 +97,24 @@ LockstepBatch* DataParallelGroup::get_next_batch_to_run(double now, std::uint32_
 void DataParallelGroup::synchronise(LockstepBatch& batch) {
   batch.extend_requests = batch.extend_tokens = batch.cached_tokens = batch.decode_requests = 0;
   batch.decode_tokens = 0;
-  bool decodes = false, extends = false;
+  bool decodes = false, extends = false, verifies = false;
   std::size_t most = 0;
   for (const ScheduleBatch* of : batch.of_rank) {
     if (of == nullptr) continue;
     decodes = decodes || of->forward_mode != proto::EXTEND;
     extends = extends || of->num_extend > 0;
+    verifies = verifies || of->forward_mode == proto::TARGET_VERIFY;
     batch.extend_requests += static_cast<std::uint32_t>(of->num_extend);
     batch.extend_tokens += of->extend_tokens;
     batch.cached_tokens += of->cached_tokens;
     batch.decode_requests += static_cast<std::uint32_t>(of->reqs.size() - of->num_extend);
-    batch.decode_tokens += of->accept_lens.empty()
-                               ? static_cast<std::uint32_t>(of->reqs.size() - of->num_extend)
-                               : std::accumulate(of->accept_lens.begin(), of->accept_lens.end(), 0U);
+    batch.decode_tokens += decode_tokens_of(*of);
     most = std::max(most, of->reqs.size());
   }
-  batch.forward_mode = decodes && extends ? proto::MIXED : extends ? proto::EXTEND : proto::DECODE;
+  batch.forward_mode = decodes && extends ? proto::MIXED
+                       : extends          ? proto::EXTEND
+                       : verifies         ? proto::TARGET_VERIFY
+                                          : proto::DECODE;
   if (ranks_.size() == 1) {
     batch.forward_mode = batch.of_rank.front()->forward_mode;
     batch.capture_bucket = batch.of_rank.front()->capture_bucket;
@@ -128,7 +145,7 @@ void DataParallelGroup::account(const LockstepBatch& batch) {
     ++rank.own_steps;
     rank.extend_tokens += of->extend_tokens;
     rank.cached_tokens += of->cached_tokens;
-    rank.decode_tokens += of->reqs.size() - of->num_extend;
+    rank.decode_tokens += decode_tokens_of(*of);
     rank.peak_usage = std::max(rank.peak_usage, rank.scheduler->pool().usage());
   }
 }

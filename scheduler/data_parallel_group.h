@@ -5,7 +5,9 @@
 // every pass together, because the experts see the tokens of all of them: a rank without a batch of its own
 // runs an idle one, graphs are replayed only where no rank extends, and then all replay the same size
 // (prepare_mlp_sync_batch of SGLang 0.5: managers/scheduler_dp_attn_mixin.py, in 0.5.23
-// scheduler_components/dp_attn.py; CudaGraphRunner.can_run).
+// scheduler_components/dp_attn.py; CudaGraphRunner.can_run). With speculative decoding, ranks that prefill
+// and ranks that verify do not share a pass: while one prefills, those that do not are idle
+// (Scheduler.get_next_batch_to_run).
 //
 // With one rank this is that rank's Scheduler: same passes, same messages. A steady step allocates nothing.
 #pragma once
@@ -28,7 +30,7 @@ namespace tpsim::scheduler {
 struct LockstepBatch {
   std::vector<ScheduleBatch*> of_rank;  // null: idle
   std::uint32_t micro_batch = 0;
-  // EXTEND or DECODE where no rank does the other, else MIXED.
+  // EXTEND, DECODE or TARGET_VERIFY where no rank does another, else MIXED.
   proto::ForwardMode forward_mode = proto::IDLE;
   std::uint32_t capture_bucket = 0;  // largest of the ranks; 0 = eager
   // Of all ranks together.
@@ -110,6 +112,7 @@ class DataParallelGroup {
   void account(const LockstepBatch& batch);
 
   const DataParallelConfig config_;
+  const bool prefills_apart_;
   const std::vector<std::uint32_t> cuda_graph_bs_;
   std::vector<Rank> ranks_;
   std::size_t next_rank_ = 0;  // round robin

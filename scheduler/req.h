@@ -51,7 +51,8 @@ struct Req {
   kvcache::RadixCache::MatchCursor admission_cursor;  // of the admission's match
   std::uint32_t num_matched_prefix_tokens = 0;        // of the last match
 
-  std::uint32_t verify_ct = 0;  // steps that verified drafts of it (SGLang's spec_verify_ct)
+  std::uint32_t verify_ct = 0;     // steps that verified drafts of it (SGLang's spec_verify_ct)
+  std::uint32_t verified_len = 0;  // tokens that those steps keep, where they are drawn
 
   // The extend that is being formed or runs: positions [prefix_len, prefix_len + extend_len).
   std::uint32_t prefix_len = 0;

@@ -86,7 +86,7 @@ void RequestStates::bind(Req& req) {
   if (!tracks() || held.tracking[0] != HeldStates::kNone) return;
   for (std::uint32_t i = 0; i < config_.tracking_slots; ++i) held.tracking[i] = alloc_or_evict();
   held.next = held.last = held.in_flight = 0;
-  held.tracked_len = 0;
+  held.tracked_len = held.previous_len = 0;
 }
 
 // ---- snapshots ----
@@ -118,6 +118,21 @@ void RequestStates::on_decoded(Req& req, std::uint32_t seq_len) {
   req.states.tracked_len = seq_len;
 }
 
+void RequestStates::plan_verify(Req& req) { req.states.in_flight = req.states.next; }
+
+void RequestStates::on_verified(Req& req, std::uint32_t before, std::uint32_t after) {
+  const std::uint32_t interval = config_.track_interval;
+  if (!tracks() || before / interval == after / interval) return;
+  HeldStates& held = req.states;
+  held.previous_len = config_.tracking_slots == 2 ? held.tracked_len : 0;
+  held.last = held.in_flight;
+  held.tracked_len = after / interval * interval;
+  if (config_.tracking_slots == 2) held.next = held.last ^ 1U;
+  take_snapshot(req, held.tracked_len, held.tracking[held.last]);
+}
+
+bool RequestStates::can_cache(const Req& req) const { return tracks() || !req.states.overshot; }
+
 // ---- the tree's share ----
 
 void RequestStates::offer_unfinished(Req& req) {
@@ -137,7 +152,7 @@ void RequestStates::after_unfinished(Req& req) {
   RadixCache::StateOffer& offer = req.cache.offer;
   if (offer.slot != HeldStates::kNone) slots_.free(offer.slot);  // the tree had one
   offer = {};
-  req.states.tracked_len = 0;
+  req.states.tracked_len = req.states.previous_len = 0;
 }
 
 void RequestStates::offer_finished(Req& req) {
@@ -145,7 +160,13 @@ void RequestStates::offer_finished(Req& req) {
   req.cache.offer = {};
   if (!tracks()) {
     req.cache.offer = {std::exchange(held.slot, HeldStates::kNone), req.kv_committed_len};
-  } else if (held.tracked_len > 0) {
+    return;
+  }
+  if (held.tracked_len > req.kv_committed_len) {  // behind tokens that nobody got
+    held.tracked_len = held.previous_len;
+    held.last ^= 1U;
+  }
+  if (held.tracked_len > 0) {
     req.cache.offer = {std::exchange(held.tracking[held.last], HeldStates::kNone), held.tracked_len};
   }
 }

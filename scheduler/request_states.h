@@ -11,6 +11,10 @@
 //  - no_buffer: the state as it is when a prefill, or a chunk of one, or the request ends: a copy, at the end
 //    the slot itself. Needs pages of one token and no overlap.
 //
+// Speculative decoding: a pass that verifies drafts computes a state behind each of them, and the last
+// accepted one becomes the request's (commit_mamba_states_after_verify of speculative/spec_utils.py); the
+// pool itself never holds what was refused.
+//
 // Invariant: a request holds its slot and all tracking slots, or none; slots are held by one request or by
 // one node of the tree.
 //
@@ -44,6 +48,8 @@ struct HeldStates {
   std::uint8_t last = 0;            // of the one that tracked_len is about
   std::uint8_t in_flight = 0;       // of a decode pass whose result is not processed yet
   std::uint32_t tracked_len = 0;    // tokens behind which the last snapshot was taken; 0: none
+  std::uint32_t previous_len = 0;   // of the one in the other tracking slot, where a verifying pass took both
+  bool overshot = false;            // its state is behind more tokens than its client got (speculation)
   std::uint32_t branching_len = 0;  // tokens behind which the next extend should take one; 0: nowhere special
   std::uint32_t missed_len = 0;  // tokens of the matched prefix behind its last state, until its first pass
 };
@@ -69,6 +75,14 @@ class RequestStates {
   void plan_decode(Req& req);
   // The result of a decode pass that is not mixed has come; `seq_len` tokens were computed then.
   void on_decoded(Req& req, std::uint32_t seq_len);
+  // The same of a pass that verifies drafts: it takes a snapshot where what was accepted goes beyond a
+  // multiple of track_interval, and knows of it only then; it is in the next pass that it is priced. `before`
+  // and `after`: tokens with KV.
+  void plan_verify(Req& req);
+  void on_verified(Req& req, std::uint32_t before, std::uint32_t after);
+  // Whether the tree may have what `req` leaves: a state without snapshots is of no use to who has fewer
+  // tokens.
+  bool can_cache(const Req& req) const;
 
   // Puts what the tree may take of an unfinished or finished request into req.cache.offer.
   void offer_unfinished(Req& req);

@@ -48,6 +48,21 @@ void write_tokens(const ScheduleBatch& batch, proto::ForwardBatch& message) {
   }
 }
 
+// The request whose prompt goes on in a later chunk, and the token that follows.
+void write_next_token(const ScheduleBatch& batch, proto::ForwardBatch& message) {
+  for (std::size_t i = 0; i < batch.num_extend; ++i) {
+    const Req& req = *batch.reqs[i];
+    std::uint64_t begin = 0;
+    for (const kvcache::TokenRun& run : req.tokens.runs()) {
+      if (req.fill_len() >= begin && req.fill_len() < begin + run.length) {
+        message.set_chunked_request(static_cast<std::uint32_t>(i));
+        message.set_chunked_next_token(run.first + (req.fill_len() - begin));
+      }
+      begin += run.length;
+    }
+  }
+}
+
 // The images of which the pass computes a token: it needs their embeddings.
 void write_images(const Req& req, proto::ForwardBatch& message) {
   for (const ImageInput& image : req.source->images) {
@@ -55,6 +70,20 @@ void write_images(const Req& req, proto::ForwardBatch& message) {
     message.add_image_width(image.width);
     message.add_image_height(image.height);
     message.add_image_content(image.content);
+  }
+}
+
+// For execution that computes: all images up to the pass' end, of the `index`-th request of the extend part.
+void write_prompt_images(const Req& req, std::size_t index, proto::ForwardBatch& message) {
+  for (const ImageInput& image : req.source->images) {
+    if (image.position >= req.fill_len()) break;
+    proto::PromptImage& out = *message.add_prompt_images();
+    out.set_request(static_cast<std::uint32_t>(index));
+    out.set_position(image.position);
+    out.set_tokens(image.tokens);
+    out.set_width(image.width);
+    out.set_height(image.height);
+    out.set_content(image.content);
   }
 }
 
@@ -156,12 +185,20 @@ void Scheduler::select(std::uint32_t micro_batch) {
 }
 
 ScheduleBatch* Scheduler::get_next_batch_to_run(double now, std::uint32_t micro_batch) {
+  return end_pass(begin_pass(now, micro_batch), /*may_decode=*/true);
+}
+
+ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
   select(micro_batch);
   merge_last_extend();
   if (rules_.finished_leave_before_admission && filter_running()) running_.batch_is_full = false;
   // Prefill first, as SGLang: decoding goes on when no prefill can be formed.
-  ScheduleBatch* batch = get_new_batch_prefill(now);
-  if (batch == nullptr && !running_.reqs.empty()) batch = update_running_batch();
+  return get_new_batch_prefill(now);
+}
+
+ScheduleBatch* Scheduler::end_pass(ScheduleBatch* prefill, bool may_decode) {
+  ScheduleBatch* batch = prefill;
+  if (batch == nullptr && may_decode && !running_.reqs.empty()) batch = update_running_batch();
   last_batch_ = batch;
   if (batch != nullptr) {
     idle_retried_ = false;
@@ -603,13 +640,16 @@ void Scheduler::prepare_for_verify(ScheduleBatch& batch) {
     if (!pool_.alloc_until(*req, speculative_reach(*req))) {
       throw std::logic_error(fmt::format("request {}: no page left although the step was checked", req->id));
     }
+    if (pool_.states() != nullptr) pool_.states()->plan_verify(*req);
     const std::vector<std::uint32_t>& named = req->source->accept_lens;
     if (speculation.computed) {
       // take_sampled() will say.
     } else if (!named.empty()) {
       batch.accept_lens.push_back(named[std::min<std::size_t>(req->verify_ct, named.size() - 1)]);
     } else {
-      batch.accept_lens.push_back(speculation.accepted.draw(config_.random_seed, req->id, req->verify_ct));
+      const AcceptLengths& lengths = speculation.accepted.at(1 + req->verified_len);  // 1: of the prefill
+      batch.accept_lens.push_back(lengths.draw(config_.random_seed, req->id, req->verify_ct));
+      req->verified_len += batch.accept_lens.back();
     }
     ++req->verify_ct;
   }
@@ -626,7 +666,10 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
     message.add_extend_req_pool_indices(req.cache.row);
     message.add_extend_prefix_lens(req.prefix_len);
     message.add_extend_lens(req.extend_len);
-    if (!req.source->images.empty()) write_images(req, message);
+    if (req.source->images.empty()) continue;
+    message.set_image_prompts(true);
+    write_images(req, message);
+    if (config_.send_tokens) write_prompt_images(req, i, message);
   }
   if (batch.forward_mode == proto::TARGET_VERIFY) {
     message.set_num_draft_tokens(config_.speculation.num_draft_tokens);
@@ -636,6 +679,7 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
     }
   }
   if (config_.send_tokens) write_tokens(batch, message);
+  if (config_.speculation.computed && config_.speculation.has_draft_model()) write_next_token(batch, message);
   if (pool_.states() != nullptr) pool_.states()->flush(batch.reqs, batch.num_extend, message);
   pool_.edits().flush(message);
 }
@@ -725,6 +769,8 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
     if (pool_.states() != nullptr && batch.forward_mode == proto::DECODE)
       pool_.states()->on_decoded(req, req.kv_committed_len - req.in_flight);
     if (batch.forward_mode == proto::TARGET_VERIFY) {
+      if (pool_.states() != nullptr)
+        pool_.states()->on_verified(req, req.kv_committed_len, req.kv_committed_len + batch.accept_lens[i]);
       tokens_arrived(req, keep_accepted(req, batch, i, batch.accept_lens[i]), now);
     } else {
       keep_sampled(req, batch, i);
@@ -764,7 +810,9 @@ std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std
     return kept;
   }
   // Of a request that ends here only what its client sees is cached (SGLang's owned_kv_len).
-  req.kv_committed_len = std::min(req.kv_committed_len + count, req.full_len() + kept);
+  const std::uint32_t computed = req.kv_committed_len + count;
+  req.kv_committed_len = std::min(computed, req.full_len() + kept);
+  req.states.overshot = computed > req.kv_committed_len;
   return kept;
 }
 
@@ -791,7 +839,7 @@ void Scheduler::flush_inter_token() {
 }
 
 void Scheduler::finish(Req& req) {
-  pool_.release(req, /*is_insert=*/true);
+  pool_.release(req, /*is_insert=*/pool_.states() == nullptr || pool_.states()->can_cache(req));
   --active_;
   req.finished = true;
   running_may_have_finished_ = true;

@@ -64,6 +64,10 @@ class Scheduler {
   // The next pass of `micro_batch`, or null where there is nothing to run. The batch stays valid until
   // process_batch_result(). At most two are out at a time; with pipeline stages, one of each micro-batch.
   ScheduleBatch* get_next_batch_to_run(double now, std::uint32_t micro_batch = 0);
+  // The same in two halves, for ranks that must know whether another one prefills: the pass that prefills, or
+  // null; then what is run, with one more token for who decodes unless `may_decode` is false.
+  ScheduleBatch* begin_pass(double now, std::uint32_t micro_batch);
+  ScheduleBatch* end_pass(ScheduleBatch* prefill, bool may_decode);
   // Moves the metadata of `batch` (deltas since the batch before) into `message`.
   void write_forward_batch(const ScheduleBatch& batch, proto::ForwardBatch& message);
   // The same of a pass in which only other data-parallel ranks have something to run.

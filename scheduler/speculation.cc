@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <numeric>
+#include <utility>
 
 namespace tpsim::scheduler {
 namespace {
@@ -92,6 +94,21 @@ std::uint32_t AcceptLengths::draw(std::uint64_t seed, std::uint64_t id, std::uin
   const double at = uniform(seed, id, step);
   const auto found = std::upper_bound(cumulative_.begin(), cumulative_.end(), at);
   return static_cast<std::uint32_t>(found - cumulative_.begin()) + 1;
+}
+
+AcceptanceByPosition::AcceptanceByPosition(AcceptLengths everywhere) {
+  if (everywhere.known()) from(0, std::move(everywhere));
+}
+
+void AcceptanceByPosition::from(std::uint32_t position, AcceptLengths lengths) {
+  stages_.push_back({position, std::move(lengths)});
+}
+
+const AcceptLengths& AcceptanceByPosition::at(std::uint32_t position) const {
+  const auto behind =
+      std::upper_bound(stages_.begin(), stages_.end(), position,
+                       [](std::uint32_t sought, const Stage& stage) { return sought < stage.position; });
+  return std::prev(behind)->lengths;
 }
 
 std::uint32_t SpeculationConfig::alloc_len_per_decode(std::uint32_t page_size) const {

@@ -46,6 +46,28 @@ class AcceptLengths {
   std::vector<double> cumulative_;  // probability of at most i + 1 tokens; the last is 1
 };
 
+// Acceptance that changes while an answer grows: an n-gram cache knows nothing at first, and later
+// repetitions. From each position on, tokens that the request had before the step, one distribution holds
+// until the next.
+class AcceptanceByPosition {
+ public:
+  AcceptanceByPosition() = default;
+  AcceptanceByPosition(AcceptLengths everywhere);  // NOLINT(google-explicit-constructor)
+  // REQUIRES: `position` is above those before; the first is 0. `lengths` is known.
+  void from(std::uint32_t position, AcceptLengths lengths);
+
+  bool known() const { return !stages_.empty(); }
+  // REQUIRES: known().
+  const AcceptLengths& at(std::uint32_t position) const;
+
+ private:
+  struct Stage {
+    std::uint32_t position;
+    AcceptLengths lengths;
+  };
+  std::vector<Stage> stages_;
+};
+
 struct SpeculationConfig {
   SpeculativeAlgorithm algorithm = SpeculativeAlgorithm::kNone;
   std::uint32_t num_steps = 1;         // passes of the draft model, the one that extends it included
@@ -56,7 +78,7 @@ struct SpeculationConfig {
   bool v2 = true;
   bool retracts_longest_first = true;  // else what joined the batch last gives way first
   bool computed = false;               // numeric execution finds out what is accepted
-  AcceptLengths accepted = {};         // else: of requests of which the trace says nothing
+  AcceptanceByPosition accepted = {};  // else: of requests of which the trace says nothing
 
   bool enabled() const { return algorithm != SpeculativeAlgorithm::kNone; }
   bool has_draft_model() const { return enabled() && algorithm != SpeculativeAlgorithm::kNgram; }

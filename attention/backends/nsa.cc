@@ -6,7 +6,8 @@
 // extend gathers the keys of its requests first, and stores new ones only where no request has more than
 // top_k tokens. Then dense attention over expanded keys and values takes the sparse kernel's place
 // (set_dsa_prefill_impl), but not for a pass in captured pieces. The kernels pad the query heads to what they
-// are built for, 64 or 128.
+// are built for, 64 or 128. Passes that verify drafts, or extend a draft model behind them, run the kernels
+// of decode: every draft is a row of its own, with a list of its own (init_forward_metadata; forward_extend).
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -40,7 +41,8 @@ class NsaBackend : public PlannedBackend {
 
  private:
   [[noreturn]] static void refuse() { throw std::logic_error("nsa: plans lists of tokens (sparse_plan)"); }
-  bool decodes() const { return metadata().forward_mode == proto::DECODE; }
+  bool verifies() const { return verifies_drafts(metadata().forward_mode); }
+  bool decodes() const { return metadata().forward_mode == proto::DECODE || verifies(); }
   bool dense() const;
   SparseKernel kernel_of(const LayerShape& layer) const;
   std::uint32_t rows_of(SparseKernel kernel, std::uint32_t heads) const;
@@ -57,7 +59,7 @@ class NsaBackend : public PlannedBackend {
 void NsaBackend::add_items(SparsePlan& plan) const {
   const ForwardMetadata& batch = metadata();
   std::uint32_t request = 0;
-  if (!decodes()) {
+  if (!decodes() || verifies()) {
     for (; request < batch.extend_lens.size(); ++request)
       plan.items.push_back({request, batch.extend_prefix_lens[request], batch.extend_lens[request]});
     if (batch.forward_mode != proto::MIXED) return;
@@ -123,8 +125,9 @@ const SparsePlan& NsaBackend::sparse_plan(const LayerShape& layer) {
   if (decodes() && !plan_.items.empty()) {
     // Lists are cut so that a small batch still fills the device.
     constexpr std::uint32_t kMostParts = 16;
-    const auto requests = static_cast<std::uint32_t>(plan_.items.size());
-    const std::uint32_t parts = std::clamp(multiprocessors() / requests, 1U, kMostParts);
+    std::uint32_t rows = 0;
+    for (const SparseItem& item : plan_.items) rows += item.q_len;
+    const std::uint32_t parts = std::clamp(multiprocessors() / rows, 1U, kMostParts);
     plan_.part = parts == 1 ? 0 : std::max(1U, plan_.top_k / parts);
   }
   return plan_;
@@ -210,6 +213,7 @@ extern const BackendDescription nsa = {
             .title = "NSA (DeepSeek V3.2 sparse attention)",
             .generations = {GpuGeneration::kHopper, GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120,
                             GpuGeneration::kRocm, GpuGeneration::kXpu},
+            .mla_spec = Support::kYes,
             .sparse = true,
             .fp8_e5m2 = false,
             .fp8_by_default = {GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},

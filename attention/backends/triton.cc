@@ -29,6 +29,8 @@ class TritonBackend : public PlannedBackend {
       : PlannedBackend("triton", profile, page_size) {}
 
   KernelCost plan_cost() const override;
+  bool masks_images() const override { return true; }
+  KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override;
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
@@ -98,8 +100,38 @@ void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   plan.grid_tiles = ceil_div(add_extend_items(plan), plan.tile_m);
 }
 
-// get_num_kv_splits and the kernel that builds the token indices.
-KernelCost TritonBackend::plan_cost() const { return small_kernels(2); }
+// get_num_kv_splits and the kernel that builds the token indices. With a mask of images (a byte for each pair
+// of a new token and one that its request has): for every request it is filled, cut to a triangle, copied,
+// and its place noted (gemma3_mm.py prepare_attn_masks).
+KernelCost TritonBackend::plan_cost() const {
+  if (!metadata().image_mask) return small_kernels(2);
+  const auto requests = static_cast<std::uint32_t>(metadata().extend_lens.size());
+  KernelCost cost = small_kernels(4 + 4 * requests);
+  double pairs = 0;
+  for (std::uint32_t i = 0; i < requests; ++i) {
+    const double new_tokens = metadata().extend_lens[i];
+    pairs += new_tokens * (metadata().extend_prefix_lens[i] + new_tokens);
+  }
+  constexpr double kPasses = 5;  // a fill, a triangle and a copy: three writes, two reads
+  cost.bytes = kPasses * pairs;
+  cost.seconds += cost.bytes / profile().memory_bandwidth();
+  return cost;
+}
+
+// Each block of a query head loads the mask of its tiles of new tokens; none is loaded for the prefix
+// (extend_attention.py: skip_prefix_custom_mask). Not measured.
+KernelCost TritonBackend::extend_cost(const PlanCost& model, const ExtendPlan& plan,
+                                      const LayerShape& layer) {
+  KernelCost cost = model.extend(plan, layer);
+  if (!metadata().image_mask) return cost;
+  double pairs = 0;
+  for (const ExtendItem& item : plan.items) {
+    const ExtendItem own{.request = item.request, .prefix = 0, .q_len = item.q_len};
+    pairs += static_cast<double>(tile_tokens(plan, own, layer.sliding_window)) * plan.tile_m;
+  }
+  cost += model.gather(pairs * plan.head_blocks, layer);
+  return cost;
+}
 
 std::string_view chosen_for(const Selection& selection) {
   constexpr GpuGenerations kOther = {GpuGeneration::kTuring, GpuGeneration::kAmpere, GpuGeneration::kAda,

@@ -191,7 +191,7 @@ std::vector<MeasuredLoad> read_kit_file(scheduler::TraceInput& input, const Meas
     load.pool_tokens = account.pool_tokens;
     if (!logged.empty()) load.batches = std::move(logged[i]);
     if (has_flag(load.flags, "--speculative-algorithm") && !load.batches.empty()) {
-      load.accept_lengths = accept_lengths(load.batches);
+      load.accept_lens = accept_lens(load.batches, longest_answer(kit.requests));
       add_flag(load.flags, "--speculative-accept-rates", "trace");
     }
     offer_requests(kit.requests, file, {input.name(), kit.line}, load);

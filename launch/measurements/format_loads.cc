@@ -2,16 +2,47 @@
 // that was repeated on the same server has a row each time; the last one counts, for a new server is slower
 // the first times (kernels are loaded, and found, as they are needed).
 #include <array>
+#include <charconv>
 #include <map>
+#include <system_error>
 #include <utility>
 
 #include "launch/measurements/measured_requests.h"
 #include "launch/measurements/measurement_formats.h"
 #include "launch/measurements/server_account.h"
-#include "launch/measurements/server_batches.h"
 #include "scheduler/workload/csv_record.h"
 
 namespace tpsim::launch {
+namespace {
+
+// "2.63", or by position "1:1.00 2:3.00 5:5.00".
+std::vector<std::pair<std::uint32_t, double>> read_accept_lens(const std::string& text,
+                                                               const scheduler::Place& place) {
+  std::vector<std::pair<std::uint32_t, double>> lens;
+  for (const std::string& word : words_of_flags(text)) {
+    const std::size_t colon = word.find(':');
+    std::uint32_t at = 1;
+    double mean = 0;
+    const char* begin = word.data();
+    const char* const end = word.data() + word.size();
+    bool good = true;
+    if (colon != std::string::npos) {
+      const auto [stop, error] = std::from_chars(begin, end, at);
+      good = error == std::errc() && stop == begin + colon;
+      begin += colon + 1;
+    }
+    const auto [stop, error] = std::from_chars(begin, end, mean);
+    good = good && error == std::errc() && stop == end && mean >= 1 && mean <= 1024 &&
+           (lens.empty() || (colon != std::string::npos && at > lens.back().first));
+    if (!good)
+      place.fail("accept_len is {}; a mean like 2.63 is needed, or means by position like 1:1.00 5:3.25",
+                 in_quotes(text));
+    lens.emplace_back(at, mean);
+  }
+  return lens;
+}
+
+}  // namespace
 
 bool is_loads_file(std::string_view first_line) {
   return first_line.find("tpot_ms") != std::string_view::npos &&
@@ -84,10 +115,9 @@ std::vector<MeasuredLoad> read_loads_file(scheduler::TraceInput& input, const Me
     }
     load.flags.insert(load.flags.end(), given.begin(), given.end());
     load.measured = {figure(kTtft), figure(kTpot), figure(kE2e), figure(kDuration)};
-    if (const std::optional<double> mean = figure(kAcceptLen)) {
-      if (*mean < 1 || *mean > 1024)
-        place.fail("accept_len is {:g}; a number from 1 to 1024 is needed", *mean);
-      load.accept_lengths = accept_lengths(*mean);
+    if (!text(kAcceptLen).empty()) {
+      load.accept_together = text(kAcceptLen).find(':') == std::string::npos;
+      load.accept_lens = read_accept_lens(text(kAcceptLen), place);
       add_flag(load.flags, "--speculative-accept-rates", "trace");
     }
     if (!text(kPool).empty()) load.pool_tokens = record.count(kPool, 1, std::uint64_t{1} << 50);

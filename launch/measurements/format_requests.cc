@@ -187,9 +187,10 @@ std::vector<MeasuredLoad> read_requests_file(scheduler::TraceInput& input, const
     if (known != nullptr) load.pool_tokens = known->pool_tokens;
     if (const auto found = batches.find({rows.server, rows.load}); found != batches.end()) {
       load.batches = found->second;
-      if (has_flag(load.flags, "--speculative-algorithm")) load.accept_lengths = accept_lengths(load.batches);
+      if (has_flag(load.flags, "--speculative-algorithm"))
+        load.accept_lens = accept_lens(load.batches, longest_answer(rows.requests));
     }
-    if (!load.accept_lengths.empty()) add_flag(load.flags, "--speculative-accept-rates", "trace");
+    if (!load.accept_lens.empty()) add_flag(load.flags, "--speculative-accept-rates", "trace");
     offer_requests(rows.requests, file, {input.name(), rows.line}, load);
     loads.push_back(std::move(load));
   }

@@ -52,8 +52,11 @@ struct MeasuredLoad {
   std::vector<std::string> flags;  // of `tpsim run`
   // Serves instead of what the flags name; --trace is then its name.
   std::optional<scheduler::Workload> workload;
-  // How often a request kept so many tokens of a step: (tokens, weight). Empty: no speculative decoding.
-  std::vector<std::pair<std::uint32_t, double>> accept_lengths;
+  // Mean tokens that a request kept of a step, from each number of tokens on that its answer had before it,
+  // in ascending order. Empty: no speculative decoding.
+  std::vector<std::pair<std::uint32_t, double>> accept_lens;
+  // The server was told the mean and drew once for all its requests: they end together.
+  bool accept_together = false;
   std::string refusal;  // why it cannot be asked, one sentence; empty: it can
 
   MeasuredFigures measured;

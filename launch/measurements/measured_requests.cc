@@ -165,6 +165,12 @@ MeasuredFigures figures_of(const std::vector<MeasuredRequest>& requests) {
   return figures;
 }
 
+std::uint32_t longest_answer(const std::vector<MeasuredRequest>& requests) {
+  std::uint32_t longest = 0;
+  for (const MeasuredRequest& request : requests) longest = std::max(longest, request.output_tokens);
+  return longest;
+}
+
 std::string load_kind(std::string_view load) { return std::string(load.substr(0, load.find(':'))); }
 
 void offer_requests(const std::vector<MeasuredRequest>& requests, const MeasurementFile& file,

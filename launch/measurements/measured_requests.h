@@ -30,6 +30,9 @@ void check_times(const MeasuredRequest& request, const scheduler::Place& place);
 // REQUIRES: `requests` is not empty.
 MeasuredFigures figures_of(const std::vector<MeasuredRequest>& requests);
 
+// Tokens of the longest answer.
+std::uint32_t longest_answer(const std::vector<MeasuredRequest>& requests);
+
 // "closed" of "closed:1024:256:16:48".
 std::string load_kind(std::string_view load);
 

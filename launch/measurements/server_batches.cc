@@ -1,5 +1,6 @@
 #include "launch/measurements/server_batches.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -38,13 +39,6 @@ std::uint32_t small(std::string_view line, std::string_view key, const Place& pl
   const double value = needed(line, key, place);
   if (value > static_cast<double>(kMost)) place.fail("{} is {:g}; at most {} is meant", key, value, kMost);
   return static_cast<std::uint32_t>(value);
-}
-
-void spread(double mean, double weight, std::map<std::uint32_t, double>& weights) {
-  const double low = std::floor(mean);
-  const double share = mean - low;
-  if (share < 1) weights[static_cast<std::uint32_t>(low)] += weight * (1 - share);
-  if (share > 0) weights[static_cast<std::uint32_t>(low) + 1] += weight * share;
 }
 
 }  // namespace
@@ -119,20 +113,43 @@ std::vector<std::vector<MeasuredBatch>> read_server_log(scheduler::TraceInput& i
   return loads;
 }
 
-std::vector<std::pair<std::uint32_t, double>> accept_lengths(const std::vector<MeasuredBatch>& batches) {
-  std::map<std::uint32_t, double> weights;
+std::vector<std::pair<std::uint32_t, double>> accept_lens(const std::vector<MeasuredBatch>& batches,
+                                                          std::uint32_t answer) {
+  constexpr std::size_t kMostRequests = 1 << 16;
+  double longest = 1;
+  for (const MeasuredBatch& batch : batches)
+    if (batch.decode) longest = std::max(longest, batch.accept_len);
+  std::vector<double> positions;  // of the running requests, ascending
+  struct Sum {
+    double tokens = 0;
+    double requests = 0;
+  };
+  std::map<std::uint32_t, Sum> sums;
   for (const MeasuredBatch& batch : batches) {
-    if (!batch.decode || batch.accept_len < 1) continue;
-    spread(batch.accept_len, batch.running, weights);
+    if (!batch.decode) {
+      const std::size_t joined = std::min<std::size_t>(batch.new_seqs, kMostRequests - positions.size());
+      positions.insert(positions.begin(), joined, 1.0);
+      std::sort(positions.begin(), positions.end());
+      continue;
+    }
+    positions.resize(std::min<std::size_t>(positions.size(), batch.running));
+    for (double& at : positions) {
+      if (at + longest < answer) {
+        const auto whole = static_cast<std::uint32_t>(at);
+        Sum& sum = sums[whole < 24 ? whole : whole / 16 * 16];
+        sum.tokens += batch.accept_len;
+        sum.requests += 1;
+      }
+      at += std::max(1.0, batch.accept_len);
+    }
   }
-  std::erase_if(weights, [](const auto& entry) { return entry.second <= 0; });
-  return {weights.begin(), weights.end()};
-}
-
-std::vector<std::pair<std::uint32_t, double>> accept_lengths(double mean) {
-  std::map<std::uint32_t, double> weights;
-  if (mean >= 1) spread(mean, 1, weights);
-  return {weights.begin(), weights.end()};
+  std::vector<std::pair<std::uint32_t, double>> found;
+  for (const auto& [at, sum] : sums) {
+    const double mean = std::max(1.0, sum.tokens / sum.requests);
+    if (found.empty() || std::abs(mean - found.back().second) > 0.2) found.emplace_back(at, mean);
+  }
+  if (found.empty()) found.emplace_back(1, 1.0);
+  return found;
 }
 
 }  // namespace tpsim::launch

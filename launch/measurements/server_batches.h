@@ -22,9 +22,11 @@ std::map<std::pair<std::string, std::string>, std::vector<MeasuredBatch>> read_b
 // first. Other lines mean nothing here; a batch line that lacks a figure throws UserError.
 std::vector<std::vector<MeasuredBatch>> read_server_log(scheduler::TraceInput& input);
 
-// How often a request kept so many tokens of a decode step, (tokens, weight) in ascending order. A batch
-// tells its mean: what lies between two whole numbers is a mixture of both.
-std::vector<std::pair<std::uint32_t, double>> accept_lengths(const std::vector<MeasuredBatch>& batches);
-std::vector<std::pair<std::uint32_t, double>> accept_lengths(double mean);
+// Mean tokens kept of a step by how many an answer had before it, as MeasuredLoad::accept_lens. An n-gram
+// cache fills while answers grow, so that requests that began together end together. Requests are taken to go
+// on about together, and those that have most to be those that ended; steps that the end of an answer of
+// `answer` tokens may have cut short are left out.
+std::vector<std::pair<std::uint32_t, double>> accept_lens(const std::vector<MeasuredBatch>& batches,
+                                                          std::uint32_t answer);
 
 }  // namespace tpsim::launch

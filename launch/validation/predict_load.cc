@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -51,21 +54,30 @@ void set(const std::optional<double>& measured, const std::optional<double>& pre
   figure.set_predicted(*predicted);
 }
 
-// What each request keeps of its steps, drawn from the measured distribution.
-void draw_accept_lens(const std::vector<std::pair<std::uint32_t, double>>& lengths, std::uint32_t seed,
-                      scheduler::Workload& workload) {
-  std::vector<double> weights;
-  for (const auto& [length, weight] : lengths) {
-    weights.resize(length);
-    weights.back() = weight;
-  }
-  const scheduler::AcceptLengths distribution(weights);
+// A number from 0 to 1 of request `id` at `position` of its answer, the same in every process (splitmix64).
+double draw(std::uint64_t id, std::uint64_t position) {
+  std::uint64_t x = (id << 32 | position) + 0x9E3779B97F4A7C15ULL;
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBULL;
+  return static_cast<double>((x ^ x >> 31) >> 11) * 0x1p-53;
+}
+
+// What each request keeps of its steps: of a mean between two whole numbers now the lower, now the upper one;
+// together, all keep what brings them to the mean.
+void set_accept_lens(const MeasuredLoad& load, scheduler::Workload& workload) {
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {
     scheduler::WorkloadRequest& request = workload.requests[i];
-    std::uint32_t kept = 0;
-    for (std::uint32_t step = 0; kept < request.max_new_tokens; ++step) {
-      request.accept_lens.push_back(distribution.draw(seed, i, step));
-      kept += request.accept_lens.back();
+    std::size_t part = 0;
+    double due = 1;
+    for (std::uint32_t at = 1; at < request.max_new_tokens;) {
+      while (part + 1 < load.accept_lens.size() && load.accept_lens[part + 1].first <= at) ++part;
+      const double mean = load.accept_lens[part].second;
+      const double low = std::floor(mean);
+      due += mean;
+      double length = low + (draw(i, at) < mean - low ? 1 : 0);
+      if (load.accept_together) length = std::max(1.0, std::round(due) - at);
+      request.accept_lens.push_back(static_cast<std::uint32_t>(length));
+      at += request.accept_lens.back();
     }
   }
 }
@@ -86,7 +98,7 @@ void serve(const MeasuredLoad& load, const std::atomic<bool>& stop, proto::Valid
     row.mutable_pool_tokens()->set_predicted(static_cast<double>(deployment.scheduler.max_total_num_tokens));
   }
   scheduler::Workload workload = load.workload ? *load.workload : load_workload(args);
-  if (!load.accept_lengths.empty()) draw_accept_lens(load.accept_lengths, args.load_seed(), workload);
+  if (!load.accept_lens.empty()) set_accept_lens(load, workload);
   place_workload_images(args, deployment.model, workload);
   check_workload(workload, deployment);
   check_accept_lens(deployment.speculation, args.speculation.accept_from_trace, workload);

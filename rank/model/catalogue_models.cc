@@ -25,6 +25,15 @@ struct Release {
 constexpr std::string_view kFp8Blocks =
     R"({"quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
         "weight_block_size": [128, 128]}})";
+// GLM's: a scale for each output channel, activations by the token.
+constexpr std::string_view kFp8Channels =
+    R"({"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized",
+        "config_groups": {"group_0": {"targets": ["Linear"],
+          "weights": {"num_bits": 8, "type": "float", "strategy": "channel", "dynamic": false, "symmetric": true},
+          "input_activations": {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": true,
+                                "symmetric": true}}},
+        "ignore": ["lm_head"]}})";
+constexpr std::string_view kGlm46 = R"({"max_position_embeddings": 202752})";
 // nvidia/DeepSeek-R1-FP4 and its kin: ModelOpt's NVFP4 but for attention and the head.
 constexpr std::string_view kDeepseekNvfp4 =
     R"({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "fmt": null,
@@ -40,6 +49,12 @@ constexpr Release kReleases[] = {
     {"deepseek-v3.1", "deepseek-v3", ""},
     {"deepseek-v3.1-terminus", "deepseek-v3", ""},
     {"deepseek-v3.2-exp", "deepseek-v3.2", ""},
+    {"glm-4.5-air-fp8", "glm-4.5-air", kFp8Channels},
+    {"glm-4.5-fp8", "glm-4.5", kFp8Channels},
+    {"glm-4.6", "glm-4.5", kGlm46},
+    {"glm-4.6-fp8", "glm-4.6", kFp8Channels},
+    {"glm-4.7", "glm-4.5", kGlm46},
+    {"glm-4.7-fp8", "glm-4.6", kFp8Channels},
     {"glm-5-fp8", "glm-5", kFp8Blocks},
     {"kimi-k2-0905", "kimi-k2", R"({"max_position_embeddings": 262144, "rope_scaling": {"factor": 64}})"},
     {"internvl3_5-8b", "internvl3.5-8b", ""},
@@ -87,8 +102,7 @@ std::string catalogue_key(const std::string& name) {
 std::optional<std::string> catalogue_config(const std::string& key) {
   if (const auto text = catalogue::find("models", key)) return std::string(*text);
   for (const Release& release : kReleases) {
-    if (key == release.name)
-      return patched(std::string(*catalogue::find("models", release.of)), release.patch);
+    if (key == release.name) return patched(*catalogue_config(std::string(release.of)), release.patch);
   }
   constexpr std::string_view kFp8 = "-fp8";
   if (!key.starts_with("qwen3") || !key.ends_with(kFp8)) return std::nullopt;

@@ -1,6 +1,7 @@
 // Readers of parts of a config.json that several families share. Each throws UserError naming file and key.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -30,6 +31,8 @@ struct RopeDefaults {
   std::optional<double> partial_rotary_factor = std::nullopt;
   // Window layers turn at a base of their own ("rope_local_base_freq"), unscaled.
   std::optional<double> local_theta = std::nullopt;
+  // Qwen-VL: RopeConfig's, where the config is silent.
+  std::array<std::uint32_t, 3> mrope_section = {};
 };
 // rope_scaling and rope_theta (Transformers 4) or rope_parameters (5). REQUIRES: layers.
 void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefaults& defaults = {});
@@ -59,6 +62,8 @@ VisionConfig read_vision(const Json& json, const std::string& where, std::string
                          std::uint32_t text_hidden_size);
 // What preprocessor_config.json, beside config.json, says of the sizes of images.
 void read_preprocessor(const ConfigReader& config, VisionConfig& vision);
+// What added_tokens.json says of the ids around an image (InternVL, whose config.json does not name them).
+void read_added_tokens(const Json& json, VisionConfig& vision);
 
 // Adds the ids of "eos_token_id", one or a list.
 void read_eos(const ConfigReader& config, ModelConfig& model);

@@ -1,11 +1,24 @@
 #include "rank/model/draft_model.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
 
 #include "proto/base/error.h"
+#include "rank/model/catalogue_drafts.h"
+#include "rank/model/config_reader.h"
 #include "rank/model/layers.h"
 
 namespace tpsim::rank {
@@ -13,13 +26,25 @@ namespace {
 
 constexpr const char* kFlag = "--speculative-draft-model-path";
 
-// Checkpoints that hold a layer for the next token (_handle_eagle_family of SGLang's
-// arg_groups/speculative_hook.py; those that tpsim knows).
-constexpr std::array<std::string_view, 5> kWithNextLayer = {"DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM",
-                                                            "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM",
-                                                            "GlmMoeDsaForCausalLM"};
+// Checkpoints that hold a layer for the next token (_config_draft_model of SGLang's configs/model_config.py;
+// those that tpsim knows).
+constexpr std::array<std::string_view, 9> kWithNextLayer = {"DeepseekV3ForCausalLM",
+                                                            "DeepseekV32ForCausalLM",
+                                                            "Glm4MoeForCausalLM",
+                                                            "Glm4MoeLiteForCausalLM",
+                                                            "GlmMoeDsaForCausalLM",
+                                                            "Qwen3NextForCausalLM",
+                                                            "Qwen3_5MoeForCausalLM",
+                                                            "Qwen3_5ForConditionalGeneration",
+                                                            "Qwen3_5MoeForConditionalGeneration"};
 
-// The target's last layer alone.
+bool has_next_layer(const ModelConfig& model) {
+  return model.num_nextn_predict_layers != 0 &&
+         std::find(kWithNextLayer.begin(), kWithNextLayer.end(), model.architecture) != kWithNextLayer.end();
+}
+
+// The target's last layer alone. Of models with gated delta-nets that one has attention, as the layer for the
+// next token has (models/qwen3_next_mtp.py, full_attention_interval 1).
 ModelConfig next_layer(const ModelConfig& target) {
   ModelConfig layer = target;
   layer.name = target.name + " (next token)";
@@ -27,12 +52,20 @@ ModelConfig next_layer(const ModelConfig& target) {
   layer.layers.assign(1, target.layers.back());
   layer.layers.front().kv_layer = 0;
   layer.layers.front().index_layer = 0;
+  layer.linear = {};
+  layer.vision = {};
+  // Checkpoints in NVFP4 keep it in 16 bit (models/deepseek_nextn.py, glm4_moe_nextn.py, qwen3_5_mtp.py).
+  if (layer.quantization.method == "modelopt_fp4") layer.quantization = {};
   const AttentionKind kind = target.attention.at(target.layers.back().attention);
   layer.layers.front().attention = 0;
   layer.attention.assign(1, kind);
   layer.attention.front().num_layers = 1;
   layer.moe.num_layers = std::min(layer.moe.num_layers, 1U);
-  layer.indexer.num_layers = std::min(layer.indexer.num_layers, 1U);
+  if (layer.is_sparse()) {  // an indexer of its own, whatever the target's layers share
+    layer.indexer.num_layers = 1;
+    layer.layers.front().indexer = true;
+    layer.attention.front().indexer = true;
+  }
   return layer;
 }
 
@@ -44,7 +77,7 @@ std::uint32_t DraftModel::joined(bool extends) const {
     case DraftKind::kNextN:
       return 2;
     case DraftKind::kEagle3:
-      return extends ? 3 : 0;
+      return extends ? (hidden_layers.empty() ? 3U : static_cast<std::uint32_t>(hidden_layers.size())) : 0;
     case DraftKind::kModel:
       break;
   }
@@ -56,6 +89,10 @@ namespace {
 // What cannot be read is said of the flag that named it.
 ModelConfig load_draft_config(const std::string& path) {
   constexpr std::string_view kOther = "--model-path";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    if (std::optional<ModelConfig> known = catalogue_draft(path)) return *std::move(known);
+  }
   try {
     return load_model_config(path);
   } catch (const UserError& error) {
@@ -65,19 +102,67 @@ ModelConfig load_draft_config(const std::string& path) {
   }
 }
 
+// Where the catalogue has heads for `target`: which.
+std::string known_heads(const ModelConfig& target) {
+  const std::vector<std::string> ids = catalogue_drafts_for(target.name);
+  return ids.empty() ? "" : fmt::format("; known for it: {}", fmt::join(ids, ", "));
+}
+
+}  // namespace
+
+namespace {
+
+// models/llama_eagle3.py.
+void read_eagle3(const std::string& path, const ModelConfig& target, DraftModel& draft) {
+  namespace fs = std::filesystem;
+  fs::path file = path;
+  std::error_code error;
+  if (fs::is_directory(file, error)) file /= "config.json";
+  std::ifstream stream(file);
+  Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  // The catalogue's are no files; they name no layers, and a head of their own where vocabularies differ.
+  if (!json.is_object()) json = Json::object();
+  const ConfigReader config(json, file.string());
+  Json nested = json.value("eagle_config", Json());
+  if (!nested.is_object()) nested = Json::object();
+  const ConfigReader eagle(nested, file.string() + " eagle_config");
+  draft.own_head = config.has("draft_vocab_size") || draft.config.vocab_size != target.vocab_size;
+  draft.norm_output = config.flag("norm_output", false);
+  const auto either = [&](const char* key) { return config.flag(key, false) || eagle.flag(key, false); };
+  if (config.flag("tie_word_embeddings", false)) draft.not_computed = "tie_word_embeddings";
+  if (either("norm_before_fc")) draft.not_computed = "norm_before_fc";
+  if (config.has("fc_norm") && json.at("fc_norm") != false) draft.not_computed = "fc_norm";
+  if (config.flag("use_aux_norm", false)) draft.not_computed = "use_aux_norm";
+  if (!eagle.flag("use_aux_hidden_state", true)) draft.not_computed = "use_aux_hidden_state";
+  std::set<std::int64_t> layers = {2, target.num_layers / 2, std::int64_t{target.num_layers} - 3};
+  const char* const key = "eagle_aux_hidden_state_layer_ids";
+  for (const Json* where : {&json, &nested}) {
+    if (!where->contains(key) || !where->at(key).is_array()) continue;
+    layers.clear();
+    for (const Json& id : where->at(key)) {
+      if (!id.is_number_integer())
+        throw_user_error("{}: key \"{}\" must be whole numbers", file.string(), key);
+      layers.insert(id.get<std::int64_t>() + 1);
+    }
+  }
+  for (const std::int64_t layer : layers) {
+    if (layer >= 0 && layer < target.num_layers)
+      draft.hidden_layers.push_back(static_cast<std::uint32_t>(layer));
+  }
+}
+
 }  // namespace
 
 DraftModel load_draft_model(const std::string& algorithm, const std::string& path,
                             const ModelConfig& target) {
   DraftModel draft;
   if (path.empty()) {
-    const bool has_layer =
-        std::find(kWithNextLayer.begin(), kWithNextLayer.end(), target.architecture) != kWithNextLayer.end();
-    if (algorithm != "EAGLE" || !has_layer)
-      throw_user_error("{}: is required by --speculative-algorithm {}, for {} brings no layer that drafts",
-                       kFlag, algorithm, target.name);
+    if (algorithm != "EAGLE" || !has_next_layer(target))
+      throw_user_error("{}: is required by --speculative-algorithm {}, for {} brings no layer that drafts{}",
+                       kFlag, algorithm, target.name, known_heads(target));
     draft.kind = DraftKind::kNextN;
     draft.config = next_layer(target);
+    draft.layer_of_target = target.num_layers;
     return draft;
   }
   draft.config = load_draft_config(path);
@@ -99,6 +184,12 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
     return draft;
   }
   const std::string wanted = algorithm == "EAGLE3" ? "Eagle3" : "Eagle";
+  if (algorithm == "EAGLE" && has_next_layer(draft.config) &&
+      draft.config.hidden_size == target.hidden_size && draft.config.vocab_size == target.vocab_size) {
+    draft.kind = DraftKind::kNextN;
+    draft.config = next_layer(draft.config);
+    return draft;
+  }
   if (!architecture.ends_with(wanted))
     throw_user_error(
         "{} {}: is a {}, --speculative-algorithm {} takes an architecture that ends with {}, for "
@@ -108,6 +199,7 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
     throw_user_error("{} {}: its hidden size is {} and that of {} {}; a head needs the same", kFlag, path,
                      draft.config.hidden_size, target.name, target.hidden_size);
   draft.kind = algorithm == "EAGLE3" ? DraftKind::kEagle3 : DraftKind::kEagle;
+  if (draft.kind == DraftKind::kEagle3) read_eagle3(path, target, draft);
   return draft;
 }
 

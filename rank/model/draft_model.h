@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "rank/model/model_config.h"
 #include "rank/model/shard.h"
@@ -24,7 +25,15 @@ enum class DraftKind : std::uint8_t {
 
 struct DraftModel {
   DraftKind kind = DraftKind::kModel;
-  ModelConfig config;  // its layers; vocab_size is that of its head
+  ModelConfig config;                 // its layers; vocab_size is that of its head
+  std::uint32_t layer_of_target = 0;  // kNextN: its place in the target's checkpoint
+  // EAGLE3. Layers of the target whose inputs it joins, ascending (set_eagle3_layers_to_capture of
+  // models/llama.py, unless its eagle_config names others).
+  std::vector<std::uint32_t> hidden_layers;
+  bool own_head = false;  // else the target's
+  bool norm_output =
+      false;  // it goes on from what its output head reads, else from that before the last norm
+  std::string not_computed;  // of its config, a key that numeric execution cannot follow; empty: none
 
   bool is_head() const { return kind != DraftKind::kModel; }
   // Hidden vectors that are joined into one before the first layer, in a pass that extends behind the target,

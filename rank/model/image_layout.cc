@@ -57,6 +57,8 @@ ImageLayout resized(const VisionConfig& vision, std::uint32_t width, std::uint32
   const std::uint64_t columns = size.width / factor;
   const std::uint64_t unit = std::uint64_t{vision.merge_size} * vision.merge_size;
   ImageLayout layout;
+  layout.height = static_cast<std::uint32_t>(size.height);
+  layout.width = static_cast<std::uint32_t>(size.width);
   layout.tokens = layout.embedded = static_cast<std::uint32_t>(rows * columns);
   layout.patches = static_cast<std::uint32_t>(rows * columns * unit);
   add(layout.sequences, layout.patches, 1);
@@ -78,6 +80,7 @@ ImageLayout tiled(const VisionConfig& vision, std::uint32_t tiles) {
   const std::uint32_t merged = side / vision.merge_size;
   ImageLayout layout;
   layout.tiles = tiles;
+  layout.height = layout.width = vision.image_size;
   const std::uint32_t length = side * side + (vision.class_token ? 1 : 0);
   layout.patches = length * tiles;
   layout.tokens = layout.embedded = merged * merged * tiles;
@@ -127,6 +130,7 @@ ImageLayout on_canvas(const VisionConfig& vision, std::uint32_t width, std::uint
   const auto [rows, columns] = best_canvas(vision, static_cast<float>(width), static_cast<float>(height));
   const std::uint32_t grid = rows * columns;
   ImageLayout layout = tiled(vision, grid > 1 ? grid + 1 : 1);
+  layout.grid_columns = columns;
   // <|tile_x_separator|> between the tiles of a row, <|tile_y_separator|> behind it, <|image|> before the
   // last.
   layout.tokens += 1 + (grid > 1 ? rows * (columns - 1) + rows : 0);

@@ -93,6 +93,39 @@ KernelCost GatedDeltaCosts::decode(const LinearLayers& layers, double requests) 
   return cost;
 }
 
+KernelCost GatedDeltaCosts::verify(const LinearLayers& layers, double requests, std::uint32_t drafts) const {
+  const double tokens = requests * drafts;
+  const auto conv = static_cast<double>(layers.conv_dim());
+  const double values = double(layers.num_v_heads) * layers.v_dim;
+  const double state = double(layers.num_v_heads) * layers.k_dim * layers.v_dim;  // elements
+  const auto move = [&](const Moving& kernel, double bytes) {
+    return moving(kernel.fixed, kernel.share, bytes, 1);
+  };
+  KernelCost cost = move(kDecodeSplit, tokens * 2 * (conv + values) * kElement);
+  // Windows behind each draft overlap in one of drafts + kernel - 2 columns.
+  KernelCost convolution =
+      move(kDecodeConv, tokens * 2 * conv * kElement +
+                            requests * (double(layers.conv_bytes()) +
+                                        conv * (double(drafts) + layers.conv_kernel - 2) * kElement));
+  convolution.flops = 2 * tokens * conv * layers.conv_kernel;
+  cost += convolution;
+  KernelCost rule = move(kDecodeRule, requests * (1.0 + drafts) * double(layers.temporal_bytes()) +
+                                          tokens * (conv + values) * kElement);
+  rule.flops = 7 * tokens * state;
+  cost += rule;
+  cost += move(kElementwise, tokens * 3 * values * kElement);  // gated norm
+  return cost;
+}
+
+KernelCost GatedDeltaCosts::commit(const LinearLayers& layers, double requests,
+                                   const StateMoves& moves) const {
+  const auto bytes = static_cast<double>(layers.bytes_per_request());
+  KernelCost cost = moving(2 * kElementwise.fixed, kElementwise.share, requests * 2 * bytes, 2);
+  if (moves.may_snapshot)
+    cost += moving(2 * kElementwise.fixed, kElementwise.share, moves.snapshots * 2 * bytes, 2);
+  return cost;
+}
+
 KernelCost GatedDeltaCosts::extend(const LinearLayers& layers, std::span<const std::uint32_t> lens) const {
   double tokens = 0;
   for (const std::uint32_t length : lens) tokens += length;

@@ -9,7 +9,9 @@
 //  - flashinfer: decode on Hopper on a copy of the states, which is copied back, on newer ones in the pool;
 //    prefill in one kernel that walks over the chunks of a head with all that is within them
 //    (layers/attention/linear/kernels/gdn_flashinfer.py of 0.5.23, FlashInfer 0.6.14 gdn_prefill.py).
-// Triton's kernels were measured on an H200, but for the gated norm; those of the others were not.
+// Triton's kernels were measured on an H200, but for the gated norm; those of the others were not, and none
+// that verifies drafts: it moves its bytes as decode's does, whose kernel it is (gdn_triton.py,
+// target_verify).
 #pragma once
 
 #include <cstdint>
@@ -51,6 +53,12 @@ class GatedDeltaCosts {
   KernelCost decode(const LinearLayers& layers, double requests) const;
   // One layer, requests of these many new tokens.
   KernelCost extend(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
+  // One layer of a pass that verifies `drafts` tokens of each of `requests`: a state is read once and written
+  // behind every one of them, beside the pool (MambaPool.SpeculativeState).
+  KernelCost verify(const LinearLayers& layers, double requests, std::uint32_t drafts) const;
+  // All layers, behind it: the states of what was accepted become those of the requests, and `snapshots` of
+  // them the tree's (scatter_mamba_states_after_mtp_verify); `may_snapshot`: that launches whether or not.
+  KernelCost commit(const LinearLayers& layers, double requests, const StateMoves& moves) const;
   // All layers. Copies and clears are a few kernels each (MambaPool.copy_from, clear_slots); snapshots one at
   // the end of a decode pass, and two of every layer of an extend.
   KernelCost moves(const LinearLayers& layers, const StateMoves& moves, bool decodes) const;

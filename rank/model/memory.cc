@@ -132,9 +132,15 @@ KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig&
     const double of_states = rest * states.full_memory_ratio / (1 + states.full_memory_ratio);
     // One more is for what padding writes.
     const auto each = static_cast<double>(capacity.state_bytes);
-    capacity.state_slots =
-        states.slots.value_or(static_cast<std::uint64_t>(std::max(0.0, (of_states - each) / each)));
-    const double taken = static_cast<double>(capacity.state_slots + 1) * each;
+    const double drafts = states.verified_tokens;
+    const double with_drafts = each * (1 + drafts / states.slots_per_request);
+    capacity.state_slots = states.slots.value_or(
+        static_cast<std::uint64_t>(std::max(0.0, (of_states - each * (1 + drafts)) / with_drafts)));
+    const auto running =
+        std::min<std::uint64_t>(states.running_requests, capacity.state_slots / states.slots_per_request);
+    capacity.verified_state_bytes = states.verified_tokens * (running + 1) * capacity.state_bytes;
+    const double taken = static_cast<double>(capacity.state_slots + 1) * each +
+                         static_cast<double>(capacity.verified_state_bytes);
     if (capacity.state_slots == 0 || taken >= rest) {
       throw_user_error(
           "--max-mamba-cache-size {}: the states of a request take {:.1f} MiB of each GPU, and {:.2f} GiB "

@@ -52,12 +52,18 @@ std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs, bool specul
 struct StatePool {
   double full_memory_ratio = 0.9;  // bytes of states to bytes of KV cache (--mamba-full-memory-ratio)
   std::optional<std::uint64_t> slots = std::nullopt;  // states that are kept; none: by the ratio
+  // Speculative decoding: beside them each running request has one behind every token that is verified
+  // (_handle_max_mamba_cache of SGLang 0.5.23's mem_cache/kv_cache_configurator.py). At most
+  // running_requests run, and no more than have slots_per_request of the pool.
+  std::uint32_t verified_tokens = 0;
+  std::uint32_t running_requests = 0;
+  std::uint32_t slots_per_request = 1;
 };
 
 // A draft model that shares the memory.
 struct DraftMemory {
   std::uint64_t weight_bytes = 0;
-  double layers = 0;       // its layers, in those of the target: what its KV takes for each token
+  double layers = 0;       // its layers, in those of the target with KV: what its KV takes for each token
   bool from_pool = false;  // weights and KV lessen the pool; otherwise memory was kept free for them
 };
 
@@ -74,11 +80,12 @@ std::uint64_t most_window_tokens(std::uint32_t window, std::uint32_t page_size, 
                                  std::uint32_t chunked_prefill_size, bool overlap);
 
 struct KvCapacity {
-  std::uint64_t tokens = 0;         // a multiple of the page size
-  std::uint64_t window_tokens = 0;  // of the pool of window layers; 0: they have none
-  std::uint64_t state_slots = 0;    // states that there is room for; 0: the model has none
-  std::uint64_t state_bytes = 0;    // of one of them, all layers
-  std::uint64_t weight_bytes = 0;   // of one rank
+  std::uint64_t tokens = 0;                // a multiple of the page size
+  std::uint64_t window_tokens = 0;         // of the pool of window layers; 0: they have none
+  std::uint64_t state_slots = 0;           // states that there is room for; 0: the model has none
+  std::uint64_t state_bytes = 0;           // of one of them, all layers
+  std::uint64_t verified_state_bytes = 0;  // of all behind tokens that are verified
+  std::uint64_t weight_bytes = 0;          // of one rank
   std::uint64_t kv_bytes_per_token =
       0;  // without window layers where these have a pool of their own; with a draft model's
   std::uint64_t window_bytes_per_token = 0;

@@ -40,6 +40,20 @@ std::string architecture_of(const ConfigReader& config) {
   return json["architectures"][0].get<std::string>();
 }
 
+// InternVL names the architecture of its text model there; Transformers may only name its kind.
+std::string inner_architecture(const ConfigReader& text) {
+  const std::string kind = text.text("model_type", "");
+  if (text.has("architectures")) return architecture_of(text);
+  for (const auto& [of, architecture] : {std::pair("qwen2", "Qwen2ForCausalLM"),
+                                         {"qwen3", "Qwen3ForCausalLM"},
+                                         {"qwen3_moe", "Qwen3MoeForCausalLM"},
+                                         {"gpt_oss", "GptOssForCausalLM"},
+                                         {"llama", "LlamaForCausalLM"}}) {
+    if (kind == of) return architecture;
+  }
+  return architecture_of(text);  // says what is missing
+}
+
 std::uint32_t weight_bytes_of(const ConfigReader& config) {
   const std::string dtype = config.text("dtype", config.text("torch_dtype", "bfloat16"));
   if (dtype == "bfloat16" || dtype == "float16" || dtype == "float32") return 2;
@@ -90,6 +104,7 @@ void read_common(const ConfigReader& config, ModelConfig& model) {
   model.num_key_value_heads = config.number_or("num_key_value_heads", model.num_attention_heads);
   model.vocab_size = config.number("vocab_size", 1, 1U << 26);
   model.max_position_embeddings = config.number("max_position_embeddings", 1, 1U << 28);
+  model.num_nextn_predict_layers = config.number_or("num_nextn_predict_layers", 1, 0);
   model.context_length = context_length_of(config);
   if (!config.has("head_dim") && model.hidden_size % model.num_attention_heads != 0) {
     throw_user_error(
@@ -165,10 +180,10 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
   }
   ModelConfig model;
   const std::string whole = architecture_of(ConfigReader(json, where));
-  // InternVL names the architecture of its text model there.
-  const bool named_inside = json.contains("llm_config") && json["llm_config"].is_object();
+  const char* const inside = whole == "InternVLForConditionalGeneration" ? "text_config" : "llm_config";
+  const bool named_inside = json.contains(inside) && json[inside].is_object();
   model.architecture =
-      named_inside ? architecture_of(ConfigReader(json["llm_config"], where + ": llm_config")) : whole;
+      named_inside ? inner_architecture(ConfigReader(json[inside], where + ": " + inside)) : whole;
   const ModelFamily* const family = find_family(model.architecture);
   if (family == nullptr) {
     throw_user_error("{}: architecture {} is not supported; supported are {}", where, model.architecture,
@@ -181,7 +196,7 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
     flat.update(json);
     flat.update(json["text_config"]);
   }
-  if (named_inside) flat.update(json["llm_config"]);
+  if (named_inside) flat.update(json[inside]);
   const ConfigReader config(flat, where);
   read_common(config, model);
   family->read(config, model);
@@ -238,6 +253,9 @@ ModelConfig load_model_config(const std::string& model_path) {
       throw_user_error("{}: not a JSON object", preprocessor.string());
     read_preprocessor(ConfigReader(json, preprocessor.string()), model.vision);
   }
+  const fs::path added = file.parent_path() / "added_tokens.json";
+  if (model.vision.present() && fs::is_regular_file(added, error))
+    read_added_tokens(Json::parse(read_config(added), nullptr, /*allow_exceptions=*/false), model.vision);
   // SGLang turns the sparse variant on where this file is beside the config.
   const fs::path sparse = file.parent_path() / "sparse_attention_config.json";
   if (model.dual_chunk.enabled() && !model.dual_chunk.dense_said && fs::exists(sparse, error)) {

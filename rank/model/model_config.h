@@ -2,6 +2,7 @@
 // rank, its attention layers and its weights, is rank/model/layers.h.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -94,6 +95,12 @@ struct RopeConfig {
   bool truncate = true;                                // yarn: round the correction range (gpt-oss: no)
   double partial_rotary_factor = 1;                    // share of a head that is rotated
   bool interleaved = false;  // pairs of neighbours are rotated (DeepSeek), not halves
+  // Qwen-VL: so many pairs of a head turn by time, by row and by column of an image's token; text has the same
+  // position in all three. All 0: there is one position. Interleaved: time, row and column take turns until
+  // their pairs are used up, and time has the rest.
+  std::array<std::uint32_t, 3> mrope_section = {};
+  bool mrope_interleaved = false;
+  bool has_mrope() const { return mrope_section[0] + mrope_section[1] + mrope_section[2] > 0; }
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
 
@@ -168,6 +175,9 @@ struct ModelConfig {
   std::uint32_t vocab_size = 0;
   std::uint32_t context_length = 0;           // tokens; rope scaling included, as SGLang derives it
   std::uint32_t max_position_embeddings = 0;  // tokens, as the config says it
+  // Layers for the next token that the checkpoint has; configs that say nothing of families that have them
+  // mean one.
+  std::uint32_t num_nextn_predict_layers = 1;
   bool tie_word_embeddings = false;
   bool qkv_bias = false;
   bool o_bias = false;

@@ -211,6 +211,7 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   const bool idle = batch.forward_mode == proto::IDLE;
   if (idle && batch.global_num_tokens.empty()) return step;
   attention::ForwardMetadata metadata = batch;
+  metadata.image_mask = metadata.image_mask && model_.vision.both_ways;
   const bool captured = metadata.capture_bucket > 0;
   std::uint32_t tokens = 0;
   for (const std::uint32_t length : metadata.extend_lens) tokens += length;
@@ -232,10 +233,13 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   const Latent latent = !model_.is_mla() || expanded ? Latent::kExpanded
                         : mla.joins                  ? Latent::kAbsorbedJoined
                                                      : Latent::kAbsorbed;
-  if (captured && verify) bucket *= metadata.extend_lens.front();
+  const std::uint32_t width = verify ? metadata.extend_lens.front() : metadata.tokens_per_request;
+  if (captured) bucket *= width;
   PassRows rows = pass_rows(metadata, shard_, tokens, sampled, bucket);
-  if (captured && metadata.forward_mode == proto::DRAFT_EXTEND)
-    rows.sampled = rows.head = metadata.capture_bucket;
+  if (captured && metadata.one_logit_per_request) {
+    rows.sampled /= width;
+    rows.head /= width;
+  }
   if (!shard_.stage.last()) rows.sampled = rows.head = 0;
   const Dense& dense = this->dense(rows, latent);
   step.gemm = dense.gemm;
@@ -268,18 +272,24 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
     step.memory_bytes += cost.bytes;
     attention_launches += cost.launches;
   }
+  Uncaptured pass;
   if (captured) {
     step.launch = graph_replay_ + (dense.launches + plan.launches + attention_launches) * graph_gap_;
   } else {
-    const double seconds = uncaptured_seconds(step, dense, plan, attention_launches, pieces);
+    pass = uncaptured(step, dense, plan, attention_launches, pieces);
     const double kernels = step.attention + plan.seconds + step.gemm + step.collective + step.other;
     // Not below 0: rounding may leave the difference of two equal sums there.
-    step.launch = std::max(0.0, seconds - kernels);
-    if (extends(metadata.forward_mode)) limit_power(step, kernels);
-    if (extends(metadata.forward_mode))
-      issue(dense, plan, attention_launches, pieces, std::max(seconds, kernels + step.launch), step);
+    step.launch = std::max(0.0, pass.seconds - kernels);
+    if (extends(metadata.forward_mode)) {
+      limit_power(step, kernels);
+      const double launches = dense.launches + plan.launches + attention_launches;
+      run_batch(std::max(pass.seconds, kernels), pass.issue, launches, pieces, step);
+    }
   }
   step.attention += plan.seconds;
+  step.device_seconds =
+      captured ? step.attention + step.gemm + step.collective + step.other + step.launch : pass.device;
+  step.issue_seconds = pass.issue;
   if (!idle) step.host_seconds = backend_->plan_host_seconds();
   return step;
 }
@@ -299,8 +309,12 @@ std::uint32_t ModeledForward::prefill_bucket(const attention::ForwardMetadata& m
 attention::KernelCost ModeledForward::linear_attention(const attention::ForwardMetadata& metadata,
                                                        std::uint32_t rows) {
   attention::KernelCost cost;
+  const bool verifies = metadata.forward_mode == proto::TARGET_VERIFY;
+  const std::uint32_t drafts = verifies ? metadata.extend_lens.front() : 1;
   if (metadata.forward_mode == proto::DECODE) {
     cost = gated_delta_.decode(linear_layers_, rows);
+  } else if (verifies) {
+    cost = gated_delta_.verify(linear_layers_, double(rows) / drafts, drafts);
   } else {
     linear_lens_.assign(metadata.extend_lens.begin(), metadata.extend_lens.end());
     if (metadata.forward_mode == proto::MIXED)
@@ -314,7 +328,9 @@ attention::KernelCost ModeledForward::linear_attention(const attention::ForwardM
                          .clears = metadata.state_clears,
                          .snapshots = metadata.state_snapshots,
                          .may_snapshot = tracks_states_};
-  cost += gated_delta_.moves(linear_layers_, moves, metadata.forward_mode == proto::DECODE);
+  cost += verifies
+              ? gated_delta_.commit(linear_layers_, static_cast<double>(metadata.extend_lens.size()), moves)
+              : gated_delta_.moves(linear_layers_, moves, metadata.forward_mode == proto::DECODE);
   return cost;
 }
 
@@ -323,25 +339,17 @@ void ModeledForward::limit_power(StepCost& step, double kernels) const {
   step.gemm += std::max(0.0, step.flops / sustained_flops_ - (kernels + step.launch));
 }
 
-void ModeledForward::issue(const Dense& dense, const attention::KernelCost& plan, double attention_launches,
-                           bool pieces, double seconds, StepCost& step) const {
-  const attention::HostCost host = attention_launches > 0 ? backend_->host_cost() : attention::HostCost{};
-  if (host.synchronous) {
-    step.issue_seconds = seconds;
-    return;
-  }
-  const double attention_host = attention_launches * kernel_launch_;
-  step.issue_seconds =
-      std::min(seconds, pieces ? piecewise_layer_ * model_.num_layers + host.once_seconds
-                               : (dense.issued + plan.launches) * kernel_launch_ + attention_host);
-  const double launches = dense.launches + plan.launches + attention_launches;
-  if (pieces && dense.collective == 0) return;
+void ModeledForward::run_batch(double seconds, double issue, double launches, bool pieces,
+                               StepCost& step) const {
+  const bool synchronous = backend_->host_cost().synchronous;
+  step.run_batch_seconds = synchronous ? seconds : std::min(seconds, issue);
+  if (pieces && step.collective == 0) return;
   step.unqueued_seconds = seconds * std::max(0.0, 1 - kQueuedLaunches / std::max(1.0, launches));
 }
 
-double ModeledForward::uncaptured_seconds(const StepCost& step, const Dense& dense,
-                                          const attention::KernelCost& plan, double attention_launches,
-                                          bool pieces) const {
+ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, const Dense& dense,
+                                                      const attention::KernelCost& plan,
+                                                      double attention_launches, bool pieces) const {
   const attention::HostCost host = attention_launches > 0 ? backend_->host_cost() : attention::HostCost{};
   // Kernels leave the same gaps on the device as in a graph.
   const double other_device =
@@ -352,10 +360,14 @@ double ModeledForward::uncaptured_seconds(const StepCost& step, const Dense& den
   double attention_host =
       attention_launches * (host.launch_seconds > 0 ? host.launch_seconds : kernel_launch_) +
       host.once_seconds;
-  if (host.synchronous)
-    return std::max(other_device, other_host) + std::max(attention_device, attention_host);
+  if (host.synchronous) {
+    const double seconds = std::max(other_device, other_host) + std::max(attention_device, attention_host);
+    return {.seconds = seconds, .device = seconds, .issue = 0};
+  }
   if (pieces) attention_host = host.once_seconds;
-  return std::max(other_device + attention_device, other_host + attention_host);
+  const double device = other_device + attention_device;
+  const double issue = other_host + attention_host;
+  return {.seconds = std::max(device, issue), .device = device, .issue = issue};
 }
 
 }  // namespace tpsim::rank

@@ -89,17 +89,20 @@ class ModeledForward : public RankModel {
   // An MLA layer that expands what the extend planned last sees.
   attention::KernelCost expansion(const attention::MlaExtend& extend,
                                   const attention::ForwardMetadata& metadata, std::uint32_t rows) const;
-  // Seconds of an eager pass, or of one whose pieces are captured, of which `attention` and
-  // `attention_launches` are the attention layers'.
-  double uncaptured_seconds(const StepCost& step, const Dense& dense, const attention::KernelCost& plan,
-                            double attention_launches, bool pieces) const;
+  // An eager pass, or one whose pieces are captured: all of it, the device's part alone and the host's that
+  // issues its kernels (0 where it waits for them in between).
+  struct Uncaptured {
+    double seconds = 0, device = 0, issue = 0;
+  };
+  // `attention` and `attention_launches` of the pass are the attention layers'.
+  Uncaptured uncaptured(const StepCost& step, const Dense& dense, const attention::KernelCost& plan,
+                        double attention_launches, bool pieces) const;
 
   // A pass of 16-bit arithmetic is no faster than the GPU's power allows; `kernels` are its seconds, launch
   // apart.
   void limit_power(StepCost& step, double kernels) const;
-  // What launching an uncaptured extend pass of `seconds` takes the host.
-  void issue(const Dense& dense, const attention::KernelCost& plan, double attention_launches, bool pieces,
-             double seconds, StepCost& step) const;
+  // What launching an extend pass of `seconds`, `issue` of them the host's, takes the scheduler's thread.
+  void run_batch(double seconds, double issue, double launches, bool pieces, StepCost& step) const;
 
   ModelConfig model_;
   Shard shard_;

@@ -52,12 +52,28 @@ void yarn_frequencies(const RopeConfig& config, std::uint32_t dim, double origin
   }
 }
 
+// Which of three positions each pair turns by.
+std::vector<std::uint8_t> mrope_axes(const RopeConfig& config, std::uint32_t pairs) {
+  std::vector<std::uint8_t> axes(pairs, 0);
+  const auto& [time, rows, columns] = config.mrope_section;
+  for (std::uint32_t i = 0; i < pairs; ++i) {
+    if (config.mrope_interleaved) {
+      const std::uint32_t turn = i % 3;
+      if (turn > 0 && i < 3 * config.mrope_section[turn]) axes[i] = static_cast<std::uint8_t>(turn);
+    } else {
+      axes[i] = i < time ? 0 : i < time + rows ? 1 : 2;
+    }
+  }
+  return axes;
+}
+
 }  // namespace
 
 RotaryEmbedding::RotaryEmbedding(const RopeConfig& config, std::uint32_t dim, std::uint32_t context_length)
     : config_(config), dim_(dim), context_length_(context_length), inverse_frequencies_(dim / 2) {
   for (std::size_t i = 0; i < inverse_frequencies_.size(); ++i)
     inverse_frequencies_[i] = std::pow(config.theta, -2.0 * static_cast<double>(i) / dim);
+  if (config.has_mrope()) axes_ = mrope_axes(config, dim / 2);
   switch (config.type) {
     case RopeType::kDefault:
     case RopeType::kDynamic:
@@ -75,6 +91,21 @@ RotaryEmbedding::RotaryEmbedding(const RopeConfig& config, std::uint32_t dim, st
       yarn_frequencies(config, dim, original, inverse_frequencies_);
       attention_factor_ = static_cast<float>(yarn_attention_factor(config));
       break;
+    }
+  }
+}
+
+void RotaryEmbedding::angles(const std::array<std::uint32_t, 3>& position, std::uint32_t seq_len, float* cos,
+                             float* sin) const {
+  angles(position[0], seq_len, cos, sin);
+  std::vector<float> other_cos(axes_.size()), other_sin(axes_.size());
+  for (const std::uint8_t axis : {1, 2}) {
+    if (position[axis] == position[0]) continue;
+    angles(position[axis], seq_len, other_cos.data(), other_sin.data());
+    for (std::size_t i = 0; i < axes_.size(); ++i) {
+      if (axes_[i] != axis) continue;
+      cos[i] = other_cos[i];
+      sin[i] = other_sin[i];
     }
   }
 }

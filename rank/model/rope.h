@@ -4,6 +4,7 @@
 // Behaviour follows Transformers' modeling_rope_utils.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -23,6 +24,10 @@ class RotaryEmbedding {
   // cos and sin [dim / 2] of one position of a sequence that is `seq_len` tokens long (only dynamic scaling
   // depends on that), attention factor included.
   void angles(std::uint32_t position, std::uint32_t seq_len, float* cos, float* sin) const;
+  // Of a token that has a time, a row and a column. REQUIRES: the config has_mrope().
+  void angles(const std::array<std::uint32_t, 3>& position, std::uint32_t seq_len, float* cos,
+              float* sin) const;
+  bool has_mrope() const { return config_.has_mrope(); }
   // Rotates the first dim elements of a head x in place. config.interleaved: pairs are (0, 1), (2, 3) …; else
   // (0, dim / 2), ….
   void rotate(const float* cos, const float* sin, float* x) const;
@@ -33,6 +38,7 @@ class RotaryEmbedding {
   std::uint32_t context_length_;
   float attention_factor_ = 1;
   std::vector<double> inverse_frequencies_;
+  std::vector<std::uint8_t> axes_;  // with mrope, of each pair: 0 time, 1 row, 2 column
 };
 
 }  // namespace tpsim::rank

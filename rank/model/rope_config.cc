@@ -8,6 +8,8 @@
 namespace tpsim::rank {
 namespace {
 
+constexpr std::uint32_t kWidestHead = 4096;
+
 RopeType type_of(const ConfigReader& config, const ConfigReader& rope) {
   const std::string name = rope.text("rope_type", rope.text("type", "default"));
   // Text turns by its position in all three sections of Qwen-VL's rotation.
@@ -20,9 +22,24 @@ RopeType type_of(const ConfigReader& config, const ConfigReader& rope) {
                    config.where(), name.substr(0, 40));
 }
 
+void read_mrope(const ConfigReader& rope, const RopeDefaults& defaults, RopeConfig& out) {
+  out.mrope_section = defaults.mrope_section;
+  out.mrope_interleaved = rope.flag("mrope_interleaved", false);
+  if (!rope.has("mrope_section")) return;
+  const Json& list = rope.json()["mrope_section"];
+  if (!list.is_array() || list.size() != out.mrope_section.size())
+    throw_user_error("{}: \"mrope_section\" must be a list of three numbers", rope.where());
+  for (std::size_t i = 0; i < out.mrope_section.size(); ++i) {
+    if (!list[i].is_number_unsigned() || list[i].get<double>() > kWidestHead)
+      throw_user_error("{}: \"mrope_section\" must hold whole numbers from 0 to {}", rope.where(), kWidestHead);
+    out.mrope_section[i] = list[i].get<std::uint32_t>();
+  }
+}
+
 // `rope`: the object that describes one rotation; it may be empty.
 RopeConfig read_one(const ConfigReader& config, const Json& object, double theta,
-                    std::optional<double> partial) {
+                    const RopeDefaults& defaults) {
+  const std::optional<double>& partial = defaults.partial_rotary_factor;
   constexpr std::uint32_t kMostTokens = 1U << 28;
   if (!object.is_object()) throw_user_error("{}: rope parameters must be an object", config.where());
   const ConfigReader rope(object, config.where() + ": rope parameters");
@@ -36,6 +53,7 @@ RopeConfig read_one(const ConfigReader& config, const Json& object, double theta
     throw_user_error("{}: a partial_rotary_factor other than 1 is not supported for this architecture",
                      config.where());
   }
+  read_mrope(rope, defaults, out);
   if (out.type == RopeType::kDefault) return out;
   out.factor = rope.real("factor", 1, 1e-3, 1024);
   const std::uint32_t top = config.number_or("original_max_position_embeddings", 0);
@@ -76,13 +94,22 @@ void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefault
   model.ropes.clear();
   const bool nested = all.is_object() && all.contains("full_attention");
   model.ropes.push_back(
-      read_one(config, nested ? all["full_attention"] : all, theta, defaults.partial_rotary_factor));
+      read_one(config, nested ? all["full_attention"] : all, theta, defaults));
   if (nested && all.contains("sliding_attention")) {
-    model.ropes.push_back(read_one(config, all["sliding_attention"], theta, defaults.partial_rotary_factor));
+    model.ropes.push_back(read_one(config, all["sliding_attention"], theta, defaults));
   } else if (defaults.local_theta) {
     RopeConfig of_windows;
     of_windows.theta = config.real("rope_local_base_freq", *defaults.local_theta, 1, 1e12);
     model.ropes.push_back(of_windows);
+  }
+  for (RopeConfig& rope : model.ropes) {
+    const auto [time, row, column] = rope.mrope_section;
+    if (!rope.has_mrope() || time + row + column == model.rope_dim(rope) / 2) continue;
+    const bool said = rope.mrope_section != defaults.mrope_section;
+    rope.mrope_section = {};  // heads of other sizes than the published ones: text alone
+    if (said)
+      throw_user_error("{}: mrope_section has {} pairs, and heads rotate {}", config.where(), time + row + column,
+                       model.rope_dim(rope) / 2);
   }
   for (LayerConfig& layer : model.layers) {
     if (layer.rope == LayerConfig::kNoRope) continue;

@@ -28,35 +28,58 @@ std::uint32_t side(const ConfigReader& config, const char* key, std::uint32_t ot
   return config.number_or(key, otherwise);
 }
 
-std::uint32_t count_of(const ConfigReader& config, const char* key, std::uint32_t otherwise) {
+std::vector<std::uint32_t> layers_of(const ConfigReader& config, const char* key,
+                                     std::vector<std::uint32_t> otherwise) {
   if (!config.has(key)) return otherwise;
-  if (!config.json()[key].is_array())
-    throw_user_error("{}: key \"{}\" must be a list of layers", config.where(), key);
-  return static_cast<std::uint32_t>(config.json()[key].size());
+  const Json& list = config.json()[key];
+  if (!list.is_array()) throw_user_error("{}: key \"{}\" must be a list of layers", config.where(), key);
+  std::vector<std::uint32_t> layers;
+  for (const Json& layer : list) {
+    if (!layer.is_number_unsigned() || layer.get<double>() >= kMostPixels)
+      throw_user_error("{}: key \"{}\" must be a list of layers, whole numbers from 0 up", config.where(),
+                       key);
+    layers.push_back(layer.get<std::uint32_t>());
+  }
+  return layers;
 }
 
-void read_qwen2_5(const ConfigReader& config, VisionConfig& vision) {
+// The id of a marker token, none where the config does not say.
+std::vector<std::uint32_t> marker(const ConfigReader& root, const char* key) {
+  if (!root.has(key)) return {};
+  return {root.number(key, 0, kMostPixels)};
+}
+
+void read_qwen_markers(const ConfigReader& root, VisionConfig& vision) {
+  vision.markers_before = vision.markers_after = 1;  // <|vision_start|>, <|vision_end|>
+  vision.marker_ids_before = marker(root, "vision_start_token_id");
+  vision.marker_ids_after = marker(root, "vision_end_token_id");
+}
+
+void read_qwen2_5(const ConfigReader& root, const ConfigReader& config, VisionConfig& vision) {
   vision.rule = ImageRule::kSmartResize;
   vision.num_layers = config.number_or("depth", 32);
   vision.hidden_size = config.number_or("hidden_size", 3584);
   // Rounded up for the kernels (Qwen2_5_VisionTransformer).
-  vision.intermediate_size = (config.number_or("intermediate_size", 3420) + 7) / 8 * 8;
+  vision.mlp_width = config.number_or("intermediate_size", 3420);
+  vision.intermediate_size = (vision.mlp_width + 7) / 8 * 8;
+  vision.hidden_act = config.text("hidden_act", "silu");
   vision.num_heads = config.number_or("num_heads", 16);
   vision.patch_size = side(config, "patch_size", 14);
   vision.temporal_patch = config.number_or("temporal_patch_size", 2);
   vision.merge_size = config.number_or("spatial_merge_size", 2);
   vision.window_size = config.number_or("window_size", 112);
-  vision.full_attention_layers = count_of(config, "fullatt_block_indexes", 4);
+  vision.full_attention_at = layers_of(config, "fullatt_block_indexes", {7, 15, 23, 31});
+  vision.full_attention_layers = static_cast<std::uint32_t>(vision.full_attention_at.size());
   vision.gated_mlp = vision.rotary = vision.flat = true;
   vision.min_pixels = 56 * 56;
   vision.max_pixels = 16384 * 28 * 28;  // of the published preprocessor_config.json
   vision.projector_input = vision.hidden_size * vision.merge_size * vision.merge_size;
   vision.projector_hidden = vision.projector_input;
   vision.projector_sharded = vision.data_parallel = true;
-  vision.markers_before = vision.markers_after = 1;  // <|vision_start|>, <|vision_end|>
+  read_qwen_markers(root, vision);
 }
 
-void read_qwen3(const ConfigReader& config, VisionConfig& vision) {
+void read_qwen3(const ConfigReader& root, const ConfigReader& config, VisionConfig& vision) {
   vision.rule = ImageRule::kSmartResize;
   vision.num_layers = config.number_or("depth", 27);
   vision.hidden_size = config.number_or("hidden_size", 1152);
@@ -65,15 +88,24 @@ void read_qwen3(const ConfigReader& config, VisionConfig& vision) {
   vision.patch_size = side(config, "patch_size", 16);
   vision.temporal_patch = config.number_or("temporal_patch_size", 2);
   vision.merge_size = config.number_or("spatial_merge_size", 2);
+  vision.mlp_width = vision.intermediate_size;
+  vision.hidden_act = config.text("hidden_act", "gelu_pytorch_tanh");
   vision.position_embeddings = config.number_or("num_position_embeddings", 2304);
-  vision.deepstack = count_of(config, "deepstack_visual_indexes", 3);
+  vision.deepstack_at = layers_of(config, "deepstack_visual_indexes", {8, 16, 24});
+  vision.deepstack = static_cast<std::uint32_t>(vision.deepstack_at.size());
   vision.rotary = vision.flat = vision.sharded_positions = true;
   vision.min_pixels = 65536;  // of the published preprocessor_config.json
   vision.max_pixels = 16777216;
   vision.projector_input = vision.hidden_size * vision.merge_size * vision.merge_size;
   vision.projector_hidden = vision.projector_input;
   vision.projector_sharded = vision.data_parallel = vision.attention_parallel = true;
-  vision.markers_before = vision.markers_after = 1;
+  read_qwen_markers(root, vision);
+}
+
+// An id of the vocabulary, 0 where config.json does not say: Transformers 4 calls it INDEX, 5 also ID.
+std::uint32_t token_of(const ConfigReader& root, const char* index, const char* id) {
+  const char* const key = root.has(index) ? index : id;
+  return root.has(key) ? root.number(key, 0) : 0;
 }
 
 // SigLIP; average pooling makes tokens of its patches.
@@ -94,13 +126,22 @@ void read_gemma3(const ConfigReader& root, const ConfigReader& config, VisionCon
     throw_user_error("{}: mm_tokens_per_image {} is not what squares of {} patches make", root.where(),
                      tokens, patches);
   vision.position_embeddings = patches * patches;
-  vision.one_by_one = true;
+  vision.one_by_one = vision.both_ways = true;
+  vision.hidden_act = config.text("hidden_act", "gelu_pytorch_tanh");
+  vision.norm_eps = static_cast<float>(config.real("layer_norm_eps", 1e-6, 0, 1));
   vision.projector_input = vision.hidden_size;
   vision.markers_before = vision.markers_after = 2;  // a blank line and <start_of_image>; the same behind it
+  constexpr std::uint32_t kBlankLine = 108;          // of Gemma 3's tokenizer
+  const std::uint32_t begin = token_of(root, "boi_token_index", "boi_token_id");
+  const std::uint32_t end = token_of(root, "eoi_token_index", "eoi_token_id");
+  if (begin > 0 && end > 0) {
+    vision.marker_ids_before = {kBlankLine, begin};
+    vision.marker_ids_after = {end, kBlankLine};
+  }
   vision.on_by_default = false;
 }
 
-void read_llama4(const ConfigReader& config, VisionConfig& vision) {
+void read_llama4(const ConfigReader& root, const ConfigReader& config, VisionConfig& vision) {
   vision.rule = ImageRule::kCanvas;
   vision.num_layers = config.number_or("num_hidden_layers", 34);
   vision.hidden_size = config.number_or("hidden_size", 768);
@@ -121,7 +162,33 @@ void read_llama4(const ConfigReader& config, VisionConfig& vision) {
   vision.projector_sharded = true;
   vision.markers_before = 1;  // <|image_start|>; <|image|> and separators are counted with the tiles
   vision.markers_after = 1;   // <|image_end|>
+  const std::uint32_t begin = token_of(root, "boi_token_index", "boi_token_id");
+  const std::uint32_t patch = token_of(root, "image_token_index", "image_token_id");
+  if (begin > 0 && patch == begin + 12) {  // in the order of the published tokenizer
+    vision.marker_ids_before = {begin};
+    vision.marker_ids_after = {begin + 1};
+    vision.tile_column_id = begin + 4;
+    vision.tile_row_id = begin + 5;
+    vision.small_copy_id = begin + 10;
+  }
+  vision.rope_theta = config.real("rope_theta", 10000, 1, 1e12);
+  if (config.has("rope_parameters") && config.json()["rope_parameters"].is_object())
+    vision.rope_theta = ConfigReader(config.json()["rope_parameters"], config.where() + ": rope_parameters")
+                            .real("rope_theta", vision.rope_theta, 1, 1e12);
   vision.on_by_default = false;
+}
+
+// The layers up to the one whose result is read: -1 is the last.
+std::uint32_t chosen_layers(const ConfigReader& root, std::uint32_t num_layers) {
+  const char* const key = root.has("select_layer") ? "select_layer" : "vision_feature_layer";
+  if (!root.has(key)) return num_layers;
+  const Json& value = root.json()[key];
+  const double layer = value.is_number_integer() ? value.get<double>() : 0;
+  const double from_start = layer < 0 ? num_layers + 1 + layer : layer;
+  if (!(from_start >= 1) || from_start > num_layers)
+    throw_user_error("{}: key \"{}\" must be a layer from 1 to {}, or from -1 back", root.where(), key,
+                     num_layers);
+  return static_cast<std::uint32_t>(from_start);
 }
 
 void read_internvl(const ConfigReader& root, const ConfigReader& config, VisionConfig& vision) {
@@ -138,6 +205,13 @@ void read_internvl(const ConfigReader& root, const ConfigReader& config, VisionC
       (vision.image_size / vision.patch_size) * (vision.image_size / vision.patch_size) + 1;
   vision.class_token = vision.layer_scale = true;
   vision.qk_norm = config.flag("qk_normalization", config.flag("use_qk_norm", false));
+  // The defaults of Transformers' configuration; OpenGVLab's checkpoints name all of it.
+  vision.qkv_bias = config.flag("qkv_bias", config.flag("attention_bias", false));
+  vision.rms_norm = config.text("norm_type", "layer_norm") == "rms_norm";
+  vision.norm_eps = static_cast<float>(config.real("layer_norm_eps", 1e-6, 0, 1));
+  vision.hidden_act = config.text("hidden_act", "gelu");
+  vision.transposed_shuffle = root.text("ps_version", "v2") == "v1";
+  vision.computed_layers = chosen_layers(root, vision.num_layers);
   vision.projector_input = vision.hidden_size * vision.merge_size * vision.merge_size;
   vision.projector_hidden = vision.out_hidden_size;
   vision.data_parallel = true;
@@ -170,23 +244,34 @@ VisionConfig read_vision(const Json& json, const std::string& where, std::string
   const std::string of = where + ": vision_config";
   const ConfigReader root(json, where);
   const ConfigReader config(json["vision_config"], of);
+  vision.architecture = architecture;
   vision.out_hidden_size = text_hidden_size;
   if (architecture == "Qwen2_5_VLForConditionalGeneration") {
-    read_qwen2_5(config, vision);
+    read_qwen2_5(root, config, vision);
   } else if (architecture == "Qwen3VLForConditionalGeneration" ||
              architecture == "Qwen3VLMoeForConditionalGeneration") {
-    read_qwen3(config, vision);
+    read_qwen3(root, config, vision);
   } else if (architecture == "Gemma3ForConditionalGeneration") {
     read_gemma3(root, config, vision);
   } else if (architecture == "Llama4ForConditionalGeneration") {
-    read_llama4(config, vision);
-  } else if (architecture == "InternVLChatModel") {
+    read_llama4(root, config, vision);
+  } else if (architecture == "InternVLChatModel" || architecture == "InternVLForConditionalGeneration") {
     read_internvl(root, config, vision);
   } else {
     return {};
   }
   check(vision, of);
   return vision;
+}
+
+void read_added_tokens(const Json& json, VisionConfig& vision) {
+  if (vision.rule != ImageRule::kClosestRatio || !json.is_object()) return;
+  const auto id = [&json](const char* name) {
+    return json.contains(name) && json[name].is_number_unsigned() ? json[name].get<std::uint32_t>() : 0;
+  };
+  if (id("<img>") == 0 || id("</img>") == 0) return;
+  vision.marker_ids_before = {id("<img>")};
+  vision.marker_ids_after = {id("</img>")};
 }
 
 void read_preprocessor(const ConfigReader& config, VisionConfig& vision) {

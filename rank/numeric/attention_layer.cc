@@ -31,7 +31,7 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
   projected_.resize(std::size_t{tokens} * width);
   {
     const Stopwatch watch(times_.gemm);
-    weights.qkv.multiply(x, tokens, model_.hidden_size, projected_.data(), width,
+    weights.qkv.multiply(x, tokens, weights.qkv.k(), projected_.data(), width,
                          weights.qkv_bias.empty() ? nullptr : weights.qkv_bias.data(), pool_);
   }
   const Stopwatch watch(times_.other);

@@ -21,9 +21,9 @@ class AttentionLayer {
  public:
   AttentionLayer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times);
 
-  // x: normed activations [tokens, hidden_size]; `out` receives this rank's part of the output [tokens,
-  // hidden_size], without the output's bias.
-  // `index_keys`: the indexer's, or null where the model has none.
+  // x: normed activations [tokens, hidden_size] (twice as wide in EAGLE3's heads); `out` receives this rank's
+  // part of the output [tokens, hidden_size], without the output's bias. `index_keys`: the indexer's, or null
+  // where the model has none.
   void forward(const Pass& pass, std::uint32_t layer, const Shard& shard, const LayerWeights& weights,
                kvcache::KvStore& store, kvcache::KvStore* index_keys, const float* x, float* out);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -83,8 +84,12 @@ class PlainRope {
     }
   }
 
-  void rotate(double* x, std::size_t position) const {
+  void rotate(double* x, std::size_t position) const { rotate(x, {position, position, position}); }
+
+  // By time, row and column, where the model tells them apart.
+  void rotate(double* x, const std::array<std::size_t, 3>& positions) const {
     for (std::size_t i = 0; i < dim_ / 2; ++i) {
+      const std::size_t position = positions[axis(i)];
       const std::size_t a = config_.interleaved ? 2 * i : i;
       const std::size_t b = config_.interleaved ? 2 * i + 1 : i + dim_ / 2;
       const double angle = static_cast<double>(position) * frequencies_[i];
@@ -97,6 +102,13 @@ class PlainRope {
   }
 
  private:
+  std::size_t axis(std::size_t i) const {
+    const auto& section = config_.mrope_section;
+    if (!config_.has_mrope()) return 0;
+    if (config_.mrope_interleaved) return i / 3 < section[i % 3] ? i % 3 : 0;
+    return i < section[0] ? 0 : i < std::size_t{section[0]} + section[1] ? 1 : 2;
+  }
+
   double frequency(double f, std::size_t i, double context) const {
     const double original =
         config_.original_max_position_embeddings > 0 ? config_.original_max_position_embeddings : context;
@@ -134,14 +146,16 @@ class PlainRope {
 
 // Attention of one head over the whole sequence. q, k [tokens, d], v [tokens, dv].
 Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double cap, const LayerConfig& layer,
-            const double* sink, const std::vector<std::vector<bool>>* chosen = nullptr) {
+            const double* sink, const std::vector<std::vector<bool>>* chosen = nullptr,
+            std::span<const std::uint32_t> ends = {}) {
   Rows out;
   for (std::size_t t = 0; t < q.size(); ++t) {
     const std::uint32_t window = layer.sliding_window;
     std::size_t first = window > 0 && t + 1 > window ? t + 1 - window : 0;
     if (layer.attention_chunk > 0) first = std::max(first, t - t % layer.attention_chunk);
+    const std::size_t end = t < ends.size() ? ends[t] : t + 1;
     Row scores;
-    for (std::size_t j = first; j <= t; ++j) {
+    for (std::size_t j = first; j < end; ++j) {
       double score = 0;
       for (std::size_t c = 0; c < q[t].size(); ++c) score += q[t][c] * k[j][c];
       score *= scale;
@@ -155,7 +169,7 @@ Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double ca
     double sum = sink != nullptr ? std::exp(*sink - largest) : 0;
     for (const double score : scores) sum += std::exp(score - largest);
     Row row(v[0].size(), 0.0);
-    for (std::size_t j = first; j <= t; ++j) {
+    for (std::size_t j = first; j < end; ++j) {
       const double weight = std::exp(scores[j - first] - largest) / sum;
       for (std::size_t c = 0; c < row.size(); ++c) row[c] += weight * v[j][c];
     }
@@ -219,8 +233,14 @@ class ChunkedAttention {
 
 class Forward {
  public:
-  Forward(const ModelConfig& model, const TensorSource& weights, const KeptTokens& kept, std::size_t tokens)
-      : model_(model), tensors_(model, weights), kept_(kept), tokens_(tokens) {}
+  Forward(const ModelConfig& model, const TensorSource& weights, const KeptTokens& kept, std::size_t tokens,
+          const DenseImages& images)
+      : model_(model),
+        tensors_(model, weights),
+        kept_(kept),
+        tokens_(tokens),
+        images_(images),
+        positions_(positions_of(turns_by_rows(model) ? images : DenseImages{}, tokens)) {}
 
   std::vector<double> run(std::span<const std::uint32_t> ids) {
     Rows x;
@@ -229,7 +249,20 @@ class Forward {
       for (double& value : row) value *= model_.embedding_scale;
       x.push_back(std::move(row));
     }
-    for (std::uint32_t i = 0; i < model_.num_layers; ++i) layer(i, x);
+    const std::size_t size = model_.hidden_size;
+    const auto part = [&](const DenseImages::Row& row, std::size_t index) {
+      const auto begin = row.values.begin() + static_cast<std::ptrdiff_t>(index * size);
+      return Row(begin, begin + static_cast<std::ptrdiff_t>(size));
+    };
+    for (const DenseImages::Row& row : images_.rows) {
+      if (row.place < tokens_) x[row.place] = part(row, 0);
+    }
+    for (std::uint32_t i = 0; i < model_.num_layers; ++i) {
+      layer(i, x);
+      for (const DenseImages::Row& row : images_.rows) {
+        if (row.place < tokens_ && (i + 2) * size <= row.values.size()) add(x[row.place], part(row, i + 1));
+      }
+    }
     std::vector<double> logits;
     const Row norm = tensors_.final_norm();
     Rows normed;
@@ -242,6 +275,26 @@ class Forward {
   }
 
  private:
+  static bool turns_by_rows(const ModelConfig& model) {
+    return std::any_of(model.ropes.begin(), model.ropes.end(),
+                       [](const RopeConfig& rope) { return rope.has_mrope(); });
+  }
+
+  // Of each token: text goes on one by one; an image takes as long as its longer side.
+  static std::vector<std::array<std::size_t, 3>> positions_of(const DenseImages& images, std::size_t tokens) {
+    std::vector<std::array<std::size_t, 3>> positions;
+    std::size_t next = 0;
+    for (const DenseImages::Span& span : images.spans) {
+      for (; positions.size() < span.place; ++next) positions.push_back({next, next, next});
+      for (std::size_t y = 0; y < span.rows; ++y) {
+        for (std::size_t x = 0; x < span.columns; ++x) positions.push_back({next, next + y, next + x});
+      }
+      next += std::max(span.rows, span.columns);
+    }
+    for (; positions.size() < tokens; ++next) positions.push_back({next, next, next});
+    return positions;
+  }
+
   double offset() const { return model_.norm_plus_one ? 1 : 0; }
 
   Rows norm(const Rows& x, const Row& weight) const {
@@ -305,7 +358,7 @@ class Forward {
         if (model_.qk_norm)
           rows[t] = rms_norm(rows[t], layer.vector("self_attn." + std::string(norm_name) + ".weight"),
                              model_.rms_norm_eps, offset());
-        if (!chunks && rotates) rope.rotate(rows[t].data(), t);
+        if (!chunks && rotates) rope.rotate(rows[t].data(), positions_[t]);
         if (model_.qk_l2_norm && rotates) rows[t] = rms_norm(rows[t], Row(dim, 1.0), model_.rms_norm_eps, 0);
       }
       return rows;
@@ -326,13 +379,14 @@ class Forward {
     const std::size_t group = model_.num_attention_heads / model_.num_key_value_heads;
     for (std::size_t h = 0; h < model_.num_attention_heads; ++h) {
       const Rows out =
-          chunks ? chunked->attend(turned(q, h, "q_norm"), kept(turned(k, h / group, "k_norm")),
-                                   kept(columns(v, h / group, dim)),
-                                   model_.attention_scale *
-                                       model_.dual_chunk.scaling(static_cast<std::uint32_t>(tokens_)))
-                 : attend(tuned(turned(q, h, "q_norm")), kept(turned(k, h / group, "k_norm")),
-                          kept(columns(v, h / group, dim)), model_.attention_scale,
-                          model_.attention_logit_cap, model_.layers[i], sinks.empty() ? nullptr : &sinks[h]);
+          chunks
+              ? chunked->attend(
+                    turned(q, h, "q_norm"), kept(turned(k, h / group, "k_norm")),
+                    kept(columns(v, h / group, dim)),
+                    model_.attention_scale * model_.dual_chunk.scaling(static_cast<std::uint32_t>(tokens_)))
+              : attend(tuned(turned(q, h, "q_norm")), kept(turned(k, h / group, "k_norm")),
+                       kept(columns(v, h / group, dim)), model_.attention_scale, model_.attention_logit_cap,
+                       model_.layers[i], sinks.empty() ? nullptr : &sinks[h], nullptr, images_.ends);
       for (std::size_t t = 0; t < tokens_; ++t)
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
     }
@@ -587,6 +641,8 @@ class Forward {
   DenseTensors tensors_;
   const KeptTokens kept_;
   std::size_t tokens_;
+  const DenseImages& images_;
+  const std::vector<std::array<std::size_t, 3>> positions_;
   std::vector<std::vector<bool>> chosen_;  // sparse attention: of the last layer that chose
 };
 
@@ -595,8 +651,9 @@ class Forward {
 DenseReference::DenseReference(const ModelConfig& model, const TensorSource& weights, const KeptTokens& kept)
     : model_(model), weights_(weights), kept_(kept) {}
 
-std::vector<double> DenseReference::forward(std::span<const std::uint32_t> tokens) const {
-  return Forward(model_, weights_, kept_, tokens.size()).run(tokens);
+std::vector<double> DenseReference::forward(std::span<const std::uint32_t> tokens,
+                                            const DenseImages& images) const {
+  return Forward(model_, weights_, kept_, tokens.size(), images).run(tokens);
 }
 
 }  // namespace tpsim::rank

@@ -2,6 +2,7 @@
 // in fp64. Slow on purpose; `tpsim verify` and the tests hold the fast way against it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -23,12 +24,28 @@ struct KeptTokens {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> expanded_passes = {};
 };
 
+// The images of a sequence, encoded: what stands in the place of tokens' embeddings, and where.
+struct DenseImages {
+  struct Span {
+    std::size_t place = 0;              // of the first token
+    std::size_t rows = 0, columns = 0;  // of merged patches, for models with mrope
+  };
+  struct Row {
+    std::size_t place = 0;      // of the token
+    std::vector<float> values;  // [1 + deepstack, hidden_size]
+  };
+  std::vector<Span> spans;  // in order
+  std::vector<Row> rows;
+  // Of the first tokens, the end of what each sees, beyond itself (Gemma 3); tokens behind these are causal.
+  std::vector<std::uint32_t> ends = {};
+};
+
 class DenseReference {
  public:
   // REQUIRES: `weights` outlives this.
   DenseReference(const ModelConfig& model, const TensorSource& weights, const KeptTokens& kept = {});
   // Logits [tokens.size(), vocab_size].
-  std::vector<double> forward(std::span<const std::uint32_t> tokens) const;
+  std::vector<double> forward(std::span<const std::uint32_t> tokens, const DenseImages& images = {}) const;
 
  private:
   const ModelConfig model_;

@@ -17,6 +17,7 @@
 #include "rank/numeric/attention_layer.h"
 #include "rank/numeric/expert_exchange.h"
 #include "rank/numeric/gated_delta_states.h"
+#include "rank/numeric/image_embeddings.h"
 #include "rank/numeric/linear_attention_layer.h"
 #include "rank/numeric/mlp_layer.h"
 #include "rank/numeric/pass.h"
@@ -98,8 +99,12 @@ std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, 
 
 }  // namespace
 
-LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, const NumericOptions& options,
-                       const Collectives& collectives) {
+namespace {
+
+// `load`: the weights of a shard; its place among the ranks of this process is the second argument.
+template <typename Load>
+LoadedRanks load_all(const ModelConfig& model, const NumericOptions& options, const Collectives& collectives,
+                     Load load) {
   const std::uint32_t tp = collectives.tp_size();
   const std::uint64_t parameters = num_parameters(model, make_shard(model, layout_of(options, tp), 0));
   const std::uint64_t bytes = parameters * (options.weight_type == WeightType::kBf16 ? 2 : 4) * tp;
@@ -109,17 +114,33 @@ LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, con
   LoadedRanks ranks;
   for (std::uint32_t i = 0; i < collectives.num_ranks(); ++i) {
     ranks.push_back(std::make_shared<const RankWeights>(
-        load_rank_weights(model, make_shard(model, layout_of(options, tp), collectives.first_rank() + i),
-                          options.weight_type, source)));
+        load(make_shard(model, layout_of(options, tp), collectives.first_rank() + i), i)));
   }
   return ranks;
+}
+
+}  // namespace
+
+LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, const NumericOptions& options,
+                       const Collectives& collectives) {
+  return load_all(model, options, collectives, [&](const Shard& shard, std::uint32_t) {
+    return load_rank_weights(model, shard, options.weight_type, source);
+  });
+}
+
+LoadedRanks load_draft_head_ranks(const DraftModel& draft, const TensorSource& source,
+                                  const NumericOptions& options, const Collectives& collectives,
+                                  const LoadedRanks& target) {
+  return load_all(draft.config, options, collectives, [&](const Shard& shard, std::uint32_t rank) {
+    return load_draft_head_weights(draft, shard, options.weight_type, source, target.at(rank));
+  });
 }
 
 class NumericForward::Implementation {
  public:
   Implementation(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
                  std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
-                 ThreadPool& pool)
+                 ThreadPool& pool, std::shared_ptr<ImageEncoder> images)
       : model_(model),
         options_(options),
         backend_(std::move(backend)),
@@ -128,7 +149,8 @@ class NumericForward::Implementation {
         attention_(model_, pool, times_),
         linear_attention_(model_, pool, times_),
         mlp_(model_, pool, times_),
-        exchange_(model_, mlp_, collectives_, times_) {
+        exchange_(model_, mlp_, collectives_, times_),
+        images_(std::move(images), options_.layout.dp_size) {
     check_host_memory(kv_bytes(model_, options_, collectives_.tp_size()),
                       fmt::format("the KV cache of {} ranks (--max-total-tokens)", collectives_.tp_size()));
     for (const RopeConfig& rope : model_.ropes)
@@ -164,6 +186,8 @@ class NumericForward::Implementation {
 
   kvcache::KvStore& store(std::uint32_t local_rank) { return ranks_.at(local_rank)->store; }
   const NumericTimes& times() const { return times_; }
+  std::optional<ImageTotals> image_totals(std::uint32_t dp_rank) const { return images_.totals(dp_rank); }
+  std::span<const float> hidden() const { return captured_; }
 
  private:
   // After every rank has filled its part: hidden_ plus the sum, or what `norm` makes of it.
@@ -176,10 +200,16 @@ class NumericForward::Implementation {
   MlpLayer::Rows whole_rows(const Rank& rank) const;
   void exchange_experts(std::uint32_t layer);
   void begin(std::span<const TokenBatch> batches);
-  void embed(std::span<const TokenBatch> batches);
+  void embed();
   void hand_out_pages(std::uint32_t dp_rank, const TokenBatch& batch);
   void release_what_slid_out(std::uint32_t dp_rank, const TokenBatch& batch);
+  // Without weights: x itself. Rows of `out` are `stride` apart.
   void norm(const std::vector<float>& weight, const float* x, std::uint32_t rows, float* out);
+  void norm(const std::vector<float>& weight, const float* x, std::uint32_t rows, float* out,
+            std::size_t stride);
+  void join(std::span<const TokenBatch> batches, const DraftHeadWeights& draft);
+  std::uint32_t norm_inputs(const LayerWeights& layer);
+  void capture(std::uint32_t layer);
   void last_rows();
   void gather_logits(const Rank& first);
   std::span<const float> head();
@@ -194,6 +224,7 @@ class NumericForward::Implementation {
   LinearAttentionLayer linear_attention_;
   MlpLayer mlp_;
   ExpertExchange exchange_;
+  ImageEmbeddings images_;
   std::vector<RotaryEmbedding> ropes_;
   std::vector<AttentionLayers> layers_;  // alike on all ranks
   std::vector<std::unique_ptr<Rank>> ranks_;
@@ -209,6 +240,8 @@ class NumericForward::Implementation {
   };
   std::vector<Part> of_dp_;
   std::vector<float> hidden_, normed_, summed_, logits_, gathered_;
+  std::vector<float> embedded_, joined_;   // of heads that draft
+  std::vector<float> captured_;            // what hidden() says
   std::vector<std::vector<float>> parts_;  // per rank of this process
   std::vector<const float*> views_;
 };
@@ -228,11 +261,81 @@ void NumericForward::Implementation::reduce(float* out) {
 
 void NumericForward::Implementation::norm(const std::vector<float>& weight, const float* x,
                                           std::uint32_t rows, float* out) {
+  norm(weight, x, rows, out, model_.hidden_size);
+}
+
+void NumericForward::Implementation::norm(const std::vector<float>& weight, const float* x,
+                                          std::uint32_t rows, float* out, std::size_t stride) {
   const std::uint32_t size = model_.hidden_size;
   pool_.parallel_for(rows, [&](std::uint32_t r, std::uint32_t) {
-    rms_norm(x + std::size_t{r} * size, size, weight.data(), model_.norm_plus_one ? 1.0F : 0.0F,
-             static_cast<float>(model_.rms_norm_eps), out + std::size_t{r} * size);
+    const float* const from = x + std::size_t{r} * size;
+    float* const to = out + r * stride;
+    if (!weight.empty()) {
+      rms_norm(from, size, weight.data(), model_.norm_plus_one ? 1.0F : 0.0F,
+               static_cast<float>(model_.rms_norm_eps), to);
+    } else if (from != to) {
+      std::copy_n(from, size, to);
+    }
   });
+}
+
+// Of a head that drafts: hidden_, so far the embedding, becomes what its first layer reads. What it goes on
+// with has the hidden size; EAGLE3 joins nothing to that.
+void NumericForward::Implementation::join(std::span<const TokenBatch> batches,
+                                          const DraftHeadWeights& draft) {
+  const std::uint32_t size = model_.hidden_size;
+  const std::span<const float> given = batches.front().hidden;
+  const std::size_t width = given.size() / tokens_;
+  if (draft.kind == DraftKind::kEagle3) {
+    embedded_.swap(hidden_);
+    if (width == size) {
+      hidden_.assign(given.begin(), given.end());
+      return;
+    }
+    joined_.assign(given.begin(), given.end());
+  } else {
+    joined_.resize(std::size_t{tokens_} * 2 * size);
+    norm(draft.embedding_norm, hidden_.data(), tokens_, joined_.data(), std::size_t{2} * size);
+    norm(draft.hidden_norm, given.data(), tokens_, joined_.data() + size, std::size_t{2} * size);
+  }
+  hidden_.resize(std::size_t{tokens_} * size);
+  const Stopwatch watch(times_.gemm);
+  draft.join.multiply(joined_.data(), tokens_, draft.join.k(), hidden_.data(), size,
+                      draft.join_bias.empty() ? nullptr : draft.join_bias.data(), pool_);
+}
+
+// Fills normed_ with what the layer's attention reads, and returns how wide that is.
+std::uint32_t NumericForward::Implementation::norm_inputs(const LayerWeights& layer) {
+  const std::uint32_t size = model_.hidden_size;
+  const DraftHeadWeights* const draft = ranks_.front()->weights.draft.get();
+  if (draft == nullptr || draft->kind != DraftKind::kEagle3) {
+    normed_.resize(hidden_.size());
+    norm(layer.input_norm, hidden_.data(), tokens_, normed_.data());
+    return size;
+  }
+  normed_.resize(2 * hidden_.size());
+  norm(layer.input_norm, embedded_.data(), tokens_, normed_.data(), std::size_t{2} * size);
+  norm(draft->hidden_norm, hidden_.data(), tokens_, normed_.data() + size, std::size_t{2} * size);
+  return 2 * size;
+}
+
+// What goes into `layer`, or, behind the last one, comes out.
+void NumericForward::Implementation::capture(std::uint32_t layer) {
+  const std::size_t size = model_.hidden_size;
+  const std::vector<std::uint32_t>& wanted = options_.hidden_layers;
+  if (wanted.empty()) {
+    if (layer < model_.num_layers || options_.hidden == NumericOptions::Hidden::kNone) return;
+    static const std::vector<float> kNone;
+    captured_.resize(hidden_.size());
+    norm(options_.hidden == NumericOptions::Hidden::kNormed ? ranks_.front()->weights.final_norm : kNone,
+         hidden_.data(), tokens_, captured_.data());
+    return;
+  }
+  const auto at = std::find(wanted.begin(), wanted.end(), layer);
+  if (at == wanted.end()) return;
+  captured_.resize(hidden_.size() * wanted.size());
+  norm({}, hidden_.data(), tokens_, captured_.data() + size * static_cast<std::size_t>(at - wanted.begin()),
+       size * wanted.size());
 }
 
 void NumericForward::Implementation::reduce_into_hidden(const std::vector<float>& bias,
@@ -282,17 +385,17 @@ void NumericForward::Implementation::exchange_experts(std::uint32_t layer) {
 }
 
 // Each rank knows a part of the vocabulary; the sum over ranks has every row once.
-void NumericForward::Implementation::embed(std::span<const TokenBatch> batches) {
+void NumericForward::Implementation::embed() {
   const std::uint32_t size = model_.hidden_size;
   hidden_.resize(std::size_t{tokens_} * size);
   {
     const Stopwatch watch(times_.other);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      const RankWeights& weights = ranks_[r]->weights;
+      const RankWeights& weights = ranks_[r]->weights.with_embedding();
       const std::uint64_t entries = weights.shard.embedding_vocab;
       const std::uint64_t first = weights.shard.attention.rank * entries;
       fill_own(r, [&](const Part& own, float* out) {
-        const std::span<const std::uint32_t> ids = batches[ranks_[r]->dp_rank].token_ids;
+        const std::span<const std::uint32_t> ids = images_.token_ids(ranks_[r]->dp_rank);
         pool_.parallel_for(own.tokens, [&](std::uint32_t t, std::uint32_t) {
           float* const row = out + std::size_t{t} * size;
           const std::uint64_t id = ids[t];
@@ -308,6 +411,7 @@ void NumericForward::Implementation::embed(std::span<const TokenBatch> batches) 
   reduce(hidden_.data());
   if (model_.embedding_scale != 1)
     scale(hidden_.data(), hidden_.size(), static_cast<float>(model_.embedding_scale));
+  images_.embed(hidden_.data());
 }
 
 // The rows whose logits are wanted, normed.
@@ -328,14 +432,14 @@ void NumericForward::Implementation::last_rows() {
 // on each; one that each data-parallel rank has of its own, only in the rows of its requests.
 void NumericForward::Implementation::gather_logits(const Rank& first) {
   const std::uint32_t size = model_.hidden_size;
-  const Shard& shape = first.weights.shard;
+  const Shard& shape = first.weights.with_head().shard;
   const std::uint32_t columns = shape.vocab;
   const std::size_t width = std::size_t{columns} * shape.head.size;
   const bool own_head = shape.head.size < collectives_.tp_size();
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     const Stopwatch watch(times_.gemm);
-    const RankWeights& weights = ranks_[r]->weights;
-    const PackedMatrix& matrix = model_.tie_word_embeddings ? weights.embedding : weights.head;
+    const RankWeights& weights = ranks_[r]->weights.with_head();
+    const PackedMatrix& matrix = weights.head_matrix();
     if (!own_head) {
       matrix.multiply(normed_.data(), wanted_, size, part(r, std::size_t{wanted_} * columns).data(), columns,
                       nullptr, pool_);
@@ -419,7 +523,8 @@ void NumericForward::Implementation::begin(std::span<const TokenBatch> batches) 
     if (batch.q_lens.empty()) continue;
     hand_out_pages(static_cast<std::uint32_t>(dp), batch);
     of.pass = std::make_unique<const Pass>(model_.dual_chunk, ropes_, batch, layers_, options_.page_size,
-                                           *backend_);
+                                           *backend_, images_.spans(static_cast<std::uint32_t>(dp)),
+                                           model_.vision.both_ways && backend_->masks_images());
     of.tokens = of.pass->tokens();
     tokens_ += of.tokens;
     of.all = batch.all_logits;
@@ -431,18 +536,19 @@ void NumericForward::Implementation::begin(std::span<const TokenBatch> batches) 
 std::span<const float> NumericForward::Implementation::forward(std::span<const TokenBatch> batches) {
   if (batches.size() != options_.layout.dp_size)
     throw std::invalid_argument("NumericForward: batches of another number of data-parallel ranks");
+  images_.begin(batches);
   begin(batches);
-  const std::size_t size = model_.hidden_size;
-  embed(batches);
+  embed();
+  if (const DraftHeadWeights* const draft = ranks_.front()->weights.draft.get()) join(batches, *draft);
   std::uint32_t linear_index = 0;  // among the gated delta-nets
   for (std::uint32_t i = 0; i < model_.num_layers; ++i) {
     const LayerWeights& shared = ranks_.front()->weights.layers[i];  // norms are the same on every rank
-    normed_.resize(hidden_.size());
-    norm(shared.input_norm, hidden_.data(), tokens_, normed_.data());
+    capture(i);
+    const std::size_t width = norm_inputs(shared);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       Rank& rank = *ranks_[r];
       fill_own(r, [&](const Part& own, float* out) {
-        const float* const x = normed_.data() + own.first_token * size;
+        const float* const x = normed_.data() + own.first_token * width;
         const LayerWeights& weights = rank.weights.layers[i];
         if (model_.layers[i].linear) {
           linear_attention_.forward(*own.pass, linear_index, rank.linear_layers, weights.linear, rank.states,
@@ -455,6 +561,7 @@ std::span<const float> NumericForward::Implementation::forward(std::span<const T
     if (model_.layers[i].linear) ++linear_index;
     static const std::vector<float> kNone;
     reduce_into_hidden(shared.o_bias, model_.post_norms ? shared.post_attention_norm : kNone);
+    normed_.resize(hidden_.size());
     norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(),
          tokens_, normed_.data());
     const bool exchanged = model_.layers[i].moe && options_.layout.a2a();
@@ -465,7 +572,9 @@ std::span<const float> NumericForward::Implementation::forward(std::span<const T
                    whole_rows(*ranks_[r]), part(r, hidden_.size()).data());
     }
     reduce_into_hidden(kNone, shared.post_feedforward_norm);
+    images_.add_deepstack(i, hidden_.data());
   }
+  capture(model_.num_layers);
   for (std::size_t dp = 0; dp < batches.size(); ++dp)
     release_what_slid_out(static_cast<std::uint32_t>(dp), batches[dp]);
   return head();
@@ -473,9 +582,9 @@ std::span<const float> NumericForward::Implementation::forward(std::span<const T
 
 NumericForward::NumericForward(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
                                std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
-                               ThreadPool& pool)
+                               ThreadPool& pool, std::shared_ptr<ImageEncoder> images)
     : implementation_(std::make_unique<Implementation>(model, std::move(weights), options, std::move(backend),
-                                                       collectives, pool)) {}
+                                                       collectives, pool, std::move(images))) {}
 
 NumericForward::~NumericForward() = default;
 
@@ -489,9 +598,13 @@ void NumericForward::move_tokens(std::uint32_t dp_rank, std::span<const std::uin
                                  std::span<const std::uint32_t> to) {
   implementation_->move_tokens(dp_rank, from, to);
 }
+std::span<const float> NumericForward::hidden() const { return implementation_->hidden(); }
 kvcache::KvStore& NumericForward::store(std::uint32_t local_rank) {
   return implementation_->store(local_rank);
 }
 const NumericTimes& NumericForward::times() const { return implementation_->times(); }
+std::optional<ImageTotals> NumericForward::image_totals(std::uint32_t dp_rank) const {
+  return implementation_->image_totals(dp_rank);
+}
 
 }  // namespace tpsim::rank

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "rank/numeric/collectives.h"
 #include "rank/numeric/rank_weights.h"
 #include "rank/numeric/token_batch.h"
+#include "rank/numeric/vision/image_encoder.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {
@@ -37,6 +39,11 @@ struct NumericOptions {
   // Layers with a sliding window let go of what slid out. Only where no request reads what another one wrote:
   // a shorter match of the radix pool needs what a longer sequence left behind.
   bool free_windows = false;
+  // What hidden() says: nothing, or what the output head reads, or that before the last norm.
+  enum class Hidden : std::uint8_t { kNone, kNormed, kUnnormed };
+  Hidden hidden = Hidden::kNone;
+  // hidden() says instead what goes into each of these layers, side by side; ascending.
+  std::vector<std::uint32_t> hidden_layers;
 };
 
 // The weights of the ranks of one process, which the passes of several runs (NumericForward) may share.
@@ -46,22 +53,29 @@ using LoadedRanks = std::vector<std::shared_ptr<const RankWeights>>;
 LoadedRanks load_ranks(const ModelConfig& model, const TensorSource& source, const NumericOptions& options,
                        const Collectives& collectives);
 
+// Of a head that drafts for `target`.
+LoadedRanks load_draft_head_ranks(const DraftModel& draft, const TensorSource& source,
+                                  const NumericOptions& options, const Collectives& collectives,
+                                  const LoadedRanks& target);
+
 class NumericForward : public TokenForward {
  public:
   // `backend` serves all ranks of `weights`: ranks of a deployment make the same plans. Throws UserError
-  // where the memory does not suffice for the KV cache.
+  // where the memory does not suffice for the KV cache. `images`: encodes them; null where none are served.
   NumericForward(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
                  std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
-                 ThreadPool& pool);
+                 ThreadPool& pool, std::shared_ptr<ImageEncoder> images = nullptr);
   ~NumericForward() override;
 
   std::span<const float> forward(std::span<const TokenBatch> batches) override;
   void release_pages(std::uint32_t dp_rank, std::span<const std::uint32_t> pages) override;
   void move_tokens(std::uint32_t dp_rank, std::span<const std::uint32_t> from,
                    std::span<const std::uint32_t> to) override;
+  std::span<const float> hidden() const override;
 
   kvcache::KvStore& store(std::uint32_t local_rank);
   const NumericTimes& times() const override;
+  std::optional<ImageTotals> image_totals(std::uint32_t dp_rank) const override;
 
  private:
   class Implementation;

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "rank/numeric/image_mask.h"
+
 namespace tpsim::rank {
 
 Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
            std::span<const AttentionLayers> layers, std::uint32_t page_size,
-           attention::AttentionBackend& backend)
+           attention::AttentionBackend& backend, std::span<const std::vector<ImageSpan>> images,
+           bool both_ways)
     : batch_(batch), ropes_(ropes) {
   std::vector<std::uint32_t> lengths;  // of each token's sequence, after the pass
   const bool tree = !batch.parents.empty();
@@ -39,9 +42,9 @@ Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> r
       query_scales_.push_back(static_cast<float>(dual_chunk.scaling(lengths[t])));
     }
     for (const std::vector<std::uint32_t>* rotations : {&own, &succ, &inter})
-      add_angles(ropes_.front(), *rotations, lengths);
+      add_angles(ropes_.front(), *rotations, lengths, {});
   } else {
-    for (const RotaryEmbedding& rope : ropes_) add_angles(rope, positions_, lengths);
+    for (const RotaryEmbedding& rope : ropes_) add_angles(rope, positions_, lengths, images);
   }
   if (batch.metadata.capture_bucket > 0) {
     backend.init_forward_metadata_replay_cuda_graph(batch.metadata);
@@ -62,6 +65,8 @@ Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> r
       plan.extend = backend.extend_plan(plan.shape);
       attention::extend_tiles(plan.extend, plan.tiles);
       if (tree) add_masks(plan);
+      // Not beside requests that decode: SGLang makes the mask for EXTEND alone.
+      if (both_ways && batch.metadata.forward_mode == proto::EXTEND) add_image_masks(plan);
     }
   }
 }
@@ -88,13 +93,30 @@ void Pass::add_masks(LayerPlan& plan) const {
   }
 }
 
+void Pass::add_image_masks(LayerPlan& plan) const {
+  for (std::size_t i = 0; i < batch_.images.size(); ++i) {
+    plan.masks.push_back(image_mask(batch_.images[i], batch_.prefix_lens[i], batch_.q_lens[i],
+                                    plan.extend.tile_m, plan.shape.sliding_window));
+  }
+  for (const std::vector<std::uint8_t>& mask : plan.masks)
+    plan.mask_views.push_back(mask.empty() ? nullptr : mask.data());
+}
+
 void Pass::add_angles(const RotaryEmbedding& rope, std::span<const std::uint32_t> rotations,
-                      std::span<const std::uint32_t> lengths) {
+                      std::span<const std::uint32_t> lengths,
+                      std::span<const std::vector<ImageSpan>> images) {
   const std::size_t half = rope.dim() / 2;
   std::vector<float>& cos = cos_.emplace_back(half * rotations.size());
   std::vector<float>& sin = sin_.emplace_back(half * rotations.size());
-  for (std::size_t t = 0; t < rotations.size(); ++t)
-    rope.angles(rotations[t], lengths[t], cos.data() + t * half, sin.data() + t * half);
+  for (std::size_t t = 0; t < rotations.size(); ++t) {
+    float* const cos_of = cos.data() + t * half;
+    float* const sin_of = sin.data() + t * half;
+    if (images.empty() || !rope.has_mrope()) {
+      rope.angles(rotations[t], lengths[t], cos_of, sin_of);
+    } else {
+      rope.angles(image_position(images[requests_[t]], rotations[t]), lengths[t], cos_of, sin_of);
+    }
+  }
 }
 
 const float* Pass::cos(std::uint32_t rope, std::uint32_t token) const {

@@ -12,6 +12,7 @@
 #include "rank/linear/thread_pool.h"
 #include "rank/model/layers.h"
 #include "rank/model/rope.h"
+#include "rank/numeric/image_positions.h"
 #include "rank/numeric/token_batch.h"
 
 namespace tpsim::rank {
@@ -37,17 +38,18 @@ struct LayerPlan {
   attention::ExtendPlan extend;
   std::vector<attention::ExtendTile> tiles;
   attention::SparsePlan sparse;
-  // Of a tree of drafts: what each of its tokens sees, for each request; empty: causality decides.
+  // Of a tree of drafts, and of images: what each token sees, for each request; empty: causality decides.
   std::vector<std::vector<std::uint8_t>> masks;
   std::vector<const std::uint8_t*> mask_views;
 };
 
 class Pass {
  public:
-  // Works out positions, slots, cosines and plans. The arguments outlive the pass.
+  // Works out positions, slots, cosines and plans. The arguments outlive the pass. `images`: where each
+  // request's are, if any has some; `both_ways`: the tokens of one see each other (image_mask.h).
   Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> ropes, const TokenBatch& batch,
-       std::span<const AttentionLayers> layers, std::uint32_t page_size,
-       attention::AttentionBackend& backend);
+       std::span<const AttentionLayers> layers, std::uint32_t page_size, attention::AttentionBackend& backend,
+       std::span<const std::vector<ImageSpan>> images = {}, bool both_ways = false);
 
   std::uint32_t tokens() const { return static_cast<std::uint32_t>(positions_.size()); }
   std::uint32_t requests() const { return static_cast<std::uint32_t>(batch_.q_lens.size()); }
@@ -79,6 +81,7 @@ class Pass {
 
  private:
   void add_masks(LayerPlan& plan) const;
+  void add_image_masks(LayerPlan& plan) const;
 
   const TokenBatch& batch_;
   std::span<const RotaryEmbedding> ropes_;
@@ -86,7 +89,7 @@ class Pass {
   attention::MlaExtend mla_;
   std::vector<std::uint32_t> positions_, slots_, requests_, first_rows_;
   void add_angles(const RotaryEmbedding& rope, std::span<const std::uint32_t> rotations,
-                  std::span<const std::uint32_t> lengths);
+                  std::span<const std::uint32_t> lengths, std::span<const std::vector<ImageSpan>> images);
 
   std::vector<std::vector<float>> cos_, sin_;  // per rope
   std::vector<float> query_scales_;            // with dual chunk attention only

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "proto/base/error.h"
 #include "rank/model/layers.h"
 #include "rank/numeric/expert_weights.h"
 #include "rank/numeric/weight_reader.h"
@@ -27,6 +28,12 @@ Names names_of(const TensorSource& source) {
   return {"model.", ""};  // require() says what is missing
 }
 
+// How a head's layer differs from a model's.
+struct LayerForm {
+  bool input_norm = true;
+  bool wide_qkv = false;  // made of twice the hidden size
+};
+
 class Loader {
  public:
   Loader(const ModelConfig& model, const Shard& shard, WeightType type, const TensorSource& source)
@@ -40,13 +47,63 @@ class Loader {
     RankWeights weights;
     weights.shard = shard_;
     weights.embedding = matrix(names_.model, "embed_tokens");
-    for (std::uint32_t i = 0; i < model_.num_layers; ++i) weights.layers.push_back(layer(i));
+    for (std::uint32_t i = 0; i < model_.num_layers; ++i)
+      weights.layers.push_back(layer(i, fmt::format("{}layers.{}.", names_.model, i)));
     weights.final_norm = vector(names_.model, "norm");
     if (!model_.tie_word_embeddings) weights.head = matrix(names_.head, "lm_head");
     return weights;
   }
 
+  RankWeights load_draft(const DraftModel& draft, std::shared_ptr<const RankWeights> target) const {
+    RankWeights weights;
+    weights.shard = shard_;
+    auto head = std::make_shared<DraftHeadWeights>();
+    head->kind = draft.kind;
+    head->target = std::move(target);
+    const HeadNames names = head_names(draft);
+    for (std::uint32_t i = 0; i < model_.num_layers; ++i) {
+      const bool reads_joined = draft.kind == DraftKind::kEagle && i == 0;
+      weights.layers.push_back(layer(i, names.layer + (i == 0 ? "" : fmt::format("layers.{}.", i)),
+                                     {.input_norm = !reads_joined, .wide_qkv = draft.wide_qkv()}));
+    }
+    const std::uint64_t hidden = model_.hidden_size;
+    const std::uint64_t inputs = draft.joined(/*extends=*/true) * hidden;
+    head->join =
+        reader_.matrix(names.at, {{names.join, hidden, inputs, 0, hidden, 0, inputs}}, reader_.type());
+    const std::string bias = names.at + names.join + ".bias";
+    if (draft.kind != DraftKind::kNextN && reader_.source().has(bias))
+      head->join_bias = reader_.vector(bias, hidden);
+    if (draft.kind == DraftKind::kNextN) {
+      head->embedding_norm = vector(names.at, "enorm", hidden);
+      head->hidden_norm = vector(names.at, "hnorm", hidden);
+      weights.final_norm = vector(names.at, "shared_head.norm", hidden);
+    } else if (draft.kind == DraftKind::kEagle3) {
+      head->hidden_norm = vector(names.layer, "hidden_norm", hidden);
+      weights.final_norm = vector(names.at, "norm", hidden);
+      if (draft.own_head) weights.head = matrix("", "lm_head");
+    }
+    weights.draft = std::move(head);
+    return weights;
+  }
+
  private:
+  // Where a head's tensors are: its first layer, the matrix that joins, and all else.
+  struct HeadNames {
+    std::string layer, join, at;
+  };
+  HeadNames head_names(const DraftModel& draft) const {
+    if (draft.kind == DraftKind::kNextN) {
+      const std::string at = fmt::format("{}layers.{}.", names_.model, draft.layer_of_target);
+      return {at, "eh_proj", at};
+    }
+    // SGLang takes all of these (load_weights of models/llama_eagle.py and llama_eagle3.py).
+    const std::string at = reader_.source().has("fc.weight") ? "" : "model.";
+    for (const char* layer : {"midlayer.", "layers.0."}) {
+      if (reader_.source().has(at + layer + "self_attn.o_proj.weight")) return {at + layer, "fc", at};
+    }
+    return {at + "layers.0.", "fc", at};
+  }
+
   const WeightSpec& spec(std::string_view name) const { return weight_named(weights_, name); }
   PackedMatrix matrix(const std::string& at, std::string_view name) const {
     return reader_.matrix(at, spec(name));
@@ -55,10 +112,13 @@ class Loader {
     return reader_.vector(at + name + ".weight", spec(name).n);
   }
 
-  LayerWeights layer(std::uint32_t index) const {
-    const std::string at = fmt::format("{}layers.{}.", names_.model, index);
+  std::vector<float> vector(const std::string& at, const std::string& name, std::uint64_t size) const {
+    return reader_.vector(at + name + ".weight", size);
+  }
+
+  LayerWeights layer(std::uint32_t index, const std::string& at, LayerForm form = {}) const {
     LayerWeights layer;
-    layer.input_norm = vector(at, "input_layernorm");
+    if (form.input_norm) layer.input_norm = vector(at, "input_layernorm");
     layer.post_attention_norm = vector(at, "post_attention_layernorm");
     if (model_.post_norms) {
       layer.pre_feedforward_norm = vector(at, "pre_feedforward_layernorm");
@@ -70,7 +130,7 @@ class Loader {
       load_mla(at, layer);
       if (model_.layers[index].indexer) load_indexer(at, layer.indexer);
     } else {
-      load_attention(at, layer);
+      load_attention(at, layer, form.wide_qkv);
     }
     if (model_.layers[index].moe) {
       layer.moe = load_moe(model_, shard_, weights_, reader_, at);
@@ -80,8 +140,13 @@ class Loader {
     return layer;
   }
 
-  void load_attention(const std::string& at, LayerWeights& layer) const {
-    layer.qkv = matrix(at, "qkv_proj");
+  void load_attention(const std::string& at, LayerWeights& layer, bool wide_qkv) const {
+    std::vector<TensorSlice> slices = spec("qkv_proj").slices;
+    for (TensorSlice& slice : slices) {
+      slice.columns *= wide_qkv ? 2 : 1;
+      slice.width *= wide_qkv ? 2 : 1;
+    }
+    layer.qkv = reader_.matrix(at, slices, reader_.type());
     layer.qkv_bias = reader_.bias(at, spec("qkv_proj"));
     load_output(at, layer);
     if (model_.qk_norm) {
@@ -177,6 +242,27 @@ class Loader {
 RankWeights load_rank_weights(const ModelConfig& model, const Shard& shard, WeightType type,
                               const TensorSource& source) {
   return Loader(model, shard, type, source).load();
+}
+
+RankWeights load_draft_head_weights(const DraftModel& draft, const Shard& shard, WeightType type,
+                                    const TensorSource& source, std::shared_ptr<const RankWeights> target) {
+  return Loader(draft.config, shard, type, source).load_draft(draft, std::move(target));
+}
+
+std::vector<std::uint32_t> load_token_map(const DraftModel& draft, std::uint32_t target_vocab_size,
+                                          const TensorSource& source) {
+  std::vector<std::uint32_t> token_of;
+  if (draft.kind != DraftKind::kEagle3 || !source.has("d2t")) return token_of;
+  const std::uint32_t entries = draft.config.vocab_size;
+  const std::vector<std::int64_t> offsets = source.integers("d2t", entries);
+  for (std::uint32_t i = 0; i < entries; ++i) {
+    const std::int64_t token = offsets[i] + i;
+    if (offsets[i] < -std::int64_t{i} || token >= target_vocab_size)
+      throw_user_error("--speculative-draft-model-path: entry {} of d2t names token {} of a vocabulary of {}",
+                       i, token, target_vocab_size);
+    token_of.push_back(static_cast<std::uint32_t>(token));
+  }
+  return token_of;
 }
 
 }  // namespace tpsim::rank

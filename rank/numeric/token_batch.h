@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "attention/backend.h"
@@ -13,6 +14,14 @@ struct StateSnapshot {
   std::uint32_t request = 0;  // of the batch
   std::uint32_t tokens = 0;
   std::uint32_t slot = 0;
+};
+
+// An image of a request's prompt: its tokens, from `position` on, have embeddings of their own.
+struct BatchImage {
+  std::uint32_t position = 0;  // of its first token in the sequence
+  std::uint32_t tokens = 0;
+  std::uint32_t width = 0, height = 0;  // pixels, as it was sent
+  std::uint64_t content = 0;            // equal for equal images
 };
 
 // Requests in the order of the batch: the extend part, then the decode set. Request i has q_lens[i] new
@@ -30,6 +39,9 @@ struct TokenBatch {
   // itself). Empty: each follows the one before it.
   std::span<const std::uint32_t> parents;
   bool all_logits = false;  // of every new token, not only of the last of each request
+  // A head that drafts: what it reads beside each new token, [tokens, width]: the target's hidden state, or
+  // several of them, or what it was left with itself; empty: nothing.
+  std::span<const float> hidden;
   std::uint32_t row(std::uint32_t request) const { return rows.empty() ? request : rows[request]; }
   // Models with gated delta-nets, where the radix pool keeps states: the slot of each request, what is copied
   // between slots before the pass (from slot 0: zeros), and what is kept on the way. All empty: a request's
@@ -38,11 +50,20 @@ struct TokenBatch {
   std::span<const std::uint32_t> state_copy_from;
   std::span<const std::uint32_t> state_copy_to;
   std::span<const StateSnapshot> state_snapshots;
+  // The images of each request's prompt that begin before the pass' end, in the order of their positions;
+  // those whose tokens are stored already count for the positions behind them. Empty: no request has any.
+  std::span<const std::span<const BatchImage>> images;  // [requests]
 };
 
 // Seconds that this process spent, since the start.
 struct NumericTimes {
   double gemm = 0, attention = 0, collective = 0, other = 0;
+};
+
+// What became of the images of a data-parallel rank, since the start.
+struct ImageTotals {
+  std::uint64_t encoded = 0, cache_hits = 0;
+  double seconds = 0;  // that this process spent on those of all ranks
 };
 
 // What computes a pass; NumericForward, or a stand-in of tests.
@@ -54,6 +75,11 @@ class TokenForward {
   // batch wants them), one rank's after the other; the same in every process. Valid until the next call.
   virtual std::span<const float> forward(std::span<const TokenBatch> batches) = 0;
   virtual const NumericTimes& times() const = 0;
+  // None where the model has no vision encoder, whose forward() throws UserError for a batch with images.
+  virtual std::optional<ImageTotals> image_totals(std::uint32_t /*dp_rank*/) const { return std::nullopt; }
+  // Where somebody reads them: the hidden states of every new token of the last pass, [tokens, width]. Valid
+  // until the next call.
+  virtual std::span<const float> hidden() const { return {}; }
   // Keys and values of slot from[i] go to slot to[i], in this order; each slot is page x page size + token.
   virtual void move_tokens(std::uint32_t /*dp_rank*/, std::span<const std::uint32_t> /*from*/,
                            std::span<const std::uint32_t> /*to*/) {}

@@ -12,7 +12,7 @@
 
 #include "proto/forward.pb.h"
 #include "rank/model/vision_encoder.h"
-#include "rank/parallel/embedding_cache.h"
+#include "rank/model/embedding_cache.h"
 
 namespace tpsim::rank {
 

@@ -25,7 +25,7 @@ double arrival_of(const StepCost& cost) {
 }
 
 StepTimes times_of(const StepCost& cost) {
-  return StepTimes{arrival_of(cost), cost.collective, cost.host_seconds, cost.issue_seconds,
+  return StepTimes{arrival_of(cost), cost.collective, cost.host_seconds, cost.run_batch_seconds,
                    cost.unqueued_seconds};
 }
 
@@ -116,8 +116,11 @@ void LocalRanks::apply(const proto::ForwardBatch& batch) {
     const auto decodes = static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
     global_num_tokens_[dp] =
         std::accumulate(metadata.extend_lens.begin(), metadata.extend_lens.end(), decodes);
-    global_num_tokens_for_logprob_[dp] = static_cast<std::uint32_t>(metadata.extend_lens.size()) + decodes;
-    extends = extends || !metadata.extend_lens.empty();
+    // Verifying wants the logits of every token.
+    const bool verifies = metadata.forward_mode == proto::TARGET_VERIFY;
+    global_num_tokens_for_logprob_[dp] =
+        verifies ? global_num_tokens_[dp] : static_cast<std::uint32_t>(metadata.extend_lens.size()) + decodes;
+    extends = extends || (!verifies && !metadata.extend_lens.empty());
   }
   for (attention::ForwardMetadata& metadata : metadata_) {
     metadata.global_num_tokens = global_num_tokens_;

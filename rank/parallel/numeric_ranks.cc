@@ -3,14 +3,26 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "proto/base/error.h"
+#include "rank/model/image_layout.h"
 #include "rank/numeric/sampler.h"
 #include "rank/parallel/dp_batches.h"
 
 namespace tpsim::rank {
 namespace {
+
+// Adds what was spent between two readings, and returns all of it.
+double add_spent(const NumericTimes& before, const NumericTimes& after, NumericTimes& total) {
+  total.gemm += after.gemm - before.gemm;
+  total.attention += after.attention - before.attention;
+  total.collective += after.collective - before.collective;
+  total.other += after.other - before.other;
+  return after.gemm - before.gemm + after.attention - before.attention + after.collective -
+         before.collective + after.other - before.other;
+}
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -132,6 +144,44 @@ void NumericRanks::read_states(DpRank& dp_rank, const proto::ForwardBatch& batch
   pass.state_snapshots = dp_rank.snapshots;
 }
 
+// The images of the extend part's prompts, and then those of all requests from `first` on.
+void NumericRanks::read_images(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first,
+                               TokenBatch& pass) {
+  if (dp_rank.images.empty() && batch.prompt_images_size() == 0) return;
+  for (int i = 0; i < batch.extend_lens_size(); ++i) {
+    const std::size_t row = batch.extend_req_pool_indices(i);
+    if (dp_rank.images.size() <= row) dp_rank.images.resize(row + 1);
+    dp_rank.images[row].clear();
+  }
+  const auto refuse = [&](const char* what) {
+    throw_user_error("batch {} is refused: {}", batch.sequence_number(), what);
+  };
+  for (const proto::PromptImage& image : batch.prompt_images()) {
+    if (image.request() >= static_cast<std::uint32_t>(batch.extend_lens_size()))
+      refuse("it has an image of a request that is not in its extend part");
+    if (std::min(image.width(), image.height()) == 0 ||
+        std::max(image.width(), image.height()) > kMaxImageSide || image.tokens() == 0)
+      refuse("it has an image without pixels or tokens, or of more pixels than there may be");
+    std::vector<BatchImage>& of =
+        dp_rank.images[batch.extend_req_pool_indices(static_cast<int>(image.request()))];
+    if (!of.empty() && image.position() < of.back().position + of.back().tokens)
+      refuse("the images of a prompt overlap, or are not in order");
+    of.push_back({image.position(), image.tokens(), image.width(), image.height(), image.content()});
+  }
+  dp_rank.images_of_pass.clear();
+  bool any = false;
+  for (std::size_t i = first; i < rows_.size(); ++i) {
+    const std::size_t row = rows_[i];
+    if (row < dp_rank.images.size()) {
+      dp_rank.images_of_pass.emplace_back(dp_rank.images[row]);
+    } else {
+      dp_rank.images_of_pass.emplace_back();
+    }
+    any = any || !dp_rank.images_of_pass.back().empty();
+  }
+  if (any) pass.images = dp_rank.images_of_pass;
+}
+
 void NumericRanks::sample_tokens(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first,
                                  std::size_t count, std::span<const float> logits) {
   if (count == 0) return;
@@ -178,9 +228,15 @@ void NumericRanks::draft_tokens(DpRank& of, TokenBatch& pass) {
   for (std::size_t i = 0; i < members.size(); ++i)
     add_request(of.state, members[i], of.state.decode_seq_lens()[i], drafts);
   for (std::size_t i = 0; i < members.size(); ++i)
-    verified_[i] = {
-        .row = members[i], .prefix_len = prefix_lens_[i], .page_table = tables_[i], .tree = {}, .path = {}};
+    verified_[i] = {.row = members[i],
+                    .prefix_len = prefix_lens_[i],
+                    .page_table = tables_[i],
+                    .tree = {},
+                    .path = {},
+                    .sampled = {}};
+  const NumericTimes before = speculation_.times();
   speculation_.draft(verified_, of.last_token);
+  draft_seconds_ += add_spent(before, speculation_.times(), decode_);
   parents_.clear();
   for (const Verified& request : verified_) {
     token_ids_.insert(token_ids_.end(), request.tree.tokens.begin(), request.tree.tokens.end());
@@ -205,13 +261,31 @@ void NumericRanks::verify_tokens(DpRank& of, std::span<const float> logits, sche
       predicted[node] = sample(logits.subspan((i * drafts + node) * config_.vocab_size, config_.vocab_size),
                                of.sampling[request.row], request.prefix_len + depths[node] + 1);
     verify_tree(request.tree, predicted, request.path);
-    for (const std::uint32_t node : request.path) sampled_.push_back(predicted[node]);
+    request.sampled.clear();
+    for (const std::uint32_t node : request.path) request.sampled.push_back(predicted[node]);
+    sampled_.insert(sampled_.end(), request.sampled.begin(), request.sampled.end());
     of.last_token[request.row] = sampled_.back();
     accept_lens_.push_back(static_cast<std::uint32_t>(request.path.size()));
   }
+  const NumericTimes before = speculation_.times();
   speculation_.keep(verified_, *forward_);
+  draft_extend_seconds_ += add_spent(before, speculation_.times(), decode_);
   of.state.accept(accept_lens_);
   outcome.accept_lens = accept_lens_;
+}
+
+// What follows a chunk of a prompt is the prompt's next token, not what was sampled.
+void NumericRanks::extend_drafts(const proto::ForwardBatch& batch) {
+  next_tokens_ = sampled_;
+  if (batch.has_chunked_request()) {
+    if (batch.chunked_request() >= next_tokens_.size())
+      throw_user_error("batch {} is refused: it has no request {} whose prompt goes on",
+                       batch.sequence_number(), batch.chunked_request());
+    next_tokens_[batch.chunked_request()] = fold(batch.chunked_next_token(), config_.vocab_size);
+  }
+  const NumericTimes before = speculation_.times();
+  speculation_.extend(passes_.front(), next_tokens_, *forward_);
+  add_spent(before, speculation_.times(), prefill_);
 }
 
 // Adds the requests of one data-parallel rank to those of the pass.
@@ -237,6 +311,7 @@ void NumericRanks::apply(std::uint32_t dp_rank, const proto::ForwardBatch& batch
       }
     }
     read_states(of, batch, first, pass);
+    read_images(of, batch, first, pass);
   }
   requests_[dp_rank] = static_cast<std::uint32_t>(rows_.size() - first);
 }
@@ -271,7 +346,7 @@ scheduler::StepOutcome NumericRanks::compute(const proto::ForwardBatch& batch) {
   }
   const NumericTimes before = forward_->times();
   const std::span<const float> logits = forward_->forward(passes_);
-  account(batch.forward_mode(), before);
+  add_spent(before, forward_->times(), spent_in(batch.forward_mode()));
   sampled_.clear();
   extend_logits_.clear();
   if (batch.forward_mode() == proto::TARGET_VERIFY) {
@@ -281,7 +356,6 @@ scheduler::StepOutcome NumericRanks::compute(const proto::ForwardBatch& batch) {
     outcome.step_time = now() - start;
     return outcome;
   }
-  if (speculation_.enabled()) speculation_.extend(passes_.front());
   std::size_t first = 0;
   for (std::size_t dp = 0; dp < dp_ranks_.size(); ++dp) {
     sample_tokens(dp_ranks_[dp], batch_of(dp), first, requests_[dp], logits);
@@ -292,6 +366,7 @@ scheduler::StepOutcome NumericRanks::compute(const proto::ForwardBatch& batch) {
     }
     first += requests_[dp];
   }
+  if (speculation_.enabled()) extend_drafts(batch);
   outcome.next_token_ids = sampled_;
   outcome.next_token_rows = rows_;
   if (dp_ranks_.size() > 1) outcome.requests_of_dp_rank = requests_;
@@ -300,16 +375,9 @@ scheduler::StepOutcome NumericRanks::compute(const proto::ForwardBatch& batch) {
   return outcome;
 }
 
-// Adds what forward_ spent since `before`.
-void NumericRanks::account(proto::ForwardMode mode, const NumericTimes& before) {
-  NumericTimes& total = mode == proto::DECODE || mode == proto::TARGET_VERIFY ? decode_
-                        : mode == proto::MIXED                                ? mixed_
-                                                                              : prefill_;
-  const NumericTimes& after = forward_->times();
-  total.gemm += after.gemm - before.gemm;
-  total.attention += after.attention - before.attention;
-  total.collective += after.collective - before.collective;
-  total.other += after.other - before.other;
+NumericTimes& NumericRanks::spent_in(proto::ForwardMode mode) {
+  if (mode == proto::MIXED) return mixed_;
+  return mode == proto::DECODE || mode == proto::TARGET_VERIFY ? decode_ : prefill_;
 }
 
 void NumericRanks::forward(const proto::ForwardBatch& batch, bool, std::vector<char>&) { compute(batch); }
@@ -335,10 +403,19 @@ std::vector<proto::RankReport> NumericRanks::reports() const {
     share(prefill_, *report.mutable_prefill());
     share(decode_, *report.mutable_decode());
     share(mixed_, *report.mutable_mixed());
+    if (draft_seconds_ > 0) {
+      report.mutable_decode()->set_draft(draft_seconds_ / config_.num_ranks);
+      report.mutable_decode()->set_draft_extend(draft_extend_seconds_ / config_.num_ranks);
+    }
     report.set_attention_seconds(times.attention / config_.num_ranks);
     report.set_gemm_seconds(times.gemm / config_.num_ranks);
     report.set_collective_seconds(times.collective / config_.num_ranks);
     report.set_other_seconds(times.other / config_.num_ranks);
+    if (const std::optional<ImageTotals> images = forward_->image_totals(dp_rank)) {
+      report.set_encoder_seconds(images->seconds / config_.num_ranks);
+      report.set_encoded_images(images->encoded);
+      report.set_embedding_cache_hits(images->cache_hits);
+    }
     reports.push_back(std::move(report));
   }
   return reports;

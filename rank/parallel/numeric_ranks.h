@@ -62,17 +62,21 @@ class NumericRanks : public WorkerRanks {
     std::vector<std::uint32_t> state_slot;        // per row, of the pool of states
     std::vector<std::uint32_t> state_slots;       // of the requests of the pass
     std::vector<StateSnapshot> snapshots;         // of the pass
+    std::vector<std::vector<BatchImage>> images;  // per row: of its prompt, as far as it was extended
+    std::vector<std::span<const BatchImage>> images_of_pass;
   };
 
   void apply(std::uint32_t dp_rank, const proto::ForwardBatch& batch, TokenBatch& pass);
   void draft_tokens(DpRank& dp_rank, TokenBatch& pass);
+  void extend_drafts(const proto::ForwardBatch& batch);
   void verify_tokens(DpRank& dp_rank, std::span<const float> logits, scheduler::StepOutcome& outcome);
   void add_request(const RankState& state, std::uint32_t row, std::uint32_t prefix_len, std::uint32_t q_len);
   void read_input(const proto::ForwardBatch& batch);
   void read_states(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first, TokenBatch& pass);
+  void read_images(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first, TokenBatch& pass);
   static void append_pages(const RankState& state, std::uint32_t row, std::vector<std::uint32_t>& out);
   void release_left(std::uint32_t dp_rank);
-  void account(proto::ForwardMode mode, const NumericTimes& before);
+  NumericTimes& spent_in(proto::ForwardMode mode);
   void sample_tokens(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first, std::size_t count,
                      std::span<const float> logits);
 
@@ -81,14 +85,15 @@ class NumericRanks : public WorkerRanks {
   std::unique_ptr<TokenForward> forward_;
   NumericSpeculation speculation_;
   const Collectives* collectives_;
-  NumericTimes prefill_, decode_, mixed_;  // of the passes of each kind
+  NumericTimes prefill_, decode_, mixed_;                // of the passes of each kind
+  double draft_seconds_ = 0, draft_extend_seconds_ = 0;  // of decode_
 
   // Of the requests of the pass, one data-parallel rank's after the other.
   std::vector<std::vector<std::uint32_t>> tables_;  // page numbers
   std::vector<std::span<const std::uint32_t>> views_;
   std::vector<std::uint32_t> rows_, prefix_lens_, q_lens_, token_ids_, sampled_;
   std::vector<Verified> verified_;
-  std::vector<std::uint32_t> parents_, accept_lens_;
+  std::vector<std::uint32_t> parents_, accept_lens_, next_tokens_;
   std::vector<float> extend_logits_;
   std::vector<TokenBatch> passes_;       // per data-parallel rank
   std::vector<std::uint32_t> requests_;  // of each

@@ -6,34 +6,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "kvcache/page_run.h"
-#include "rank/numeric/draft_tree.h"
 #include "rank/numeric/ngram_drafter.h"
 #include "rank/numeric/token_batch.h"
-#include "rank/parallel/rank_state.h"
+#include "rank/parallel/drafting.h"
+#include "rank/parallel/model_drafter.h"
 
 namespace tpsim::rank {
-
-struct DraftingConfig {
-  std::uint32_t num_draft_tokens = 0;  // 0: no speculation
-  std::uint32_t num_steps = 0;         // of a draft model
-  std::uint32_t max_breadth = 1;       // of n-grams
-  std::uint32_t page_size = 1;
-  std::uint32_t num_pages = 0;
-  std::uint32_t vocab_size = 0;
-};
-
-// One request of a pass that verifies.
-struct Verified {
-  std::uint32_t row = 0;
-  std::uint32_t prefix_len = 0;  // tokens whose KV is stored
-  std::span<const std::uint32_t> page_table;
-  DraftTree tree;
-  std::vector<std::uint32_t> path;  // of the tree, accepted
-};
 
 class NumericSpeculation {
  public:
@@ -41,29 +23,27 @@ class NumericSpeculation {
   NumericSpeculation(const DraftingConfig& config, std::unique_ptr<TokenForward> draft);
 
   bool enabled() const { return config_.num_draft_tokens > 0; }
-  bool chains() const { return draft_ != nullptr || config_.max_breadth == 1; }
+  bool chains() const { return config_.topk == 1; }
+  // Of the draft model's passes; zeros where there is none.
+  NumericTimes times() const { return drafter_ ? drafter_->times() : NumericTimes{}; }
 
-  // The tokens of a pass that extends, by which later drafts know the texts; the draft model extends, too.
-  void extend(const TokenBatch& batch);
+  // A pass of the target that extended, and the token behind each request's last.
+  void extend(const TokenBatch& batch, std::span<const std::uint32_t> next_tokens,
+              const TokenForward& target);
   // Fills the trees of `requests`, of which `last_token` holds what was sampled last, by row.
   void draft(std::vector<Verified>& requests, std::span<const std::uint32_t> last_token);
   // The paths are known: what is kept moves together in the target's store, and the draft model follows.
-  void keep(std::vector<Verified>& requests, TokenForward& target);
+  void keep(const std::vector<Verified>& requests, TokenForward& target);
 
  private:
-  std::uint32_t slot(const Verified& request, std::uint32_t position) const {
-    return request.page_table[position / config_.page_size] * config_.page_size +
-           position % config_.page_size;
+  std::uint32_t slot(std::span<const std::uint32_t> page_table, std::uint32_t position) const {
+    return page_table[position / config_.page_size] * config_.page_size + position % config_.page_size;
   }
-  void draft_chains(std::vector<Verified>& requests);
-  std::span<const float> draft_pass(std::vector<Verified>& requests, proto::ForwardMode mode);
 
-  DraftingConfig config_;
-  std::unique_ptr<TokenForward> draft_;
-  std::vector<std::uint32_t> token_of_slot_;  // of the whole pool: the text that a page holds
-  // Of a pass of the draft model.
-  std::vector<std::uint32_t> rows_, q_lens_, prefix_lens_, tokens_, seq_lens_, text_;
-  std::vector<std::span<const std::uint32_t>> tables_;
+  const DraftingConfig config_;
+  std::optional<ModelDrafter> drafter_;
+  std::vector<std::uint32_t> token_of_slot_;  // n-grams: of the whole pool, the text that a page holds
+  std::vector<std::uint32_t> text_;
 };
 
 }  // namespace tpsim::rank

@@ -56,6 +56,7 @@ attention::ForwardMetadata RankState::apply(const ForwardBatch& batch) {
 
   metadata.forward_mode = mode;
   metadata.capture_bucket = batch.capture_bucket();
+  metadata.image_mask = mode == proto::EXTEND && batch.image_prompts();
   if (extends) {
     metadata.extend_prefix_lens = {batch.extend_prefix_lens().data(),
                                    static_cast<std::size_t>(batch.extend_prefix_lens_size())};

@@ -1,6 +1,7 @@
 #include "rank/weights/checkpoint.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <stdexcept>
 #include <string_view>
@@ -152,6 +153,16 @@ void Checkpoint::read(const std::string& name, std::uint64_t first, std::uint64_
   if (found == tensors_.end())
     throw std::logic_error("Checkpoint::read: there is no tensor " + in_quotes(name));
   files_[found->second.file].read(tensor(found->second), first, count, out);
+}
+
+std::vector<std::int64_t> Checkpoint::integers(const std::string& name, std::uint64_t count) const {
+  const std::optional<StoredView> stored = view(name);
+  if (!stored || stored->type != StoredType::kI64 || stored->elements != count)
+    throw_user_error("{}: the checkpoint has no tensor {} of {} numbers of type I64, which its model needs",
+                     folder_, in_quotes(name), count);
+  std::vector<std::int64_t> out(count);
+  std::memcpy(out.data(), stored->data, count * sizeof(std::int64_t));
+  return out;
 }
 
 }  // namespace tpsim::rank

@@ -27,6 +27,7 @@ class Checkpoint final : public TensorSource {
   // Also throws UserError where the tensor's type is not BF16, F16 or F32.
   void require(const std::string& name, const std::vector<std::uint64_t>& shape) const override;
   void read(const std::string& name, std::uint64_t first, std::uint64_t count, float* out) const override;
+  std::vector<std::int64_t> integers(const std::string& name, std::uint64_t count) const override;
 
   const std::string& folder() const { return folder_; }
   // The bytes of a tensor of any type.

@@ -43,4 +43,8 @@ void DequantisedSource::read(const std::string& name, std::uint64_t first, std::
   tensor->read(first, count, out);
 }
 
+std::vector<std::int64_t> DequantisedSource::integers(const std::string& name, std::uint64_t count) const {
+  return checkpoint_.integers(name, count);
+}
+
 }  // namespace tpsim::rank

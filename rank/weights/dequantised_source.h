@@ -24,6 +24,7 @@ class DequantisedSource final : public TensorSource {
   bool has(const std::string& name) const override;
   void require(const std::string& name, const std::vector<std::uint64_t>& shape) const override;
   void read(const std::string& name, std::uint64_t first, std::uint64_t count, float* out) const override;
+  std::vector<std::int64_t> integers(const std::string& name, std::uint64_t count) const override;
 
  private:
   // nullptr: not quantised.

@@ -89,4 +89,8 @@ void DummyWeights::read(const std::string& name, std::uint64_t first, std::uint6
   }
 }
 
+std::vector<std::int64_t> DummyWeights::integers(const std::string&, std::uint64_t count) const {
+  return std::vector<std::int64_t>(count, 0);
+}
+
 }  // namespace tpsim::rank

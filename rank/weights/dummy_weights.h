@@ -29,6 +29,8 @@ class DummyWeights final : public TensorSource {
   // and of every shape.
   void require(const std::string& name, const std::vector<std::uint64_t>& shape) const override;
   void read(const std::string& name, std::uint64_t first, std::uint64_t count, float* out) const override;
+  // Zeros.
+  std::vector<std::int64_t> integers(const std::string& name, std::uint64_t count) const override;
 
  private:
   std::uint64_t seed_;

@@ -24,6 +24,8 @@ class TensorSource {
   // `count` elements from flat index `first` on, as fp32. Throws Stopped where a signal asks to stop.
   // REQUIRES: require(name, shape) succeeded and the range lies in the tensor.
   virtual void read(const std::string& name, std::uint64_t first, std::uint64_t count, float* out) const = 0;
+  // A tensor of `count` whole numbers (I64). Throws UserError where it is missing or another one.
+  virtual std::vector<std::int64_t> integers(const std::string& name, std::uint64_t count) const = 0;
 };
 
 }  // namespace tpsim::rank

@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "proto/versions.h"
+#include "scheduler/workload/image_fields.h"
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_formats.h"
 
@@ -61,10 +62,6 @@ constexpr std::array<std::string_view, 16> kKeys = {
     "images",       "image_ids", "image_positions", "version"};
 
 constexpr std::uint64_t kMaxAcceptLen = 256;  // --speculative-num-draft-tokens
-constexpr std::uint64_t kMostPixels = 65536;  // of a side
-constexpr std::size_t kMostImages = 1000;     // of a request
-// Contents of images without a name are counted from here on.
-constexpr std::uint64_t kUnnamedImages = std::uint64_t{1} << 63;
 
 // Text, or a number as text, or "" where the field is absent or null.
 std::string label(const JsonRecord& record, Key key, const Place& place) {
@@ -90,50 +87,6 @@ std::optional<std::int32_t> priority(const JsonRecord& record, const Place& plac
     place.fail("priority is not a whole number of 32 bits; one from -2147483647 to 2147483647 is needed");
   }
   return static_cast<std::int32_t>(field.number);
-}
-
-void read_images(const JsonRecord& record, const Place& place, std::uint64_t& unnamed,
-                 WorkloadRequest& request) {
-  if (!record.has(kImages)) {
-    for (const Key key : {kImageIds, kImagePositions}) {
-      if (record.has(key)) place.fail("{} is given and images is not; give both or neither", kKeys[key]);
-    }
-    return;
-  }
-  const JsonField& images = record.field(kImages);
-  const bool none = images.kind == JsonKind::kUnsigneds && images.values.empty();
-  if (images.kind != JsonKind::kPairs && !none)
-    place.fail("images is {}; an array of [width, height] in pixels is needed", record.found(kImages));
-  const std::size_t count = images.values.size() / 2;
-  if (count > kMostImages) place.fail("the request has {} images; {} are the most", count, kMostImages);
-  const auto of_each = [&](Key key) -> const std::vector<std::uint64_t>* {
-    if (!record.has(key)) return nullptr;
-    const JsonField& field = record.field(key);
-    if (field.kind != JsonKind::kUnsigneds || field.values.size() != count)
-      place.fail("{} is {}; a whole number for each of the {} images is needed", kKeys[key],
-                 record.found(key), count);
-    return &field.values;
-  };
-  const std::vector<std::uint64_t>* const ids = of_each(kImageIds);
-  const std::vector<std::uint64_t>* const positions = of_each(kImagePositions);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint64_t width = images.values[2 * i];
-    const std::uint64_t height = images.values[2 * i + 1];
-    if (width == 0 || height == 0 || width > kMostPixels || height > kMostPixels)
-      place.fail("image {} has {}x{} pixels; sides of 1 to {} are needed", i + 1, width, height, kMostPixels);
-    ImageInput image;
-    image.width = static_cast<std::uint32_t>(width);
-    image.height = static_cast<std::uint32_t>(height);
-    image.content = ids == nullptr ? unnamed++ : (*ids)[i];
-    if (ids != nullptr && image.content >= kUnnamedImages)
-      place.fail("image_ids has {}; ids are below 2^63", image.content);
-    const std::uint64_t position = positions == nullptr ? 0 : (*positions)[i];
-    if (position > kMaxRequestTokens || (i > 0 && position < request.images.back().position))
-      place.fail("image_positions has {} for image {}; they ascend, up to {}", position, i + 1,
-                 kMaxRequestTokens);
-    image.position = static_cast<std::uint32_t>(position);
-    request.images.push_back(image);
-  }
 }
 
 }  // namespace
@@ -188,7 +141,7 @@ void read_tpsim(JsonRecords& records, WorkloadBuilder& builder) {
                  request.max_new_tokens,
                  output < request.max_new_tokens ? ", or set ignore_eos to false if it ended early" : "");
     }
-    read_images(record, place, unnamed_images, request);
+    request.images = read_images(record, {kImages, kImageIds, kImagePositions}, place, unnamed_images);
     const int prompts = record.has(kPrompt) + record.has(kPromptIds) + record.has(kPromptLen);
     if (prompts != 1) {
       place.fail("the prompt is {}; give one of prompt, prompt_ids, prompt_len",

@@ -38,6 +38,13 @@ void append_range(const kvcache::TokenSequence& sequence, std::uint64_t begin, s
   }
 }
 
+// `ids`, or where there are none the run `invented`.
+void append_markers(const std::vector<std::uint32_t>& ids, kvcache::TokenRun invented,
+                    kvcache::TokenSequence& prompt) {
+  for (const std::uint32_t id : ids) prompt.append({id, 1});
+  if (ids.empty() && invented.length > 0) prompt.append(invented);
+}
+
 void place(WorkloadRequest& request, std::size_t index, const ImageRuleOf& rule, ImageIds& ids) {
   // Markers: the same ids for every image, before and behind it.
   constexpr std::uint32_t kMostMarkers = 1024;
@@ -66,11 +73,11 @@ void place(WorkloadRequest& request, std::size_t index, const ImageRuleOf& rule,
                        image.position < done ? " before the image before it" : "");
     append_range(request.prompt, done, image.position, prompt);
     done = image.position;
-    if (become[i].before > 0) prompt.append({kBefore, become[i].before});
+    append_markers(become[i].before_ids, {kBefore, become[i].before}, prompt);
     image.position = static_cast<std::uint32_t>(prompt.size());
     image.tokens = become[i].tokens;
     prompt.append(ids.of(image, image.tokens));
-    if (become[i].after > 0) prompt.append({kAfter, become[i].after});
+    append_markers(become[i].after_ids, {kAfter, become[i].after}, prompt);
   }
   append_range(request.prompt, done, text, prompt);
   request.prompt = std::move(prompt);

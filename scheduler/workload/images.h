@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "kvcache/token_runs.h"
 #include "scheduler/workload/workload.h"
@@ -22,6 +23,8 @@ struct ImageTokens {
   std::uint32_t before = 0;  // marker tokens, the same for all images
   std::uint32_t tokens = 0;  // of the image
   std::uint32_t after = 0;   // markers
+  // The markers' ids, where they are known; empty: ids that no vocabulary has.
+  std::vector<std::uint32_t> before_ids = {}, after_ids = {};
 };
 using ImageRuleOf = std::function<ImageTokens(std::uint32_t width, std::uint32_t height)>;
 

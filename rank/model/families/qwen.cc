@@ -27,6 +27,13 @@ void mark_expert_layers(const ConfigReader& config, ModelConfig& model) {
   for (std::uint32_t i = 0; i < model.num_layers; ++i) model.layers[i].moe = !dense[i] && (i + 1) % step == 0;
 }
 
+// Where rope_scaling does not say it (modeling_qwen2_5_vl.py, modeling_qwen3_vl.py).
+std::array<std::uint32_t, 3> mrope_section(std::string_view architecture) {
+  if (architecture == "Qwen2_5_VLForConditionalGeneration") return {16, 24, 24};
+  if (architecture.starts_with("Qwen3VL")) return {24, 20, 20};
+  return {};
+}
+
 void read(const ConfigReader& config, ModelConfig& model) {
   const bool qwen2 =
       model.architecture == "Qwen2ForCausalLM" || model.architecture == "Qwen2_5_VLForConditionalGeneration";
@@ -38,7 +45,7 @@ void read(const ConfigReader& config, ModelConfig& model) {
   const bool windows = config.flag("use_sliding_window", false);
   const std::uint32_t from = windows ? config.number_or("max_window_layers", model.num_layers, 0) : 0;
   read_layers(config, model, [&](std::uint32_t layer) { return windows && layer >= from; });
-  read_rope(config, model);
+  read_rope(config, model, {.mrope_section = mrope_section(model.architecture)});
   read_dual_chunk(config, model);
   if (model.architecture != "Qwen3MoeForCausalLM" &&
       model.architecture != "Qwen3VLMoeForConditionalGeneration")
@@ -50,6 +57,7 @@ void read(const ConfigReader& config, ModelConfig& model) {
   moe.top_k = config.number("num_experts_per_tok", 1, kMostExperts);
   moe.intermediate_size = config.number("moe_intermediate_size", 1, kWidestExpert);
   moe.normalize_weights = config.flag("norm_topk_prob", false);
+  if (model.architecture == "Qwen3VLMoeForConditionalGeneration") model.names.experts = ExpertLayout::kColumns;
   mark_expert_layers(config, model);
 }
 

@@ -87,7 +87,7 @@ class Numeric(unittest.TestCase):
     def write_prompts(self, prompts, name="prompts.jsonl"):
         with open(self.path(name), "w") as file:
             for ids in prompts:
-                file.write(json.dumps({"prompt_ids": ids}) + "\n")
+                file.write(json.dumps(ids if isinstance(ids, dict) else {"prompt_ids": ids}) + "\n")
         return self.path(name)
 
     def write_config(self, **changes):
@@ -439,7 +439,7 @@ class Speculative(Numeric):
     def test_a_second_model_drafts(self):
         prompts = self.conversations("llama")
         plain = self.generate("llama", prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=32)
-        for draft in ("llama", "llama-llama3-rope"):  # always right, and never
+        for draft in ("llama", "llama-llama3-rope"):  # often right, and never
             for extra in (
                 [],
                 ["--tp", "2"],
@@ -475,16 +475,15 @@ class Speculative(Numeric):
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(self.path("report/report.json")) as file:
             report = json.load(file)
-        # It drafts for itself: all three drafts are right, until a request ends.
-        self.assertEqual(report["accept_length"], 4)
+        # It drafts for itself, but never saw the first token (draft_test.py has exact numbers).
+        self.assertGreater(report["accept_length"], 1)
+        self.assertLessEqual(report["accept_length"], 4)
         self.assertEqual(report["speculation"]["algorithm"], "STANDALONE")
 
     def test_refused(self):
         base = ["generate", "--model-path", os.path.join(MODELS, "llama"), "--prompt-ids", "1"]
         self.assert_refused([*base, *self.NGRAM, "--attention-backend", "torch_native"], "does not verify drafts")
         self.assert_refused([*base, *self.NGRAM, "--speculative-accept-rates", "0.5"], "verify drafts themselves")
-        tree = [*self.standalone("llama")[:-1], "2", "--speculative-num-draft-tokens", "4"]
-        self.assert_refused([*base, *tree], "drafts chains with a model")
 
 
 class Commands(Numeric):

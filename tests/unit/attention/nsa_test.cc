@@ -196,6 +196,38 @@ TEST(Nsa, PricesTheListAndTheIndexer) {
   EXPECT_GT(without, 3 * before);
 }
 
+// Drafts are rows of the decode kernel, each with a list of its own: one draft costs what decoding its token
+// does, and a chain no more than as many tokens of different requests.
+TEST(Nsa, VerifyingDecodesEveryDraft) {
+  auto backend = create_attention_backend("nsa", gpu("hopper"), 64);
+  backend->set_sparse_options({{}, 2048});
+  for (const std::uint32_t length : {100U, 3000U, 60000U}) {
+    const std::vector<std::uint32_t> prefixes(8, length), one(8, 1), four(8, 4), decoded(8, length + 1);
+    ForwardMetadata verify;
+    verify.forward_mode = proto::TARGET_VERIFY;
+    verify.extend_prefix_lens = prefixes;
+    const auto verified = [&](const std::vector<std::uint32_t>& lens) {
+      verify.extend_lens = lens;
+      backend->init_forward_metadata(verify);
+      EXPECT_EQ(backend->mla_extend().method, MlaForwardMethod::kAbsorbed);
+      return backend->forward_extend(layer(16, kBf16, 1152));
+    };
+    const auto decode = [&](const std::vector<std::uint32_t>& lens) {
+      ForwardMetadata metadata;
+      metadata.forward_mode = proto::DECODE;
+      metadata.decode_seq_lens = lens;
+      backend->init_forward_metadata(metadata);
+      return backend->forward_decode(layer(16, kBf16, 1152));
+    };
+    EXPECT_DOUBLE_EQ(verified(one).seconds, decode(decoded).seconds);
+    const KernelCost chain = verified(four);
+    EXPECT_GE(chain.seconds, decode(decoded).seconds);
+    EXPECT_LE(chain.seconds, decode(std::vector<std::uint32_t>(32, length + 4)).seconds);
+    verify.forward_mode = proto::DRAFT_EXTEND;
+    EXPECT_DOUBLE_EQ(verified(four).seconds, chain.seconds);
+  }
+}
+
 // Where no sequence is longer than top_k, dense attention; not in captured pieces, whose attention is
 // absorbed.
 TEST(Nsa, ShortPrefillsAttendDense) {

@@ -58,6 +58,8 @@ class Speculating : public ::testing::Test {
 
   const std::vector<std::string> ngram_ = {"--speculative-algorithm", "NGRAM", "--speculative-accept-rates",
                                            "0.7"};
+  const std::vector<std::string> nextn_ = {"--speculative-algorithm", "NEXTN", "--speculative-accept-rates",
+                                           "0.8"};
   const std::vector<std::string> own_ = {"--speculative-algorithm",        "STANDALONE",
                                          "--speculative-draft-model-path", "llama-3.1-8b",
                                          "--speculative-accept-rates",     "0.7"};
@@ -112,7 +114,7 @@ TEST_F(Speculating, DefaultsAreSglangs) {
   EXPECT_EQ(ngram.scheduler.speculation.topk, 10u);
   EXPECT_FALSE(ngram.scheduler.disable_overlap_schedule);
   EXPECT_EQ(ngram.backends.name(), "fa3");
-  EXPECT_NEAR(ngram.scheduler.speculation.accepted.mean(), (1 - std::pow(0.7, 12)) / 0.3, 1e-9);
+  EXPECT_NEAR(ngram.scheduler.speculation.accepted.at(0).mean(), (1 - std::pow(0.7, 12)) / 0.3, 1e-9);
 }
 
 TEST_F(Speculating, ReleasesDifferInOverlapAndReserve) {
@@ -170,10 +172,14 @@ TEST_F(Speculating, WhatCannotBeIsRefused) {
   EXPECT_THAT(refused("qwen3-8b", "h200-sxm", own_), HasSubstr("in its vocabulary"));
   EXPECT_THAT(refused(one, "h200-sxm", with(own_, {"--dp-size", "2", "--tp", "2", "--enable-dp-attention"})),
               HasSubstr("--speculative-algorithm STANDALONE"));
-  EXPECT_THAT(refused("qwen3.5-397b-a17b", "h200-sxm", with(ngram_, {"--tp", "8"})),
-              HasSubstr("gated delta-net"));
+  EXPECT_THAT(refused("kimi-k2", "h200-sxm",
+                      {"--tp", "16", "--speculative-algorithm", "NEXTN", "--speculative-accept-rates", "1"}),
+              HasSubstr("brings no layer that drafts"));
   EXPECT_THAT(refused("deepseek-v3.2", "h200-sxm", with(ngram_, {"--tp", "8"})),
-              HasSubstr("sparse attention"));
+              HasSubstr("nsa verifies chains of drafts only"));
+  EXPECT_THAT(
+      refused("qwen3-next-80b-a3b", "h200-sxm", with(nextn_, {"--tp", "4", "--mamba-track-interval", "2"})),
+      HasSubstr("--mamba-track-interval 2: must be 4 at least"));
   EXPECT_THAT(refused(head(kEagle3), "h200-sxm", ngram_), HasSubstr("is a head that drafts"));
   // Attention.
   EXPECT_THAT(refused(one, "b200", with(with(own_, tree), {"--attention-backend", "trtllm_mha"})),
@@ -192,6 +198,112 @@ TEST_F(Speculating, WhatCannotBeIsRefused) {
             "accepted");
   EXPECT_THAT(refused(one, "h200-sxm", with(ngram_, {"--attention-backend", "torch_native"})),
               HasSubstr("torch_native: does not verify drafts"));
+}
+
+// The commands of SGLang's own documentation for models that speculate with a layer of their own.
+TEST_F(Speculating, ServersOfTheDocumentationAreDeployed) {
+  const auto chain = std::vector<std::string>{
+      "--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4"};
+  for (const auto& [model, words] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"deepseek-ai/DeepSeek-V3", {"--tp", "8"}},
+           {"deepseek-ai/DeepSeek-R1-0528", {"--tp", "8", "--dp", "8", "--enable-dp-attention"}},
+           {"deepseek-ai/DeepSeek-V3",
+            {"--tp", "16", "--dp", "16", "--enable-dp-attention", "--moe-a2a-backend", "deepep",
+             "--enable-dp-lm-head", "--moe-dense-tp-size", "1"}},
+           {"deepseek-ai/DeepSeek-V3", {"--tp", "8", "--speculative-draft-model-path", "deepseek-v3"}},
+           {"deepseek-ai/DeepSeek-V3.2", {"--tp", "8", "--dp", "8", "--enable-dp-attention"}},
+           {"deepseek-ai/DeepSeek-V3.2-Exp", {"--tp", "8"}},
+           {"zai-org/GLM-5-FP8", {"--tp", "8"}},
+           {"zai-org/GLM-4.5-Air", {"--tp", "8"}},
+           {"Qwen/Qwen3-Next-80B-A3B-Instruct", {"--tp", "4"}},
+           {"Qwen/Qwen3-Next-80B-A3B-Instruct", {"--tp", "4", "--mamba-scheduler-strategy", "extra_buffer"}},
+           {"Qwen/Qwen3.5-397B-A17B", {"--tp", "8", "--mem-fraction-static", "0.9"}}}) {
+    SCOPED_TRACE(model);
+    EXPECT_EQ(refused(model, "h200-sxm", with(with(nextn_, words), chain)), "accepted");
+  }
+}
+
+// _handle_eagle_family of speculative_hook.py and resolve_max_num_reqs: 48 requests in all, shared.
+TEST_F(Speculating, DataParallelRanksShareTheRequests) {
+  const auto dp = with(nextn_, {"--tp", "8", "--dp", "8", "--enable-dp-attention"});
+  EXPECT_EQ(resolve("deepseek-v3", "h200-sxm", dp).scheduler.max_running_requests, 6u);
+  EXPECT_EQ(resolve("deepseek-v3", "h200-sxm", with(dp, {"--max-running-requests", "128"}))
+                .scheduler.max_running_requests,
+            16u);
+  const Deployment wide =
+      resolve("deepseek-v3", "h200-sxm",
+              with(nextn_, {"--tp", "64", "--dp", "64", "--enable-dp-attention", "--ep-size", "64"}));
+  EXPECT_EQ(wide.scheduler.max_running_requests, 1u);
+  for (const char* algorithm : {"STANDALONE", "NGRAM"})
+    EXPECT_THAT(refused("deepseek-v3", "h200-sxm",
+                        {"--tp", "8", "--dp", "8", "--enable-dp-attention", "--speculative-algorithm",
+                         algorithm, "--speculative-draft-model-path", "llama-3.2-3b"}),
+                HasSubstr("SGLang refuses it with data-parallel attention"));
+}
+
+// An EAGLE3 head is whole on each data-parallel rank's own GPUs; a layer of the target is cut as the target.
+TEST_F(Speculating, HeadsOfDataParallelRanksAreTheirOwn) {
+  const std::string path = head(
+      R"({"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 7168, "intermediate_size": 40960,
+          "num_hidden_layers": 1, "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 128,
+          "vocab_size": 129280, "draft_vocab_size": 32000, "max_position_embeddings": 2048,
+          "rms_norm_eps": 1e-05, "torch_dtype": "bfloat16"})");
+  const std::vector<std::string> eagle3 = {"--speculative-algorithm",
+                                           "EAGLE3",
+                                           "--speculative-draft-model-path",
+                                           path,
+                                           "--speculative-accept-rates",
+                                           "0.7",
+                                           "--tp",
+                                           "8"};
+  const Deployment alone = resolve("deepseek-v3", "h200-sxm", eagle3);
+  EXPECT_EQ(alone.draft_layout().tp_size, 8u);
+  const Deployment dp =
+      resolve("deepseek-v3", "h200-sxm", with(eagle3, {"--dp", "4", "--enable-dp-attention"}));
+  EXPECT_EQ(dp.draft_layout().tp_size, 2u);
+  EXPECT_EQ(dp.draft_layout().dp_size, 1u);
+  const Deployment next =
+      resolve("deepseek-v3", "h200-sxm", with(nextn_, {"--tp", "8", "--dp", "4", "--enable-dp-attention"}));
+  EXPECT_EQ(next.draft_layout().dp_size, 4u);
+}
+
+// Qwen3-Next's layer for the next token has attention, and its KV counts as one of the target's twelve.
+TEST_F(Speculating, LayersForTheNextTokenAttend) {
+  const Deployment d = resolve("qwen3-next-80b-a3b", "h200-sxm", with(nextn_, {"--tp", "4"}));
+  ASSERT_TRUE(d.speculation.draft.has_value());
+  EXPECT_FALSE(d.speculation.draft->config.is_hybrid_linear());
+  EXPECT_EQ(d.speculation.draft->config.num_layers, 1u);
+  const Deployment plain = resolve("qwen3-next-80b-a3b", "h200-sxm", {"--tp", "4"});
+  EXPECT_EQ(d.ranks.stage_kv_bytes.at(0), plain.ranks.stage_kv_bytes.at(0) / 12 * 13);
+  EXPECT_GT(d.verified_state_bytes, 0u);
+  EXPECT_EQ(plain.verified_state_bytes, 0u);
+  const Deployment sparse = resolve("deepseek-v3.2", "h200-sxm", with(nextn_, {"--tp", "8"}));
+  EXPECT_TRUE(sparse.speculation.draft->config.is_sparse());
+  EXPECT_EQ(sparse.draft_backend, "nsa");
+}
+
+// models/deepseek_nextn.py: NVFP4 is for the target alone; other formats are the draft's, too, unless said.
+TEST_F(Speculating, DraftsHaveFormatsOfTheirOwn) {
+  const auto method = [&](const std::string& model, const std::vector<std::string>& more) {
+    return resolve(model, "b200", with(nextn_, more)).speculation.draft->config.quantization.method;
+  };
+  EXPECT_EQ(method("deepseek-v3", {"--tp", "8"}), "fp8");
+  EXPECT_EQ(method("nvidia/DeepSeek-R1-0528-FP4", {"--tp", "8"}), "");
+  EXPECT_EQ(method("deepseek-v3", {"--tp", "8", "--speculative-draft-model-quantization", "unquant"}), "");
+  EXPECT_EQ(method("qwen3-next-80b-a3b", {"--tp", "4", "--quantization", "fp8"}), "fp8");
+  const auto own = [&](const std::vector<std::string>& more) {
+    return resolve("llama-3.1-8b", "h200-sxm", with(own_, more))
+        .speculation.draft->config.quantization.method;
+  };
+  EXPECT_EQ(own({}), "");
+  EXPECT_EQ(own({"--quantization", "fp8"}), "fp8");
+  EXPECT_EQ(own({"--quantization", "fp8", "--speculative-draft-model-quantization", "unquant"}), "");
+  EXPECT_EQ(own({"--speculative-draft-model-quantization", "fp8"}), "fp8");
+  const Deployment narrow =
+      resolve("deepseek-v3", "h200-sxm",
+              with(nextn_, {"--tp", "8", "--speculative-draft-kv-cache-dtype", "fp8_e4m3"}));
+  EXPECT_EQ(narrow.draft_kv_format, NumberFormat::kFp8E4M3);
+  EXPECT_EQ(narrow.kv_format, NumberFormat::kBf16);
 }
 
 // Which half of a pair drafts and verifies decides whether a pair can.

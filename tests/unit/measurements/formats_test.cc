@@ -183,10 +183,8 @@ TEST(Requests, TakeTheServerAndItsBatchesFromTheirFolder) {
   ASSERT_EQ(load.batches.size(), 2U);
   EXPECT_FALSE(load.batches[0].decode);
   EXPECT_EQ(load.batches[1].kv_tokens, 66U);
-  ASSERT_EQ(load.accept_lengths.size(), 2U);
-  EXPECT_EQ(load.accept_lengths[0].first, 2U);
-  EXPECT_NEAR(load.accept_lengths[0].second, 1.5, 1e-12);
-  EXPECT_NEAR(load.accept_lengths[1].second, 0.5, 1e-12);
+  ASSERT_EQ(load.accept_lens.size(), 1U);
+  EXPECT_NEAR(load.accept_lens[0].second, 2.25, 1e-12);
   EXPECT_TRUE(has_pair(load, "--speculative-accept-rates", "trace"));
 }
 
@@ -299,6 +297,8 @@ TEST(Measurements, ThatAreMalformedAreSaidWithTheirLine) {
       {kHeader + row("\x01", good), "m.csv:2", "printable"},
       {loads + "s,m,fa3,closed:1:2:1:1,-3\n", "m.csv:2: ", "not negative"},
       {loads + "s,m,fa3,closed:1:2:1:1,0\n", "m.csv:2: ", "tpot_ms is 0"},
+      {"server,model,backend,load,tpot_ms,accept_len\ns,m,fa3,closed:1:2:1:1,1,3:1 2:1\n",
+       "m.csv:2: ", "accept_len"},
       {loads + "s,,fa3,closed:1:2:1:1,1\n", "m.csv:2: ", "must have a name"},
       {silicon + "i,m,h200_sxm,1024,0,1,1,1,1\n", "m.csv:2: ", "osl"},
       {silicon + "i,m,h200_sxm,1024,8,1,1,,1\n", "m.csv:2: ", "silicon_ttft_ms"},
@@ -372,6 +372,25 @@ TEST(Batches, OfRandomLogsComeBack) {
     ASSERT_EQ(logged.size(), 2U);
     expect_same(logged[1]);
   }
+}
+
+// Two requests whose steps keep two tokens up to the tenth of their answers, then five.
+TEST(Batches, TellWhatIsKeptByPosition) {
+  std::vector<MeasuredBatch> batches(1);
+  batches[0].new_seqs = 2;
+  for (std::uint32_t at = 1; at < 100;) {
+    MeasuredBatch batch;
+    batch.decode = true;
+    batch.running = 2;
+    batch.accept_len = at < 10 ? 2 : 5;
+    at += static_cast<std::uint32_t>(batch.accept_len);
+    batches.push_back(batch);
+  }
+  const std::vector<std::pair<std::uint32_t, double>> lens = accept_lens(batches, 101);
+  ASSERT_EQ(lens.size(), 2U);
+  EXPECT_EQ(lens[0], (std::pair<std::uint32_t, double>(1, 2)));
+  EXPECT_EQ(lens[1], (std::pair<std::uint32_t, double>(11, 5)));
+  EXPECT_EQ(accept_lens({}, 10).size(), 1U);
 }
 
 TEST(Servers, OfAnUnknownReleaseTakeTheNearest) {

@@ -140,6 +140,51 @@ TEST(HybridLinear, MemoryIsSharedByTheRatio) {
               HasSubstr("--max-mamba-cache-size 1000000"));
 }
 
+// By hand from _handle_max_mamba_cache of SGLang 0.5.23's kv_cache_configurator.py.
+TEST(HybridLinear, StatesOfDraftsTakeTheirShare) {
+  const ModelConfig model = parse(next());
+  const proto::HardwareProfile h200 = load_hardware("h200-sxm");
+  const Shard shard = make_shard(model, 4, 0);
+  const KvCapacity plain = kv_capacity(h200, model, shard, 0.88, NumberFormat::kBf16, 64);
+  const auto each = static_cast<double>(plain.state_bytes);
+  const double rest = static_cast<double>(plain.tokens * plain.kv_bytes_per_token) +
+                      static_cast<double>(plain.state_slots + 1) * each;
+  StatePool drafts{.verified_tokens = 4, .running_requests = 48, .slots_per_request = 5};
+  const KvCapacity some = kv_capacity(h200, model, shard, 0.88, NumberFormat::kBf16, 64, drafts);
+  const double budget = rest * 0.9 / 1.9;
+  EXPECT_NEAR(static_cast<double>(some.state_slots), (budget - each * 5) / (each * (1 + 4.0 / 5)), 1);
+  EXPECT_EQ(some.verified_state_bytes, 4 * 49 * plain.state_bytes);
+  const double taken =
+      static_cast<double>(some.state_slots + 1) * each + static_cast<double>(some.verified_state_bytes);
+  EXPECT_NEAR(static_cast<double>(some.tokens * some.kv_bytes_per_token), rest - taken, 0.001 * rest);
+  // No more run than have states.
+  drafts.slots = 20;
+  EXPECT_EQ(kv_capacity(h200, model, shard, 0.88, NumberFormat::kBf16, 64, drafts).verified_state_bytes,
+            4 * 5 * plain.state_bytes);
+}
+
+// A pass that verifies writes a state behind every draft and reads one; what was accepted is copied behind
+// it.
+TEST(HybridLinear, VerifyingMovesAStateForEveryDraft) {
+  const ModelConfig model = parse(next());
+  const LinearLayers layers = linear_layers(model, make_shard(model, 4, 0));
+  const GatedDeltaCosts costs(load_hardware("h200-sxm"));
+  const auto state = static_cast<double>(layers.temporal_bytes());
+  const KernelCost four = costs.verify(layers, 16, 4), eight = costs.verify(layers, 16, 8);
+  EXPECT_GT(four.bytes, 16 * 5 * state);
+  EXPECT_GT(eight.bytes - four.bytes, 16 * 4 * state);
+  EXPECT_LT(eight.bytes - four.bytes, 16 * 4 * 1.2 * state);
+  EXPECT_EQ(eight.flops, 2 * four.flops);
+  // One token a request costs what decoding it does, within the windows that it keeps.
+  EXPECT_NEAR(costs.verify(layers, 16, 1).seconds, costs.decode(layers, 16).seconds,
+              0.05 * costs.decode(layers, 16).seconds);
+  const StateMoves none{.may_snapshot = true}, two{.snapshots = 2, .may_snapshot = true};
+  const auto all = static_cast<double>(layers.bytes_per_request());
+  EXPECT_DOUBLE_EQ(costs.commit(layers, 16, none).bytes, 32 * all);
+  EXPECT_DOUBLE_EQ(costs.commit(layers, 16, two).bytes, 36 * all);
+  EXPECT_EQ(costs.commit(layers, 16, {}).launches, 2U);
+}
+
 TEST(HybridLinear, PricesFollowStatesAndTokens) {
   const ModelConfig model = parse(next());
   const LinearLayers layers = linear_layers(model, make_shard(model, 1, 0));

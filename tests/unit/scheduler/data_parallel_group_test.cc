@@ -69,7 +69,7 @@ void check_passes(const SchedulerConfig& config, const std::vector<proto::Forwar
     ASSERT_EQ(static_cast<std::uint32_t>(batch.dp_batches_size()), config.data_parallel.size);
     EXPECT_EQ(batch.sequence_number(), i);
     EXPECT_EQ(batch.extend_lens_size() + batch.decode_join_size() + batch.table_req_size(), 0);
-    bool extends = false, decodes = false, works = false;
+    bool extends = false, decodes = false, verifies = false, works = false;
     std::size_t most = 0;
     std::vector<std::size_t> sizes;
     for (int r = 0; r < batch.dp_batches_size(); ++r) {
@@ -80,15 +80,19 @@ void check_passes(const SchedulerConfig& config, const std::vector<proto::Forwar
       const proto::ForwardMode mode = of.forward_mode();
       extends = extends || mode == proto::EXTEND || mode == proto::MIXED;
       decodes = decodes || mode == proto::DECODE || mode == proto::MIXED;
+      verifies = verifies || mode == proto::TARGET_VERIFY;
       works = works || mode != proto::IDLE;
       EXPECT_EQ(of.extend_lens_size() > 0, mode == proto::EXTEND || mode == proto::MIXED);
-      sizes.push_back(mode == proto::DECODE ? decoding[r].size() : 0);
+      sizes.push_back(mode == proto::DECODE || mode == proto::TARGET_VERIFY ? decoding[r].size() : 0);
       most = std::max(most, sizes.back());
     }
     EXPECT_TRUE(works);  // an idle pass is only run beside others' work
     EXPECT_EQ(batch.forward_mode(), extends && decodes ? proto::MIXED
                                     : extends          ? proto::EXTEND
+                                    : verifies         ? proto::TARGET_VERIFY
                                                        : proto::DECODE);
+    EXPECT_EQ(verifies, config.speculation.enabled() && !extends);
+    EXPECT_FALSE(verifies && decodes);
     // Graphs: everybody or nobody, and of one size where a layer gathers all tokens.
     const std::uint32_t bucket = extends ? 0 : captured(config.cuda_graph_bs, most);
     EXPECT_EQ(batch.capture_bucket(), bucket);
@@ -100,18 +104,33 @@ void check_passes(const SchedulerConfig& config, const std::vector<proto::Forwar
   }
 }
 
-TEST(DataParallelGroup, PassesAreInStepAndEveryRequestIsServedOnce) {
+void speculate(std::mt19937_64& random, SchedulerConfig& config) {
+  SpeculationConfig& speculation = config.speculation;
+  speculation.algorithm = SpeculativeAlgorithm::kEagle;
+  speculation.num_steps = static_cast<std::uint32_t>(1 + random() % 4);
+  speculation.num_draft_tokens = speculation.num_steps + 1;
+  speculation.v2 = random() % 3 != 0;
+  if (!speculation.v2) config.disable_overlap_schedule = true;
+  speculation.accepted =
+      AcceptLengths::from_rates(std::vector{0.7}, speculation.num_steps, 1, speculation.num_draft_tokens);
+  config.enable_mixed_chunk = false;
+}
+
+class DataParallelRuns : public ::testing::TestWithParam<bool> {};  // whether they speculate
+
+TEST_P(DataParallelRuns, PassesAreInStepAndEveryRequestIsServedOnce) {
   std::uint64_t idle = 0, retractions = 0;
-  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+  for (std::uint64_t seed = 0; seed < (GetParam() ? 60U : 120U); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     const Workload workload = random_workload(random, 30);
     SchedulerConfig config = random_config(random);
+    if (GetParam()) speculate(random, config);
     config.data_parallel.size = static_cast<std::uint32_t>(2 + random() % 5);
     config.data_parallel.gathers_mlp = random() % 3 != 0;
     // Room for each request alone, or its output is clipped.
     for (const WorkloadRequest& request : workload.requests) {
-      const std::uint64_t tokens = request.prompt.size() + request.max_new_tokens + 32;
+      const std::uint64_t tokens = request.prompt.size() + request.max_new_tokens + (GetParam() ? 96 : 32);
       config.max_total_num_tokens = std::max(config.max_total_num_tokens, tokens / 16 * 16 + 16);
     }
     LoadConfig load;
@@ -153,6 +172,8 @@ TEST(DataParallelGroup, PassesAreInStepAndEveryRequestIsServedOnce) {
   EXPECT_GT(idle, 1000U);  // or it tests nothing
   EXPECT_GT(retractions, 10U);
 }
+INSTANTIATE_TEST_SUITE_P(Plain, DataParallelRuns, ::testing::Values(false));
+INSTANTIATE_TEST_SUITE_P(Speculating, DataParallelRuns, ::testing::Values(true));
 
 // A rank without work of its own changes nothing for the one that has it.
 TEST(DataParallelGroup, OneBusyRankServesAsAloneDoes) {

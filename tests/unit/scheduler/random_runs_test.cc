@@ -259,6 +259,20 @@ void give_windows(std::mt19937_64& random, SchedulerConfig& config) {
   config.swa_max_total_num_tokens = page * (least + random() % (most - std::min(least, most - 1)));
 }
 
+// States of gated delta-nets: enough for one request at least, kept with or without snapshots.
+void give_states(std::mt19937_64& random, SchedulerConfig& config) {
+  config.disable_radix_cache = false;
+  const bool snapshots = config.page_size > 1 || !config.disable_overlap_schedule || random() % 2 == 0;
+  config.states.tracking_slots = !snapshots ? 0 : config.disable_overlap_schedule ? 1 : 2;
+  config.states.chunk = std::max(64U, config.page_size);
+  config.states.track_interval = config.states.chunk * static_cast<std::uint32_t>(1 + random() % 3);
+  const std::uint32_t each = 3 + config.states.tracking_slots;
+  config.states.slots = each * static_cast<std::uint32_t>(1 + random() % 8);
+  config.max_running_requests = std::min(config.max_running_requests, config.states.slots / each);
+  config.enable_mixed_chunk = false;
+  if (config.chunked_prefill_size > 0) config.chunked_prefill_size = config.states.chunk;
+}
+
 // Serves a random workload and checks what its records must say.
 void run_and_check(std::mt19937_64& random, const SchedulerConfig& config) {
   const Workload workload = random_workload(random, config.max_total_num_tokens);
@@ -327,6 +341,20 @@ TEST_P(RandomRuns, KeepEveryInvariantOfBothPools) {
     SchedulerConfig config = random_config(random);
     give_windows(random, config);
     if (random() % 4 == 0) speculate(random, config);
+    run_and_check(random, config);
+  }
+}
+
+TEST_P(RandomRuns, KeepEveryInvariantOfStatesWhileTheySpeculate) {
+  for (int round = 0; round < 4; ++round) {
+    const std::uint64_t seed =
+        static_cast<std::uint64_t>(GetParam()) * 1000 + static_cast<std::uint64_t>(round) + 800;
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    SchedulerConfig config = random_config(random);
+    speculate(random, config);
+    config.speculation.v2 = true;
+    give_states(random, config);
     run_and_check(random, config);
   }
 }

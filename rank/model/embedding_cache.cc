@@ -1,4 +1,4 @@
-#include "rank/parallel/embedding_cache.h"
+#include "rank/model/embedding_cache.h"
 
 namespace tpsim::rank {
 
@@ -9,9 +9,11 @@ bool EmbeddingCache::use(std::uint64_t content) {
   return true;
 }
 
-void EmbeddingCache::keep(std::uint64_t content, std::uint64_t bytes) {
-  if (bytes > capacity_) return;
+std::vector<std::uint64_t> EmbeddingCache::keep(std::uint64_t content, std::uint64_t bytes) {
+  std::vector<std::uint64_t> gone;
+  if (bytes > capacity_) return gone;
   while (bytes_ + bytes > capacity_) {
+    gone.push_back(order_.back().content);
     bytes_ -= order_.back().bytes;
     entries_.erase(order_.back().content);
     order_.pop_back();
@@ -19,6 +21,7 @@ void EmbeddingCache::keep(std::uint64_t content, std::uint64_t bytes) {
   order_.push_front({content, bytes});
   entries_.emplace(content, order_.begin());
   bytes_ += bytes;
+  return gone;
 }
 
 }  // namespace tpsim::rank

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <list>
 #include <unordered_map>
+#include <vector>
 
 namespace tpsim::rank {
 
@@ -16,8 +17,8 @@ class EmbeddingCache {
 
   // Whether `content` is there; it was then used last.
   bool use(std::uint64_t content);
-  // REQUIRES: !use(content).
-  void keep(std::uint64_t content, std::uint64_t bytes);
+  // Returns what had to go for it. REQUIRES: !use(content).
+  std::vector<std::uint64_t> keep(std::uint64_t content, std::uint64_t bytes);
 
   std::uint64_t bytes() const { return bytes_; }
   std::size_t size() const { return entries_.size(); }

@@ -1,0 +1,245 @@
+#include "rank/numeric/vision/tower_layers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "proto/base/error.h"
+#include "rank/linear/vector_ops.h"
+
+namespace tpsim::rank {
+
+void TowerLinear::forward(const float* x, std::uint32_t rows, float* y, ThreadPool& pool) const {
+  weight.multiply(x, rows, weight.k(), y, weight.n(), bias.empty() ? nullptr : bias.data(), pool);
+}
+
+TowerReader::TowerReader(const TensorSource& source, WeightType type,
+                         std::span<const std::string_view> prefixes, std::string_view probe)
+    : source_(source), type_(type), prefix_(prefixes.front()) {
+  for (const std::string_view prefix : prefixes) {
+    if (!source.has(std::string(prefix) + std::string(probe))) continue;
+    prefix_ = prefix;
+    return;
+  }
+}
+
+TowerLinear TowerReader::columns(std::span<const OutputSlice> slices, std::uint32_t inputs, bool bias,
+                                 const std::vector<std::uint64_t>& shape) const {
+  TowerLinear linear;
+  std::uint32_t outputs = 0;
+  for (const OutputSlice& slice : slices) {
+    std::vector<std::uint64_t> whole{slice.outputs};
+    if (shape.empty()) {
+      whole.push_back(inputs);
+    } else {
+      whole.insert(whole.end(), shape.begin(), shape.end());
+    }
+    source_.require(prefix_ + slice.name + ".weight", whole);
+    outputs += slice.share.count;
+    if (!bias) continue;
+    const std::vector<float> all = tensor(slice.name + ".bias", {slice.outputs});
+    for (std::uint32_t i = 0; i < slice.share.count; ++i) {
+      const std::uint32_t output = slice.share.first + i;
+      linear.bias.push_back(output < slice.outputs ? all[output] : 0.0F);
+    }
+  }
+  std::size_t current = 0;  // outputs come in order
+  std::uint32_t begin = 0;
+  linear.weight = PackedMatrix(type_, outputs, inputs, [&](std::uint32_t output, float* out) {
+    while (output >= begin + slices[current].share.count) begin += slices[current++].share.count;
+    const OutputSlice& slice = slices[current];
+    const std::uint32_t row = slice.share.first + (output - begin);
+    if (row < slice.outputs) {
+      source_.read(prefix_ + slice.name + ".weight", std::uint64_t{row} * inputs, inputs, out);
+    } else {
+      std::fill_n(out, inputs, 0.0F);
+    }
+  });
+  return linear;
+}
+
+TowerLinear TowerReader::whole(const std::string& name, std::uint32_t outputs, std::uint32_t inputs,
+                               bool bias, const std::vector<std::uint64_t>& shape) const {
+  const OutputSlice slice{name, outputs, {0, outputs}};
+  return columns({&slice, 1}, inputs, bias, shape);
+}
+
+TowerLinear TowerReader::rows(const std::string& name, std::uint32_t outputs, std::uint32_t inputs,
+                              Share share) const {
+  const std::string tensor = prefix_ + name + ".weight";
+  source_.require(tensor, {outputs, inputs});
+  const std::uint32_t there =
+      share.first < inputs ? std::min(share.count, inputs - share.first) : 0;  // the rest is zero
+  TowerLinear linear;
+  linear.weight = PackedMatrix(type_, outputs, share.count, [&](std::uint32_t output, float* out) {
+    std::fill_n(out, share.count, 0.0F);
+    if (there > 0) source_.read(tensor, std::uint64_t{output} * inputs + share.first, there, out);
+  });
+  return linear;
+}
+
+std::vector<float> TowerReader::tensor(const std::string& name,
+                                       const std::vector<std::uint64_t>& shape) const {
+  source_.require(prefix_ + name, shape);
+  std::uint64_t count = 1;
+  for (const std::uint64_t side : shape) count *= side;
+  std::vector<float> out(count);
+  source_.read(prefix_ + name, 0, count, out.data());
+  return out;
+}
+
+TowerActivation tower_activation(const std::string& name) {
+  if (name == "silu") return TowerActivation::kSilu;
+  if (name == "gelu") return TowerActivation::kGelu;
+  if (name == "gelu_pytorch_tanh") return TowerActivation::kGeluTanh;
+  if (name == "quick_gelu") return TowerActivation::kQuickGelu;
+  throw_user_error(
+      "vision_config: hidden_act \"{}\" is not computed; silu, gelu, gelu_pytorch_tanh and quick_gelu are",
+      name.substr(0, 40));
+}
+
+void activate(TowerActivation activation, float* x, std::size_t count) {
+  constexpr float kTanhGain = 0.7978845608F;  // sqrt(2 / pi)
+  constexpr float kQuick = 1.702F;
+  const auto sigmoid = [](float v) { return 1.0F / (1.0F + std::exp(-v)); };
+  for (std::size_t i = 0; i < count; ++i) {
+    const float v = x[i];
+    switch (activation) {
+      case TowerActivation::kSilu:
+        x[i] = v * sigmoid(v);
+        break;
+      case TowerActivation::kGelu:
+        x[i] = 0.5F * v * (1.0F + std::erf(v / std::numbers::sqrt2_v<float>));
+        break;
+      case TowerActivation::kGeluTanh:
+        x[i] = 0.5F * v * (1.0F + std::tanh(kTanhGain * (v + 0.044715F * v * v * v)));
+        break;
+      case TowerActivation::kQuickGelu:
+        x[i] = v * sigmoid(kQuick * v);
+        break;
+    }
+  }
+}
+
+void add_bias(float* y, std::uint32_t rows, const std::vector<float>& bias) {
+  if (bias.empty()) return;
+  for (std::uint32_t r = 0; r < rows; ++r) add(y + std::size_t{r} * bias.size(), bias.data(), bias.size());
+}
+
+void attend_segments(const float* qkv, std::uint32_t heads, std::uint32_t dim,
+                     std::span<const std::uint32_t> begins, float scale, float* out, ThreadPool& pool) {
+  const std::size_t size = std::size_t{heads} * dim;
+  const std::size_t width = 3 * size;
+  const std::uint32_t rows = begins.back();
+  std::vector<std::uint32_t> segment(rows);
+  for (std::uint32_t i = 0; i + 1 < begins.size(); ++i)
+    std::fill(segment.begin() + begins[i], segment.begin() + begins[i + 1], i);
+  std::vector<std::vector<float>> scratch(pool.size());
+  pool.parallel_for(rows, [&](std::uint32_t row, std::uint32_t thread) {
+    const std::uint32_t first = begins[segment[row]];
+    const std::uint32_t count = begins[segment[row] + 1] - first;
+    std::vector<float>& scores = scratch[thread];
+    scores.resize(count);
+    for (std::uint32_t h = 0; h < heads; ++h) {
+      const float* const q = qkv + row * width + std::size_t{h} * dim;
+      const float* const k = qkv + first * width + size + std::size_t{h} * dim;
+      const float* const v = k + size;
+      for (std::uint32_t j = 0; j < count; ++j) scores[j] = dot(q, k + j * width, dim) * scale;
+      softmax(scores.data(), count);
+      float* const to = out + row * size + std::size_t{h} * dim;
+      std::fill_n(to, dim, 0.0F);
+      for (std::uint32_t j = 0; j < count; ++j) {
+        const float weight = scores[j];
+        const float* const value = v + j * width;
+        for (std::uint32_t c = 0; c < dim; ++c) to[c] += weight * value[c];
+      }
+    }
+  });
+}
+
+// The ranks know parts of each row: their sums of squares are added up.
+void TowerAttention::norm_queries(std::vector<std::vector<float>>& qkv, std::uint32_t rows,
+                                  TowerRanks& ranks) const {
+  // Row r / 2, its queries and its keys.
+  const auto part_of = [&](std::uint32_t shard, std::uint32_t r) {
+    const std::size_t size = shards[shard].o.weight.k();
+    return std::span<float>(qkv[shard]).subspan((std::size_t{r / 2} * 3 + r % 2) * size, size);
+  };
+  std::vector<float> squares(std::size_t{2} * rows);
+  for (const std::uint32_t i : ranks.active()) {
+    std::vector<float>& part = ranks.part(i, squares.size());
+    for (std::uint32_t r = 0; r < 2 * rows; ++r) {
+      const std::span<const float> x = part_of(i, r);
+      part[r] = dot(x.data(), x.data(), x.size());
+    }
+  }
+  ranks.reduce(squares.size(), squares.data());
+  for (const std::uint32_t i : ranks.active()) {
+    const std::size_t first = ranks.shards()[i].rank * part_of(i, 0).size();
+    for (std::uint32_t r = 0; r < 2 * rows; ++r) {
+      const std::vector<float>& weight = r % 2 == 0 ? q_norm : k_norm;
+      const float factor = 1.0F / std::sqrt(squares[r] / static_cast<float>(weight.size()) + norm_eps);
+      const std::span<float> x = part_of(i, r);
+      for (std::size_t c = 0; c < x.size() && first + c < weight.size(); ++c)
+        x[c] *= factor * weight[first + c];
+    }
+  }
+}
+
+void TowerAttention::forward(const float* x, std::uint32_t rows, std::span<const std::uint32_t> begins,
+                             const Turn& turn, TowerRanks& ranks, float* out) const {
+  std::vector<std::vector<float>> qkv(shards.size());
+  std::vector<float> attended;
+  const float factor = scale != 0 ? scale : 1.0F / std::sqrt(static_cast<float>(dim));
+  std::size_t outputs = 0;
+  for (const PerShard& shard : shards) outputs = shard.o.weight.n();
+  for (const std::uint32_t i : ranks.active()) {
+    qkv[i].resize(std::size_t{rows} * shards[i].qkv.weight.n());
+    shards[i].qkv.forward(x, rows, qkv[i].data(), ranks.pool());
+  }
+  if (!q_norm.empty()) norm_queries(qkv, rows, ranks);
+  for (const std::uint32_t i : ranks.active()) {
+    const PerShard& shard = shards[i];
+    const std::uint32_t heads = shard.o.weight.k() / dim;
+    const std::size_t width = std::size_t{3} * heads * dim;
+    attended.resize(std::size_t{rows} * heads * dim);
+    if (turn) {
+      ranks.pool().parallel_for(rows, [&](std::uint32_t row, std::uint32_t) {
+        for (std::uint32_t h = 0; h < 2 * heads; ++h)
+          turn(row, qkv[i].data() + row * width + std::size_t{h} * dim);
+      });
+    }
+    attend_segments(qkv[i].data(), heads, dim, begins, factor, attended.data(), ranks.pool());
+    shard.o.forward(attended.data(), rows, ranks.part(i, rows * outputs).data(), ranks.pool());
+  }
+  ranks.reduce(rows * outputs, out);
+  add_bias(out, rows, o_bias);
+}
+
+void TowerMlp::forward(const float* x, std::uint32_t rows, TowerRanks& ranks, float* out) const {
+  std::vector<float> inner;
+  std::size_t outputs = 0;
+  for (const PerShard& shard : shards) outputs = shard.down.weight.n();
+  for (const std::uint32_t i : ranks.active()) {
+    const PerShard& shard = shards[i];
+    const std::size_t width = shard.down.weight.k();
+    const std::size_t all = shard.up.weight.n();
+    inner.resize(rows * all);
+    shard.up.forward(x, rows, inner.data(), ranks.pool());
+    ranks.pool().parallel_for(rows, [&](std::uint32_t row, std::uint32_t) {
+      float* const gate = inner.data() + row * all;
+      activate(activation, gate, width);
+      if (!gated) return;
+      for (std::size_t c = 0; c < width; ++c) gate[c] *= gate[width + c];
+    });
+    if (gated) {  // rows together
+      for (std::uint32_t row = 1; row < rows; ++row)
+        std::copy_n(inner.data() + row * all, width, inner.data() + row * width);
+    }
+    shard.down.forward(inner.data(), rows, ranks.part(i, rows * outputs).data(), ranks.pool());
+  }
+  ranks.reduce(rows * outputs, out);
+  add_bias(out, rows, down_bias);
+}
+
+}  // namespace tpsim::rank

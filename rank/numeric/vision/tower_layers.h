@@ -1,0 +1,114 @@
+// What the towers of several families are made of: linear layers out of a checkpoint's tensors, attention
+// over whole images, gated and plain MLPs, each cut over the ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rank/linear/packed_matrix.h"
+#include "rank/linear/thread_pool.h"
+#include "rank/numeric/vision/tower_ranks.h"
+#include "rank/weights/tensor_source.h"
+
+namespace tpsim::rank {
+
+// y = x W^T (+ b).
+struct TowerLinear {
+  PackedMatrix weight;
+  std::vector<float> bias;  // empty: none
+  // x [rows, weight.k()], y [rows, weight.n()].
+  void forward(const float* x, std::uint32_t rows, float* y, ThreadPool& pool) const;
+};
+
+// Outputs [share.first, share.first + share.count) of NAME.weight [outputs, …]; those beyond `outputs` are
+// zero.
+struct OutputSlice {
+  std::string name;
+  std::uint32_t outputs = 0;
+  Share share;
+};
+
+// The tensors of one encoder. Their names are a prefix and what the model's code calls them: the prefix is
+// the first of `prefixes` under which `probe` is there (checkpoints of Transformers 4, of 5 and of the Hub
+// differ in it).
+class TowerReader {
+ public:
+  TowerReader(const TensorSource& source, WeightType type, std::span<const std::string_view> prefixes,
+              std::string_view probe);
+
+  // The slices, one above the other, and with `bias` those of NAME.bias. `shape`: of a tensor whose inputs
+  // have several dimensions (a convolution's kernel); their product is `inputs`.
+  TowerLinear columns(std::span<const OutputSlice> slices, std::uint32_t inputs, bool bias,
+                      const std::vector<std::uint64_t>& shape = {}) const;
+  TowerLinear whole(const std::string& name, std::uint32_t outputs, std::uint32_t inputs, bool bias,
+                    const std::vector<std::uint64_t>& shape = {}) const;
+  // All outputs of a share of the inputs. No bias: it is added once, behind the sum over ranks.
+  TowerLinear rows(const std::string& name, std::uint32_t outputs, std::uint32_t inputs, Share share) const;
+  // A tensor as it is, flat.
+  std::vector<float> tensor(const std::string& name, const std::vector<std::uint64_t>& shape) const;
+
+ private:
+  const TensorSource& source_;
+  WeightType type_;
+  std::string prefix_;
+};
+
+enum class TowerActivation : std::uint8_t { kSilu, kGelu, kGeluTanh, kQuickGelu };
+// Of a config's "hidden_act". Throws UserError.
+TowerActivation tower_activation(const std::string& name);
+// In place. kGelu is the exact one, kQuickGelu x sigmoid(1.702 x).
+void activate(TowerActivation activation, float* x, std::size_t count);
+
+// y[r] += bias, rows of bias.size().
+void add_bias(float* y, std::uint32_t rows, const std::vector<float>& bias);
+
+// Rows [begins[i], begins[i + 1]) attend to each other, all to all: softmax(q k^T scale) v, in fp32.
+// qkv [rows, 3 x heads x dim]: q of all heads, then k, then v. out [rows, heads x dim].
+void attend_segments(const float* qkv, std::uint32_t heads, std::uint32_t dim,
+                     std::span<const std::uint32_t> begins, float scale, float* out, ThreadPool& pool);
+
+// A layer's attention, whole or cut by heads.
+struct TowerAttention {
+  struct PerShard {
+    TowerLinear qkv;  // q of all heads of the shard, then k, then v
+    TowerLinear o;
+  };
+  std::vector<PerShard> shards;  // TowerRanks::shards()
+  std::vector<float> o_bias;     // empty: none
+  std::uint32_t dim = 0;         // of a head
+  float scale = 0;               // 0: 1 / sqrt(dim)
+  // Root mean square norms of q and of k over all heads of all ranks; empty: none.
+  std::vector<float> q_norm, k_norm;
+  float norm_eps = 1e-6F;
+
+  // x [rows, inputs] normed, out [rows, outputs]. `turn`: what happens to q and k of a row before they meet,
+  // called with the row and each head of both; may be empty.
+  using Turn = std::function<void(std::uint32_t row, float* head)>;
+  void forward(const float* x, std::uint32_t rows, std::span<const std::uint32_t> begins, const Turn& turn,
+               TowerRanks& ranks, float* out) const;
+
+ private:
+  // Of the active shards' qkv.
+  void norm_queries(std::vector<std::vector<float>>& qkv, std::uint32_t rows, TowerRanks& ranks) const;
+};
+
+// An MLP, whole or cut by its width: down(act(up x)), or down(act(gate x) * up x).
+struct TowerMlp {
+  struct PerShard {
+    TowerLinear up;  // gated: gate's outputs, then up's
+    TowerLinear down;
+  };
+  std::vector<PerShard> shards;
+  std::vector<float> down_bias;  // empty: none
+  bool gated = false;
+  TowerActivation activation = TowerActivation::kGelu;
+
+  void forward(const float* x, std::uint32_t rows, TowerRanks& ranks, float* out) const;
+};
+
+}  // namespace tpsim::rank
