@@ -151,8 +151,6 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
   // Batches beyond the captured sizes run without a graph in every deployment.
   std::vector<std::string> constants = {"kernel_launch_seconds"};
   if (run.prefill_pieces) constants.emplace_back("piecewise_layer_seconds");
-  if (run.hardware.sustained_flops_bf16() > 0 && !run.model.quantization.quantized())
-    constants.emplace_back("sustained_flops_bf16");
   if (run.decode_graphs) constants.emplace_back("graph_replay_seconds");
   constants.insert(constants.end(), {"graph_kernel_gap_seconds", "scheduler_step_seconds"});
   if (uses(run, "flashinfer")) constants.emplace_back("attention.flashinfer.plan_host_seconds");

@@ -95,7 +95,6 @@ class Engine {
   struct Launched {
     LockstepBatch* batch = nullptr;
     double end = 0;
-    double returned = 0;  // when the scheduler's thread had it launched
   };
 
   void serve() {
@@ -167,7 +166,7 @@ class Engine {
     Launched launched;
     if (batch != nullptr) {
       launched = launch(*batch);
-      now_ = launched.returned;
+      now_ += config_.scheduler_step_seconds;
     }
     if (pending_.batch != nullptr) {
       now_ = std::max(now_, pending_.end);
@@ -231,9 +230,7 @@ class Engine {
     }
     record_step(batch, start, config_.pipeline.staged() ? gpu_free_ - start : outcome.step_time, gpu_seconds);
     if (config_.check_invariants) scheduler_.check_invariants();
-    return {&batch, gpu_free_,
-            std::max(now_ + config_.scheduler_step_seconds + outcome.issue_time,
-                     outcome.unqueued_time > 0 ? start + outcome.unqueued_time : 0)};
+    return {&batch, gpu_free_};
   }
 
   void finish(const Launched& launched) {

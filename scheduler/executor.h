@@ -26,11 +26,6 @@ struct StepOutcome {
   // Host work, in seconds, between the forming of the batch and its first kernel (a backend that plans on the
   // host). With overlap scheduling it hides behind the pass before.
   double host_time = 0;
-  // With overlap scheduling the result of the pass before is looked at when this one has been launched. That
-  // takes the scheduler's thread `issue_time`, and lasts until `unqueued_time` of the pass has run where the
-  // device cannot queue all of it.
-  double issue_time = 0;
-  double unqueued_time = 0;
   // With several pipeline stages, in their order; step_time is then the sum of their seconds. Valid until the
   // next forward().
   std::span<const StageOutcome> stages = {};

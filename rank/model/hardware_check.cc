@@ -39,7 +39,6 @@ constexpr Constant kConstants[] = {
     {"multiprocessors", 1, 10000, "of the GPU", Constant::kRequired},
     {"clock_hz", 1e6, 1e11, "hertz", Constant::kZeroOrMore},
     {"dense_flops_bf16", 1e10, 1e18, "operations per second", Constant::kRequired},
-    {"sustained_flops_bf16", 1e10, 1e18, "operations per second", Constant::kZeroOrMore},
     {"dense_flops_fp8", 1e10, 1e18, "operations per second", Constant::kZeroOrMore},
     {"dense_flops_fp4", 1e10, 1e18, "operations per second", Constant::kZeroOrMore},
     {"memory_bytes", 1e9, 1e14, "bytes", Constant::kRequired},

@@ -15,14 +15,6 @@ constexpr double kMlaIssued = 4;     // norm of the latent, copies of rotated q 
 constexpr double kMoeIssued = 3;     // second kernel of the alignment, activation, sum over the experts
 constexpr double kSharedIssued = 3;  // activation of the shared experts, scaling, sum with the routed ones
 
-// Launches that the device takes ahead of what it runs. Seen on SGLang 0.5.12 servers on H200s: with the last
-// prefill of a burst launched, 22 to 25 % of it was still to run with llama-3.1-70b at --tp 4, 28 to 35 %
-// with qwen3-30b-a3b at --tp 2, 23 to 38 % with deepseek-v2-lite's eager ones. Pieces without collectives
-// between them (llama-3.1-8b) are launched long before, at 10 to 14 ms a pass.
-constexpr double kQueuedLaunches = 260;
-
-bool extends(proto::ForwardMode mode) { return mode == proto::EXTEND || mode == proto::MIXED; }
-
 }  // namespace
 
 bool dummy_weights_share_experts(const ModelConfig& model) {
@@ -46,7 +38,6 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       piecewise_layer_(profile.piecewise_layer_seconds()),
       graph_replay_(profile.graph_replay_seconds()),
       graph_gap_(profile.graph_kernel_gap_seconds()),
-      sustained_flops_(profile.sustained_flops_bf16()),
       prefill_graphs_(std::move(options.prefill_graphs)),
       experts_in_use_(options.experts_in_use),
       expert_load_(std::move(options.expert_load)),
@@ -277,14 +268,9 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
     step.launch = graph_replay_ + (dense.launches + plan.launches + attention_launches) * graph_gap_;
   } else {
     pass = uncaptured(step, dense, plan, attention_launches, pieces);
-    const double kernels = step.attention + plan.seconds + step.gemm + step.collective + step.other;
     // Not below 0: rounding may leave the difference of two equal sums there.
-    step.launch = std::max(0.0, pass.seconds - kernels);
-    if (extends(metadata.forward_mode)) {
-      limit_power(step, kernels);
-      const double launches = dense.launches + plan.launches + attention_launches;
-      run_batch(std::max(pass.seconds, kernels), pass.issue, launches, pieces, step);
-    }
+    step.launch = std::max(
+        0.0, pass.seconds - (step.attention + plan.seconds + step.gemm + step.collective + step.other));
   }
   step.attention += plan.seconds;
   step.device_seconds =
@@ -332,19 +318,6 @@ attention::KernelCost ModeledForward::linear_attention(const attention::ForwardM
               ? gated_delta_.commit(linear_layers_, static_cast<double>(metadata.extend_lens.size()), moves)
               : gated_delta_.moves(linear_layers_, moves, metadata.forward_mode == proto::DECODE);
   return cost;
-}
-
-void ModeledForward::limit_power(StepCost& step, double kernels) const {
-  if (sustained_flops_ <= 0 || model_.quantization.quantized()) return;
-  step.gemm += std::max(0.0, step.flops / sustained_flops_ - (kernels + step.launch));
-}
-
-void ModeledForward::run_batch(double seconds, double issue, double launches, bool pieces,
-                               StepCost& step) const {
-  const bool synchronous = backend_->host_cost().synchronous;
-  step.run_batch_seconds = synchronous ? seconds : std::min(seconds, issue);
-  if (pieces && step.collective == 0) return;
-  step.unqueued_seconds = seconds * std::max(0.0, 1 - kQueuedLaunches / std::max(1.0, launches));
 }
 
 ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, const Dense& dense,

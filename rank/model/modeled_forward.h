@@ -98,12 +98,6 @@ class ModeledForward : public RankModel {
   Uncaptured uncaptured(const StepCost& step, const Dense& dense, const attention::KernelCost& plan,
                         double attention_launches, bool pieces) const;
 
-  // A pass of 16-bit arithmetic is no faster than the GPU's power allows; `kernels` are its seconds, launch
-  // apart.
-  void limit_power(StepCost& step, double kernels) const;
-  // What launching an extend pass of `seconds`, `issue` of them the host's, takes the scheduler's thread.
-  void run_batch(double seconds, double issue, double launches, bool pieces, StepCost& step) const;
-
   ModelConfig model_;
   Shard shard_;
   proto::HardwareProfile profile_;
@@ -114,7 +108,7 @@ class ModeledForward : public RankModel {
   const LinearLayers linear_layers_;
   const GatedDeltaCosts gated_delta_;
   const std::vector<WeightSpec> weights_;
-  double kernel_launch_, piecewise_layer_, graph_replay_, graph_gap_, sustained_flops_;
+  double kernel_launch_, piecewise_layer_, graph_replay_, graph_gap_;
   PrefillGraphs prefill_graphs_;
   std::uint32_t experts_in_use_ = 0;
   ExpertLoad expert_load_;

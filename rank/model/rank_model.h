@@ -24,9 +24,6 @@ struct StepCost {
   // Of a pass alone on the device, and of the host that issues its kernels (0: captured); `launch` is what
   // the longer of the two has beyond the kernels.
   double device_seconds = 0, issue_seconds = 0;
-  // Host time of launching a prefill, which keeps the scheduler's thread, and how much of it must have run by
-  // the end of that, for the device queues only so much.
-  double run_batch_seconds = 0, unqueued_seconds = 0;
   // Speculative decoding: of the seconds above, those of drafting and of extending the draft model.
   double draft_seconds = 0, draft_extend_seconds = 0;
 
@@ -42,8 +39,6 @@ struct StepCost {
     host_seconds += other.host_seconds;
     device_seconds += other.device_seconds;
     issue_seconds += other.issue_seconds;
-    run_batch_seconds += other.run_batch_seconds;
-    unqueued_seconds += other.unqueued_seconds;
     draft_seconds += other.draft_seconds;
     draft_extend_seconds += other.draft_extend_seconds;
     return *this;

@@ -25,8 +25,7 @@ double arrival_of(const StepCost& cost) {
 }
 
 StepTimes times_of(const StepCost& cost) {
-  return StepTimes{arrival_of(cost), cost.collective, cost.host_seconds, cost.run_batch_seconds,
-                   cost.unqueued_seconds};
+  return StepTimes{arrival_of(cost), cost.collective, cost.host_seconds};
 }
 
 RankStateConfig state_of(const DeploymentConfig& config, std::uint32_t first_rank) {
@@ -41,8 +40,6 @@ void StepTimes::take_slowest(const StepTimes& other) {
   arrival = std::max(arrival, other.arrival);
   collective = std::max(collective, other.collective);
   host = std::max(host, other.host);
-  issue = std::max(issue, other.issue);
-  unqueued = std::max(unqueued, other.unqueued);
 }
 
 LocalRanks::LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank, std::uint32_t num_ranks,

@@ -44,8 +44,6 @@ struct StepTimes {
   double arrival = 0;     // everything before the collectives
   double collective = 0;  // after the last rank has arrived
   double host = 0;
-  double issue = 0;  // as StepCost has them
-  double unqueued = 0;
 
   double step_time() const { return arrival + collective; }
   void take_slowest(const StepTimes& other);

@@ -9,11 +9,7 @@ ModeledExecutor::ModeledExecutor(LocalRanks ranks) : ranks_(std::move(ranks)) {}
 scheduler::StepOutcome ModeledExecutor::forward(const proto::ForwardBatch& batch) {
   const StepTimes times = ranks_.price(batch);
   ranks_.account(times.arrival);
-  return {.step_time = times.step_time(),
-          .host_time = times.host,
-          .issue_time = times.issue,
-          .unqueued_time = times.unqueued,
-          .stages = ranks_.stages()};
+  return {.step_time = times.step_time(), .host_time = times.host, .stages = ranks_.stages()};
 }
 
 std::vector<proto::RankReport> ModeledExecutor::finish() { return ranks_.reports(); }

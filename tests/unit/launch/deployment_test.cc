@@ -151,7 +151,6 @@ TEST(Deployment, EveryPriceHasACalibrationRow) {
                                    {"attention.metadata", "uncalibrated"},
                                    {"kernel_launch_seconds", "calibrated"},
                                    {"piecewise_layer_seconds", "calibrated"},
-                                   {"sustained_flops_bf16", "calibrated"},
                                    {"graph_replay_seconds", "uncalibrated"},
                                    {"graph_kernel_gap_seconds", "calibrated"},
                                    {"scheduler_step_seconds", "uncalibrated"},
