@@ -115,7 +115,7 @@ std::vector<std::vector<MeasuredBatch>> read_server_log(scheduler::TraceInput& i
 
 std::vector<std::pair<std::uint32_t, double>> accept_lens(const std::vector<MeasuredBatch>& batches,
                                                           std::uint32_t answer) {
-  constexpr std::size_t kMostRequests = 1 << 16;
+  constexpr std::size_t kMostRequests = 4096;  // that any server runs at once
   double longest = 1;
   for (const MeasuredBatch& batch : batches)
     if (batch.decode) longest = std::max(longest, batch.accept_len);

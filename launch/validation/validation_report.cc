@@ -159,6 +159,8 @@ void add_steps(proto::Validation& out) {
     steps.set_without_counterpart(sum.without);
     *steps.mutable_error() = error_figures(sum.ratios);
   }
+  for (Row& row : *out.mutable_rows())
+    for (proto::StepComparison& steps : *row.mutable_steps()) steps.clear_ratios();
 }
 
 }  // namespace

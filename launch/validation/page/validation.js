@@ -65,7 +65,7 @@ function scatters() {
 
 // --- Tables
 function tables() {
-  table("groups", report.groups, [["by", g => g.by, "text"], ["group", g => g.name, "text"],
+  table("groups", report.groups, [["by", g => g.by, "text"], ["group", g => g.name, "text wrap"],
     ...figures.flatMap(([name]) => [[`${name.replace(/_m?s$/, "").toUpperCase()} mean`, g => g[name] ? error(g[name].mean) : ""], ["median", g => g[name] ? error(g[name].median) : ""], ["p90", g => g[name] ? error(g[name].p90) : ""]])]);
   const worst = row => Math.max(...figures.map(([name]) => row[name] ? Math.abs(ratioOf(row[name]) - 1) : 0));
   table("rows", [...report.rows].sort((a, b) => worst(b) - worst(a)), [["row", nameOf, "text"], ["GPU", r => r.hardware, "text"], ["--tp", r => r.tp], ["backend", r => r.backend, "text"],
@@ -86,8 +86,9 @@ function timelines() {
   const rows = report.rows.filter(r => r.measured_timeline?.time.length);
   byId("timeline-section").hidden = !rows.length;
   if (!rows.length) return;
-  let shown = rows[0];
-  choice(byId("timeline-tools"), "load", rows.map((r, k) => [String(k), nameOf(r)]), "0", v => { shown = rows[v]; repaint(); });
+  const longest = rows.reduce((a, b) => b.measured_timeline.time.length > a.measured_timeline.time.length ? b : a);
+  let shown = longest;
+  choice(byId("timeline-tools"), "load", rows.map((r, k) => [String(k), nameOf(r)]), String(rows.indexOf(longest)), v => { shown = rows[v]; repaint(); });
   for (const [column, title, note, axis] of [
     ["step_ms", "Time of a step", "of the whole batch, logarithmic; less is better", () => chartAxis("", { type: "logarithmic", title: { display: false }, afterBuildTicks: s => { s.ticks = logTicks(s.min, s.max).map(value => ({ value })); }, ticks: { autoSkip: false, callback: tickTime } })],
     ["running", "Running requests", "in each decode batch", () => chartAxis("", { beginAtZero: true, title: { display: false } })]]) {
