@@ -15,13 +15,13 @@
 namespace tpsim::launch {
 namespace {
 
-// "2.63", or by position "1:1.00 2:3.00 5:5.00".
+// "2.63", or by the request's step "0:1.00 1:3.00 5:5.00".
 std::vector<std::pair<std::uint32_t, double>> read_accept_lens(const std::string& text,
                                                                const scheduler::Place& place) {
   std::vector<std::pair<std::uint32_t, double>> lens;
   for (const std::string& word : words_of_flags(text)) {
     const std::size_t colon = word.find(':');
-    std::uint32_t at = 1;
+    std::uint32_t at = 0;
     double mean = 0;
     const char* begin = word.data();
     const char* const end = word.data() + word.size();
@@ -35,7 +35,7 @@ std::vector<std::pair<std::uint32_t, double>> read_accept_lens(const std::string
     good = good && error == std::errc() && stop == end && mean >= 1 && mean <= 1024 &&
            (lens.empty() || (colon != std::string::npos && at > lens.back().first));
     if (!good)
-      place.fail("accept_len is {}; a mean like 2.63 is needed, or means by position like 1:1.00 5:3.25",
+      place.fail("accept_len is {}; a mean like 2.63 is needed, or means by step like 0:1.00 5:3.25",
                  in_quotes(text));
     lens.emplace_back(at, mean);
   }

@@ -52,8 +52,8 @@ struct MeasuredLoad {
   std::vector<std::string> flags;  // of `tpsim run`
   // Serves instead of what the flags name; --trace is then its name.
   std::optional<scheduler::Workload> workload;
-  // Mean tokens that a request kept of a step, from each number of tokens on that its answer had before it,
-  // in ascending order. Empty: no speculative decoding.
+  // Mean tokens that a request kept of a step, from each step of its own on (from 0), in ascending order.
+  // Empty: no speculative decoding.
   std::vector<std::pair<std::uint32_t, double>> accept_lens;
   // The server was told the mean and drew once for all its requests: they end together.
   bool accept_together = false;

@@ -119,7 +119,14 @@ std::vector<std::pair<std::uint32_t, double>> accept_lens(const std::vector<Meas
   double longest = 1;
   for (const MeasuredBatch& batch : batches)
     if (batch.decode) longest = std::max(longest, batch.accept_len);
-  std::vector<double> positions;  // of the running requests, ascending
+  struct Running {
+    std::uint32_t steps = 0;
+    double tokens = 1;
+    bool operator<(const Running& other) const {
+      return steps != other.steps ? steps < other.steps : tokens < other.tokens;
+    }
+  };
+  std::vector<Running> running;
   struct Sum {
     double tokens = 0;
     double requests = 0;
@@ -127,28 +134,27 @@ std::vector<std::pair<std::uint32_t, double>> accept_lens(const std::vector<Meas
   std::map<std::uint32_t, Sum> sums;
   for (const MeasuredBatch& batch : batches) {
     if (!batch.decode) {
-      const std::size_t joined = std::min<std::size_t>(batch.new_seqs, kMostRequests - positions.size());
-      positions.insert(positions.begin(), joined, 1.0);
-      std::sort(positions.begin(), positions.end());
+      running.resize(std::min<std::size_t>(running.size() + batch.new_seqs, kMostRequests));
       continue;
     }
-    positions.resize(std::min<std::size_t>(positions.size(), batch.running));
-    for (double& at : positions) {
-      if (at + longest < answer) {
-        const auto whole = static_cast<std::uint32_t>(at);
-        Sum& sum = sums[whole < 24 ? whole : whole / 16 * 16];
+    std::sort(running.begin(), running.end());
+    running.resize(std::min<std::size_t>(running.size(), batch.running));
+    for (Running& request : running) {
+      if (request.tokens + longest < answer) {
+        Sum& sum = sums[request.steps];
         sum.tokens += batch.accept_len;
         sum.requests += 1;
       }
-      at += std::max(1.0, batch.accept_len);
+      ++request.steps;
+      request.tokens += std::max(1.0, batch.accept_len);
     }
   }
   std::vector<std::pair<std::uint32_t, double>> found;
-  for (const auto& [at, sum] : sums) {
+  for (const auto& [step, sum] : sums) {
     const double mean = std::max(1.0, sum.tokens / sum.requests);
-    if (found.empty() || std::abs(mean - found.back().second) > 0.2) found.emplace_back(at, mean);
+    if (found.empty() || std::abs(mean - found.back().second) > 0.1) found.emplace_back(step, mean);
   }
-  if (found.empty()) found.emplace_back(1, 1.0);
+  if (found.empty()) found.emplace_back(0, 1.0);
   return found;
 }
 

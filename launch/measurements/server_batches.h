@@ -22,10 +22,9 @@ std::map<std::pair<std::string, std::string>, std::vector<MeasuredBatch>> read_b
 // first. Other lines mean nothing here; a batch line that lacks a figure throws UserError.
 std::vector<std::vector<MeasuredBatch>> read_server_log(scheduler::TraceInput& input);
 
-// Mean tokens kept of a step by how many an answer had before it, as MeasuredLoad::accept_lens. An n-gram
-// cache fills while answers grow, so that requests that began together end together. Requests are taken to go
-// on about together, and those that have most to be those that ended; steps that the end of an answer of
-// `answer` tokens may have cut short are left out.
+// Mean tokens kept of a request's first step, its second …, as MeasuredLoad::accept_lens: an n-gram cache
+// fills while answers grow. The requests that have most steps behind them are taken to be those that ended;
+// steps that the end of an answer of `answer` tokens may have cut short are left out.
 std::vector<std::pair<std::uint32_t, double>> accept_lens(const std::vector<MeasuredBatch>& batches,
                                                           std::uint32_t answer);
 

@@ -54,9 +54,9 @@ void set(const std::optional<double>& measured, const std::optional<double>& pre
   figure.set_predicted(*predicted);
 }
 
-// A number from 0 to 1 of request `id` at `position` of its answer, the same in every process (splitmix64).
-double draw(std::uint64_t id, std::uint64_t position) {
-  std::uint64_t x = (id << 32 | position) + 0x9E3779B97F4A7C15ULL;
+// A number from 0 to 1 of request `id` at its step `step`, the same in every process (splitmix64).
+double draw(std::uint64_t id, std::uint64_t step) {
+  std::uint64_t x = (id << 32 | step) + 0x9E3779B97F4A7C15ULL;
   x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ULL;
   x = (x ^ x >> 27) * 0x94D049BB133111EBULL;
   return static_cast<double>((x ^ x >> 31) >> 11) * 0x1p-53;
@@ -68,16 +68,15 @@ void set_accept_lens(const MeasuredLoad& load, scheduler::Workload& workload) {
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {
     scheduler::WorkloadRequest& request = workload.requests[i];
     std::size_t part = 0;
-    double due = 1;
-    for (std::uint32_t at = 1; at < request.max_new_tokens;) {
-      while (part + 1 < load.accept_lens.size() && load.accept_lens[part + 1].first <= at) ++part;
+    std::uint32_t kept = 0;
+    for (std::uint32_t step = 0; kept < request.max_new_tokens; ++step) {
+      while (part + 1 < load.accept_lens.size() && load.accept_lens[part + 1].first <= step) ++part;
       const double mean = load.accept_lens[part].second;
       const double low = std::floor(mean);
-      due += mean;
-      double length = low + (draw(i, at) < mean - low ? 1 : 0);
-      if (load.accept_together) length = std::max(1.0, std::round(due) - at);
+      double length = low + (draw(i, step) < mean - low ? 1 : 0);
+      if (load.accept_together) length = std::floor((step + 1) * mean) - std::floor(step * mean);
       request.accept_lens.push_back(static_cast<std::uint32_t>(length));
-      at += request.accept_lens.back();
+      kept += request.accept_lens.back();
     }
   }
 }

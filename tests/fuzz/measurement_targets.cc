@@ -1,4 +1,5 @@
 #include <array>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -64,10 +65,10 @@ void servers(std::string_view bytes) {
 }
 
 void check_accepted(const std::vector<launch::MeasuredBatch>& batches) {
-  std::uint32_t before = 0;
-  for (const auto& [position, mean] : launch::accept_lens(batches, 256)) {
-    check(position > before && mean >= 1, "positions ascend, and a step keeps a token");
-    before = position;
+  std::int64_t before = -1;
+  for (const auto& [step, mean] : launch::accept_lens(batches, 256)) {
+    check(step > before && mean >= 1, "steps ascend, and keep a token");
+    before = step;
   }
 }
 

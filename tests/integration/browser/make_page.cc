@@ -29,7 +29,8 @@ tpsim::proto::Validation sample_validation() {
       figure->set_measured(5 + 3 * i);
       figure->set_predicted(off * (5 + 3 * i));
     }
-    if (i == 11) row.set_refusal("--tp 3 does not divide the 32 attention heads of llama-3.1-8b; use 1, 2, 4");
+    if (i == 11)
+      row.set_refusal("--tp 3 does not divide the 32 attention heads of llama-3.1-8b; use 1, 2, 4");
     if (i != 2) continue;
     for (auto* timeline : {row.mutable_measured_timeline(), row.mutable_predicted_timeline()}) {
       for (int k = 1; k <= 300; ++k) {

@@ -374,22 +374,21 @@ TEST(Batches, OfRandomLogsComeBack) {
   }
 }
 
-// Two requests whose steps keep two tokens up to the tenth of their answers, then five.
-TEST(Batches, TellWhatIsKeptByPosition) {
+// Two requests whose first five steps keep two tokens, and the others five.
+TEST(Batches, TellWhatIsKeptByStep) {
   std::vector<MeasuredBatch> batches(1);
   batches[0].new_seqs = 2;
-  for (std::uint32_t at = 1; at < 100;) {
+  for (std::uint32_t step = 0; step < 20; ++step) {
     MeasuredBatch batch;
     batch.decode = true;
     batch.running = 2;
-    batch.accept_len = at < 10 ? 2 : 5;
-    at += static_cast<std::uint32_t>(batch.accept_len);
+    batch.accept_len = step < 5 ? 2 : 5;
     batches.push_back(batch);
   }
   const std::vector<std::pair<std::uint32_t, double>> lens = accept_lens(batches, 101);
   ASSERT_EQ(lens.size(), 2U);
-  EXPECT_EQ(lens[0], (std::pair<std::uint32_t, double>(1, 2)));
-  EXPECT_EQ(lens[1], (std::pair<std::uint32_t, double>(11, 5)));
+  EXPECT_EQ(lens[0], (std::pair<std::uint32_t, double>(0, 2)));
+  EXPECT_EQ(lens[1], (std::pair<std::uint32_t, double>(5, 5)));
   EXPECT_EQ(accept_lens({}, 10).size(), 1U);
 }
 
