@@ -32,12 +32,12 @@ void split_runs(std::vector<Run>& from, std::uint32_t amount, Size Run::*size, s
 
 }  // namespace
 
-void RadixCache::KeyView::advance(std::uint32_t tokens) {
-  left -= tokens;
-  while (tokens > 0) {
-    const std::uint32_t step = std::min(tokens, runs[run].length - offset);
+void RadixCache::KeyView::advance(std::uint32_t units) {
+  left -= units;
+  while (units > 0) {
+    const std::uint32_t step = std::min(units, runs[run].length - offset);
     offset += step;
-    tokens -= step;
+    units -= step;
     if (offset == runs[run].length) {
       ++run;
       offset = 0;
@@ -99,7 +99,7 @@ RadixCache::NodeId RadixCache::new_node() {
 
 std::uint64_t RadixCache::child_hash(NodeId parent, std::uint32_t extra_key, KeyView key) const {
   std::uint64_t h = mix(mix(0, parent), extra_key);
-  std::uint32_t left = options_.page_size;
+  std::uint32_t left = options_.page_size + overlap();
   while (left > 0) {
     const TokenRun& run = key.runs[key.run];
     const std::uint32_t take = std::min(left, run.length - key.offset);
@@ -172,11 +172,11 @@ std::vector<RadixCache::NodeId> RadixCache::children(NodeId node) const {
 
 // ---- matching and inserting ----
 
-// Tokens of `node`'s key that `key` begins with, in whole pages. Both are canonical runs, so where the ids at
+// Units of `node`'s key that `key` begins with, in whole pages. Both are canonical runs, so where the ids at
 // the same position are equal, the shorter rest of the two runs is common, and where they differ it ends.
 std::uint32_t RadixCache::common_prefix(const Node& node, KeyView key) const {
   std::uint32_t common = 0;
-  const std::uint32_t most = std::min(node.length, key.left);
+  const std::uint32_t most = std::min(node.length, key.left) + overlap();
   std::size_t run = 0;
   std::uint32_t offset = 0;
   while (common < most) {
@@ -196,7 +196,7 @@ std::uint32_t RadixCache::common_prefix(const Node& node, KeyView key) const {
       key.offset = 0;
     }
   }
-  return align(common);
+  return whole_pages(common);
 }
 
 RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::uint32_t limit,
@@ -207,7 +207,7 @@ RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::
 
 RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::uint32_t limit,
                                                  std::uint32_t extra_key, MatchCursor& cursor) {
-  limit = align(std::min(limit, static_cast<std::uint32_t>(key.size())));
+  limit = whole_pages(std::min(limit, static_cast<std::uint32_t>(key.size())));
   if (options_.disable || limit == 0) return {};
   if (cursor.life == 0 || cursor.node >= nodes_.size() || nodes_[cursor.node].life != cursor.life) {
     cursor = {kRoot, 0, nodes_[kRoot].life, ~0ULL};
@@ -251,7 +251,7 @@ RadixCache::MatchResult RadixCache::walk(NodeId node, std::uint32_t matched, Key
   return {.matched_tokens = matched, .last_node = node};
 }
 
-// Cuts the first `length` tokens of `lower` off into a new node above it, and returns that.
+// Cuts the first `length` units of `lower` off into a new node above it, and returns that.
 RadixCache::NodeId RadixCache::split(NodeId lower, std::uint32_t length) {
   const NodeId upper = new_node();
   unindex(lower);
@@ -262,6 +262,14 @@ RadixCache::NodeId RadixCache::split(NodeId lower, std::uint32_t length) {
   split_runs(low.key, length, &TokenRun::length, key_rest);
   if (!low.pages.empty()) split_runs(low.pages, length / options_.page_size, &PageRun::count, page_rest);
   up.key.assign(low.key.begin(), low.key.end());
+  if (options_.bigram_keys) {  // the second token of its last unit is the first of what is below
+    const TokenId next = key_rest.front().first;
+    if (up.key.back().first + up.key.back().length == next) {
+      ++up.key.back().length;
+    } else {
+      up.key.push_back({next, 1});
+    }
+  }
   up.pages.assign(low.pages.begin(), low.pages.end());
   low.key = std::move(key_rest);
   low.pages = std::move(page_rest);
@@ -295,14 +303,14 @@ RadixCache::NodeId RadixCache::split(NodeId lower, std::uint32_t length) {
 RadixCache::InsertResult RadixCache::insert(const TokenSequence& key, std::uint32_t length,
                                             std::span<const PageRun> pages, std::int64_t priority,
                                             std::uint32_t extra_key, std::uint32_t counted_len) {
-  return insert_offer(key, length, pages, priority, extra_key, counted_len, {});
+  length = whole_pages(std::min(length, static_cast<std::uint32_t>(key.size())));
+  return insert_units(key, length, pages, priority, extra_key, counted_len, {});
 }
 
-RadixCache::InsertResult RadixCache::insert_offer(const TokenSequence& key, std::uint32_t length,
+RadixCache::InsertResult RadixCache::insert_units(const TokenSequence& key, std::uint32_t length,
                                                   std::span<const PageRun> pages, std::int64_t priority,
                                                   std::uint32_t extra_key, std::uint32_t counted_len,
                                                   const Given& given) {
-  length = align(std::min(length, static_cast<std::uint32_t>(key.size())));
   if (options_.disable) return {};
   const std::uint64_t access_time = ++clock_;
   KeyView rest{key.runs(), 0, 0, length};
@@ -340,6 +348,7 @@ RadixCache::InsertResult RadixCache::insert_offer(const TokenSequence& key, std:
   fresh.length = rest.left;
   fresh.priority = priority;
   fresh.extra_key = extra_key;
+  rest.left += overlap();  // tokens from here on
   while (rest.left > 0) {
     const TokenRun& run = rest.runs[rest.run];
     const std::uint32_t take = std::min(rest.left, run.length - rest.offset);
@@ -521,16 +530,16 @@ RadixCache::InsertResult RadixCache::insert_sequence(RequestState& req, const To
   if (options_.request_hits_node_once) counted = req.inserted_len;
   adopted_.clear();
   const InsertResult result =
-      insert_offer(tokens, length, pool_->runs(req.row), req.priority, req.extra_key, counted,
+      insert_units(tokens, length, pool_->runs(req.row), req.priority, req.extra_key, counted,
                    {.protected_len = req.cache_protected_len,
                     .window_evicted_len = req.window_evicted_len,
                     .state = states_ != nullptr ? &req.offer : nullptr});
   req.inserted_len = std::max(req.inserted_len, length);
-  const std::uint32_t prompt = align(req.prompt_len);
+  const std::uint32_t prompt = whole_pages(req.prompt_len);
   if (options_.split_at_prompt_end && components_.empty() && prompt > 0 && prompt < length) {
     const std::int64_t above =
         req.priority == std::numeric_limits<std::int64_t>::max() ? req.priority : req.priority + 1;
-    insert(tokens, prompt, {}, above, req.extra_key, /*counted_len=*/prompt);
+    insert_units(tokens, prompt, {}, above, req.extra_key, /*counted_len=*/prompt, {});
   }
   return result;
 }
@@ -545,7 +554,7 @@ void RadixCache::cache_finished_req(RequestState& req, const TokenSequence& toke
     return;
   }
   const std::uint32_t length = std::min(committed_len, static_cast<std::uint32_t>(tokens.size()));
-  const std::uint32_t aligned = align(cacheable_len(req, length));
+  const std::uint32_t aligned = whole_pages(cacheable_len(req, length));
   const std::uint32_t mine = req.cache_protected_len / page;
   if (is_insert && (states_ == nullptr || aligned > 0)) {
     const InsertResult result = insert_sequence(req, tokens, aligned, /*chunked=*/false);
@@ -570,8 +579,8 @@ std::uint32_t RadixCache::cache_unfinished_req(RequestState& req, const TokenSeq
   const std::uint32_t length = cacheable_len(req, fill_len);
   if (states_ != nullptr && length == 0) return pages;
   const bool branches = length == req.branching_len;
-  if (window_ != nullptr) free_out_of_window(req, std::int64_t{length} - 1);
-  const std::uint32_t aligned = align(length);
+  if (window_ != nullptr) free_out_of_window(req, std::int64_t{length} - overlap() - 1);
+  const std::uint32_t aligned = whole_pages(length);
   const std::uint32_t mine = req.cache_protected_len / page;
   const InsertResult result = insert_sequence(req, tokens, aligned, chunked);
   std::uint32_t changed = pages;
@@ -639,16 +648,17 @@ void RadixCache::check_invariants() const {
     std::uint64_t pages = 0;
     for (const TokenRun& run : node.key) tokens += run.length;
     for (const PageRun& run : node.pages) pages += run.count;
-    if (tokens != node.length || tokens == 0) fail(id, "has a key of another length");
-    if (tokens % options_.page_size != 0) fail(id, "holds a part of a page");
-    if (!node.pages.empty() && pages * options_.page_size != tokens) fail(id, "has another number of pages");
+    if (tokens != node.length + overlap() || node.length == 0) fail(id, "has a key of another length");
+    if (node.length % options_.page_size != 0) fail(id, "holds a part of a page");
+    if (!node.pages.empty() && pages * options_.page_size != node.length)
+      fail(id, "has another number of pages");
     if (find_child(node.parent, node.extra_key, KeyView{node.key, 0, 0, node.length}).id != id) {
       fail(id, "is not found under its first page");
     }
     if (is_evictable_leaf(node) && !offered[id]) fail(id, "can be evicted but is not in the heap");
     check_components(id);
     all_pages.insert(all_pages.end(), node.pages.begin(), node.pages.end());
-    (node.lock_ref > 0 ? locked : evictable) += tokens;
+    (node.lock_ref > 0 ? locked : evictable) += node.length;
     leaves += is_evictable_leaf(node) ? 1 : 0;
   }
   if (evictable != evictable_size_ || locked != protected_size_ || leaves != leaves_) {

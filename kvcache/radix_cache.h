@@ -11,6 +11,10 @@
 // Invariants: children of a node differ in their first page; a node's lock_ref is at least the sum of its
 // children's; evictable_size() + protected_size() is the number of tokens in the tree.
 //
+// With bigram_keys the units of a key are pairs of neighbouring tokens, one less than it spans: two keys have
+// a unit in common where both tokens are equal. Lengths count units everywhere, and the KV of a unit is that
+// of its first token; a node's key holds the second token of its last unit, too (radix_cache.py, RadixKey).
+//
 // Beside its pages a node may hold data of other pools, its components (tree_component.h); a tree without any
 // pays nothing for them. With components nodes go in another order than their times, and a match may end
 // above where its walk did: every node of a path gets its own time.
@@ -53,6 +57,9 @@ class RadixCache {
     bool split_at_prompt_end = true;
     bool split_keeps_creation_time = true;
     bool request_hits_node_once = true;
+    // Keys are pairs of neighbouring tokens (EAGLE: the draft model's KV of a token depends on the next one
+    // too): the KV of a sequence's last token is never shared, for nobody knows what it is followed by.
+    bool bigram_keys = false;
     // Tokens that sliding-window layers look back, where these have a pool of their own; 0: they have none.
     std::uint32_t window = 0;
   };
@@ -104,18 +111,17 @@ class RadixCache {
   RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool* pool,
              WindowPages* window_pages = nullptr, StateSlots* states = nullptr);
 
-  // Longest cached prefix of the first `limit` tokens of `key` that all components can be used with.
-  // Refreshes access times.
+  // Longest cached prefix of the first `limit` tokens of `key` that all components can be used with (with
+  // bigram_keys at most limit - 1 tokens). Refreshes access times.
   MatchResult match_prefix(const TokenSequence& key, std::uint32_t limit, std::uint32_t extra_key);
   // The same result; O(1) where nothing changed at the end of the cursor's last match.
   MatchResult match_prefix(const TokenSequence& key, std::uint32_t limit, std::uint32_t extra_key,
                            MatchCursor& cursor);
   // Appends the pages from the root to the end of `node`.
   void collect_pages(NodeId node, std::vector<PageRun>& out) const;
-  // Puts the first `length` tokens (cut to whole pages) in the tree. `pages` holds their KV; the pages of
-  // what was there already (prefix_len) stay the caller's. Nodes that end within the first `counted_len`
-  // tokens count no hit.
-  // REQUIRES: `pages` covers those whole pages.
+  // Puts the first `length` tokens (cut to whole pages of units) in the tree. `pages` holds their KV; the
+  // pages of what was there already (prefix_len) stay the caller's. Nodes that end within the first
+  // `counted_len` tokens count no hit. REQUIRES: `pages` covers those whole pages.
   InsertResult insert(const TokenSequence& key, std::uint32_t length, std::span<const PageRun> pages,
                       std::int64_t priority, std::uint32_t extra_key, std::uint32_t counted_len = 0);
 
@@ -166,13 +172,20 @@ class RadixCache {
   void check_invariants() const;
 
  private:
+  // Tokens of a key behind its units.
+  std::uint32_t overlap() const { return options_.bigram_keys ? 1 : 0; }
+  // Whole pages of units that `tokens` tokens make.
+  std::uint32_t whole_pages(std::uint32_t tokens) const {
+    return tokens > overlap() ? align(tokens - overlap()) : 0;
+  }
   // What an insertion may take over besides its pages.
   struct Given {
     std::uint32_t protected_len = 0;  // leading tokens whose pages are the tree's own
     std::uint32_t window_evicted_len = 0;
     StateOffer* state = nullptr;
   };
-  InsertResult insert_offer(const TokenSequence& key, std::uint32_t length, std::span<const PageRun> pages,
+  // `length`: units, a multiple of the page size.
+  InsertResult insert_units(const TokenSequence& key, std::uint32_t length, std::span<const PageRun> pages,
                             std::int64_t priority, std::uint32_t extra_key, std::uint32_t counted_len,
                             const Given& given);
   InsertResult insert_sequence(RequestState& req, const TokenSequence& tokens, std::uint32_t length,
@@ -203,8 +216,8 @@ class RadixCache {
     std::span<const TokenRun> runs;
     std::size_t run = 0;
     std::uint32_t offset = 0;  // in the run
-    std::uint32_t left = 0;    // tokens to the limit
-    void advance(std::uint32_t tokens);
+    std::uint32_t left = 0;    // units to the limit
+    void advance(std::uint32_t units);
   };
   // Smaller is evicted first.
   struct EvictionKey {

@@ -21,6 +21,7 @@ kvcache::RadixCache::Options radix_options(const SchedulerConfig& config) {
           .split_at_prompt_end = rules.split_at_prompt_end,
           .split_keeps_creation_time = rules.split_keeps_creation_time,
           .request_hits_node_once = rules.request_hits_node_once,
+          .bigram_keys = config.speculation.has_head() && config.states.slots == 0,
           .window = config.sliding_window_size};
 }
 

@@ -51,8 +51,12 @@ struct Req {
   kvcache::RadixCache::MatchCursor admission_cursor;  // of the admission's match
   std::uint32_t num_matched_prefix_tokens = 0;        // of the last match
 
-  std::uint32_t verify_ct = 0;     // steps that verified drafts of it (SGLang's spec_verify_ct)
-  std::uint32_t verified_len = 0;  // tokens that those steps keep, where they are drawn
+  // Tokens behind its last one that its last step accepted, too; nobody sees them, but older releases cache
+  // them. Numeric execution: which.
+  std::uint32_t accepted_behind_end = 0;
+  std::vector<std::uint32_t> ids_behind_end;
+
+  std::uint32_t verify_ct = 0;  // steps that verified drafts of it (SGLang's spec_verify_ct)
 
   // The extend that is being formed or runs: positions [prefix_len, prefix_len + extend_len).
   std::uint32_t prefix_len = 0;
@@ -79,7 +83,7 @@ struct Req {
     return kv_allocated_len > kv_committed_len ? kv_allocated_len : kv_committed_len;
   }
 
-  // Makes `tokens` hold the prompt and all output_len generated tokens.
+  // Makes `tokens` hold the prompt, all output_len generated tokens and those accepted behind the end.
   void spell_out();
 };
 

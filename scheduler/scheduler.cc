@@ -20,6 +20,8 @@ std::uint32_t clip32(std::uint64_t value) {
       std::min<std::uint64_t>(value, std::numeric_limits<std::uint32_t>::max()));
 }
 
+std::uint32_t ceil_align(std::uint32_t value, std::uint32_t unit) { return (value + unit - 1) / unit * unit; }
+
 // Positions [prefix_len, prefix_len + extend_len) of the sequence of every request of the extend part.
 void write_tokens(const ScheduleBatch& batch, proto::ForwardBatch& message) {
   bool greedy = true;
@@ -65,12 +67,15 @@ void write_next_token(const ScheduleBatch& batch, proto::ForwardBatch& message) 
 
 // The images of which the pass computes a token: it needs their embeddings.
 void write_images(const Req& req, proto::ForwardBatch& message) {
+  std::uint32_t count = 0;
   for (const ImageInput& image : req.source->images) {
     if (image.position + image.tokens <= req.prefix_len || image.position >= req.fill_len()) continue;
+    ++count;
     message.add_image_width(image.width);
     message.add_image_height(image.height);
     message.add_image_content(image.content);
   }
+  if (count > 0) message.add_images_of_request(count);
 }
 
 // For execution that computes: all images up to the pass' end, of the `index`-th request of the extend part.
@@ -126,7 +131,7 @@ void Scheduler::add_request(std::uint64_t id, const WorkloadRequest& source, dou
   req->tokens = source.prompt;
   req->input_len = clip32(source.prompt.size());
   req->output_base = next_output_base_;
-  next_output_base_ += source.max_new_tokens;  // what a verified step keeps beyond is cached by nobody
+  next_output_base_ += source.max_new_tokens + config_.speculation.num_draft_tokens;
   req->cache.extra_key = source.extra_key;
   req->cache.prompt_len = req->input_len;
   if (req->input_len >= limits_.max_req_input_len) {
@@ -445,7 +450,11 @@ void Scheduler::mix_with_running(ScheduleBatch& batch) {
   filter_running();
   if (leave_finishing()) running_.batch_is_full = false;
   if (running_.reqs.empty() || !decode_fits(running_.reqs)) return;
-  prepare_for_decode(running_.reqs);
+  if (config_.speculation.enabled()) {
+    reserve_for_drafts(running_.reqs);  // and none are drafted: each decodes a token
+  } else {
+    prepare_for_decode(running_.reqs);
+  }
   batch.forward_mode = proto::MIXED;
   batch.reqs.insert(batch.reqs.end(), running_.reqs.begin(), running_.reqs.end());
   for (Req* req : running_.reqs) {
@@ -489,17 +498,18 @@ std::uint32_t Scheduler::speculative_reach(const Req& req) const {
   const std::uint32_t page = pool_.page_size();
   if (!speculation.v2) return req.kv_committed_len + speculation.num_draft_tokens;
   const std::uint32_t reach = req.kv_committed_len + 2 * speculation.alloc_len_per_decode(page);
-  return std::max(req.allocated_len(), (reach + page - 1) / page * page);
+  return std::max(req.allocated_len(),
+                  rules_.speculation_reserves_whole_pages ? ceil_align(reach, page) : reach);
 }
 
 std::uint64_t Scheduler::new_tokens_required_next_decode(const std::vector<Req*>& reqs) const {
   const SpeculationConfig& speculation = config_.speculation;
   if (!speculation.enabled()) return pool_.new_tokens_required_next_decode(reqs);
-  const std::uint64_t page = pool_.page_size();
-  if (!speculation.v2) return reqs.size() * speculation.tokens_of_step_v1(pool_.page_size());
+  const std::uint32_t page = pool_.page_size();
+  if (!speculation.v2) return reqs.size() * speculation.tokens_of_step_v1(page);
   std::uint64_t tokens = 0;
   for (const Req* req : reqs)
-    tokens += speculative_reach(*req) - (req->allocated_len() + page - 1) / page * page;
+    tokens += ceil_align(speculative_reach(*req), page) - ceil_align(req->allocated_len(), page);
   return tokens;
 }
 
@@ -623,23 +633,38 @@ void Scheduler::prepare_for_decode(std::vector<Req*>& reqs) {
   }
 }
 
-// eagle_prepare_for_decode of SGLang 0.5.23's speculative/eagle_utils.py; in spec v1, prepare_for_verify of
-// eagle_info.py and ngram_info.py. REQUIRES: check_decode_mem(batch.reqs).
-void Scheduler::prepare_for_verify(ScheduleBatch& batch) {
-  const SpeculationConfig& speculation = config_.speculation;
-  batch.forward_mode = proto::TARGET_VERIFY;
+// eagle_prepare_for_decode of SGLang 0.5.23's speculative/eagle_utils.py, prepare_for_decode of 0.5.12's
+// eagle_info_v2.py; in spec v1, _draft_preprocess_decode of eagle_worker.py, whose slots are given back
+// before prepare_for_verify of eagle_info.py and ngram_info.py takes its own. REQUIRES:
+// check_decode_mem(reqs).
+void Scheduler::reserve_for_drafts(const std::vector<Req*>& reqs) {
   if (pool_.has_windows()) {
-    for (Req* req : batch.reqs) pool_.free_behind_window(*req);
+    for (Req* req : reqs) pool_.free_behind_window(*req);
   }
-  std::uint64_t tokens = 0;
-  for (const Req* req : batch.reqs) tokens += speculative_reach(*req) - req->allocated_len();
-  const std::uint64_t page = pool_.page_size();
-  if (tokens > 0) pool_.evict_for(page == 1 ? tokens : tokens + batch.reqs.size() * page);
-  for (Req* req : batch.reqs) {
+  const SpeculationConfig& speculation = config_.speculation;
+  const std::uint32_t page = pool_.page_size();
+  const std::uint64_t partial_pages = page == 1 ? 0 : reqs.size() * std::uint64_t{page};
+  std::uint64_t drafted = 0, tokens = 0;
+  for (const Req* req : reqs) {
+    if (!speculation.v2) drafted += speculation.drafted_tokens_v1(req->kv_committed_len, page);
+    tokens += speculative_reach(*req) - req->allocated_len();
+  }
+  if (drafted > 0) pool_.evict_for(drafted + partial_pages);
+  if (tokens > 0 || !rules_.speculation_reserves_whole_pages) pool_.evict_for(tokens + partial_pages);
+  for (Req* req : reqs) {
     ++req->decodes;
     if (!pool_.alloc_until(*req, speculative_reach(*req))) {
       throw std::logic_error(fmt::format("request {}: no page left although the step was checked", req->id));
     }
+    if (claims_bonus()) ++req->kv_committed_len;
+  }
+}
+
+void Scheduler::prepare_for_verify(ScheduleBatch& batch) {
+  const SpeculationConfig& speculation = config_.speculation;
+  batch.forward_mode = proto::TARGET_VERIFY;
+  reserve_for_drafts(batch.reqs);
+  for (Req* req : batch.reqs) {
     if (pool_.states() != nullptr) pool_.states()->plan_verify(*req);
     const std::vector<std::uint32_t>& named = req->source->accept_lens;
     if (speculation.computed) {
@@ -647,9 +672,8 @@ void Scheduler::prepare_for_verify(ScheduleBatch& batch) {
     } else if (!named.empty()) {
       batch.accept_lens.push_back(named[std::min<std::size_t>(req->verify_ct, named.size() - 1)]);
     } else {
-      const AcceptLengths& lengths = speculation.accepted.at(1 + req->verified_len);  // 1: of the prefill
+      const AcceptLengths& lengths = speculation.accepted.at(req->verify_ct);
       batch.accept_lens.push_back(lengths.draw(config_.random_seed, req->id, req->verify_ct));
-      req->verified_len += batch.accept_lens.back();
     }
     ++req->verify_ct;
   }
@@ -781,9 +805,18 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
       continue;
     }
     running_may_finish_ = running_may_finish_ || finishes_by_length(req);
-    if (i < batch.num_extend) pool_.cache_unfinished(req);
+    if (i < batch.num_extend) {
+      pool_.cache_unfinished(req);
+    } else if (config_.speculation.enabled() && batch.forward_mode == proto::MIXED) {
+      ++req.kv_committed_len;
+    }
   }
   flush_inter_token();
+}
+
+// Whether a step, when it is formed, counts the KV of the token that it begins with, as a decode step does.
+bool Scheduler::claims_bonus() const {
+  return config_.speculation.v2 && !rules_.speculation_counts_what_arrived;
 }
 
 // Of `count` tokens that a step accepted, those up to the request's last: they become output. All of them
@@ -809,10 +842,18 @@ std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std
     pool_.give_back(req, req.kv_committed_len);
     return kept;
   }
-  // Of a request that ends here only what its client sees is cached (SGLang's owned_kv_len).
-  const std::uint32_t computed = req.kv_committed_len + count;
-  req.kv_committed_len = std::min(computed, req.full_len() + kept);
-  req.states.overshot = computed > req.kv_committed_len;
+  const std::uint32_t computed = req.kv_committed_len + count - (claims_bonus() ? 1 : 0);
+  if (rules_.speculation_caches_to_the_stop) {  // SGLang's owned_kv_len
+    req.kv_committed_len = std::min(computed, req.full_len() + kept);
+    req.states.overshot = computed > req.kv_committed_len;
+    return kept;
+  }
+  req.kv_committed_len = computed;
+  req.accepted_behind_end = count - kept;
+  if (!batch.next_token_ids.empty()) {
+    const auto first = batch.next_token_ids.begin() + batch.first_token[position];
+    req.ids_behind_end.assign(first + kept, first + count);
+  }
   return kept;
 }
 

@@ -140,12 +140,14 @@ class Scheduler {
   bool check_decode_mem(const std::vector<Req*>& reqs);
   std::uint64_t new_tokens_required_next_decode(const std::vector<Req*>& reqs) const;
   std::uint32_t speculative_reach(const Req& req) const;
+  void reserve_for_drafts(const std::vector<Req*>& reqs);
   void prepare_for_verify(ScheduleBatch& batch);
   bool decode_fits(const std::vector<Req*>& reqs);
   void prepare_for_decode(std::vector<Req*>& reqs);
   void match_prefix_for_admission(Req& req);
   void tokens_arrived(Req& req, std::uint32_t count, double now);
   void take_verified(ScheduleBatch& batch, const StepOutcome& outcome);
+  bool claims_bonus() const;
   std::uint32_t keep_accepted(Req& req, const ScheduleBatch& batch, std::size_t position,
                               std::uint32_t count);
   void keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t position);

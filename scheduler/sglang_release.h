@@ -42,6 +42,10 @@ struct ReleaseRules {
   // Speculative decoding.
   bool speculation_is_v2 = false;
   bool speculation_retracts_by_length = false;
+  bool heads_mix_chunks = false;
+  bool speculation_reserves_whole_pages = false;
+  bool speculation_counts_what_arrived = false;
+  bool speculation_caches_to_the_stop = false;
   bool draft_model_from_pool = false;
   bool draft_extend_graphs_with_flashinfer = false;
   bool draft_extend_graphs_with_flash_attention = false;
@@ -56,6 +60,8 @@ struct ReleaseRules {
   bool larger_batches_below_35_gib = false;
   bool uncaptured_decode_reserves_nothing = false;
   bool captured_sizes_end_at_running_requests = false;
+  // Images.
+  bool encodes_images_of_all_requests = false;
   // Memory.
   bool reserves_image_memory = false;
 };

@@ -96,18 +96,32 @@ std::uint32_t AcceptLengths::draw(std::uint64_t seed, std::uint64_t id, std::uin
   return static_cast<std::uint32_t>(found - cumulative_.begin()) + 1;
 }
 
-AcceptanceByPosition::AcceptanceByPosition(AcceptLengths everywhere) {
+void SpeculationConfig::follow(SglangRelease release, bool disable_overlap_schedule) {
+  const ReleaseRules rules = rules_of(release);
+  v2 = rules.speculation_is_v2 || (has_draft_model() && topk == 1 && !disable_overlap_schedule);
+  retracts_longest_first = rules.speculation_retracts_by_length;
+}
+
+std::uint32_t SpeculationConfig::drafted_tokens_v1(std::uint32_t length, std::uint32_t page_size) const {
+  if (!has_draft_model()) return 0;
+  if (page_size == 1 || topk == 1) return num_steps * topk;
+  // Every branch begins with a copy of the last page that is not full.
+  const std::uint32_t pages = (length % page_size + num_steps + page_size - 1) / page_size;
+  return length / page_size * page_size + pages * page_size * topk - length;
+}
+
+AcceptanceByStep::AcceptanceByStep(AcceptLengths everywhere) {
   if (everywhere.known()) from(0, std::move(everywhere));
 }
 
-void AcceptanceByPosition::from(std::uint32_t position, AcceptLengths lengths) {
-  stages_.push_back({position, std::move(lengths)});
+void AcceptanceByStep::from(std::uint32_t step, AcceptLengths lengths) {
+  stages_.push_back({step, std::move(lengths)});
 }
 
-const AcceptLengths& AcceptanceByPosition::at(std::uint32_t position) const {
+const AcceptLengths& AcceptanceByStep::at(std::uint32_t step) const {
   const auto behind =
-      std::upper_bound(stages_.begin(), stages_.end(), position,
-                       [](std::uint32_t sought, const Stage& stage) { return sought < stage.position; });
+      std::upper_bound(stages_.begin(), stages_.end(), step,
+                       [](std::uint32_t sought, const Stage& stage) { return sought < stage.step; });
   return std::prev(behind)->lengths;
 }
 

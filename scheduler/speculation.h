@@ -14,6 +14,8 @@
 #include <span>
 #include <vector>
 
+#include "scheduler/sglang_release.h"
+
 namespace tpsim::scheduler {
 
 // NEXTN is another name of EAGLE.
@@ -47,22 +49,22 @@ class AcceptLengths {
 };
 
 // Acceptance that changes while an answer grows: an n-gram cache knows nothing at first, and later
-// repetitions. From each position on, tokens that the request had before the step, one distribution holds
-// until the next.
-class AcceptanceByPosition {
+// repetitions, so that requests which began together end together. From each step of a request on, the first
+// is 0, one distribution holds until the next.
+class AcceptanceByStep {
  public:
-  AcceptanceByPosition() = default;
-  AcceptanceByPosition(AcceptLengths everywhere);  // NOLINT(google-explicit-constructor)
-  // REQUIRES: `position` is above those before; the first is 0. `lengths` is known.
-  void from(std::uint32_t position, AcceptLengths lengths);
+  AcceptanceByStep() = default;
+  AcceptanceByStep(AcceptLengths everywhere);  // NOLINT(google-explicit-constructor)
+  // REQUIRES: `step` is above those before; the first is 0. `lengths` is known.
+  void from(std::uint32_t step, AcceptLengths lengths);
 
   bool known() const { return !stages_.empty(); }
   // REQUIRES: known().
-  const AcceptLengths& at(std::uint32_t position) const;
+  const AcceptLengths& at(std::uint32_t step) const;
 
  private:
   struct Stage {
-    std::uint32_t position;
+    std::uint32_t step;
     AcceptLengths lengths;
   };
   std::vector<Stage> stages_;
@@ -78,13 +80,22 @@ struct SpeculationConfig {
   bool v2 = true;
   bool retracts_longest_first = true;  // else what joined the batch last gives way first
   bool computed = false;               // numeric execution finds out what is accepted
-  AcceptanceByPosition accepted = {};  // else: of requests of which the trace says nothing
+  AcceptanceByStep accepted = {};      // else: of requests of which the trace says nothing
 
   bool enabled() const { return algorithm != SpeculativeAlgorithm::kNone; }
   bool has_draft_model() const { return enabled() && algorithm != SpeculativeAlgorithm::kNgram; }
+  // One that reads what the target computed (SGLang's is_eagle).
+  bool has_head() const {
+    return algorithm == SpeculativeAlgorithm::kEagle || algorithm == SpeculativeAlgorithm::kEagle3;
+  }
+
+  // What the releases differ in: v2 and retracts_longest_first. Overlap may be asked for in spec v1, too.
+  void follow(SglangRelease release, bool disable_overlap_schedule);
 
   // Tokens behind a request's KV that a step may write (v2: a multiple of two of them are reserved).
   std::uint32_t alloc_len_per_decode(std::uint32_t page_size) const;
+  // Slots that spec v1 takes to draft behind `length` tokens of a request, and gives back before it verifies.
+  std::uint32_t drafted_tokens_v1(std::uint32_t length, std::uint32_t page_size) const;
   // What a step of spec v1 must find free for each request.
   std::uint32_t tokens_of_step_v1(std::uint32_t page_size) const;
 };

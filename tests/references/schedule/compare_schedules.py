@@ -53,7 +53,7 @@ def compare(job):
     config, requests = workloads.make(seed, options["kind"], options["release"], options["windows"])
     config.update(options["set"])
     if options["speculative"]:
-        workloads.speculate(config, requests)
+        workloads.speculate(config, requests, options["speculative"], options["release"])
     config["eos"] = any(not r["ignore_eos"] for r in requests)
     config["extra_keys"] = any(r["extra_key"] for r in requests)
     result = {"seed": seed, "config": config, "requests": len(requests)}
@@ -89,6 +89,9 @@ def describe(r):
               f"prefill {c['max_prefill_tokens']}", f"cons {c['schedule_conservativeness']}", c["arrivals"]]
     if c["max_concurrency"]:
         words.append(f"concurrency {c['max_concurrency']}")
+    if tpsim_run.speculates(c):
+        words.append(f"{c['speculative_algorithm']} {c['speculative_num_steps']}x{c['speculative_eagle_topk']} "
+                     f"{c['speculative_num_draft_tokens']} drafts")
     if c["sliding_window"]:
         words.append(f"window {c['sliding_window']} ratio {c['swa_full_tokens_ratio']}")
     if workloads.has_states(c):
@@ -162,7 +165,7 @@ def main():
     parser.add_argument("workloads", type=int, help="how many")
     add_release_arguments(parser)
     parser.add_argument("--kind", default="usual", choices=tuple(workloads.KINDS))
-    parser.add_argument("--speculative", action="store_true", help="with NGRAM speculation (0.5.23)")
+    parser.add_argument("--speculative", choices=workloads.SPECULATIONS, help="with speculative decoding")
     parser.add_argument("--windows", action="store_true", help="with window layers that have a pool of their own")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)

@@ -8,11 +8,14 @@ tests/unit/scheduler/recorded_schedule.cc):
   KEY VALUE                  the deployment, a line for each of KEYS, with --windows of WINDOW_KEYS, with --pipeline
                              of PIPELINE_KEYS, too
   requests N                 then a line for each:
-    ARRIVAL MAX_NEW_TOKENS IGNORE_EOS PRIORITY EXTRA_KEY [PROMPT] [OUTPUT]
+    ARRIVAL MAX_NEW_TOKENS IGNORE_EOS PRIORITY EXTRA_KEY [PROMPT] [OUTPUT] KEPT
                              arrival in ticks after the one before; PRIORITY and EXTRA_KEY "-" where there is none;
-                             PROMPT and OUTPUT runs FIRST:LENGTH of ids, first in units of workloads.RUN, or 0 for EOS
+                             PROMPT and OUTPUT runs FIRST:LENGTH of ids, first in units of workloads.RUN, or 0 for EOS;
+                             KEPT, only with --speculative, how many tokens each of its steps keeps, comma between
   states SLOTS TRACKING CHUNK INTERVAL
-                             only with --states: scheduler/config.h's StateConfig
+                             only with --states, before the requests: scheduler/config.h's StateConfig
+  speculation ALGORITHM STEPS TOPK DRAFTS
+                             only with --speculative, before the requests
   steps N                    then a line for each:
     MODE DECODE WAITING RUNNING FREE CACHED [HIT PREFIX+EXTEND …]
                              five differences from the step before, of decode requests, waiting, running, free and
@@ -46,6 +49,8 @@ WINDOW_MIX = {"small": 100, "usual": 30, "pressure": 12}
 WINDOW_KEYS = ("sliding_window", "swa_max_total_num_tokens")
 _WINDOW_GAUGES = ("swa_free", "swa_cached")
 STATES_MIX = {"states": 120}
+# Of each sort of speculation (workloads.SPECULATIONS); in pools that requests are retracted from, too.
+SPECULATIVE_MIX = {"small": 14, "usual": 4, "starved": 8}
 _STATE_GAUGES = ("states_free", "states_cached")
 _GAUGES = ("decode_requests", "waiting", "running", "kv_free", "kv_cached")
 
@@ -79,11 +84,15 @@ def lines(config, requests, schedule):
         tracking = workloads.state_slots_per_request(config) - 3
         chunk = max(workloads.STATE_CHUNK, config["page_size"])
         yield f"states {config['max_mamba_cache_size']} {tracking} {chunk} {config['mamba_track_interval']}"
+    if "speculative_algorithm" in config:
+        yield " ".join(["speculation", config["speculative_algorithm"], *(str(config["speculative_" + name]) for name in (
+            "num_steps", "eagle_topk", "num_draft_tokens"))])
     yield f"requests {len(requests)}"
     before = 0
     for r in requests:
         words = (r["arrival"] - before, r["max_new_tokens"], r["ignore_eos"], r["priority"], r["extra_key"])
-        yield " ".join([*map(_word, words), _runs(r["prompt"]), _runs(r["output"])])
+        kept = [",".join(map(str, r["accept_lens"]))] if "accept_lens" in r else []
+        yield " ".join([*map(_word, words), _runs(r["prompt"]), _runs(r["output"]), *kept])
         before = r["arrival"]
     yield f"steps {len(schedule['steps'])}"
     gauges = [0] * len(names)
@@ -108,33 +117,40 @@ def main():
     parser.add_argument("--pipeline", action="store_true", help="of pipeline stages (pipeline.py)")
     parser.add_argument("--windows", action="store_true", help="with window layers that have a pool of their own")
     parser.add_argument("--states", action="store_true", help="of a model with gated delta-net layers")
+    parser.add_argument("--speculative", action="store_true", help="with speculative decoding, of all sorts")
     compare_schedules.add_release_arguments(parser)
     args = parser.parse_args()
     compare_schedules.use_release(args)
     import sglang_scheduler
 
-    text, left_out, steps = [], [], 0
-    mix = (PIPELINE_MIX if args.pipeline else WINDOW_MIX if args.windows else STATES_MIX if args.states else MIX)
-    for kind, count in mix.items():
-        for seed in range(1, count + 1):
-            if args.pipeline:
-                config, requests = pipeline.make(seed, kind, args.release)
-            else:
-                config, requests = workloads.make(seed, kind, args.release, args.windows)
-            config["step_limit"] = 100_000
-            if args.pipeline:
-                schedule = pipeline.run_sglang(config, requests, clock.PipelineTicks(config["pp_size"]))
-            else:
-                schedule = sglang_scheduler.run(config, requests, clock.TickTimes())
-            config["swa_max_total_num_tokens"] = schedule["swa_tokens"]
-            if schedule["stuck"]:  # a server that spins for ever has no end to compare with
-                left_out.append(f"{kind} {seed}: {schedule['stuck']}")
-                continue
-            text += lines(config, requests, schedule)
-            steps += len(schedule["steps"])
+    text, left_out, steps, retractions = [], [], 0, 0
+    mix = (PIPELINE_MIX if args.pipeline else WINDOW_MIX if args.windows else STATES_MIX if args.states else
+           SPECULATIVE_MIX if args.speculative else MIX)
+    sorts = workloads.SPECULATIONS if args.speculative else (None,)
+    workloads_ = [(kind, seed, sort) for sort in sorts for kind, count in mix.items() for seed in range(1, count + 1)]
+    for kind, seed, sort in workloads_:
+        if args.pipeline:
+            config, requests = pipeline.make(seed, kind, args.release)
+        else:
+            config, requests = workloads.make(seed, kind, args.release, args.windows)
+        if sort:
+            workloads.speculate(config, requests, sort, args.release)
+        config["step_limit"] = 100_000
+        if args.pipeline:
+            schedule = pipeline.run_sglang(config, requests, clock.PipelineTicks(config["pp_size"]))
+        else:
+            schedule = sglang_scheduler.run(config, requests, clock.TickTimes())
+        config["swa_max_total_num_tokens"] = schedule["swa_tokens"]
+        if schedule["stuck"]:  # a server that spins for ever has no end to compare with
+            left_out.append(f"{kind} {seed}: {schedule['stuck']}")
+            continue
+        text += lines(config, requests, schedule)
+        steps += len(schedule["steps"])
+        retractions += sum(schedule["retractions"].values())
     with open(args.output, "wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as file:
         file.write("".join(line + "\n" for line in text).encode())
-    print(f"{args.output}: {sum(mix.values()) - len(left_out)} workloads, {steps} steps; left out: {left_out or 'none'}")
+    print(f"{args.output}: {len(workloads_) - len(left_out)} workloads, {steps} steps, {retractions} retractions; "
+          f"left out: {left_out or 'none'}")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,62 @@
 """What SGLang 0.5.12 wants to be told where its __init__ does not run."""
 
 import paged_kernels
+import speculation_v1
 import stand_ins
 import torch
 from sglang.srt.managers.overlap_utils import FutureMap
 from sglang.srt.mem_cache import allocator as allocators
 from sglang.srt.mem_cache.chunk_cache import ChunkCache
 from sglang.srt.mem_cache.radix_cache import RadixCache
-from sglang.srt.server_args import set_global_server_args_for_scheduler
+from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
+from sglang.srt.speculative.eagle_info import EagleDraftInput
 
 paged_kernels.replace_in(allocators)
+
+# The CPU stands for a GPU: it has n-grams, and attention that verifies trees in pages; nothing is lent to streams.
+_speculate = ServerArgs._handle_speculative_decoding
+
+
+def _speculate_on_gpu(self):
+    own = self.device, self.attention_backend
+    self.device, self.attention_backend = "cuda", "fa3"
+    _speculate(self)
+    self.device, self.attention_backend = own
+
+
+ServerArgs._handle_speculative_decoding = _speculate_on_gpu
+torch.Tensor.record_stream = lambda self, stream: None
+
+
+def speculative_worker(worker):
+    """Spec v2 where there is overlap."""
+    class V1(speculation_v1.WorkerV1, worker):
+        pass
+
+    def make(workload, config):
+        if not config["disable_overlap_schedule"]:
+            return worker(workload, config)
+        made = V1(workload, config)
+        speculation_v1.install(made)
+        return made
+
+    return make
+
+
+def speculative_row_tokens(config):
+    drafts, steps = config["speculative_num_draft_tokens"], config["speculative_num_steps"]
+    return 2 * max(drafts, steps) + config["speculative_eagle_topk"] * (steps + 2 * config["page_size"])
+
+
+def speculative_input(config, new_seq_lens, accept_lens, last_tokens):
+    guesses = torch.zeros(len(accept_lens), config["speculative_eagle_topk"])
+    return EagleDraftInput(topk_p=guesses, topk_index=guesses.to(torch.int64), bonus_tokens=last_tokens,
+                           hidden_states=torch.zeros(len(accept_lens), 1), new_seq_lens=new_seq_lens,
+                           verify_done=stand_ins.NoDevice.Event())
+
+
+def attention_backend(config):
+    return "torch_native"
 
 
 def publish(args, config):
@@ -77,6 +124,7 @@ class Hooks:
     _abort_on_waiting_timeout = _abort_on_running_timeout = maybe_send_health_check_signal = _nothing
     _maybe_clear_mm_inputs = log_batch_result_stats = update_device_timer = _profile_batch_predicate = _nothing
     stream_output = report_prefill_stats = report_decode_stats = update_cache_from_scheduler = _nothing
+    update_spec_metrics = _nothing
 
     def _get_num_pending_tokens(self, chunk_deduct=0):
         return 0

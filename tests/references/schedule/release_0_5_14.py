@@ -14,6 +14,10 @@ from sglang.srt.server_args import set_global_server_args_for_scheduler
 paged_kernels.replace_in(paged)
 
 
+def attention_backend(config):
+    return "torch_native"
+
+
 def publish(args, config):
     args.pp_max_micro_batch_size = config["max_running_requests"]
     set_global_server_args_for_scheduler(args)

@@ -9,13 +9,14 @@ import torch
 import workloads
 from sglang.srt.arg_groups import mamba_hook, speculative_hook
 from sglang.srt.configs.mamba_utils import Mamba2CacheParams, Mamba2StateShape
-from sglang.srt.mem_cache import allocation, registry
+from sglang.srt.mem_cache import allocation, allocation_sizing, registry
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
 from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
 from sglang.srt.mem_cache.memory_pool import HybridReqToTokenPool
 from sglang.srt.model_executor import pool_configurator
+from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.ngram_info import NgramVerifyInput
 
 
@@ -32,16 +33,37 @@ def _assign_slots(req_pool_indices, req_to_token, starts, ends, slots, batch_siz
 
 
 allocation.assign_req_to_token_pool_func = _assign_slots
+allocation.get_last_loc_triton = allocation.get_last_loc_torch
 
 
-def speculative_input(drafts, new_seq_lens, accept_tokens, accept_lens):
-    return NgramVerifyInput(draft_token_num=drafts, new_seq_lens=new_seq_lens, accept_tokens=accept_tokens,
-                            accept_lens=accept_lens)
+def speculative_worker(worker):
+    return worker
+
+
+def speculative_row_tokens(config):
+    return allocation_sizing.get_alloc_reserve_per_decode() + config["page_size"]
+
+
+def speculative_input(config, new_seq_lens, accept_lens, last_tokens):
+    """What the next step drafts from: with overlap all that matters goes through the FutureMap."""
+    drafts, requests = config["speculative_num_draft_tokens"], len(accept_lens)
+    if config["speculative_algorithm"] == "NGRAM":
+        return NgramVerifyInput(draft_token_num=drafts, new_seq_lens=new_seq_lens, accept_lens=accept_lens,
+                                accept_tokens=torch.zeros(requests * drafts, dtype=torch.int32))
+    if not config["disable_overlap_schedule"]:
+        return EagleDraftInput(bonus_tokens=last_tokens)
+    guesses = torch.zeros(requests, config["speculative_eagle_topk"])
+    return EagleDraftInput(bonus_tokens=last_tokens, topk_p=guesses, topk_index=guesses.to(torch.int64))
 
 
 # What a server on a GPU may ask for; and pinned memory is that of one.
 mamba_hook._platform_supports_mamba_cache_extra_buffer = lambda: True
 torch.Tensor.pin_memory = lambda self, *args: self
+
+
+def attention_backend(config):
+    """Trees in pages are for some alone."""
+    return "triton" if config.get("speculative_eagle_topk", 1) > 1 else "torch_native"
 
 
 def publish(args, config):

@@ -106,13 +106,13 @@ class Worker:
 
 
 class SpeculativeWorker(Worker):
-    """NGRAM's worker without a model: each request keeps as many tokens of a step as the workload says. The drafts
-    that it keeps, and the token behind them, are the output's next ones."""
+    """The worker of a speculative algorithm without models: each request keeps as many tokens of a step as the
+    workload says. The drafts that it keeps, and the token behind them, are the output's next ones."""
 
-    def __init__(self, workload, drafts):
+    def __init__(self, workload, config):
         super().__init__([r["output"] for r in workload])
         self.accept_lens = [r["accept_lens"] for r in workload]
-        self.drafts = drafts
+        self.config, self.drafts = config, config["speculative_num_draft_tokens"]
         self.verified = collections.Counter()  # steps of a request
 
     def on_verify_complete_cpu(self, *args, **kwargs):
@@ -122,30 +122,36 @@ class SpeculativeWorker(Worker):
         output = self.outputs[rid][position : position + count]
         return output + [_NOT_LOOKED_AT] * (count - len(output))
 
-    def forward_batch_generation(self, batch, on_publish=None, **kwargs):
-        ids, lens = [], []
-        decodes = batch.forward_mode.is_decode()
+    def steps(self, batch):
+        """(how many tokens it keeps of this step, the tokens) of each request that decodes."""
+        kept = []
         for req, length in zip(batch.reqs, batch.seq_lens.tolist(), strict=True):
-            rid, behind = int(req.rid), length - len(req.origin_input_ids)
-            if not decodes:
-                ids += self._tokens(rid, behind, 1) if behind >= 0 else [_NOT_LOOKED_AT]
-                lens.append(1)
-                continue
-            named = self.accept_lens[rid]
-            lens.append(named[min(self.verified[rid], len(named) - 1)])
-            self.verified[rid] += 1
+            rid, named = int(req.rid), self.accept_lens[int(req.rid)]
             # The token sampled last has no KV yet: the next one is behind it.
-            ids += self._tokens(rid, behind + 1, self.drafts)
-        accept_lens = torch.tensor(lens, dtype=torch.int32)
-        new_seq_lens = batch.seq_lens + accept_lens if decodes else batch.seq_lens.clone()
+            tokens = self._tokens(rid, length - len(req.origin_input_ids) + 1, self.drafts)
+            kept.append((named[min(self.verified[rid], len(named) - 1)], tokens))
+            self.verified[rid] += 1
+        return kept
+
+    def forward_batch_generation(self, batch, on_publish=None, **kwargs):
+        if batch.forward_mode.is_decode():
+            stride, steps = self.drafts, self.steps(batch)
+        else:
+            behind = [length - len(r.origin_input_ids) for r, length in zip(batch.reqs, batch.seq_lens.tolist())]
+            stride, steps = 1, [(1, self._tokens(int(r.rid), at, 1) if at >= 0 else [_NOT_LOOKED_AT])
+                                for r, at in zip(batch.reqs, behind)]
+        accept_lens = torch.tensor([kept for kept, _ in steps], dtype=torch.int32)
+        new_seq_lens = batch.seq_lens + accept_lens if stride > 1 else batch.seq_lens.clone()
         if on_publish is not None:
             on_publish(new_seq_lens)
-        accepted = torch.zeros(len(lens), self.drafts, dtype=torch.int32)
-        following = release.speculative_input(self.drafts, new_seq_lens, accepted.flatten(), accept_lens)
-        return GenerationBatchResult(
-            next_token_ids=torch.tensor(ids, dtype=torch.int64), accept_lens=accept_lens, new_seq_lens=new_seq_lens,
-            next_draft_input=following, speculative_num_draft_tokens=self.drafts,
+        last = torch.tensor([tokens[kept - 1] for kept, tokens in steps], dtype=torch.int32)
+        ids = torch.tensor([token for _, tokens in steps for token in tokens], dtype=torch.int64)
+        result = GenerationBatchResult(
+            next_token_ids=ids, accept_lens=accept_lens, speculative_num_draft_tokens=self.drafts,
+            next_draft_input=release.speculative_input(self.config, new_seq_lens, accept_lens, last),
         )
+        result.new_seq_lens = new_seq_lens
+        return result
 
 
 class SimScheduler(release.Hooks, scheduler_module.Scheduler):
@@ -185,8 +191,7 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         self.tp_rank = self.pp_rank = self.attn_tp_rank = 0
         self.pp_group = stand_ins.Nothing(is_last_rank=True)
         self.ps = stand_ins.Nothing(pp_size=1, pp_rank=0, tp_size=1, tp_rank=0, dp_size=1)
-        drafts = config.get("speculative_num_draft_tokens")
-        self.spec_algorithm = SpeculativeAlgorithm.from_string("NGRAM" if drafts else None)
+        self.spec_algorithm = SpeculativeAlgorithm.from_string(config.get("speculative_algorithm"))
         self.disaggregation_mode = DisaggregationMode.NULL
         self.dllm_manager = stand_ins.Nothing(any_staging_reqs=lambda: False)
         self.grammar_manager = stand_ins.Nothing(
@@ -212,8 +217,8 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         self.max_req_input_len = self.max_req_len - 5
 
         longest = max(len(r["prompt"]) + r["max_new_tokens"] for r in workload) + 8
-        if drafts:  # rows have room for what is reserved, too
-            longest += 4 * drafts + 2 * self.page_size
+        if "speculative_algorithm" in config:  # rows have room for what is reserved, too
+            longest += release.speculative_row_tokens(config)
         self.is_hybrid_ssm = workloads.has_states(config)
         self.req_to_token_pool = release.state_pool(config, longest) if self.is_hybrid_ssm else ReqToTokenPool(
             size=self.max_running_requests, max_context_len=longest, device="cpu", enable_memory_saver=False
@@ -234,14 +239,17 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
             page_size=self.page_size,
             eviction_policy=config["eviction_policy"],
             chunked_prefill_size=config["chunked_prefill_size"],
+            is_eagle=self.spec_algorithm.is_eagle(),
             **windows,
             **(release.state_cache_params() if self.is_hybrid_ssm else {}),
         ))
         self._count_evictions()
         self.tp_worker = self.model_worker = (
-            SpeculativeWorker(workload, drafts) if drafts else Worker([r["output"] for r in workload])
+            release.speculative_worker(SpeculativeWorker)(workload, config)
+            if "speculative_algorithm" in config else Worker([r["output"] for r in workload])
         )
 
+        self.model_worker.allocated = self.record_allocated
         self.init_running_status()
         self.session_controller = nothing
         self.init_chunked_prefill()
@@ -379,6 +387,10 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
             self.retractions[int(req.rid)] += 1
         super()._add_request_to_queue(req, is_retracted=is_retracted)
 
+    def record_allocated(self):
+        """Spec v1 takes slots when the pass runs."""
+        self.steps[-1].update(kv_free=self._full_free(), kv_cached=self.tree_cache.evictable_size())
+
     def aborted(self, rid):
         self.rejected.add(int(rid))
 
@@ -390,7 +402,7 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         extend = 0 if mode == "DECODE" else len(batch.reqs) - decoding
         pool, extends = self.token_to_kv_pool_allocator, batch.reqs[:extend]
         record = {
-            "mode": mode,
+            "mode": mode,  # DECODE where drafts are verified, too
             "extend_requests": extend,
             "extend_tokens": sum(batch.extend_lens[:extend]) if extend else 0,
             "cached_tokens": sum(batch.prefix_lens[i] for i, r in enumerate(extends) if r.rid not in self.continuing),
@@ -443,9 +455,14 @@ def _server_args(config, model_path, **more):
              "enable_priority_scheduling", "schedule_low_priority_values_first",
              "priority_scheduling_preemption_threshold", "disable_priority_preemption")
     arguments = {name: config[name] for name in names}
-    if config.get("speculative_num_draft_tokens"):
-        arguments.update(speculative_algorithm="NGRAM", speculative_ngram_max_bfs_breadth=1,
-                         speculative_num_draft_tokens=config["speculative_num_draft_tokens"])
+    if "speculative_algorithm" in config:
+        names = ["speculative_algorithm", "speculative_num_draft_tokens"]
+        if config["speculative_algorithm"] == "NGRAM":
+            arguments["speculative_ngram_max_bfs_breadth"] = 1
+        else:
+            names += ["speculative_num_steps", "speculative_eagle_topk"]
+            arguments["speculative_draft_model_path"] = model_path
+        arguments.update({name: config[name] for name in names})
     if config["retraction_policy"] != "length":
         arguments["retraction_policy"] = config["retraction_policy"]
     if workloads.has_states(config):
@@ -453,7 +470,7 @@ def _server_args(config, model_path, **more):
             arguments[name] = config[name]
     return scheduler_module.ServerArgs(
         model_path=model_path, device="cpu", skip_tokenizer_init=True, load_format="dummy",
-        attention_backend="torch_native", disable_cuda_graph=True, mem_fraction_static=0.5,
+        attention_backend=release.attention_backend(config), disable_cuda_graph=True, mem_fraction_static=0.5,
         radix_eviction_policy=config["eviction_policy"], **arguments, **more,
     )
 

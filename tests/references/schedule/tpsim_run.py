@@ -14,6 +14,10 @@ _VALUES = ("page_size", "max_total_tokens", "max_running_requests", "max_prefill
            "schedule_policy", "schedule_conservativeness")
 
 
+def speculates(config):
+    return "speculative_algorithm" in config
+
+
 def trace_lines(requests):
     for r in requests:
         line = {"arrival_time": r["arrival"] / workloads.TICKS, "prompt": r["prompt"], "output": r["output"],
@@ -40,10 +44,15 @@ def _flags(config, release):
                   str(config["priority_scheduling_preemption_threshold"])]
     if config["retraction_policy"] != "length":
         flags += ["--retraction-policy", config["retraction_policy"]]
-    if config.get("speculative_num_draft_tokens"):
-        flags += ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens",
-                  str(config["speculative_num_draft_tokens"]), "--speculative-ngram-max-bfs-breadth", "1",
-                  "--speculative-accept-rates", "trace"]
+    if speculates(config):
+        flags += ["--speculative-algorithm", config["speculative_algorithm"], "--speculative-accept-rates", "trace"]
+        names = ["speculative_num_draft_tokens"]
+        if config["speculative_algorithm"] == "NGRAM":
+            flags += ["--speculative-ngram-max-bfs-breadth", "1"]
+        else:
+            names += ["speculative_num_steps", "speculative_eagle_topk"]
+        for name in names:
+            flags += ["--" + name.replace("_", "-"), str(config[name])]
     if config["sliding_window"]:
         flags += ["--swa-full-tokens-ratio", str(config["swa_full_tokens_ratio"])]
     if workloads.has_states(config):
@@ -76,6 +85,29 @@ _HYBRID_MODEL = {
 }
 
 
+# Models that draft for llama-3.1-8b.
+_HEAD = {
+    "architectures": ["LlamaForCausalLMEagle"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 1, "vocab_size": 128256,
+    "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "torch_dtype": "bfloat16",
+    "tie_word_embeddings": False,
+}
+_DRAFTS = {"EAGLE": _HEAD, "EAGLE3": {**_HEAD, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 32000}}
+
+
+def _draft_flags(config, folder):
+    algorithm = config.get("speculative_algorithm", "NGRAM")
+    if algorithm == "NGRAM":
+        return []
+    path = "llama-3.2-1b"
+    if algorithm in _DRAFTS:
+        path = os.path.join(folder, "draft")
+        os.mkdir(path)
+        with open(os.path.join(path, "config.json"), "w") as file:
+            json.dump(_DRAFTS[algorithm], file)
+    return ["--speculative-draft-model-path", path]
+
+
 def _model(config, folder):
     if not config["sliding_window"] and not workloads.has_states(config):
         return "llama-3.1-8b"
@@ -95,7 +127,8 @@ def run(binary, config, requests, release, more=()):
             out.writelines(trace_lines(requests))
         command = [binary, "run", "--model-path", _model(config, folder), "--hardware", "h200-sxm", "--attention-backend", "fa3",
                    "--context-length", "131072", "--trace", trace, "--trace-format", "tpsim", "--report-dir", report,
-                   "--record-batches", stream, "--quiet", "--check-invariants", *_flags(config, release), *more]
+                   "--record-batches", stream, "--quiet", "--check-invariants", *_flags(config, release),
+                   *_draft_flags(config, folder), *more]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             return {"error": f"exit {done.returncode}: {done.stderr.strip()[-400:]}"}

@@ -28,11 +28,15 @@ KINDS = {
     "usual": Shape((5, 12, 30, 60, 160, 250), 400, 600, 300, (4, 16, 64, 200, 600)),
     # Many decode at once and grow: requests are retracted.
     "pressure": Shape((16, 30), 50, 75, 38, (200, 400)),
+    # The same, and their answers end unforeseen: nobody has reserved all that they may become.
+    "starved": Shape((24, 40), 50, 75, 38, (200, 400)),
     "small": Shape((4, 8, 14, 24), 150, 200, 120, (3, 12, 30, 60)),
     "long": Shape((2000, 3000, 5000), 200, 300, 100, (2, 8, 24)),
     # A model with gated delta-net layers: every request has states, cached prefixes some.
     "states": Shape((5, 12, 30, 60, 160), 500, 700, 300, (4, 16, 64, 300, 600)),
 }
+# What `speculate` makes: n-grams; heads (EAGLE, EAGLE3) that draft chains, and trees; a second model.
+SPECULATIONS = ("ngram", "chain", "tree", "standalone")
 STATE_STRATEGIES = ("no_buffer", "extra_buffer", "extra_buffer", "extra_buffer")
 STATE_CHUNK = 64  # tokens: states are taken at multiples of it, or of a page
 
@@ -44,12 +48,16 @@ def make(seed, kind="usual", release="0.5.23", windows=False):
     if kind == "usual" and rng.random() < 0.2:
         kind = "pressure"
     # What all kinds share with "pressure": outputs that grow while many run.
-    growing = kind == "pressure" or (kind in ("small", "states") and rng.random() < 0.25)
+    growing = kind in ("pressure", "starved") or (kind in ("small", "states") and rng.random() < 0.25)
     if growing:
         config["max_running_requests"] = rng.choice((16, 64))
         config["schedule_conservativeness"] = rng.choice((0.1, 0.3))
     _priorities(rng, config, release)
-    requests = _requests(rng, config, KINDS[kind], growing)
+    if kind == "starved":  # many come at once and run at once, whatever the pool
+        config.update(max_running_requests=rng.choice((24, 64)), schedule_conservativeness=rng.choice((0.05, 0.1)),
+                      max_concurrency=0)
+        config.pop("preempts", None)
+    requests = _requests(rng, config, KINDS[kind], growing, stops=kind == "starved")
     _arrivals(rng, config, requests, kind)
     _pool(rng, config, requests, growing)
     if kind == "states":
@@ -60,16 +68,33 @@ def make(seed, kind="usual", release="0.5.23", windows=False):
     return config, requests
 
 
-def speculate(config, requests):
-    """The same with NGRAM speculation: how many drafts a step verifies, and how many tokens each request keeps of its
-    first step, its second, ...; of those after, as of the last."""
-    rng = random.Random(f"speculate {config['kind']} {config['seed']}")
-    drafts = rng.choice((2, 4, 8, 12))
-    config.update(speculative_num_draft_tokens=drafts, enable_mixed_chunk=False)
+def speculate(config, requests, sort, release="0.5.23"):
+    """The same with speculation of one of SPECULATIONS: how many drafts a step verifies, and how many tokens each
+    request keeps of its first step, its second, ...; of those after, as of the last."""
+    name = "speculate" if sort == "ngram" else f"speculate {sort}"
+    rng = random.Random(f"{name} {config['kind']} {config['seed']}")
+    if sort == "ngram":
+        algorithm, steps, topk, drafts = "NGRAM", 1, 1, rng.choice((2, 4, 8, 12))
+        longest = drafts
+    else:
+        algorithm = "STANDALONE" if sort == "standalone" else rng.choice(("EAGLE", "EAGLE3"))
+        wide = sort == "tree" or (sort == "standalone" and rng.random() < 0.4)
+        steps, topk = rng.randrange(2 if wide else 1, 6), rng.choice((2, 4, 8)) if wide else 1
+        drafts = rng.randrange(2, min(topk + (steps - 1) * topk * topk, 24) + 2) if wide else steps + 1
+        longest = min(steps + 1, drafts)
+    config.update(speculative_algorithm=algorithm, speculative_num_steps=steps, speculative_eagle_topk=topk,
+                  speculative_num_draft_tokens=drafts)
+    if algorithm in ("NGRAM", "STANDALONE") or release != "0.5.23":
+        config["enable_mixed_chunk"] = False
+    if release == "0.5.12" and (algorithm == "NGRAM" or topk > 1):  # spec v1
+        config["disable_overlap_schedule"] = True
+    if release == "0.5.12" and algorithm != "NGRAM" and config["disable_overlap_schedule"]:
+        # Its spec v1 fails where a request is preempted (EagleDraftInput.filter_batch).
+        config["disable_priority_preemption"] = config["enable_priority_scheduling"]
     for request in requests:
         luck = rng.choice((0.0, 0.5, 0.9, 1.0))
         request["accept_lens"] = [
-            1 + sum(1 for _ in itertools.takewhile(lambda _: rng.random() < luck, range(drafts - 1)))
+            1 + sum(1 for _ in itertools.takewhile(lambda _: rng.random() < luck, range(longest - 1)))
             for _ in range(rng.randrange(1, 40))
         ]
 
@@ -138,7 +163,7 @@ def _priorities(rng, config, release):
     config["priorities"] = rng.choice(ranges) if given else ()
 
 
-def _requests(rng, config, shape, growing):
+def _requests(rng, config, shape, growing, stops=False):
     runs = itertools.count(1)
 
     def fresh(length):  # ids that nothing else has
@@ -150,7 +175,7 @@ def _requests(rng, config, shape, growing):
     if config.get("preempts"):
         longest_output = max(longest_output, 30)
     extra_keys = EXTRA_KEYS if rng.random() < 0.3 else (None,)
-    minds_eos = rng.choice((0.0, 0.0, 0.5, 1.0))  # share of the requests
+    minds_eos = rng.choice((0.7, 1.0) if stops else (0.0, 0.0, 0.5, 1.0))  # share of the requests
     if config["disable_radix_cache"]:
         # SGLang may then truncate two requests in one pass, one of each sort, and forget the rest of the first's
         # prompt (PrefillAdder.add_one_req, add_one_req_ignore_eos).
@@ -188,7 +213,10 @@ def _requests(rng, config, shape, growing):
 
 
 def _arrivals(rng, config, requests, kind):
-    spread = "spread" if config.pop("preempts", False) else rng.choice(("at once", "at once", "bursts", "spread"))
+    if kind == "starved":
+        spread = rng.choice(("at once", "at once", "bursts"))
+    else:
+        spread = "spread" if config.pop("preempts", False) else rng.choice(("at once", "at once", "bursts", "spread"))
     mean = 0.004 if kind == "long" else 0.02  # seconds
     at = 0
     for i, request in enumerate(requests):

@@ -31,13 +31,14 @@ Slots expand(const std::vector<PageRun>& runs, std::uint32_t page_size, std::siz
 
 class Duel {
  public:
-  // `newest`: the rules of SGLang 0.5.23, else those before.
-  Duel(std::uint64_t seed, std::uint32_t page_size, EvictionPolicy policy, bool newest)
+  // `newest`: the rules of SGLang 0.5.23, else those before. `bigrams`: keys are pairs of neighbouring tokens.
+  Duel(std::uint64_t seed, std::uint32_t page_size, EvictionPolicy policy, bool newest, bool bigrams)
       : random_(seed),
         newest_(newest),
+        bigrams_(bigrams),
         page_size_(page_size),
         allocator_(kPages, page_size),
-        radix_({page_size, policy, false, newest, newest, newest}, &allocator_, &rows_),
+        radix_({page_size, policy, false, newest, newest, newest, bigrams}, &allocator_, &rows_),
         reference_(page_size, policy, newest) {
     for (int i = 0; i < 12; ++i) cursors_.emplace_back();
     for (int i = 0; i < 12; ++i) new_prompt(i);
@@ -90,6 +91,17 @@ class Duel {
     std::size_t inserted_len = 0;
   };
 
+  // What the reference takes for the first `length` tokens: one number for each pair where pairs are keys.
+  Tokens key_of(const TokenSequence& tokens, std::size_t length) const {
+    Tokens key = expand(tokens);
+    key.resize(length);
+    if (!bigrams_ || key.empty()) return key;
+    for (std::size_t i = 0; i + 1 < key.size(); ++i) key[i] = key[i] * 1'000'000 + key[i + 1];
+    key.pop_back();
+    return key;
+  }
+  std::size_t whole_pages(std::size_t units) const { return units / page_size_ * page_size_; }
+
   // Prompts that share prefixes: the continuation of another one, cut somewhere.
   void new_prompt(std::size_t i) {
     if (prompts_.size() <= i) {
@@ -121,7 +133,7 @@ class Duel {
     const RadixCache::MatchResult got = with_cursor
                                             ? radix_.match_prefix(prompt, length, spaces_[i], cursors_[i])
                                             : radix_.match_prefix(prompt, length, spaces_[i]);
-    const ReferenceRadix::Match want = reference_.match(expand(prompt), spaces_[i]);
+    const ReferenceRadix::Match want = reference_.match(key_of(prompt, length), spaces_[i]);
     ASSERT_EQ(got.matched_tokens, want.slots.size());
     std::vector<PageRun> pages;
     radix_.collect_pages(got.last_node, pages);
@@ -139,9 +151,7 @@ class Duel {
     live.state.prompt_len = static_cast<std::uint32_t>(1 + random_() % live.tokens.size());
     const auto limit = static_cast<std::uint32_t>(live.tokens.size() - 1);
     const RadixCache::MatchResult got = radix_.match_prefix(live.tokens, limit, live.state.extra_key);
-    Tokens key = expand(live.tokens);
-    key.resize(limit);
-    const ReferenceRadix::Match want = reference_.match(key, live.state.extra_key);
+    const ReferenceRadix::Match want = reference_.match(key_of(live.tokens, limit), live.state.extra_key);
     ASSERT_EQ(got.matched_tokens, want.slots.size());
     radix_.inc_lock_ref(got.last_node);
     ReferenceRadix::lock(want.node, 1);
@@ -188,8 +198,8 @@ class Duel {
     const bool chunked = random_() % 2 == 0;
     const std::uint32_t changed = radix_.cache_unfinished_req(live.state, live.tokens, live.filled, chunked);
     ASSERT_LE(changed, rows_.num_pages(live.state.row));
-    Tokens key = expand(live.tokens);
-    key.resize(live.filled / page_size_ * page_size_);
+    Tokens key = key_of(live.tokens, live.filled);
+    key.resize(whole_pages(key.size()));
     const std::size_t known = insert(live, key, chunked);
     const ReferenceRadix::Match again = reference_.match(key, live.state.extra_key);
     ASSERT_EQ(again.slots.size(), key.size());
@@ -209,12 +219,12 @@ class Duel {
   std::size_t insert(Live& live, const Tokens& key, bool chunked) {
     const std::int64_t priority = live.state.priority;
     const std::uint32_t space = live.state.extra_key;
-    const std::size_t whole = key.size() / page_size_ * page_size_;
+    const std::size_t whole = whole_pages(key.size());
     std::size_t counted = chunked ? key.size() : 0;
     if (newest_) counted = live.inserted_len;
     const std::size_t known = reference_.insert(key, live.slots, space, priority, counted);
     live.inserted_len = std::max(live.inserted_len, whole);
-    const std::size_t prompt = live.state.prompt_len / page_size_ * page_size_;
+    const std::size_t prompt = whole_pages(live.state.prompt_len - (bigrams_ ? 1 : 0));
     if (newest_ && prompt > 0 && prompt < whole) {
       const Tokens head(key.begin(), key.begin() + static_cast<std::ptrdiff_t>(prompt));
       reference_.insert(head, live.slots, space, priority + 1, prompt);
@@ -237,9 +247,7 @@ class Duel {
     radix_.cache_finished_req(live.state, live.tokens, live.filled, is_insert);
     rows_.free_row(live.state.row);
     if (is_insert) {
-      Tokens key = expand(live.tokens);
-      key.resize(live.filled);
-      insert(live, key, /*chunked=*/false);
+      insert(live, key_of(live.tokens, live.filled), /*chunked=*/false);
     }
     ReferenceRadix::lock(live.node, -1);
   }
@@ -255,6 +263,7 @@ class Duel {
 
   std::mt19937_64 random_;
   bool newest_;
+  bool bigrams_;
   std::uint32_t page_size_;
   PageAllocator allocator_;
   ReqToTokenPool rows_;
@@ -281,8 +290,8 @@ TEST_P(RadixProperty, EqualsThePlainReferenceAfterEveryOperation) {
     const std::uint64_t seed =
         1000003ULL * p.page_size + 101 * static_cast<unsigned>(p.policy) + static_cast<std::uint64_t>(start);
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const bool newest = start / kPerSeed % 2 == 0;
-    Duel duel(seed, p.page_size, p.policy, newest);
+    const int number = start / kPerSeed;
+    Duel duel(seed, p.page_size, p.policy, /*newest=*/number % 2 == 0, /*bigrams=*/number % 3 == 1);
     for (int i = 0; i < kPerSeed; ++i) {
       duel.step();
       duel.check(i % 50 == 0);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <memory>
@@ -103,6 +104,20 @@ kvcache::EvictionPolicy eviction_policy(std::string_view name, const Words& word
   words.fail(name);
 }
 
+void read_speculation(Words& words, SchedulerConfig& config) {
+  SpeculationConfig& speculation = config.speculation;
+  words.expect("speculation");
+  const std::string_view name = words.word();
+  speculation.algorithm = name == "EAGLE"        ? SpeculativeAlgorithm::kEagle
+                          : name == "EAGLE3"     ? SpeculativeAlgorithm::kEagle3
+                          : name == "STANDALONE" ? SpeculativeAlgorithm::kStandalone
+                                                 : SpeculativeAlgorithm::kNgram;
+  speculation.num_steps = words.number<std::uint32_t>();
+  speculation.topk = words.number<std::uint32_t>();
+  speculation.num_draft_tokens = words.number<std::uint32_t>();
+  speculation.follow(config.sglang_release, config.disable_overlap_schedule);
+}
+
 void read_deployment(Words& words, RecordedSchedule& schedule) {
   SchedulerConfig& config = schedule.config;
   const auto flag = [&](std::string_view name) {
@@ -152,6 +167,7 @@ void read_deployment(Words& words, RecordedSchedule& schedule) {
     const auto chunk = words.number<std::uint32_t>();
     config.states = {slots, tracking, chunk, words.number<std::uint32_t>()};
   }
+  if (words.next_is("speculation")) read_speculation(words, config);
   config.context_length = 131072;
   config.scheduler_step_seconds = kRecordedSchedulerStep;
   config.check_invariants = true;
@@ -192,6 +208,13 @@ void read_requests(Words& words, Workload& workload) {
     }
     request.prompt = read_runs(words);
     request.output = read_runs(words);
+    if (words.at_line_end()) continue;
+    std::string_view kept = words.word();
+    for (std::size_t end = 0; end != std::string_view::npos;
+         kept.remove_prefix(std::min(kept.size(), end + 1))) {
+      end = kept.find(',');
+      request.accept_lens.push_back(words.to_number<std::uint32_t>(kept.substr(0, end)));
+    }
   }
 }
 
@@ -251,8 +274,8 @@ std::vector<RecordedSchedule> read_recorded_schedules(const std::filesystem::pat
     words.expect("workload");
     const std::string_view kind = words.word();
     schedule.name = fmt::format("{} {}", kind, words.word());
-    read_deployment(words, schedule);
     schedule.config.sglang_release = release;
+    read_deployment(words, schedule);
     read_requests(words, schedule.workload);
     read_steps(words, schedule.config, schedule.steps);
     read_outcomes(words, schedule);

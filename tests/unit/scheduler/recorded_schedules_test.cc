@@ -61,7 +61,10 @@ class Recorder : public Executor, public RunObserver {
 
   void on_step(const StepRecord& record) override {
     RecordedStep& step = steps_.back();
-    step.mode = proto::ForwardMode_Name(record.forward_mode).front();
+    // SGLang's scheduler knows no TARGET_VERIFY: its worker makes one of a DECODE.
+    step.mode = record.forward_mode == proto::TARGET_VERIFY
+                    ? 'D'
+                    : proto::ForwardMode_Name(record.forward_mode).front();
     step.cached_tokens = record.cached_tokens;
     step.decode_requests = record.decode_requests;
     step.waiting = record.waiting;
@@ -136,7 +139,7 @@ std::string test_name(const testing::TestParamInfo<const char*>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Releases, RecordedSchedules,
                          testing::Values("0.5.23", "0.5.14", "0.5.12", "0.5.23-windows", "0.5.23-states",
-                                         "0.5.23-pipeline", "0.5.12-pipeline"),
+                                         "0.5.23-speculative", "0.5.23-pipeline", "0.5.12-pipeline"),
                          test_name);
 
 }  // namespace
