@@ -190,7 +190,7 @@ void write_images(const proto::HardwareProfile& hardware, const rank::VisionConf
   }
   if (here) {
     add("vision.encoder", 0.07, std::string(kMeasured));
-    add("vision.host", 0.1,
+    add("vision.host", 0.06,
         "images on the host of an H200's machine: clocks in SGLang 0.5.12's tokenizer process and scheduler");
   } else {
     add("vision.encoder", 0,
