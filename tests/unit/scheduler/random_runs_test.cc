@@ -300,7 +300,9 @@ void run_and_check(std::mt19937_64& random, const SchedulerConfig& config) {
   }
   check_turns(workload, observer.requests, load.session_mode, report);
   if (config.speculation.enabled() && rank.verified() > 0) {
-    if (!config.enable_mixed_chunk) EXPECT_EQ(report.mixed_steps(), 0u);
+    if (!config.enable_mixed_chunk) {
+      EXPECT_EQ(report.mixed_steps(), 0u);
+    }
     EXPECT_LE(rank.verified(), rank.accepted());
   }
 }
