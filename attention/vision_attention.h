@@ -31,8 +31,11 @@ std::string_view default_vision_backend(GpuGeneration generation);
 // --mm-attention-backend where there is none or it does not run there.
 const BackendRow& find_vision_backend(std::string_view name, GpuGeneration generation, std::string_view gpu);
 
-// The operator class whose efficiencies price it, those of the backend's causal prefill: vision kernels were
-// not measured.
+// The operator class whose efficiencies price it: those of the backend's causal prefill, and what the
+// encoders of tests/calibration/measured/h200-sxm_vision.csv (an H200, SGLang 0.5.12) ask beyond them:
+// nothing of fa3; of triton_attn more where heads are no multiple of 16 wide (SigLIP's 72), whose rows it
+// reads unaligned; of sdpa, where a model packs its sequences into one, a mask of every pair of patches, made
+// on the host and copied for each layer, with which PyTorch takes another kernel.
 std::string vision_operator_class(const BackendRow& row);
 
 // One layer of an encoder on one rank.
@@ -43,9 +46,14 @@ class VisionAttention {
   // `flat`: the model packs all sequences into one, which sdpa attends to as a whole, under a mask.
   KernelCost layer(std::span<const SequenceGroup> sequences, std::uint32_t heads, std::uint32_t head_dim,
                    bool flat) const;
+  // Seconds that the host needs for a layer besides issuing kernels, during which the device waits.
+  double host_seconds(std::span<const SequenceGroup> sequences, bool flat) const;
 
  private:
+  bool masks(bool flat) const { return name_ == "sdpa" && flat; }
+
   std::string_view name_;
+  double peak_flops_;
   GpuGeneration generation_;
   PlanCost cost_;
 };

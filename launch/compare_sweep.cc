@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -74,6 +75,7 @@ class Plan {
   Plan(const ServerArgs& args, const Sweep& sweep) {
     refuse_unknown_names(sweep);
     for (const Setting& setting : sweep.settings) settings_.push_back(resolve(setting));
+    refuse_twins();
     refuse_if_nothing_is_left();
     workload_ = load_workload(args);
     const auto first = std::find_if(settings_.begin(), settings_.end(),
@@ -98,6 +100,26 @@ class Plan {
   const std::vector<const Resolved*>& served() const { return served_; }
 
  private:
+  // Chains of drafts whose --speculative-num-draft-tokens SGLang makes another's: they are served once.
+  void refuse_twins() {
+    std::map<std::uint64_t, const Resolved*> served;
+    for (const bool adjusted : {false, true}) {
+      for (Resolved& resolved : settings_) {
+        if (!resolved.deployment || resolved.deployment->speculation.draft_tokens_adjusted != adjusted)
+          continue;
+        if (served.try_emplace(resolved.deployment->configuration_hash(), &resolved).second || !adjusted)
+          continue;
+        resolved.refusal = fmt::format(
+            "--speculative-num-draft-tokens {}: with --speculative-eagle-topk 1 a step verifies {}, which "
+            "another "
+            "setting does already",
+            resolved.setting->args.speculation.num_draft_tokens.value_or(0),
+            resolved.deployment->scheduler.speculation.num_draft_tokens);
+        resolved.deployment.reset();
+      }
+    }
+  }
+
   void refuse_if_nothing_is_left() const {
     std::set<std::string> reasons;
     for (const Resolved& resolved : settings_) {

@@ -640,7 +640,6 @@ void resolve_weights(const ServerArgs& args, Deployment& deployment) {
   }
   if (!quantization.quantized()) return;
   rank::check_capability(quantization, deployment.hardware);
-  rank::check_blocks(deployment.model, rank::make_shard(deployment.model, args.tp_size, 0, args.ep_size));
 }
 
 // A folder with a config.json and no weights that SGLang's loaders would read.
@@ -724,6 +723,8 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   deployment.mla.ragged = !args.flashinfer_mla_disable_ragged;
   resolve_routing(args, deployment);
   deployment.layout = resolve_layout(args, deployment.model, deployment.notes);
+  if (!args.numeric() && deployment.model.quantization.quantized())
+    rank::check_blocks(deployment.model, rank::make_shard(deployment.model, deployment.layout, 0));
   resolve_draft_options(args, deployment);
   resolve_sparse_attention(args, deployment);
   resolve_images(args, deployment.hardware, deployment.layout, deployment.model, deployment.notes);

@@ -10,6 +10,7 @@
 #include "attention/vision_attention.h"
 #include "launch/attention_choice.h"
 #include "launch/flag_set.h"
+#include "launch/image_host.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "rank/model/image_layout.h"
@@ -40,10 +41,6 @@ rank::VisionSharing sharing_of(const rank::ParallelLayout& layout, const rank::V
 void check_sharing(const ServerArgs& args, const rank::ParallelLayout& layout,
                    const rank::ModelConfig& model) {
   const rank::VisionConfig& vision = model.vision;
-  if (args.parallel.pp_size > 1)
-    throw_user_error(
-        "--pp-size {}: models that encode images are simulated without pipeline stages; share {} by --tp",
-        args.parallel.pp_size, model.name);
   if (args.images.mm_enable_dp_encoder && !vision.data_parallel)
     throw_user_error(
         "--mm-enable-dp-encoder: SGLang's class of {} cuts its encoder by --tp alone; leave it out",
@@ -116,6 +113,7 @@ void resolve_images(const ServerArgs& args, const proto::HardwareProfile& hardwa
     return;
   }
   vision.replicated = args.images.mm_enable_dp_encoder;
+  vision.encoded_by_request = !scheduler::rules_of(args.sglang_release).encodes_images_of_all_requests;
   check_sharing(args, layout, model);
   const attention::GpuGeneration generation = generation_of(hardware);
   const std::string_view chosen = args.images.mm_attention_backend.empty()
@@ -155,7 +153,7 @@ rank::ImageEncoderConfig make_image_encoder(const proto::HardwareProfile& hardwa
   const attention::BackendRow& row =
       attention::find_vision_backend(vision.attention_backend, generation_of(hardware), hardware.name());
   return {std::make_shared<const rank::VisionEncoder>(vision, sharing_of(layout, vision), hardware, row),
-          vision.cache_bytes};
+          vision.cache_bytes, vision.encoded_by_request};
 }
 
 void write_images(const proto::HardwareProfile& hardware, const rank::VisionConfig& vision,
@@ -168,17 +166,36 @@ void write_images(const proto::HardwareProfile& hardware, const rank::VisionConf
   out["vlm_cache_size_mb"] = std::to_string(vision.cache_bytes >> 20);
   const attention::BackendRow& row =
       attention::find_vision_backend(vision.attention_backend, generation_of(hardware), hardware.name());
-  const auto add = [&header](std::string name, std::string source) {
+  // `error`: the median of what was measured on an H200; 0 where nothing was.
+  const auto add = [&header](std::string name, double error, std::string source) {
     proto::Calibration& calibration = *header.add_calibration();
     calibration.set_operator_class(std::move(name));
-    calibration.set_status("uncalibrated");
+    calibration.set_median_error(error);
+    calibration.set_status(error > 0 ? "calibrated" : "uncalibrated");
     calibration.set_source(std::move(source));
   };
-  add(fmt::format("vision.attention.{}", vision.attention_backend),
-      fmt::format("not measured: the efficiencies of {}, causal prefill, without its mask",
-                  attention::vision_operator_class(row)));
-  add("vision.encoder",
-      "not measured as a whole: the text model's prices of its operators, issued one by one");
+  constexpr std::string_view kMeasured =
+      "encoders alone and in servers of SGLang 0.5.12 on an H200 (tests/calibration/measured/"
+      "h200-sxm_vision.csv)";
+  const bool here = hardware.name() == "h200-sxm" && vision.rule != rank::ImageRule::kCanvas;
+  const std::string_view backend = vision.attention_backend;
+  if (here && (backend == "fa3" || backend == "triton_attn" || backend == "sdpa")) {
+    add(fmt::format("vision.attention.{}", backend), backend == "fa3" ? 0.07 : 0.11,
+        fmt::format("the efficiencies of {}, and {}", attention::vision_operator_class(row), kMeasured));
+  } else {
+    add(fmt::format("vision.attention.{}", backend), 0,
+        fmt::format("not measured: the efficiencies of {}, causal prefill, without its mask",
+                    attention::vision_operator_class(row)));
+  }
+  if (here) {
+    add("vision.encoder", 0.07, std::string(kMeasured));
+    add("vision.host", 0.1,
+        "images on the host of an H200's machine: clocks in SGLang 0.5.12's tokenizer process and scheduler");
+  } else {
+    add("vision.encoder", 0,
+        "not measured on this device: the text model's prices of its operators, issued one by one");
+    add("vision.host", 0, "not measured here: images on the host as on an H200's machine with SGLang 0.5.12");
+  }
 }
 
 void place_workload_images(const ServerArgs& args, const rank::ModelConfig& model,
@@ -225,6 +242,11 @@ void place_workload_images(const ServerArgs& args, const rank::ModelConfig& mode
         return tokens;
       },
       size.min_width, size.min_height);
+  for (scheduler::WorkloadRequest& request : workload.requests) {
+    const ImageHost host = image_host(vision, request.images);
+    request.image_prepare_seconds = host.prepare_seconds;
+    request.image_receive_seconds = host.receive_seconds;
+  }
 }
 
 void finish_image_report(std::uint32_t dp_size, proto::RunReport& report) {

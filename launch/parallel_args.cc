@@ -130,7 +130,10 @@ std::vector<rank::LayerRange> resolve_pipeline(const ServerArgs& args, const ran
   notes.push_back(
       "--pp-size: stages are taken to be joined as the GPUs of one host are; between hosts, handing over is "
       "slower");
-  return rank::pipeline_layers(model.num_layers, parallel.pp_size, parallel.pp_layer_partition);
+  std::vector<rank::LayerRange> stages =
+      rank::pipeline_layers(model.num_layers, parallel.pp_size, parallel.pp_layer_partition);
+  rank::check_deepstack(model, stages);
+  return stages;
 }
 
 void describe_stages(const Deployment& deployment, proto::RunReport& report) {

@@ -18,7 +18,7 @@
 namespace tpsim::launch {
 namespace {
 
-using scheduler::AcceptanceByPosition;
+using scheduler::AcceptanceByStep;
 using scheduler::AcceptLengths;
 using scheduler::SpeculativeAlgorithm;
 
@@ -75,7 +75,9 @@ void resolve_tree(const SpeculationArgs& args, const rank::ModelConfig& model, S
   config.topk = *args.eagle_topk;
   if (config.topk == 1) {
     config.num_draft_tokens = config.num_steps + 1;
-    if (args.num_draft_tokens.value_or(config.num_draft_tokens) != config.num_draft_tokens)
+    out.draft_tokens_adjusted =
+        args.num_draft_tokens.value_or(config.num_draft_tokens) != config.num_draft_tokens;
+    if (out.draft_tokens_adjusted)
       out.warnings.push_back(fmt::format(
           "--speculative-num-draft-tokens {}: with --speculative-eagle-topk 1 SGLang verifies one "
           "more than --speculative-num-steps, {}",
@@ -111,20 +113,20 @@ double number_of_draws(const std::vector<double>& weights) {
 }
 
 // Lines of a length and how often it was, comma between; or, where acceptance changes while an answer grows,
-// of the tokens that it had before the step, a length and how often that was: they hold until the next such
-// position, the first from the beginning. A line that begins with a letter is a heading.
-AcceptanceByPosition read_accept_lengths(const std::string& path, std::uint32_t most) {
+// of the number of a request's step, from 0, a length and how often that was: they hold until the next
+// number, the first from the beginning. A line that begins with a letter is a heading.
+AcceptanceByStep read_accept_lengths(const std::string& path, std::uint32_t most) {
   std::ifstream file(path);
   if (!file) throw_user_error("--speculative-accept-lengths {}: cannot be read", path);
-  AcceptanceByPosition all;
+  AcceptanceByStep all;
   std::vector<double> weights(most, 0.0);
-  std::uint64_t position = 0;
+  std::uint64_t step = 0;
   std::size_t fields = 0;
   const auto close = [&] {
     if (number_of_draws(weights) <= 0)
       throw_user_error("--speculative-accept-lengths {}: names no length that ever was{}", path,
-                       position > 0 ? fmt::format(" from {} tokens on", position) : "");
-    all.from(all.known() ? static_cast<std::uint32_t>(position) : 0, AcceptLengths(weights));
+                       step > 0 ? fmt::format(" from step {} on", step) : "");
+    all.from(all.known() ? static_cast<std::uint32_t>(step) : 0, AcceptLengths(weights));
     std::fill(weights.begin(), weights.end(), 0.0);
   };
   std::string line;
@@ -137,20 +139,20 @@ AcceptanceByPosition read_accept_lengths(const std::string& path, std::uint32_t 
     const auto commas = static_cast<std::size_t>(std::count(line.begin(), line.end(), ','));
     if (commas < 1 || commas > 2 || (fields > 0 && commas + 1 != fields))
       throw_user_error(
-          "{}: is no line of a length and how often it was, for example 3,120, nor, like all others, of the "
-          "tokens before it, a length and how often that was, for example 16,3,120",
+          "{}: is no line of a length and how often it was, for example 3,120, nor, like all others, of a "
+          "request's step, a length and how often that was, for example 0,3,120",
           where);
     fields = commas + 1;
     std::string rest = line;
     if (fields == 3) {
       const std::size_t comma = rest.find(',');
-      const std::uint64_t here = parse_count(where + " position", rest.substr(0, comma), 0, 1U << 31);
+      const std::uint64_t here = parse_count(where + " step", rest.substr(0, comma), 0, 1U << 31);
       rest = rest.substr(comma + 1);
       const bool first = !all.known() && number_of_draws(weights) <= 0;
-      if (here < position)
-        throw_user_error("{}: position {} stands behind position {}; sort the lines", where, here, position);
-      if (here > position && !first) close();
-      position = here;
+      if (here < step)
+        throw_user_error("{}: step {} stands behind step {}; sort the lines", where, here, step);
+      if (here > step && !first) close();
+      step = here;
     }
     const std::size_t comma = rest.find(',');
     const std::uint64_t length = parse_count(where + " length", rest.substr(0, comma), 1, most);
@@ -236,7 +238,12 @@ void refuse_what_cannot_be(const ServerArgs& args, const rank::ModelConfig& mode
 void refuse_numeric_head(const ServerArgs& args, const rank::ModelConfig& model,
                          const rank::DraftModel& draft) {
   const std::string flag = "--speculative-draft-model-path " + args.speculation.draft_model_path;
-  if (draft.kind == rank::DraftKind::kNextN) return;
+  if (draft.kind == rank::DraftKind::kNextN) {
+    if (args.speculation.draft_model_path.empty() || args.speculation.draft_model_path == args.model_path)
+      return;
+    throw_user_error(
+        "{}: --executor numeric drafts with the layer of the target's own checkpoint; leave it out", flag);
+  }
   if (!draft.not_computed.empty())
     throw_user_error(
         "{}: --executor numeric computes no head with \"{}\" in its config.json; use another one, or "

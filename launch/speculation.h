@@ -30,6 +30,8 @@ struct Speculation {
   std::string algorithm;                // SGLang's name: EAGLE, EAGLE3, STANDALONE, NGRAM
   std::optional<rank::DraftModel> draft;
   rank::DraftHost host;
+  // --speculative-num-draft-tokens is not what was asked for: a chain verifies one more than it has steps.
+  bool draft_tokens_adjusted = false;
   std::uint32_t longest_accepted = 0;  // tokens that a request can keep of a step; modeled execution
   std::vector<std::string> notes, warnings;
 

@@ -80,7 +80,7 @@ void declare_speculation(FlagSet& flags, ServerArgs& server) {
       }));
   flags.add_value("--speculative-accept-lengths", "FILE",
                   "modeled execution: recorded distribution, lines of tokens kept of a step and how often "
-                  "(3,120)",
+                  "(3,120), or with the request's step in front, from 0, where it changes (0,1,90)",
                   noted(text(args.accept_lengths_file)));
 }
 

@@ -14,6 +14,7 @@
 #include "launch/repeated_flags.h"
 #include "launch/standard_output.h"
 #include "launch/trace/trace_commands.h"
+#include "launch/validation/validate_command.h"
 #include "proto/base/error.h"
 #include "proto/base/nearest.h"
 #include "proto/base/stop_flag.h"
@@ -102,6 +103,7 @@ int run_program(int argc, char** argv, tpsim::rank::MpiSession& session, bool sp
   tpsim::launch::add_verify_command(root, session, action);
   tpsim::launch::add_replay_command(root, session, action);
   tpsim::launch::add_backends_command(root, action);
+  tpsim::launch::add_validate_command(root, session, action);
   tpsim::launch::add_trace_commands(root, [&action](Action chosen) { action = std::move(chosen); });
   try {
     check_command(root, argc, argv);

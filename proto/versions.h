@@ -12,5 +12,6 @@ inline constexpr std::uint32_t kForwardResultVersion = 1;
 inline constexpr std::uint32_t kBatchStreamVersion = 1;
 inline constexpr std::uint32_t kHardwareProfileVersion = 1;
 inline constexpr std::uint32_t kRunReportVersion = 1;
+inline constexpr std::uint32_t kValidationVersion = 1;
 
 }  // namespace tpsim

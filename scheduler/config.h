@@ -109,6 +109,7 @@ struct FrontEndConfig {
   double token_seconds = 0;
   double stream_seconds = 0;
   double response_seconds = 0;
+  bool prepares_images = false;  // the seconds that requests name for their images count, too
 };
 
 // Measured on SGLang 0.5.12 servers on one H200 machine, by clocks at the doors of the tokenizer manager and
@@ -121,13 +122,15 @@ inline constexpr FrontEndConfig kTokenIdFrontEnd = {.pass_seconds = 1.5e-3,
                                                     .request_seconds = 1.4e-3,
                                                     .token_seconds = 1.23e-6,
                                                     .stream_seconds = 4.5e-5,
-                                                    .response_seconds = 0.95e-3};
+                                                    .response_seconds = 0.95e-3,
+                                                    .prepares_images = true};
 // With text, by a byte-level BPE of 32,000 entries.
 inline constexpr FrontEndConfig kTextFrontEnd = {.pass_seconds = 1.5e-3,
                                                  .request_seconds = 1.4e-3,
                                                  .token_seconds = 7e-6,
                                                  .stream_seconds = 4.5e-5,
-                                                 .response_seconds = 0.95e-3};
+                                                 .response_seconds = 0.95e-3,
+                                                 .prepares_images = true};
 
 // How requests are offered (the names are those of SGLang's serving benchmark).
 struct LoadConfig {

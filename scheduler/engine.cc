@@ -142,11 +142,14 @@ class Engine {
     while (load_.next_time() <= now_) {
       const LoadGenerator::Sent sent = load_.pop();
       early_turns_ += sent.early ? 1 : 0;
-      front_end_.send(sent, workload_->requests[sent.index].prompt.size());
+      const WorkloadRequest& request = workload_->requests[sent.index];
+      front_end_.send(sent, request.prompt.size(), request.image_prepare_seconds);
     }
     while (front_end_.next_time() <= now_) {
       const LoadGenerator::Sent sent = front_end_.pop();
-      scheduler_.add_request(sent.index, workload_->requests[sent.index], sent.time);
+      const WorkloadRequest& request = workload_->requests[sent.index];
+      scheduler_.add_request(sent.index, request, sent.time);
+      if (offer_.front_end.prepares_images) now_ += request.image_receive_seconds;
     }
   }
 

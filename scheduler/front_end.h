@@ -4,9 +4,9 @@
 // a token at a time: where it cannot keep up with the scheduler, clients see tokens later and later.
 //
 // Each way is a queue with one server. To the scheduler: `pass_seconds` for everybody, side by side, and
-// `request_seconds` and `token_seconds` (of the prompt) in turn. Back: `stream_seconds` for each request that
-// got something, in turn, and `response_seconds`. All zero: requests are where they are sent at once, as in
-// comparisons with SGLang's scheduler alone.
+// `request_seconds` and `token_seconds` (of the prompt) in turn, and what preparing a request's images takes.
+// Back: `stream_seconds` for each request that got something, in turn, and `response_seconds`. All zero:
+// requests are where they are sent at once, as in comparisons with SGLang's scheduler alone.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +22,12 @@ class FrontEnd {
  public:
   explicit FrontEnd(const FrontEndConfig& config) : config_(config) {}
 
-  // A request with a prompt of `tokens` is sent at `sent.time`, not before the one of the last call.
-  void send(const LoadGenerator::Sent& sent, std::uint64_t tokens) {
+  // A request with a prompt of `tokens` is sent at `sent.time`, not before the one of the last call; its
+  // images take `image_seconds`.
+  void send(const LoadGenerator::Sent& sent, std::uint64_t tokens, double image_seconds = 0) {
     free_ = std::max(free_, sent.time) + config_.request_seconds +
             config_.token_seconds * static_cast<double>(tokens);
+    if (config_.prepares_images) free_ += image_seconds;
     under_way_.push_back({free_ + config_.pass_seconds, sent});
   }
   // When the next one reaches the scheduler; LoadGenerator::kNever where none is under way.

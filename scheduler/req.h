@@ -56,8 +56,7 @@ struct Req {
   std::uint32_t accepted_behind_end = 0;
   std::vector<std::uint32_t> ids_behind_end;
 
-  std::uint32_t verify_ct = 0;     // steps that verified drafts of it (SGLang's spec_verify_ct)
-  std::uint32_t verified_len = 0;  // tokens that those steps keep, where they are drawn
+  std::uint32_t verify_ct = 0;  // steps that verified drafts of it (SGLang's spec_verify_ct)
 
   // The extend that is being formed or runs: positions [prefix_len, prefix_len + extend_len).
   std::uint32_t prefix_len = 0;

@@ -67,12 +67,15 @@ void write_next_token(const ScheduleBatch& batch, proto::ForwardBatch& message) 
 
 // The images of which the pass computes a token: it needs their embeddings.
 void write_images(const Req& req, proto::ForwardBatch& message) {
+  std::uint32_t count = 0;
   for (const ImageInput& image : req.source->images) {
     if (image.position + image.tokens <= req.prefix_len || image.position >= req.fill_len()) continue;
+    ++count;
     message.add_image_width(image.width);
     message.add_image_height(image.height);
     message.add_image_content(image.content);
   }
+  if (count > 0) message.add_images_of_request(count);
 }
 
 // For execution that computes: all images up to the pass' end, of the `index`-th request of the extend part.
@@ -669,9 +672,8 @@ void Scheduler::prepare_for_verify(ScheduleBatch& batch) {
     } else if (!named.empty()) {
       batch.accept_lens.push_back(named[std::min<std::size_t>(req->verify_ct, named.size() - 1)]);
     } else {
-      const AcceptLengths& lengths = speculation.accepted.at(1 + req->verified_len);  // 1: of the prefill
+      const AcceptLengths& lengths = speculation.accepted.at(req->verify_ct);
       batch.accept_lens.push_back(lengths.draw(config_.random_seed, req->id, req->verify_ct));
-      req->verified_len += batch.accept_lens.back();
     }
     ++req->verify_ct;
   }

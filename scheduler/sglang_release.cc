@@ -120,6 +120,9 @@ constexpr ReleaseRule kReleaseRules[] = {
      "without graphs of decode no memory is kept free for them", "arg_groups/memory_hook.py:366"},
     {&ReleaseRules::captured_sizes_end_at_running_requests, k0_5_23, "captured-sizes-end-at-running-requests",
      "by default no decode larger than --max-running-requests is captured", "arg_groups/memory_hook.py:183"},
+    {&ReleaseRules::encodes_images_of_all_requests, k0_5_23, "encodes-images-of-all-requests",
+     "images of a batch are encoded together; before, each request's by themselves",
+     "managers/mm_schedule.py:349"},
     {&ReleaseRules::reserves_image_memory, k0_5_23, "reserves-image-memory",
      "what image embeddings will take is kept out of the KV pool", "mem_cache/kv_cache_configurator.py:202"},
 };

@@ -60,6 +60,8 @@ struct ReleaseRules {
   bool larger_batches_below_35_gib = false;
   bool uncaptured_decode_reserves_nothing = false;
   bool captured_sizes_end_at_running_requests = false;
+  // Images.
+  bool encodes_images_of_all_requests = false;
   // Memory.
   bool reserves_image_memory = false;
 };

@@ -110,18 +110,18 @@ std::uint32_t SpeculationConfig::drafted_tokens_v1(std::uint32_t length, std::ui
   return length / page_size * page_size + pages * page_size * topk - length;
 }
 
-AcceptanceByPosition::AcceptanceByPosition(AcceptLengths everywhere) {
+AcceptanceByStep::AcceptanceByStep(AcceptLengths everywhere) {
   if (everywhere.known()) from(0, std::move(everywhere));
 }
 
-void AcceptanceByPosition::from(std::uint32_t position, AcceptLengths lengths) {
-  stages_.push_back({position, std::move(lengths)});
+void AcceptanceByStep::from(std::uint32_t step, AcceptLengths lengths) {
+  stages_.push_back({step, std::move(lengths)});
 }
 
-const AcceptLengths& AcceptanceByPosition::at(std::uint32_t position) const {
+const AcceptLengths& AcceptanceByStep::at(std::uint32_t step) const {
   const auto behind =
-      std::upper_bound(stages_.begin(), stages_.end(), position,
-                       [](std::uint32_t sought, const Stage& stage) { return sought < stage.position; });
+      std::upper_bound(stages_.begin(), stages_.end(), step,
+                       [](std::uint32_t sought, const Stage& stage) { return sought < stage.step; });
   return std::prev(behind)->lengths;
 }
 

@@ -49,22 +49,22 @@ class AcceptLengths {
 };
 
 // Acceptance that changes while an answer grows: an n-gram cache knows nothing at first, and later
-// repetitions. From each position on, tokens that the request had before the step, one distribution holds
-// until the next.
-class AcceptanceByPosition {
+// repetitions, so that requests which began together end together. From each step of a request on, the first
+// is 0, one distribution holds until the next.
+class AcceptanceByStep {
  public:
-  AcceptanceByPosition() = default;
-  AcceptanceByPosition(AcceptLengths everywhere);  // NOLINT(google-explicit-constructor)
-  // REQUIRES: `position` is above those before; the first is 0. `lengths` is known.
-  void from(std::uint32_t position, AcceptLengths lengths);
+  AcceptanceByStep() = default;
+  AcceptanceByStep(AcceptLengths everywhere);  // NOLINT(google-explicit-constructor)
+  // REQUIRES: `step` is above those before; the first is 0. `lengths` is known.
+  void from(std::uint32_t step, AcceptLengths lengths);
 
   bool known() const { return !stages_.empty(); }
   // REQUIRES: known().
-  const AcceptLengths& at(std::uint32_t position) const;
+  const AcceptLengths& at(std::uint32_t step) const;
 
  private:
   struct Stage {
-    std::uint32_t position;
+    std::uint32_t step;
     AcceptLengths lengths;
   };
   std::vector<Stage> stages_;
@@ -80,7 +80,7 @@ struct SpeculationConfig {
   bool v2 = true;
   bool retracts_longest_first = true;  // else what joined the batch last gives way first
   bool computed = false;               // numeric execution finds out what is accepted
-  AcceptanceByPosition accepted = {};  // else: of requests of which the trace says nothing
+  AcceptanceByStep accepted = {};      // else: of requests of which the trace says nothing
 
   bool enabled() const { return algorithm != SpeculativeAlgorithm::kNone; }
   bool has_draft_model() const { return enabled() && algorithm != SpeculativeAlgorithm::kNgram; }

@@ -224,8 +224,10 @@ void AttentionMath::extend(const ExtendPlan& plan, const AttentionCall& call, co
   rows.first_token = item.first_row + tile.row;
   if (item.request < call.masks.size()) rows.mask = call.masks[item.request];
   rows.mask_width = end_of_sequence;
-  const std::uint32_t behind = rows.mask == nullptr ? call.shape.sliding_window : 0;
-  if (behind > 0 && rows.position + 1 > behind) rows.first_visible = rows.position + 1 - behind;
+  // With a mask a row may stand anywhere from the first new token on, and no window reaches back further.
+  const std::uint32_t behind = call.shape.sliding_window;
+  const std::uint32_t earliest = rows.mask == nullptr ? rows.position : item.kv_begin + item.prefix;
+  if (behind > 0 && earliest + 1 > behind) rows.first_visible = earliest + 1 - behind;
   total_.clear(rows.tokens * rows.group, call.shape.v_head_dim);
   if (plan.chunk_len != 0) {
     extend_chunks(plan, call, rows, kv_head);

@@ -1,5 +1,7 @@
-# Writes OUTPUT, a C++ file that holds the page of PAGE_DIR, its style and scripts put in, and CHART_JS as string
-# literals (in pieces: compilers limit one).
+# Writes OUTPUT, a C++ file with the function FUNCTION of HEADER that returns the page PAGE, its STYLE and SCRIPTS
+# (separated by commas) put in, as string literals (in pieces: compilers limit one); and, where CHART_JS is given,
+# chart_js() that returns that.
+cmake_minimum_required(VERSION 3.25)
 function(literal text out)
   string(LENGTH "${text}" length)
   set(position 0)
@@ -11,35 +13,39 @@ function(literal text out)
   endwhile()
   set(${out} "${result}" PARENT_SCOPE)
 endfunction()
-file(READ ${PAGE_DIR}/page.html page)
-file(READ ${PAGE_DIR}/style.css style)
+# A function that returns a literal.
+function(returns name literal out)
+  set(${out} "
+std::string_view ${name}() {
+  static constexpr std::string_view kText =
+${literal};
+  return kText;
+}
+" PARENT_SCOPE)
+endfunction()
+file(READ ${PAGE} page)
+file(READ ${STYLE} style)
 set(script "")
-foreach(part base answer bars charts steps sweep tables)
-  file(READ ${PAGE_DIR}/${part}.js text)
+string(REPLACE "," ";" scripts "${SCRIPTS}")
+foreach(part ${scripts})
+  file(READ ${part} text)
   string(APPEND script "${text}")
 endforeach()
 string(REPLACE "@STYLE@" "${style}" page "${page}")
 string(REPLACE "@SCRIPT@" "${script}" page "${page}")
-file(READ ${CHART_JS} chart)
-# A comment that names a source map would make browsers look for it.
-string(REGEX REPLACE "//# sourceMappingURL=[^\n]*" "" chart "${chart}")
 literal("${page}" page_literal)
-literal("${chart}" chart_literal)
-file(WRITE ${OUTPUT} "#include \"launch/report/page_text.h\"
+returns(${FUNCTION} "${page_literal}" functions)
+if(CHART_JS)
+  file(READ ${CHART_JS} chart)
+  # A comment that names a source map would make browsers look for it.
+  string(REGEX REPLACE "//# sourceMappingURL=[^\n]*" "" chart "${chart}")
+  literal("${chart}" chart_literal)
+  returns(chart_js "${chart_literal}" chart_function)
+  string(APPEND functions "${chart_function}")
+endif()
+file(WRITE ${OUTPUT} "#include \"${HEADER}\"
 
 namespace tpsim::launch {
-
-std::string_view page_template() {
-  static constexpr std::string_view kText =
-${page_literal};
-  return kText;
-}
-
-std::string_view chart_js() {
-  static constexpr std::string_view kText =
-${chart_literal};
-  return kText;
-}
-
+${functions}
 }  // namespace tpsim::launch
 ")

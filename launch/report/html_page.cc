@@ -1,6 +1,5 @@
 #include "launch/report/html_page.h"
 
-#include <string_view>
 #include <utility>
 
 #include "launch/report/json_writer.h"
@@ -34,8 +33,10 @@ std::string html_page(const proto::ComparisonReport& report, std::vector<StepPro
   return html_page(page_data(to_json(report), std::move(steps)));
 }
 
-std::string html_page(const nlohmann::ordered_json& data) {
-  std::string page(page_template());
+std::string html_page(const nlohmann::ordered_json& data) { return fill_page(page_template(), data); }
+
+std::string fill_page(std::string_view text, const nlohmann::ordered_json& data) {
+  std::string page(text);
   replace(page, "@CHART_JS@", chart_js());
   replace(page, "@DATA@", script_safe(data.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
   return page;

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/report/step_profile.h"
@@ -16,5 +17,8 @@ std::string html_page(const proto::ComparisonReport& report, std::vector<StepPro
 
 // The page of what the page shows (page_data.h).
 std::string html_page(const nlohmann::ordered_json& data);
+
+// Any page that has the marks @CHART_JS@ and, in a script element, @DATA@.
+std::string fill_page(std::string_view page, const nlohmann::ordered_json& data);
 
 }  // namespace tpsim::launch

@@ -86,15 +86,23 @@ std::uint32_t DraftModel::joined(bool extends) const {
 
 namespace {
 
+// A layer for the next token that was published by itself ("lmsys/DeepSeek-V3-NextN") is that of its model.
+std::string model_of_next_layer(const std::string& path) {
+  constexpr std::string_view kPublisher = "lmsys/", kEnd = "-NextN";
+  if (!path.starts_with(kPublisher) || !path.ends_with(kEnd)) return path;
+  return path.substr(kPublisher.size(), path.size() - kPublisher.size() - kEnd.size());
+}
+
 // What cannot be read is said of the flag that named it.
 ModelConfig load_draft_config(const std::string& path) {
   constexpr std::string_view kOther = "--model-path";
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
+  const bool exists = std::filesystem::exists(path, error);
+  if (!exists) {
     if (std::optional<ModelConfig> known = catalogue_draft(path)) return *std::move(known);
   }
   try {
-    return load_model_config(path);
+    return load_model_config(exists ? path : model_of_next_layer(path));
   } catch (const UserError& error) {
     const std::string_view sentence = error.what();
     if (!sentence.starts_with(kOther)) throw;
@@ -187,6 +195,7 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
   if (algorithm == "EAGLE" && has_next_layer(draft.config) &&
       draft.config.hidden_size == target.hidden_size && draft.config.vocab_size == target.vocab_size) {
     draft.kind = DraftKind::kNextN;
+    draft.layer_of_target = draft.config.num_layers;
     draft.config = next_layer(draft.config);
     return draft;
   }

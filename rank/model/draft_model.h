@@ -43,8 +43,9 @@ struct DraftModel {
   bool wide_qkv() const { return kind == DraftKind::kEagle3; }
 };
 
-// `algorithm`: "EAGLE", "EAGLE3" or "STANDALONE". `path` as --speculative-draft-model-path; empty: the
-// target's own layer for the next token. Throws UserError for what cannot draft for `target`.
+// `algorithm`: "EAGLE", "EAGLE3" or "STANDALONE". `path` as --speculative-draft-model-path: a folder, a model
+// or a head of the catalogue, or its Hugging Face id; empty: the target's own layer for the next token.
+// Throws UserError for what cannot draft for `target`.
 DraftModel load_draft_model(const std::string& algorithm, const std::string& path, const ModelConfig& target);
 
 // What it adds to a rank's weights: not what it shares with the target.

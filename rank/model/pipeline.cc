@@ -78,11 +78,22 @@ std::vector<LayerRange> pipeline_layers(std::uint32_t num_layers, std::uint32_t 
 void check_pipeline(const ModelConfig& model) {
   // Of the architectures that tpsim reads, those whose forward() in 0.5.12 and 0.5.23 takes pp_proxy_tensors
   // and whose model makes its layers by stage.
-  constexpr std::array<std::string_view, 13> kNames = {
-      "LlamaForCausalLM",    "MistralForCausalLM",    "Phi3ForCausalLM",       "MixtralForCausalLM",
-      "Qwen2ForCausalLM",    "Qwen3ForCausalLM",      "Qwen3MoeForCausalLM",   "Glm4MoeForCausalLM",
-      "GptOssForCausalLM",   "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM",
-      "GlmMoeDsaForCausalLM"};
+  constexpr std::array<std::string_view, 16> kNames = {"LlamaForCausalLM",
+                                                       "MistralForCausalLM",
+                                                       "Phi3ForCausalLM",
+                                                       "MixtralForCausalLM",
+                                                       "Qwen2ForCausalLM",
+                                                       "Qwen3ForCausalLM",
+                                                       "Qwen3MoeForCausalLM",
+                                                       "Glm4MoeForCausalLM",
+                                                       "GptOssForCausalLM",
+                                                       "DeepseekV2ForCausalLM",
+                                                       "DeepseekV3ForCausalLM",
+                                                       "DeepseekV32ForCausalLM",
+                                                       "GlmMoeDsaForCausalLM",
+                                                       "Qwen2_5_VLForConditionalGeneration",
+                                                       "Qwen3VLForConditionalGeneration",
+                                                       "Qwen3VLMoeForConditionalGeneration"};
   if (model.is_hybrid_linear())
     throw_user_error(
         "--pp-size: stages of {}, whose gated delta-net layers keep states, are not simulated; "
@@ -95,6 +106,15 @@ void check_pipeline(const ModelConfig& model) {
         "--pp-size: {} ties its head to the embedding, and the last stage of SGLang's {} has no "
         "embedding; use --tp",
         model.name, model.architecture);
+}
+
+void check_deepstack(const ModelConfig& model, const std::vector<LayerRange>& stages) {
+  if (stages.size() > 1 && model.vision.served && stages.front().count < model.vision.deepstack)
+    throw_user_error(
+        "--pp-size {}: the first stage has {} layers of {}, and image features go into its first {}; use "
+        "fewer "
+        "stages",
+        stages.size(), stages.front().count, model.name, model.vision.deepstack);
 }
 
 ModelConfig stage_model(const ModelConfig& model, LayerRange layers) {

@@ -26,6 +26,9 @@ std::vector<LayerRange> pipeline_layers(std::uint32_t num_layers, std::uint32_t 
 // Throws UserError where SGLang's code of the model has no pipeline, or this simulation not that of the
 // model.
 void check_pipeline(const ModelConfig& model);
+// Qwen3-VL adds features of an image to the outputs of its first layers, which the first stage must have
+// (models/qwen3_vl.py). Throws UserError.
+void check_deepstack(const ModelConfig& model, const std::vector<LayerRange>& stages);
 
 // What a stage has of the model: its layers only.
 ModelConfig stage_model(const ModelConfig& model, LayerRange layers);

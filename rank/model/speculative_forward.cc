@@ -107,6 +107,7 @@ StepCost SpeculativeForward::draft_tokens(const attention::ForwardMetadata& veri
   attention::ForwardMetadata metadata;
   metadata.forward_mode = proto::IDLE;
   set_global(verify, shape_.topk, shape_.topk, metadata);
+  if (idle && metadata.global_num_tokens.empty()) return step;
   for (std::uint32_t pass = 0; pass + 1 < shape_.num_steps; ++pass) {
     if (shape_.topk > 1 && draft_forward_->cascades()) {
       metadata.capture_bucket = verify.capture_bucket;
@@ -133,9 +134,9 @@ StepCost SpeculativeForward::draft_tokens(const attention::ForwardMetadata& veri
       step.launch -= graph_replay_;
       step.device_seconds -= graph_replay_;
     }
-    choose(rows, step);
+    if (rows > 0) choose(rows, step);
   }
-  build_tree(step);
+  if (!idle) build_tree(step);
   return step;
 }
 
@@ -176,7 +177,8 @@ StepCost SpeculativeForward::forward(const attention::ForwardMetadata& batch) {
     const double issue = step.issue_seconds + (shape_.host.overlaps ? host : 0);
     const double change = std::max(step.device_seconds, issue) - seconds_of(step);
     step.launch += change;
-    step.draft_extend_seconds += std::min(change, 0.0);  // it is the extend that is issued in time
+    // It is the extend that is issued in time.
+    step.draft_extend_seconds = std::max(0.0, step.draft_extend_seconds + std::min(change, 0.0));
   }
   return step;
 }

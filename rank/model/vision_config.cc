@@ -212,6 +212,9 @@ void read_internvl(const ConfigReader& root, const ConfigReader& config, VisionC
   vision.hidden_act = config.text("hidden_act", "gelu");
   vision.transposed_shuffle = root.text("ps_version", "v2") == "v1";
   vision.computed_layers = chosen_layers(root, vision.num_layers);
+  if (const std::string rows = root.text("vision_feature_select_strategy", "default"); rows != "default")
+    throw_user_error("{}: vision_feature_select_strategy \"{}\" is not simulated; \"default\" is",
+                     root.where(), rows.substr(0, 40));
   vision.projector_input = vision.hidden_size * vision.merge_size * vision.merge_size;
   vision.projector_hidden = vision.out_hidden_size;
   vision.data_parallel = true;

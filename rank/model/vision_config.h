@@ -80,6 +80,7 @@ struct VisionConfig {
   bool served = false;
   bool replicated = false;               // --mm-enable-dp-encoder
   std::string_view attention_backend{};  // --mm-attention-backend
+  bool encoded_by_request = false;       // else all images of a pass together
   std::uint64_t cache_bytes = 0;         // embeddings that a rank keeps
   std::uint64_t reserved_bytes = 0;      // of each GPU, that the KV pool lacks
 

@@ -9,6 +9,24 @@ namespace {
 constexpr double kElement = 2;  // bytes of an activation and of a weight (bf16)
 constexpr std::uint64_t kChannels = 3;
 
+// Small kernels of a layer that nothing here prices on the device, but the host issues: copies of views,
+// lengths of sequences, and, where queries and keys turn, what builds their tables. By the time of encoders
+// too small to fill the device: 0.65 to 0.87 ms a layer.
+constexpr double kIssued = 2.5, kIssuedRotary = 7;
+// Each layer looks up its longest sequence on the host, which waits for the device, and the device then for
+// the kernels behind it: 0.13 to 0.15 ms a layer, in launches.
+constexpr double kDrained = 3;
+// Qwen3-VL interpolates the position embeddings of each image by itself: 0.6 ms of the host.
+constexpr double kIssuedImage = 13;
+// Patches are embedded by a convolution that PyTorch does not run as a matrix product (Qwen3-VL's is one): 20
+// to 21 TFLOP/s, of 989 that the tensor cores have.
+constexpr double kConvolutionShare = 0.021;
+// InternVL resizes its position embeddings for every pass (bicubic, 32 bit).
+constexpr double kPositionsResized = 1.66e-3;
+// Elements moved of each that the operator is about: layer norm beside the 2 of RMS norm, rotation in 32 bit
+// with its tables, the SigLIP activation in three kernels.
+constexpr double kLayerNorm = 5, kRotation = 15, kUnfusedGelu = 7;
+
 std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 
 std::uint64_t patch_elements(const VisionConfig& vision) {
@@ -69,6 +87,8 @@ std::uint64_t vision_weight_bytes(const VisionConfig& vision, const VisionSharin
 // Of one rank, kernel by kernel.
 struct VisionEncoder::Sum {
   double device = 0, flops = 0, bytes = 0, communicated = 0, launches = 0;
+  double issued = 0, host = 0;  // launches of kernels that are not priced; seconds that the device waits for
+  double drained = 0;           // times that the host waits for the device
   void add(const KernelCost& cost, double times = 1) {
     device += cost.seconds * times;
     flops += cost.flops * times;
@@ -78,6 +98,7 @@ struct VisionEncoder::Sum {
 };
 
 void VisionEncoder::Load::add(const ImageLayout& layout) {
+  images += 1;
   rows += layout.patches;
   embedded += layout.embedded;
   const auto append = [](const std::vector<attention::SequenceGroup>& from,
@@ -103,6 +124,7 @@ VisionEncoder::VisionEncoder(const VisionConfig& vision, const VisionSharing& sh
       sharing_(sharing),
       costs_(profile),
       attention_(profile, backend),
+      convolution_flops_(kConvolutionShare * profile.dense_flops_bf16()),
       kernel_launch_(profile.kernel_launch_seconds()),
       kernel_gap_(profile.graph_kernel_gap_seconds()) {}
 
@@ -157,14 +179,27 @@ void VisionEncoder::transformer(const Load& load, Sum& sum) const {
     sum.add(costs_.all_reduce(count * kElement, tp), times);
     sum.communicated += costs_.all_reduce_sent(count * kElement, tp) * times;
   };
-  sum.add(costs_.gemm(m, vision_.hidden_size, patch_elements(vision_)));
+  if (vision_.rule == ImageRule::kSmartResize && vision_.position_embeddings > 0) {  // Qwen3-VL
+    sum.add(costs_.gemm(m, vision_.hidden_size, patch_elements(vision_)));
+    sum.issued += kIssuedImage * load.images;
+  } else {
+    KernelCost convolution;
+    convolution.flops = 2 * m * h * static_cast<double>(patch_elements(vision_));
+    convolution.seconds = convolution.flops / convolution_flops_;
+    convolution.launches = 1;
+    sum.add(convolution);
+  }
+  if (vision_.rule == ImageRule::kClosestRatio) sum.device += kPositionsResized;
   if (vision_.position_embeddings > 0) elements(3 * m * h, 1);
   if (vision_.position_embeddings > 0 && vision_.sharded_positions) all_reduce(m * h, 1);
 
-  elements(2 * m * h, 2 * layers);  // norms
+  sum.issued += (vision_.rotary ? kIssuedRotary : kIssued) * layers;
+  sum.drained = layers;
+  elements((vision_.gated_mlp ? 2 : kLayerNorm) * m * h, 2 * layers);  // norms: RMS beside a gated MLP
   sum.add(costs_.gemm(m, 3 * q, vision_.hidden_size), layers);
   const double qk = 2.0 * m * static_cast<double>(q);
-  if (vision_.rotary) elements(2 * qk, layers);
+  elements(3 * qk, layers);  // queries, keys and values, each copied
+  if (vision_.rotary) elements(kRotation / 2 * qk, layers);
   if (vision_.qk_norm) {
     elements(2 * qk, layers);
     if (tp > 1) {
@@ -173,14 +208,18 @@ void VisionEncoder::transformer(const Load& load, Sum& sum) const {
     }
   }
   const double windowed = load.windows.empty() ? 0 : layers - vision_.full_attention_layers;
-  sum.add(attention_.layer(load.sequences, heads, vision_.head_dim(), vision_.flat), layers - windowed);
-  if (windowed > 0)
-    sum.add(attention_.layer(load.windows, heads, vision_.head_dim(), vision_.flat), windowed);
+  const auto attend = [&](const std::vector<attention::SequenceGroup>& sequences, double times) {
+    sum.add(attention_.layer(sequences, heads, vision_.head_dim(), vision_.flat), times);
+    sum.host += attention_.host_seconds(sequences, vision_.flat) * times;
+  };
+  attend(load.sequences, layers - windowed);
+  if (windowed > 0) attend(load.windows, windowed);
   sum.add(costs_.gemm(m, vision_.hidden_size, q), layers);
   all_reduce(m * h, layers);
   const double wide = m * static_cast<double>(width);
   sum.add(costs_.gemm(m, (vision_.gated_mlp ? 2 : 1) * width, vision_.hidden_size), layers);
-  elements((vision_.gated_mlp ? 3 : 2) * wide, layers);
+  const bool unfused = vision_.rule == ImageRule::kFixed;
+  elements((vision_.gated_mlp ? 3 : unfused ? kUnfusedGelu : 2) * wide, layers);
   sum.add(costs_.gemm(m, vision_.hidden_size, width), layers);
   all_reduce(m * h, layers);
   elements(3 * m * h, 2 * layers);  // residuals
@@ -214,8 +253,9 @@ EncoderCost VisionEncoder::run(const Load& load, double projected) const {
   if (load.rows > 0) transformer(load, sum);
   if (projected > 0) projector(projected, sum);
   // Issued from Python, kernel by kernel, while the device executes.
-  const double device = sum.device + sum.launches * kernel_gap_;
-  return {std::max(device, sum.launches * kernel_launch_), sum.flops, sum.bytes, sum.communicated};
+  const double device = sum.device + sum.launches * kernel_gap_ + sum.drained * kDrained * kernel_launch_;
+  const double issue = (sum.launches + sum.issued) * kernel_launch_;
+  return {std::max(device, issue) + sum.host, sum.flops, sum.bytes, sum.communicated};
 }
 
 EncoderCost VisionEncoder::encode(std::span<const ImageSize> images) const {
@@ -223,16 +263,10 @@ EncoderCost VisionEncoder::encode(std::span<const ImageSize> images) const {
   if (images.empty()) return total;
   std::vector<ImageLayout> layouts;
   for (const ImageSize& image : images) layouts.push_back(image_layout(vision_, image.width, image.height));
-  const auto add = [&total](const EncoderCost& cost) {
-    total.seconds += cost.seconds;
-    total.flops += cost.flops;
-    total.memory_bytes += cost.memory_bytes;
-    total.communicated_bytes += cost.communicated_bytes;
-  };
   double embedded = 0;
   for (const ImageLayout& layout : layouts) embedded += layout.embedded;
   if (vision_.one_by_one) {
-    for (const ImageLayout& layout : layouts) add(run(shares({layout}).front(), layout.embedded));
+    for (const ImageLayout& layout : layouts) total += run(shares({layout}).front(), layout.embedded);
   } else {
     const bool shared = sharing_.data_parallel && sharing_.ranks > 1;
     // InternVL gathers what its encoder says, and every rank projects all of it.
@@ -246,16 +280,16 @@ EncoderCost VisionEncoder::encode(std::span<const ImageSize> images) const {
           std::max(most, gathers_rows ? load.rows * vision_.hidden_size * kElement
                                       : load.embedded * static_cast<double>(vision_.embedding_token_bytes()));
     }
-    add(slowest);
+    total += slowest;
     if (shared) {
       const double bytes = most;
-      add({costs_.all_gather(bytes, sharing_.ranks).seconds + kernel_launch_, 0, bytes * sharing_.ranks,
-           bytes * (sharing_.ranks - 1)});
+      total += {costs_.all_gather(bytes, sharing_.ranks).seconds + kernel_launch_, 0, bytes * sharing_.ranks,
+                bytes * (sharing_.ranks - 1)};
     }
   }
   // Embeddings take their places among those of the text.
   const double bytes = 2 * embedded * static_cast<double>(vision_.embedding_token_bytes());
-  add({costs_.elementwise(bytes).seconds, 0, bytes, 0});
+  total += {costs_.elementwise(bytes).seconds, 0, bytes, 0};
   return total;
 }
 

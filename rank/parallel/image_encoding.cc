@@ -1,6 +1,7 @@
 #include "rank/parallel/image_encoding.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "proto/base/error.h"
 #include "rank/model/image_layout.h"
@@ -8,7 +9,7 @@
 namespace tpsim::rank {
 
 ImageEncoding::ImageEncoding(const ImageEncoderConfig& config)
-    : encoder_(config.encoder), cache_(config.cache_bytes) {}
+    : encoder_(config.encoder), by_request_(config.by_request), cache_(config.cache_bytes) {}
 
 EncoderCost ImageEncoding::apply(const proto::ForwardBatch& batch) {
   const int images = batch.image_content_size();
@@ -19,9 +20,24 @@ EncoderCost ImageEncoding::apply(const proto::ForwardBatch& batch) {
   if (encoder_ == nullptr)
     throw_user_error("batch {} has images, and the deployment has no vision encoder",
                      batch.sequence_number());
+  if (!by_request_ || batch.images_of_request().empty()) return encode(batch, 0, images);
+  EncoderCost all;
+  std::int64_t begin = 0;
+  for (const std::uint32_t count : batch.images_of_request()) {
+    if (begin + count > images) break;
+    all += encode(batch, static_cast<int>(begin), static_cast<int>(begin + count));
+    begin += count;
+  }
+  if (begin != images)
+    throw_user_error("batch {}: {} images, and its requests have another number of them",
+                     batch.sequence_number(), images);
+  return all;
+}
+
+EncoderCost ImageEncoding::encode(const proto::ForwardBatch& batch, int begin, int end) {
   missing_.clear();
   missing_contents_.clear();
-  for (int i = 0; i < images; ++i) {
+  for (int i = begin; i < end; ++i) {
     const ImageSize size{batch.image_width(i), batch.image_height(i)};
     if (std::min(size.width, size.height) == 0 || std::max(size.width, size.height) > kMaxImageSide)
       throw_user_error("batch {}: an image of {}x{} pixels; sides of 1 to {} are needed",

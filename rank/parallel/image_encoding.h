@@ -3,7 +3,8 @@
 //
 // As _batch_encode_per_image_misses of SGLang 0.5.23 (managers/mm_schedule.py): all images of a pass that are
 // missing are encoded together, equal ones once; an image of which a chunk has a part is encoded whole, and
-// again for its next chunk unless it was kept.
+// again for its next chunk unless it was kept. Releases before call the encoder for each request
+// (_get_chunked_prefill_embedding of managers/mm_utils.py in 0.5.12).
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@ namespace tpsim::rank {
 struct ImageEncoderConfig {
   std::shared_ptr<const VisionEncoder> encoder;
   std::uint64_t cache_bytes = 0;
+  bool by_request = false;
 };
 
 class ImageEncoding {
@@ -35,7 +37,11 @@ class ImageEncoding {
   std::uint64_t cache_hits() const { return cache_hits_; }
 
  private:
+  // Of images [begin, end) of the batch, those that are missing, together.
+  EncoderCost encode(const proto::ForwardBatch& batch, int begin, int end);
+
   std::shared_ptr<const VisionEncoder> encoder_;
+  bool by_request_;
   EmbeddingCache cache_;
   std::vector<ImageSize> missing_;
   std::vector<std::uint64_t> missing_contents_;

@@ -132,6 +132,9 @@ StepTimes LocalRanks::price(const proto::ForwardBatch& batch) {
     const attention::ForwardMetadata& metadata = metadata_[dp_rank_of(i)];
     const bool idle = metadata.forward_mode == proto::IDLE && metadata.global_num_tokens.empty();
     costs_[i] = idle ? StepCost{} : model_of(i).forward(metadata);
+    // Later stages have the encoder's weights, but get hidden states (general_mm_embed_routine of SGLang's
+    // managers/mm_utils.py).
+    if (pp_size_ > 1 && i >= states_.size()) continue;
     const EncoderCost& encoder = encoder_costs_[dp_rank_of(i)];
     costs_[i].encoder = encoder.seconds;
     costs_[i].flops += encoder.flops;
@@ -242,7 +245,7 @@ std::vector<proto::RankReport> LocalRanks::reports() const {
     report.set_other_seconds(sum(&StepCost::other));
     report.set_launch_seconds(sum(&StepCost::launch));
     report.set_wait_seconds(c.prefill.wait + c.decode.wait + c.mixed.wait);
-    if (const ImageEncoding& images = encodings_[dp_rank(first_rank_ + i)]; images.active()) {
+    if (const ImageEncoding& images = encodings_[dp_rank(first_rank_ + i)]; images.active() && c.stage == 0) {
       report.set_encoder_seconds(sum(&StepCost::encoder));
       report.set_encoded_images(images.encoded());
       report.set_embedding_cache_hits(images.cache_hits());

@@ -54,6 +54,8 @@ struct WorkloadRequest {
   SamplingParams sampling;
   std::vector<ImageInput> images = {};  // in the order of their positions
   bool images_in_prompt = false;        // the prompt's length counts their tokens already
+  // Seconds that its images take in front of the scheduler, and of the scheduler itself when it comes.
+  double image_prepare_seconds = 0, image_receive_seconds = 0;
   friend bool operator==(const WorkloadRequest&, const WorkloadRequest&) = default;
 };
 

@@ -25,7 +25,7 @@ for r in rows:
 for backend in sorted({r["operator_class"].split(".")[1] for r in rows}):
     path=folder+"/"+backend+".json"
     gpus=json.load(open(path)) if os.path.exists(path) else {}
-    # What was fitted on servers, not on kernels, stays (tests/calibration/end_to_end.cc).
+    # What was fitted on servers, not on kernels, stays (`tpsim validate`).
     for r in rows:
         for old in gpus.get(gpu, gpus.get("h200-sxm", [])):
             if old["operator_class"]!=r["operator_class"]: continue

@@ -19,7 +19,7 @@
 #include <tuple>
 
 #include "attention/registry.h"
-#include "tests/calibration/attention_rows.h"
+#include "launch/kernels/attention_rows.h"
 #include "tests/calibration/fit_files.h"
 #include "tests/calibration/search.h"
 

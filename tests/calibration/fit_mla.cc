@@ -25,7 +25,7 @@
 #include "attention/registry.h"
 #include "rank/model/hardware.h"
 #include "rank/model/op_cost.h"
-#include "tests/calibration/attention_rows.h"
+#include "launch/kernels/attention_rows.h"
 #include "tests/calibration/fit_files.h"
 #include "tests/calibration/search.h"
 

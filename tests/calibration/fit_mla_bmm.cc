@@ -11,7 +11,7 @@
 
 #include "rank/model/mla_cost.h"
 #include "tests/calibration/fit_files.h"
-#include "tests/calibration/kernel_table.h"
+#include "launch/kernels/kernel_table.h"
 #include "tests/calibration/search.h"
 
 namespace tpsim::calibration {

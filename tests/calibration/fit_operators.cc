@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "tests/calibration/fit_files.h"
-#include "tests/calibration/operator_rows.h"
+#include "launch/kernels/operator_rows.h"
 #include "tests/calibration/search.h"
 
 namespace tpsim::calibration {

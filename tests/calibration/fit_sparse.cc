@@ -18,7 +18,7 @@
 
 #include "tests/calibration/fit_files.h"
 #include "tests/calibration/search.h"
-#include "tests/calibration/sparse_rows.h"
+#include "launch/kernels/sparse_rows.h"
 
 namespace tpsim::calibration {
 namespace {

@@ -25,5 +25,7 @@ std::span<const FuzzTarget> weights_targets();
 std::span<const FuzzTarget> model_targets();
 // The prompts of `tpsim generate`.
 std::span<const FuzzTarget> prompt_targets();
+// Files of measurements, and what lies beside them.
+std::span<const FuzzTarget> measurement_targets();
 
 }  // namespace tpsim::fuzz

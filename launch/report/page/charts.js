@@ -1,5 +1,4 @@
 // Distributions and timelines.
-const chartAxis = (text, more) => Object.assign({ title: { display: true, text }, grid: { color: style("--line") } }, more);
 const series = (i, data) => ({ run: i, label: labels[i], data, borderColor: style(`--c${colourIndex(i)}`), backgroundColor: style(`--c${colourIndex(i)}`), borderWidth: i === best ? 2.5 : 1.75, pointRadius: data.length < 3 ? 3 : 0, hidden: hidden.has(i) });
 
 // Quantile of the normal distribution (Acklam's rational approximation, relative error below 1.2e-9).

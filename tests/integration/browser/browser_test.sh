@@ -8,7 +8,7 @@ if [[ -z $chromium ]]; then
   echo "skipped: no chromium here"
   exit 77
 fi
-checks="$(dirname "${BASH_SOURCE[0]}")/checks.js"
+here="$(dirname "${BASH_SOURCE[0]}")"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 flags=(--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
@@ -16,7 +16,8 @@ flags=(--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --dis
 
 # look PAGE WIDTH DARK EXPECTED
 look() {
-  local page=$1 width=$2 dark=$3 expected=$4 scheme=1
+  local page=$1 width=$2 dark=$3 expected=$4 scheme=1 checks="$here/checks.js"
+  [[ $page == validation ]] && checks="$here/checks_validation.js"
   [[ $dark == true ]] && scheme=0
   { sed '$d' "$work/$page.html" | sed '$d'
     echo "<script>window.expected = { width: $width, dark: $dark, $expected };</script><script>"
@@ -42,7 +43,8 @@ FRAME
 comparison='canvases: 11, fills: 6, cut: 100, steps: 600'
 sweep='canvases: 1, fills: 8, cut: 0, sweep: { cells: 8, best: "26,000" }'
 single='canvases: 11, fills: 2, cut: 100, steps: 600'
-for page in comparison sweep single; do
+validation='canvases: 6, rows: 11'
+for page in comparison sweep single validation; do
   "$1" $page "$work/$page.html"
   if grep -oE '(src|href)="[a-z]+:[^"]*"' "$work/$page.html" | grep -v '"data:'; then
     echo "the page refers to something outside itself"

@@ -38,8 +38,11 @@ class Images(CommandLine):
             self.assertAlmostEqual(rank["prefill"]["encoder"], rank["encoder_seconds"])
             self.assertGreater(rank["weight_bytes"], rank["vision_weight_bytes"])
             self.assertGreater(rank["vision_weight_bytes"], 0)
-            self.assertIn("uncalibrated", [row["status"] for row in result["calibration"]
-                                           if row["operator_class"].startswith("vision.")])
+            status = {row["operator_class"]: row["status"] for row in result["calibration"]
+                      if row["operator_class"].startswith("vision.")}
+            measured = "uncalibrated" if model == "llama-4-scout" else "calibrated"
+            self.assertEqual(status, {"vision.attention.fa3": measured, "vision.encoder": measured,
+                                      "vision.host": measured})
 
     def test_text_models_have_no_such_keys(self):
         result = self.served("--dataset-name", "random", "--num-prompts", "5", model="llama-3.1-8b")
@@ -74,6 +77,24 @@ class Images(CommandLine):
         self.assertEqual(result["total_input_tokens"], 4 * 3000)
         self.assertEqual(result["images"]["images"], 6)
 
+    def test_stages(self):
+        """Images are encoded by the first stage, whose weights all have."""
+        trace = self.write("image.jsonl", request(0, [[1280, 720]]) + request(10, [[1280, 720]]))
+        results = []
+        for stages in ("1", "2"):
+            report = self.folder + "/pp" + stages
+            done = self.tpsim("run", "--model-path", "qwen3-vl-8b", "--hardware", "h200-sxm", "--trace", trace,
+                              "--pp-size", stages, "--report-dir", report)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            results.append(self.result(report))
+        one, two = results
+        self.assertEqual(one["total_input_tokens"], two["total_input_tokens"])
+        first, second = two["ranks"]
+        self.assertGreater(first["encoder_seconds"], 0)
+        self.assertAlmostEqual(first["encoder_seconds"], one["ranks"][0]["encoder_seconds"])
+        self.assertNotIn("encoder_seconds", second)
+        self.assertEqual(first["vision_weight_bytes"], second["vision_weight_bytes"])
+
     def test_refused(self):
         image = self.write("image.jsonl", request(0, [[640, 360]]))
         text = self.trace(GOOD_TRACE)
@@ -87,7 +108,10 @@ class Images(CommandLine):
                 ([*qwen, "--trace", image, "--mm-attention-backend", "fa4"], "--mm-attention-backend fa4"),
                 ([*qwen, "--trace", image, "--mm-attention-backend", "amx_attn"], "--mm-attention-backend amx_attn"),
                 ([*qwen, "--trace", image, "--executor", "numeric"], "numeric"),
-                ([*qwen, "--trace", image, "--pp-size", "2"], "--pp-size"),
+                (["run", "--model-path", "internvl3.5-8b", "--hardware", "h200-sxm", "--trace", image, "--pp-size", "2"],
+                 "has no pipeline stages"),
+                (["run", "--model-path", "qwen3-vl-8b", "--hardware", "h200-sxm", "--trace", image, "--pp-size", "18"],
+                 "image features go into its first 3"),
                 ([*qwen, "--trace", azure], "--image-resolution"),
                 ([*qwen, "--trace", text, "--image-resolution", "720p"], "--image-resolution"),
                 ([*qwen, "--trace", text, "--image-count", "2"], "--image-count"),

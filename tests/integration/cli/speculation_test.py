@@ -34,6 +34,10 @@ class Documented(CommandLine):
         for words in (
                 ["--model-path", "deepseek-ai/DeepSeek-V3-0324", "--speculative-algorithm", "EAGLE",
                  "--trust-remote-code", "--tp", "8"],
+                ["--model-path", "openai/gpt-oss-120b", "--tp", "4", "--speculative-algorithm", "EAGLE3",
+                 "--speculative-draft-model-path", "lmsys/EAGLE3-gpt-oss-120b-bf16"],
+                ["--model-path", "deepseek-ai/DeepSeek-V3", "--speculative-algo", "EAGLE", "--tp", "8",
+                 "--speculative-draft-model-path", "lmsys/DeepSeek-V3-NextN"],
                 ["--model-path", "deepseek-ai/DeepSeek-V3.2-Exp", "--tp", "8", "--speculative-algorithm", "EAGLE"],
                 ["--model-path", "zai-org/GLM-4.6-FP8", "--tp-size", "8", "--tool-call-parser", "glm45",
                  "--reasoning-parser", "glm45", "--speculative-algorithm", "EAGLE", "--mem-fraction-static", "0.9",
@@ -142,6 +146,10 @@ class FirstTries(CommandLine):
         for steps, (topk, drafts) in itertools.product(("3", "5"), (("4", "8"), ("4", "4"))):
             self.assertIn((steps, topk, drafts), seen)
         self.assertIn(("5", "1", "6"), seen)
+        # Chains are what their steps make them, each once.
+        chains = [r["server_args"]["speculative_num_steps"] for r in runs
+                  if "server_args" in r and r["server_args"]["speculative_eagle_topk"] == "1"]
+        self.assertEqual(sorted(chains), ["1", "3", "5"])
 
     def test_draft_models_of_their_own(self):
         report = self.folder + "/r"

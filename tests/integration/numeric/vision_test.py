@@ -108,7 +108,7 @@ class Towers(Images):
 
     def test_prefixes_with_images_are_reused(self):
         for model in models():
-            for extra in (["--max-running-requests", "1"], ["--max-running-requests", "1", "--page-size", "4"],
+            for extra in (["--max-running-requests", "1"], ["--max-running-requests", "1", "--page-size", "16"],
                           ["--max-running-requests", "1", "--disable-radix-cache"],
                           ["--max-total-tokens", "256", "--schedule-conservativeness", "0", "--check-invariants"]):
                 with self.subTest(model=model, extra=" ".join(extra)):
@@ -139,7 +139,8 @@ class Towers(Images):
 
     def test_speculation_from_the_text(self):
         for model in models():
-            if image_masks(model, "triton"):
+            chunks = config_of(model).get("text_config", {}).get("attention_chunk_size")  # not verified
+            if image_masks(model, "triton") or chunks:
                 continue
             with self.subTest(model=model):
                 self.check_reference(model, "--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "6",
@@ -169,7 +170,7 @@ class Serving(Images):
             report = self.report_of(model, "--max-running-requests", "1", "--vlm-cache-size-mb", "0")
             self.assertNotIn("cache_hits", {k: v for k, v in report["images"].items() if v})
             self.assertLess(report["images"]["encoded"], 2 * len(images))  # prefixes were reused
-            self.assertGreater(report["cached_prompt_tokens"], 0)
+            self.assertGreater(report["cache_hit_rate"], 0)
 
     def test_a_recorded_stream_computes(self):
         model = models()[0]

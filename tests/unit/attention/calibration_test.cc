@@ -11,7 +11,7 @@
 #include "attention/planned_backend.h"
 #include "attention/registry.h"
 #include "rank/model/hardware.h"
-#include "tests/calibration/attention_rows.h"
+#include "launch/kernels/attention_rows.h"
 
 namespace tpsim::attention {
 namespace {

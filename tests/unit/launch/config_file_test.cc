@@ -89,7 +89,8 @@ TEST_F(ConfigFile, RefusalsNameFileAndLine) {
   EXPECT_EQ(said("enable-mixed-chunk: 7\n"), ":1: --enable-mixed-chunk 7: must be true or false");
   EXPECT_EQ(said("tp: 1\nconfig: other.yaml\n").substr(0, 11), ":2: config:");
   EXPECT_EQ(said("speculative-adaptive: true\n"),
-            ":1: --speculative-adaptive: this part of speculative decoding is not simulated; leave it out");
+            ":1: --speculative-adaptive: a run keeps its --speculative-num-steps, whatever is accepted; "
+            "`tpsim compare` takes a list of them");
   EXPECT_EQ(said("tp: 1\n  bad: [\n").substr(0, 3), ":2:");
   EXPECT_EQ(said(""), ": the file is empty, a YAML mapping of flags to values is expected");
 }

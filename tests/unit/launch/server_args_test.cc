@@ -217,7 +217,8 @@ TEST(ServerArgs, RefusesInOneSentence) {
        "--speculative-algorithm EAGEL: must be EAGLE, EAGLE3, NEXTN, STANDALONE or NGRAM, did you mean "
        "EAGLE?"},
       {{"--speculative-adaptive"},
-       "--speculative-adaptive: this part of speculative decoding is not simulated; leave it out"},
+       "--speculative-adaptive: a run keeps its --speculative-num-steps, whatever is accepted; `tpsim "
+       "compare` takes a list of them"},
       {{"--speculative-accept-rates", "0.8,1.2"},
        "--speculative-accept-rates 1.2: must be a number at least 0 and at most 1"},
       {{"--mm-process-config", "{}"},

@@ -232,7 +232,8 @@ TEST_F(Speculating, DataParallelRanksShareTheRequests) {
             16u);
   const Deployment wide =
       resolve("deepseek-v3", "h200-sxm",
-              with(nextn_, {"--tp", "64", "--dp", "64", "--enable-dp-attention", "--ep-size", "64"}));
+              with(nextn_, {"--tp", "64", "--dp", "64", "--enable-dp-attention", "--moe-a2a-backend",
+                            "deepep", "--enable-dp-lm-head", "--moe-dense-tp-size", "1"}));
   EXPECT_EQ(wide.scheduler.max_running_requests, 1u);
   for (const char* algorithm : {"STANDALONE", "NGRAM"})
     EXPECT_THAT(refused("deepseek-v3", "h200-sxm",
@@ -280,6 +281,22 @@ TEST_F(Speculating, LayersForTheNextTokenAttend) {
   const Deployment sparse = resolve("deepseek-v3.2", "h200-sxm", with(nextn_, {"--tp", "8"}));
   EXPECT_TRUE(sparse.speculation.draft->config.is_sparse());
   EXPECT_EQ(sparse.draft_backend, "nsa");
+}
+
+TEST_F(Speculating, PublishedHeadsAreKnown) {
+  const auto drafts = [&](const std::string& model, const std::string& algorithm, const std::string& path) {
+    return resolve(model, "h200-sxm",
+                   {"--tp", "8", "--speculative-algorithm", algorithm, "--speculative-draft-model-path", path,
+                    "--speculative-accept-rates", "0.7"})
+        .speculation.draft->config;
+  };
+  EXPECT_EQ(drafts("gpt-oss-120b", "EAGLE3", "lmsys/EAGLE3-gpt-oss-120b-bf16").intermediate_size, 17280u);
+  EXPECT_EQ(drafts("llama-3.1-8b", "EAGLE3", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B").vocab_size, 32000u);
+  EXPECT_EQ(drafts("deepseek-v3", "EAGLE", "lmsys/DeepSeek-V3-NextN").moe.num_experts, 256u);
+  EXPECT_THAT(refused("llama-3.1-8b", "h200-sxm",
+                      {"--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path",
+                       "eagle3-gpt-oss-120b", "--speculative-accept-rates", "0.7"}),
+              HasSubstr("its hidden size is 2880 and that of llama-3.1-8b 4096"));
 }
 
 // models/deepseek_nextn.py: NVFP4 is for the target alone; other formats are the draft's, too, unless said.
@@ -344,6 +361,11 @@ TEST_F(Speculating, RecordedLengthsAreReadWithTheirLines) {
   EXPECT_EQ(said("accept_len,count\n1,30\n4,70\n"), "accepted");
   EXPECT_THAT(said("1,30\n5,70\n"), HasSubstr("lengths.csv:2 length 5"));
   EXPECT_THAT(said("1 30\n"), HasSubstr("lengths.csv:1: is no line"));
+  EXPECT_EQ(said("step,accept_len,count\n0,1,30\n0,2,3\n4,4,70\n"), "accepted");
+  EXPECT_THAT(said("0,1,30\n4,5,70\n"), HasSubstr("lengths.csv:2 length 5"));
+  EXPECT_THAT(said("4,1,30\n0,4,70\n"), HasSubstr("lengths.csv:2: step 0 stands behind step 4"));
+  EXPECT_THAT(said("0,1,30\n4,70\n"), HasSubstr("lengths.csv:2: is no line"));
+  EXPECT_THAT(said("0,1,30\n4,2,0\n"), HasSubstr("names no length that ever was from step 4 on"));
   EXPECT_THAT(said("1,0\n"), HasSubstr("names no length that ever was"));
   EXPECT_THAT(refused("llama-3.1-8b", "h200-sxm",
                       {"--speculative-algorithm", "NGRAM", "--speculative-accept-lengths", "/nonexistent"}),

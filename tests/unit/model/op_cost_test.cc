@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "rank/model/hardware.h"
-#include "tests/calibration/operator_rows.h"
+#include "launch/kernels/operator_rows.h"
 
 namespace tpsim::rank {
 namespace {

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "attention/registry.h"
@@ -122,6 +124,56 @@ TEST_F(DataParallelSteps, PrefillsAreExtendedByAllRanks) {
   EXPECT_EQ(step.draft_seconds, 0);
   EXPECT_GT(step.draft_extend_seconds, 0);
   EXPECT_LT(step.draft_extend_seconds, 0.1 * step.gemm + step.collective);
+}
+
+// A whole model that drafts, whose extend is not captured: spec v2 issues it while the target verifies.
+class HostAndDevice : public DataParallelSteps {
+ protected:
+  HostAndDevice() : DataParallelSteps("llama-3.1-8b") { layout_ = {}; }
+  StepCost step(const SpeculationShape& shape, std::uint32_t requests) {
+    auto draft = std::make_unique<DraftModel>(load_draft_model("STANDALONE", "llama-3.2-3b", target_));
+    const Shard shard = make_shard(draft->config, layout_, 0);
+    auto forward = priced(draft->config, layout_);
+    SpeculativeForward model(priced(target_, layout_), std::move(draft), std::move(forward), shard, profile_,
+                             shape);
+    attention::ForwardMetadata metadata = verify({requests}, 8);
+    metadata.global_num_tokens = metadata.global_num_tokens_for_logprob = {};
+    return model.forward(metadata);
+  }
+  static double seconds(const StepCost& cost) {
+    return cost.attention + cost.gemm + cost.collective + cost.other + cost.launch;
+  }
+};
+
+TEST_F(HostAndDevice, SpecV2LastsAsLongAsTheLongerOfThem) {
+  SpeculationShape shape = {.num_steps = 3, .num_draft_tokens = kDrafts, .extend_captured = false};
+  const double in_turn = seconds(step(shape, 4));
+  shape.host = {.seconds = 0, .seconds_of_request = 0, .overlaps = true};
+  const StepCost side_by_side = step(shape, 4);
+  EXPECT_LT(seconds(side_by_side), in_turn - 1e-3) << "28 layers are issued while 32 compute";
+  EXPECT_NEAR(seconds(side_by_side), std::max(side_by_side.device_seconds, side_by_side.issue_seconds),
+              1e-12);
+  EXPECT_GE(side_by_side.launch, 0);
+  EXPECT_GT(side_by_side.draft_extend_seconds, 0);
+  // A little of the host hides, much of it is waited for.
+  shape.host.seconds = 1;
+  EXPECT_NEAR(seconds(step(shape, 4)), 1 + side_by_side.issue_seconds, 1e-9);
+  shape.host.overlaps = false;
+  EXPECT_NEAR(seconds(step(shape, 4)), 1 + in_turn, 1e-9);
+  shape.extend_captured = true;
+  shape.host = {.seconds = 1e-4, .seconds_of_request = 1e-5, .overlaps = true};
+  const StepCost captured = step(shape, 4);
+  EXPECT_NEAR(seconds(captured), captured.device_seconds, 1e-12);
+}
+
+TEST_F(HostAndDevice, ChoosingGuessesTakesTimeThatGrowsWithThem) {
+  SpeculationShape shape = {.num_steps = 3, .num_draft_tokens = kDrafts};
+  const double one = step(shape, 4).draft_seconds;
+  shape.topk = 4;
+  const double four = step(shape, 4).draft_seconds;
+  shape.topk = 8;
+  EXPECT_GT(four, one + 0.3e-3);
+  EXPECT_GT(step(shape, 4).draft_seconds, four);
 }
 
 }  // namespace

@@ -96,6 +96,30 @@ TEST(VisionEncoder, SdpaAttendsToThePackedSequence) {
             4 * encoder("qwen2.5-vl-7b", {}, "fa3").encode(images).flops);
 }
 
+// Measured on an H200 (tests/calibration/measured/h200-sxm_vision.csv), in milliseconds.
+TEST(VisionEncoder, TakesWhatItTookOnAnH200) {
+  struct Case {
+    const char *model, *backend;
+    ImageSize size;
+    std::size_t images;
+    double milliseconds;
+  };
+  for (const Case& c : {Case{"qwen2.5-vl-7b", "fa3", {448, 448}, 1, 26.18},
+                        {"qwen2.5-vl-7b", "fa3", {1920, 1080}, 1, 43.00},
+                        {"qwen2.5-vl-7b", "triton_attn", {1920, 1080}, 4, 205.1},
+                        {"qwen2.5-vl-7b", "sdpa", {1920, 1080}, 1, 729.2},
+                        {"qwen3-vl-8b", "fa3", {1920, 1080}, 1, 43.02},
+                        {"qwen3-vl-8b", "triton_attn", {1920, 1080}, 1, 201.8},
+                        {"gemma-3-27b", "fa3", {896, 896}, 4, 68.50},
+                        {"gemma-3-27b", "triton_attn", {896, 896}, 1, 57.91},
+                        {"internvl3.5-8b", "fa3", {800, 600}, 2, 53.79}}) {
+    const std::vector<ImageSize> images(c.images, c.size);
+    EXPECT_NEAR(1e3 * encoder(c.model, {}, c.backend).encode(images).seconds, c.milliseconds,
+                0.12 * c.milliseconds)
+        << c.model << " " << c.backend;
+  }
+}
+
 TEST(VisionEncoder, EmbeddingsAreOfTheTextModelsWidth) {
   EXPECT_EQ(encoder("gemma-3-27b", {}).embedding_bytes({100, 100}), 256U * 5376 * 2);
   EXPECT_EQ(encoder("qwen3-vl-8b", {}).embedding_bytes({1024, 1024}), 1024U * 4096 * 2 * 4);

@@ -57,6 +57,31 @@ TEST(ImageEncoding, WithoutACacheEveryPassEncodes) {
   EXPECT_EQ(encoding.cache_hits(), 0U);
 }
 
+// Before SGLang 0.5.23 the encoder is called for each request.
+TEST(ImageEncoding, RequestsAreEncodedByThemselvesWhereTheReleaseDoes) {
+  const proto::HardwareProfile profile = load_hardware("h200-sxm");
+  ImageEncoderConfig together = {
+      std::make_shared<const VisionEncoder>(
+          load_model_config("qwen3-vl-8b").vision, VisionSharing{}, profile,
+          attention::find_vision_backend("fa3", attention::GpuGeneration::kHopper, "h200-sxm")),
+      1U << 30};
+  ImageEncoderConfig apart = together;
+  apart.by_request = true;
+  const auto seconds = [](const ImageEncoderConfig& config, std::vector<std::uint64_t> contents,
+                          const std::vector<std::uint32_t>& counts) {
+    proto::ForwardBatch message = batch(contents, 400);
+    for (const std::uint32_t count : counts) message.add_images_of_request(count);
+    return ImageEncoding(config).apply(message).seconds;
+  };
+  const double one = seconds(apart, {1}, {1});
+  EXPECT_NEAR(seconds(apart, {1, 2, 3, 4}, {1, 1, 1, 1}), 4 * one, 1e-9);
+  EXPECT_LT(seconds(apart, {1, 2, 3, 4}, {4}), 2 * one) << "one call for the images of a request";
+  EXPECT_EQ(seconds(together, {1, 2, 3, 4}, {1, 1, 1, 1}), seconds(apart, {1, 2, 3, 4}, {4}));
+  EXPECT_NEAR(seconds(apart, {1, 1, 2}, {1, 2}), 2 * one, 1e-9) << "the first request's embedding is kept";
+  EXPECT_THROW(seconds(apart, {1, 2}, {1}), UserError);
+  EXPECT_THROW(seconds(apart, {1, 2}, {1, 4000000000U}), UserError);
+}
+
 TEST(ImageEncoding, RefusesDamagedBatches) {
   ImageEncoding encoding(config(0));
   proto::ForwardBatch damaged = batch({1});

@@ -27,6 +27,19 @@ TEST(FrontEnd, WithoutTimesRequestsAreWhereTheyAreSent) {
   EXPECT_EQ(front_end.seen(0.5), 0.5);
 }
 
+TEST(FrontEnd, ImagesKeepItBusyWhereTheyAreToldOf) {
+  FrontEndConfig config = kMeasured;
+  for (const bool prepares : {false, true}) {
+    config.prepares_images = prepares;
+    FrontEnd front_end(config);
+    front_end.send({.index = 0, .time = 0, .early = false}, 0, 0.25);
+    front_end.send({.index = 1, .time = 0, .early = false}, 0);
+    EXPECT_NEAR(front_end.next_time(), 2.9e-3 + (prepares ? 0.25 : 0), 1e-12);
+    front_end.pop();
+    EXPECT_NEAR(front_end.next_time(), 4.3e-3 + (prepares ? 0.25 : 0), 1e-12) << "one process for both";
+  }
+}
+
 // In order, one after another, none before its own time in it, and busy as long as there is something to do.
 TEST(FrontEnd, RandomRequestsPassOneByOne) {
   std::mt19937 random(7);

@@ -94,6 +94,18 @@ TEST(AcceptLengths, TreesKeepWhatAWalkDownThemKeeps) {
   }
 }
 
+TEST(AcceptanceByStep, ADistributionHoldsUntilTheNext) {
+  EXPECT_FALSE(AcceptanceByStep().known());
+  AcceptanceByStep ramp;
+  ramp.from(0, AcceptLengths(std::vector<double>{1}));
+  ramp.from(3, AcceptLengths(std::vector<double>{0, 0, 1}));
+  ramp.from(7, AcceptLengths(std::vector<double>{0, 0, 0, 0, 1}));
+  for (std::uint32_t step = 0; step < 12; ++step)
+    EXPECT_EQ(ramp.at(step).draw(1, 2, step), step < 3 ? 1u : step < 7 ? 3u : 5u) << step;
+  const AcceptanceByStep constant = AcceptLengths(std::vector<double>{0, 1});
+  EXPECT_EQ(constant.at(1000).draw(3, 4, 1000), 2u);
+}
+
 TEST(AcceptLengths, DrawsFollowTheDistributionAndDependOnNothingElse) {
   const AcceptLengths lengths(std::vector<double>{3, 0, 5, 2});
   std::vector<double> seen(5, 0);

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "launch/kernels/kernel_table.h"
 #include "rank/model/matrix_kernel.h"
 #include "rank/model/op_cost.h"
-#include "tests/calibration/kernel_table.h"
 
 namespace tpsim::calibration {
 

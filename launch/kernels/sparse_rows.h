@@ -9,7 +9,7 @@
 
 #include "attention/sparse_cost.h"
 #include "attention/sparse_plan.h"
-#include "tests/calibration/kernel_table.h"
+#include "launch/kernels/kernel_table.h"
 
 namespace tpsim::calibration {
 

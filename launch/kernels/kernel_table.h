@@ -1,4 +1,4 @@
-// Reads the measured kernels of shared/data/kernels: gzipped CSV with a header line.
+// Reads tables of measured kernels (shared/data/kernels): CSV with a header line, gzipped or not.
 #pragma once
 
 #include <filesystem>
@@ -10,18 +10,19 @@ namespace tpsim::calibration {
 
 class KernelTable {
  public:
-  // Throws std::runtime_error where the file cannot be read.
-  explicit KernelTable(const std::filesystem::path& csv_gz);
+  // Throws UserError "FILE:LINE: …" for a file that cannot be read, or has lines of another width than its
+  // first.
+  explicit KernelTable(const std::filesystem::path& csv);
 
   std::size_t size() const { return rows_.size(); }
   bool has(const std::string& column) const { return columns_.contains(column); }
-  const std::string& text(std::size_t row, const std::string& column) const {
-    return rows_[row][columns_.at(column)];
-  }
+  // Throws UserError where the table has no such column.
+  const std::string& text(std::size_t row, const std::string& column) const;
   // 0 where the table has no such column.
   double number(std::size_t row, const std::string& column) const;
 
  private:
+  std::string name_;
   std::map<std::string, std::size_t> columns_;
   std::vector<std::vector<std::string>> rows_;
 };

@@ -13,7 +13,7 @@
 #include "attention/backend.h"
 #include "attention/plan_cost.h"
 #include "attention/planned_backend.h"
-#include "tests/calibration/kernel_table.h"
+#include "launch/kernels/kernel_table.h"
 
 namespace tpsim::calibration {
 

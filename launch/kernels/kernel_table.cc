@@ -1,0 +1,53 @@
+#include "launch/kernels/kernel_table.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "proto/base/error.h"
+#include "scheduler/workload/byte_source.h"
+#include "scheduler/workload/trace_input.h"
+
+namespace tpsim::calibration {
+namespace {
+
+std::vector<std::string> split(std::string_view line) {
+  std::vector<std::string> fields;
+  for (std::size_t start = 0; start <= line.size();) {
+    const std::size_t comma = std::min(line.find(',', start), line.size());
+    fields.emplace_back(line.substr(start, comma - start));
+    start = comma + 1;
+  }
+  return fields;
+}
+
+}  // namespace
+
+KernelTable::KernelTable(const std::filesystem::path& csv) : name_(csv.string()) {
+  scheduler::TraceInput input(scheduler::decode(scheduler::open_file(csv), name_), name_);
+  std::string_view line;
+  if (!input.next_filled_line(line)) throw_user_error("{}: is empty; a table of kernels is needed", name_);
+  const std::vector<std::string> header = split(line);
+  for (std::size_t i = 0; i < header.size(); ++i) columns_[header[i]] = i;
+  while (input.next_filled_line(line)) {
+    std::vector<std::string> fields = split(line);
+    if (fields.size() != header.size())
+      input.place().fail("the line has {} columns; the header names {}", fields.size(), header.size());
+    rows_.push_back(std::move(fields));
+  }
+}
+
+const std::string& KernelTable::text(std::size_t row, const std::string& column) const {
+  const auto found = columns_.find(column);
+  if (found == columns_.end())
+    throw_user_error("{}: has no column {}; a table of that kernel is needed", name_, column);
+  return rows_[row][found->second];
+}
+
+double KernelTable::number(std::size_t row, const std::string& column) const {
+  const auto found = columns_.find(column);
+  return found == columns_.end() ? 0 : std::strtod(rows_[row][found->second].c_str(), nullptr);
+}
+
+}  // namespace tpsim::calibration

@@ -1,0 +1,51 @@
+// The requests of a measured load: the figures that they come to, and how `tpsim run` offers them again.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/measurements/measurement_formats.h"
+
+namespace tpsim::launch {
+
+// Times in seconds of one clock.
+struct MeasuredRequest {
+  std::uint64_t request = 0;  // its number in the load
+  double sent_s = 0;
+  double first_token_s = 0;
+  double last_token_s = 0;
+  std::uint32_t input_tokens = 0;
+  std::uint32_t output_tokens = 0;
+  std::uint32_t cached_tokens = 0;
+
+  friend bool operator==(const MeasuredRequest&, const MeasuredRequest&) = default;
+};
+
+// Throws UserError at `place` for times that run backwards.
+void check_times(const MeasuredRequest& request, const scheduler::Place& place);
+
+// REQUIRES: `requests` is not empty.
+MeasuredFigures figures_of(const std::vector<MeasuredRequest>& requests);
+
+// Tokens of the longest answer.
+std::uint32_t longest_answer(const std::vector<MeasuredRequest>& requests);
+
+// "closed" of "closed:1024:256:16:48".
+std::string load_kind(std::string_view load);
+
+// Makes `load` offer `requests`: adds flags, and sets its workload or why it has none.
+//   closed:INPUT:OUTPUT:CONCURRENCY:PROMPTS  the benchmark's closed loop, of equal lengths
+//   burst:INPUT:OUTPUT:PROMPTS               all at once
+//   mooncake:FROM_S:TO_S:SCALE               a slice of the trace; its hash_ids say what prompts share
+//   any other (azure:FROM_S:TO_S:SCALE)      the requests themselves at the times they were sent, prompts
+//                                            unrelated
+// Clients of them all sent token ids. Throws UserError at `place` where the name is malformed.
+void offer_requests(const std::vector<MeasuredRequest>& requests, const MeasurementFile& file,
+                    const scheduler::Place& place, MeasuredLoad& load);
+// A load of which only the name is known, and must tell everything: closed and burst.
+void offer_by_name(const scheduler::Place& place, MeasuredLoad& load);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,48 @@
+// What a server says of itself (SGLang's /get_server_info, or the part of it in servers.jsonl) as flags of
+// `tpsim run`.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/measurements/measurement_formats.h"
+
+namespace tpsim::launch {
+
+struct ServerAccount {
+  std::string version;     // of SGLang; empty: not said
+  std::string model_path;  // as the server has it
+  std::string hardware;    // empty: not said
+  std::uint32_t tp_size = 1;
+  std::string prefill_backend, decode_backend;  // empty: not said
+  std::vector<std::string> flags;               // the others that decide its speed
+  std::optional<std::uint64_t> pool_tokens;
+
+  std::string backend() const {
+    return prefill_backend == decode_backend ? prefill_backend : prefill_backend + "+" + decode_backend;
+  }
+};
+
+// Throws UserError at `place` for a field of the wrong kind.
+ServerAccount read_server_account(const nlohmann::json& json, const scheduler::Place& place);
+// By the name in "server", one JSON object a line.
+std::map<std::string, ServerAccount> read_servers(scheduler::TraceInput& input);
+
+// "a b  c" as words.
+std::vector<std::string> words_of_flags(std::string_view text);
+// Whether `flags` has the flag, by one of its names or joined to its value.
+bool has_flag(const std::vector<std::string>& flags, std::string_view name);
+// Appends {name, value} unless `flags` has the flag; without a value, a switch.
+void add_flag(std::vector<std::string>& flags, const std::string& name, const std::string& value = "");
+// The release of `--sglang-version` that is nearest: the last one that is not newer, or the first; empty for
+// an empty or unreadable version.
+std::string nearest_release(const std::string& version);
+// A folder of configs beside the file for the value of a flag that names a model.
+void localize_draft_model(std::vector<std::string>& flags, const MeasurementFile& file);
+
+}  // namespace tpsim::launch

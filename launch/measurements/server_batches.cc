@@ -1,0 +1,161 @@
+#include "launch/measurements/server_batches.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <system_error>
+
+#include "scheduler/workload/csv_record.h"
+
+namespace tpsim::launch {
+namespace {
+
+using scheduler::Place;
+
+constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
+
+// The number behind `key` in a line of the log; nothing where it is not there.
+std::optional<double> figure(std::string_view line, std::string_view key) {
+  const std::size_t at = line.find(key);
+  if (at == std::string_view::npos) return std::nullopt;
+  std::string_view rest = line.substr(at + key.size());
+  double value = 0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
+  if (error != std::errc() || !std::isfinite(value) || value < 0) return std::nullopt;
+  return value;
+}
+
+double needed(std::string_view line, std::string_view key, const Place& place) {
+  const std::optional<double> value = figure(line, key);
+  if (!value)
+    place.fail("the batch has no {}; a line of SGLang's log with its figure is needed", in_quotes(key));
+  return *value;
+}
+
+std::uint32_t small(std::string_view line, std::string_view key, const Place& place) {
+  const double value = needed(line, key, place);
+  if (value > static_cast<double>(kMost)) place.fail("{} is {:g}; at most {} is meant", key, value, kMost);
+  return static_cast<std::uint32_t>(value);
+}
+
+}  // namespace
+
+std::map<std::pair<std::string, std::string>, std::vector<MeasuredBatch>> read_batches(
+    scheduler::TraceInput& input) {
+  enum { kServer, kLoad, kMode, kNewSeqs, kNewTokens, kCachedTokens, kRunning, kRate, kKvTokens, kAcceptLen };
+  constexpr std::array<std::string_view, 10> kColumns = {
+      "server",           "load",      "mode",      "new_seqs", "new_tokens", "cached_tokens", "running",
+      "gen_tokens_per_s", "kv_tokens", "accept_len"};
+  std::map<std::pair<std::string, std::string>, std::vector<MeasuredBatch>> batches;
+  std::string_view line;
+  if (!input.next_filled_line(line)) return batches;
+  scheduler::CsvRecord record(line, input.place(), kColumns, kAcceptLen);
+  while (input.next_filled_line(line)) {
+    const Place place = input.place();
+    record.parse(line, place);
+    MeasuredBatch batch;
+    const std::string_view mode = record.text(kMode);
+    if (mode != "decode" && mode != "extend")
+      place.fail("mode is {}; decode or extend is needed", in_quotes(mode));
+    batch.decode = mode == "decode";
+    batch.running = static_cast<std::uint32_t>(record.count(kRunning, 0, kMost));
+    if (batch.decode) {
+      batch.tokens_per_second = record.number(kRate);
+      batch.kv_tokens = record.text(kKvTokens).empty() ? 0 : record.count(kKvTokens, 0, kMost * 1024);
+      if (record.has_column(kAcceptLen) && !record.text(kAcceptLen).empty()) {
+        batch.accept_len = record.number(kAcceptLen);
+        if (batch.accept_len > 1024)
+          place.fail("accept_len is {:g}; at most 1024 is meant", batch.accept_len);
+      }
+    } else {
+      batch.new_seqs = static_cast<std::uint32_t>(record.count(kNewSeqs, 0, kMost));
+      batch.new_tokens = record.count(kNewTokens, 0, kMost);
+      batch.cached_tokens = record.count(kCachedTokens, 0, kMost * 1024);
+    }
+    batches[{std::string(record.text(kServer)), std::string(record.text(kLoad))}].push_back(batch);
+  }
+  return batches;
+}
+
+std::vector<std::vector<MeasuredBatch>> read_server_log(scheduler::TraceInput& input) {
+  std::vector<std::vector<MeasuredBatch>> loads(1);
+  std::string_view line;
+  while (input.next_line(line)) {
+    const Place place = input.place();
+    if (line.find("Cache flushed successfully") != std::string_view::npos) {
+      loads.emplace_back();
+      continue;
+    }
+    MeasuredBatch batch;
+    if (line.find("Decode batch") != std::string_view::npos) {
+      batch.decode = true;
+      batch.running = small(line, "#running-req: ", place);
+      batch.tokens_per_second = needed(line, "gen throughput (token/s): ", place);
+      // Models with several kinds of layers count "#full token".
+      const double held = figure(line, "#token: ").value_or(figure(line, "#full token: ").value_or(0));
+      if (held > 1e15) place.fail("#token is {:g}; no pool has as many", held);
+      batch.kv_tokens = static_cast<std::uint64_t>(held);
+      batch.accept_len = figure(line, "accept len: ").value_or(1);
+      if (batch.accept_len > 1024) place.fail("accept len is {:g}; at most 1024 is meant", batch.accept_len);
+    } else if (line.find("Prefill batch") != std::string_view::npos) {
+      batch.running = small(line, "#running-req: ", place);
+      batch.new_seqs = small(line, "#new-seq: ", place);
+      batch.new_tokens = small(line, "#new-token: ", place);
+      batch.cached_tokens = small(line, "#cached-token: ", place);
+    } else {
+      continue;
+    }
+    loads.back().push_back(batch);
+  }
+  return loads;
+}
+
+std::vector<std::pair<std::uint32_t, double>> accept_lens(const std::vector<MeasuredBatch>& batches,
+                                                          std::uint32_t answer) {
+  constexpr std::size_t kMostRequests = 4096;  // that any server runs at once
+  double longest = 1;
+  for (const MeasuredBatch& batch : batches)
+    if (batch.decode) longest = std::max(longest, batch.accept_len);
+  struct Running {
+    std::uint32_t steps = 0;
+    double tokens = 1;
+    bool operator<(const Running& other) const {
+      return steps != other.steps ? steps < other.steps : tokens < other.tokens;
+    }
+  };
+  std::vector<Running> running;
+  struct Sum {
+    double tokens = 0;
+    double requests = 0;
+  };
+  std::map<std::uint32_t, Sum> sums;
+  for (const MeasuredBatch& batch : batches) {
+    if (!batch.decode) {
+      running.resize(std::min<std::size_t>(running.size() + batch.new_seqs, kMostRequests));
+      continue;
+    }
+    std::sort(running.begin(), running.end());
+    running.resize(std::min<std::size_t>(running.size(), batch.running));
+    for (Running& request : running) {
+      if (request.tokens + longest < answer) {
+        Sum& sum = sums[request.steps];
+        sum.tokens += batch.accept_len;
+        sum.requests += 1;
+      }
+      ++request.steps;
+      request.tokens += std::max(1.0, batch.accept_len);
+    }
+  }
+  std::vector<std::pair<std::uint32_t, double>> found;
+  for (const auto& [step, sum] : sums) {
+    const double mean = std::max(1.0, sum.tokens / sum.requests);
+    if (found.empty() || std::abs(mean - found.back().second) > 0.1) found.emplace_back(step, mean);
+  }
+  if (found.empty()) found.emplace_back(0, 1.0);
+  return found;
+}
+
+}  // namespace tpsim::launch

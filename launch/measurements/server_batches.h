@@ -1,0 +1,31 @@
+// The batches that a server logged with --decode-log-interval 1.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/measurements/measured_load.h"
+#include "scheduler/workload/trace_input.h"
+
+namespace tpsim::launch {
+
+// batches.csv: server, load, step, mode (extend or decode), new_seqs, new_tokens, cached_tokens, running,
+// gen_tokens_per_s, kv_tokens and, with speculative decoding, accept_len. By server and load, in the order of
+// the file. Throws UserError "FILE:LINE: …".
+std::map<std::pair<std::string, std::string>, std::vector<MeasuredBatch>> read_batches(
+    scheduler::TraceInput& input);
+
+// A log of the server itself ("Prefill batch, #new-seq: 1, …", "Decode batch, #running-req: 1, …"), cut where
+// the cache was flushed, which a measuring client does before each load: element 0 is what came before the
+// first. Other lines mean nothing here; a batch line that lacks a figure throws UserError.
+std::vector<std::vector<MeasuredBatch>> read_server_log(scheduler::TraceInput& input);
+
+// Mean tokens kept of a request's first step, its second …, as MeasuredLoad::accept_lens: an n-gram cache
+// fills while answers grow. The requests that have most steps behind them are taken to be those that ended;
+// steps that the end of an answer of `answer` tokens may have cut short are left out.
+std::vector<std::pair<std::uint32_t, double>> accept_lens(const std::vector<MeasuredBatch>& batches,
+                                                          std::uint32_t answer);
+
+}  // namespace tpsim::launch

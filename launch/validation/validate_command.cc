@@ -1,0 +1,229 @@
+#include "launch/validation/validate_command.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "launch/flag_command.h"
+#include "launch/flag_set.h"
+#include "launch/flag_values.h"
+#include "launch/logging.h"
+#include "launch/measurements/measurement_formats.h"
+#include "launch/progress.h"
+#include "launch/report/report_dir.h"
+#include "launch/standard_output.h"
+#include "launch/terminal.h"
+#include "launch/validation/kernel_errors.h"
+#include "launch/validation/predict_load.h"
+#include "launch/validation/validation_report.h"
+#include "proto/base/error.h"
+#include "proto/base/stop_flag.h"
+#include "rank/model/hardware.h"
+#include "rank/parallel/rank_lost.h"
+#include "rank/parallel/task_farm.h"
+
+namespace tpsim::launch {
+namespace {
+
+struct ValidateArgs {
+  std::vector<std::string> measurements;
+  std::string kernels;
+  MeasurementOptions options;
+  std::string report_dir;
+  std::optional<std::uint32_t> jobs;
+  ServerArgs logging;  // what --log-level and the like mean
+};
+
+void declare(FlagSet& flags, ValidateArgs& args) {
+  flags.group("Measurements");
+  flags.add_list(
+      "--measurements", "FILE",
+      "measured loads, one or more files: requests.csv of a measured server (servers.jsonl, "
+      "batches.csv and models/ beside it), a client's JSON lines (NAME.info.json and NAME.log "
+      "beside them), or CSV with a row a load or a benchmark; gzip is accepted (required)",
+      [&args](std::string_view, const std::vector<std::string>& values) { args.measurements = values; });
+  flags.add_value(
+      "--kernels", "DIR",
+      "tables of measured kernels, DIR/SYSTEM/TABLE_perf.csv.gz, of which each row is priced alone",
+      text(args.kernels));
+  flags.add_value("--traces", "DIR",
+                  "where slices of traces are looked for, whose prompts share prefixes (default: ../traces "
+                  "beside the folder of the measurements)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    std::string folder;
+                    text(folder)(flag, value);
+                    std::error_code error;
+                    if (!std::filesystem::is_directory(folder, error))
+                      throw_user_error("{} {}: is no folder", flag, value);
+                    args.options.traces = folder;
+                  });
+  flags.add_value("--hardware", "GPU", "of measurements that do not name theirs (default h200-sxm)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    text(args.options.hardware)(flag, value);
+                    rank::load_hardware(value);
+                  });
+  flags.add_value("--jobs", "N", "loads served at once by each process (default: its share of the cores)",
+                  count(args.jobs, 1, 1024));
+  flags.group("Output");
+  flags.add_value("--report-dir", "DIR", "receives validation.json and validation.html",
+                  text(args.report_dir));
+  flags.add_value("--log-level", "LEVEL", "debug, info, warning or error (default warning)",
+                  word({"debug", "info", "warning", "error"}, args.logging.log_level));
+  flags.add_switch("--quiet", "no progress bar and no table", args.logging.quiet);
+  flags.add_switch("--no-progress", "no progress bar", args.logging.no_progress);
+}
+
+// What there is to do, the same in every process: loads, then tables of kernels.
+struct Tasks {
+  std::vector<MeasuredLoad> loads;
+  std::vector<KernelTask> kernels;
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(loads.size() + kernels.size()); }
+};
+
+Tasks read_all(const ValidateArgs& args) {
+  if (args.measurements.empty() && args.kernels.empty())
+    throw_user_error(
+        "--measurements: is required, a file of measured loads such as requests.csv, or --kernels, a folder "
+        "of "
+        "tables");
+  Tasks tasks;
+  if (!args.kernels.empty()) tasks.kernels = kernel_tasks(args.kernels);
+  std::vector<MeasuredLoad>& loads = tasks.loads;
+  for (const std::string& file : args.measurements) {
+    std::vector<MeasuredLoad> more = read_measurements(file, args.options);
+    std::move(more.begin(), more.end(), std::back_inserter(loads));
+  }
+  return tasks;
+}
+
+// A load's result is a ValidatedRow, that of a table a Validation with its kernels.
+rank::TaskFarm::Task task_of(const Tasks& tasks) {
+  return [&tasks](std::uint32_t task, const std::atomic<bool>& stop) {
+    if (task < tasks.loads.size()) return predict_load(tasks.loads[task], stop).SerializeAsString();
+    proto::Validation table;
+    for (proto::ValidatedKernel& kernel : price_kernels(tasks.kernels[task - tasks.loads.size()], stop))
+      *table.add_kernels() = std::move(kernel);
+    return table.SerializeAsString();
+  };
+}
+
+// validation.json and validation.html; what cannot be written is found out before the first load.
+class Output {
+ public:
+  explicit Output(const ValidateArgs& args) : quiet_(args.logging.quiet) {
+    if (args.report_dir.empty()) return;
+    folder_.emplace(args.report_dir);
+    json_ = &folder_->open("validation.json");
+    html_ = &folder_->open("validation.html");
+  }
+  void write(const proto::Validation& validation) {
+    if (folder_) {
+      json_->write(
+          validation_json(validation).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+          "\n");
+      html_->write(validation_page(validation));
+      folder_->commit_all();
+    }
+    if (quiet_) return;
+    print(validation_table(validation, shows_colours(STDOUT_FILENO)));
+    if (folder_) print(fmt::format("\nReport: {}\n", (folder_->path() / "validation.html").string()));
+    flush_output();
+  }
+
+ private:
+  bool quiet_;
+  std::optional<ReportDir> folder_;
+  OutputFile* json_ = nullptr;
+  OutputFile* html_ = nullptr;
+};
+
+// Process 0.
+int schedule(const ValidateArgs& args, std::uint32_t threads, rank::TaskFarm& farm) {
+  const Tasks tasks = read_all(args);
+  Output output(args);
+  const std::uint32_t num_tasks = tasks.size();
+  std::vector<std::optional<proto::ValidatedRow>> rows(tasks.loads.size());
+  std::vector<proto::Validation> tables(tasks.kernels.size());
+  std::uint32_t finished = 0;
+  bool all = false;
+  {
+    ProgressBar progress(ProgressBar::mode_for_stderr(!args.logging.quiet && !args.logging.no_progress),
+                         "validate", tasks.kernels.empty() ? "loads" : "loads and tables");
+    all = farm.run({num_tasks, std::min(threads, num_tasks), task_of(tasks),
+                    [&](std::uint32_t task, const std::string& bytes) {
+                      if (task < rows.size()) {
+                        rows[task].emplace().ParseFromString(bytes);
+                      } else {
+                        tables[task - rows.size()].ParseFromString(bytes);
+                      }
+                      ++finished;
+                    },
+                    [&] {
+                      progress.update({.finished = finished, .total = num_tasks});
+                      return !StopFlag::requested();
+                    }});
+  }
+  std::vector<proto::ValidatedRow> served;
+  for (std::optional<proto::ValidatedRow>& row : rows)
+    if (row) served.push_back(std::move(*row));
+  proto::Validation validation = make_validation(std::move(served));
+  for (const proto::Validation& table : tables) validation.mutable_kernels()->MergeFrom(table.kernels());
+  validation.set_stopped_early(!all);
+  {
+    const StopFlag::Writing writing;
+    output.write(validation);
+  }
+  if (farm.loss()) throw rank::RankLost(*farm.loss());
+  if (all) return kDone;
+  spdlog::error("interrupted; the {} of {} that were finished are in the report", finished, num_tasks);
+  return kStoppedEarly;
+}
+
+int validate(const ValidateArgs& args, rank::MpiSession& session) {
+  set_up_logging(args.logging, session.process() == 0);
+  rank::TaskFarm farm(session);
+  const bool schedules = farm.group().process == 0;
+  if (!schedules) StopFlag::leave_to_process_0();
+  const std::uint32_t threads = args.jobs.value_or(rank::cores_of_process(farm.group()));
+  if (!schedules) {
+    Tasks tasks;
+    return farm.serve(threads, [&] {
+      tasks = read_all(args);
+      return task_of(tasks);
+    });
+  }
+  int status = kStoppedEarly;
+  try {
+    status = schedule(args, threads, farm);
+  } catch (const Stopped&) {  // before anything was served
+    farm.shutdown(status);
+    throw;
+  }
+  farm.shutdown(status);
+  return status;
+}
+
+}  // namespace
+
+void add_validate_command(CLI::App& root, rank::MpiSession& session, Action& action) {
+  add_flag_command<ValidateArgs>(
+      root, "validate",
+      "Serve loads that real servers were measured with, and hold predicted against measured times", action,
+      [](CLI::App&, FlagSet& flags, ValidateArgs& args) { declare(flags, args); },
+      [&session](ValidateArgs& args, FlagSet&) { return validate(args, session); });
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,14 @@
+// `tpsim validate`: measured loads as tpsim predicts them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "launch/commands.h"
+#include "rank/parallel/mpi_session.h"
+
+namespace tpsim::launch {
+
+// As the functions of launch/commands.h.
+void add_validate_command(CLI::App& root, rank::MpiSession& session, Action& action);
+
+}  // namespace tpsim::launch
