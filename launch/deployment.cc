@@ -763,9 +763,9 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                        .speculation = deployment.speculation.algorithm,
                        .linear_attention = deployment.linear_attention},
                       header);
-    write_images(deployment.hardware, deployment.model.vision, header);
-    write_capture_cost(deployment, header);
   }
+  write_images(deployment.hardware, deployment.model.vision, /*priced=*/!args.numeric(), header);
+  if (!args.numeric()) write_capture_cost(deployment, header);
   write_server_args(args, mem_fraction_static, deployment);
   write_speculation(args, deployment.speculation, header);
   write_parallel_args(args, deployment.layout, deployment.expert_load, deployment.model, header);

@@ -48,12 +48,11 @@ void declare_flags(FlagSet& flags, GenerateArgs& args) {
                   [&args](std::string_view flag, const std::string& value) {
                     args.prompt_ids = parse_prompt_ids(flag, value);
                   });
-  flags.add_value("--image", "ID:WxH@P",
-                  "images of that prompt, as 7:640x480@2,8:64x64@5: pixels made from the number ID, width and "
-                  "height, and how many of the prompt's tokens come first (default 0)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    args.images = parse_images(flag, value);
-                  });
+  flags.add_value(
+      "--image", "ID:WxH@P",
+      "images of that prompt, as 7:640x480@2,8:64x64@5: pixels made from the number ID, width and "
+      "height, and how many of the prompt's tokens come first (default 0)",
+      [&args](std::string_view flag, const std::string& value) { args.images = parse_images(flag, value); });
   flags.add_value("--prompts", "FILE",
                   "JSONL of prompts, {\"prompt_ids\": [1, 2, 3]} a line; with images also \"images\": [[640, "
                   "480]], \"image_ids\": [7], \"image_positions\": [2]",
@@ -125,8 +124,8 @@ void check_lengths(const GenerateArgs& args, const std::vector<Prompt>& prompts,
     const std::uint64_t tokens = workload.requests[i].prompt.size();  // with images
     const std::uint64_t length = tokens + args.max_new_tokens + kHeadroom;
     if (length > context || length + pages > pool) {
-      throw_user_error("{}: {} prompt tokens and {} new ones do not fit the {} of {} tokens", prompts[i].where,
-                       tokens, args.max_new_tokens, context < pool ? "context" : "KV pool",
+      throw_user_error("{}: {} prompt tokens and {} new ones do not fit the {} of {} tokens",
+                       prompts[i].where, tokens, args.max_new_tokens, context < pool ? "context" : "KV pool",
                        std::min(context, pool));
     }
   }

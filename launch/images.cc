@@ -156,7 +156,7 @@ rank::ImageEncoderConfig make_image_encoder(const proto::HardwareProfile& hardwa
           vision.cache_bytes, vision.encoded_by_request};
 }
 
-void write_images(const proto::HardwareProfile& hardware, const rank::VisionConfig& vision,
+void write_images(const proto::HardwareProfile& hardware, const rank::VisionConfig& vision, bool priced,
                   proto::RunReport& header) {
   if (!vision.served) return;
   auto& out = *header.mutable_server_args();
@@ -164,6 +164,7 @@ void write_images(const proto::HardwareProfile& hardware, const rank::VisionConf
   out["mm_attention_backend"] = std::string(vision.attention_backend);
   out["mm_enable_dp_encoder"] = vision.replicated ? "true" : "false";
   out["vlm_cache_size_mb"] = std::to_string(vision.cache_bytes >> 20);
+  if (!priced) return;
   const attention::BackendRow& row =
       attention::find_vision_backend(vision.attention_backend, generation_of(hardware), hardware.name());
   // `error`: the median of what was measured on an H200; 0 where nothing was.
@@ -189,7 +190,7 @@ void write_images(const proto::HardwareProfile& hardware, const rank::VisionConf
   }
   if (here) {
     add("vision.encoder", 0.07, std::string(kMeasured));
-    add("vision.host", 0.1,
+    add("vision.host", 0.06,
         "images on the host of an H200's machine: clocks in SGLang 0.5.12's tokenizer process and scheduler");
   } else {
     add("vision.encoder", 0,

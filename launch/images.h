@@ -38,8 +38,9 @@ rank::ImageEncoderConfig make_image_encoder(const proto::HardwareProfile& hardwa
                                             const rank::ParallelLayout& layout,
                                             const rank::ModelConfig& model);
 
-// Options and calibration of a deployment that serves images; nothing of others.
-void write_images(const proto::HardwareProfile& hardware, const rank::VisionConfig& vision,
+// Options of a deployment that serves images, and where they are `priced` the calibration of that; nothing of
+// others.
+void write_images(const proto::HardwareProfile& hardware, const rank::VisionConfig& vision, bool priced,
                   proto::RunReport& header);
 
 // Puts the tokens of the workload's images into its prompts. Throws UserError where the model has no encoder,

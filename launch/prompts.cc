@@ -38,8 +38,8 @@ std::vector<scheduler::ImageInput> parse_images(std::string_view flag, const std
     const std::size_t times = one.find('x', colon == std::string::npos ? 0 : colon);
     const std::size_t at = std::min(one.find('@'), one.size());
     if (colon == std::string::npos || times == std::string::npos || times > at)
-      throw_user_error("{} {}: is no list of images like 7:640x480,8:64x64@3 (ID:WIDTHxHEIGHT@POSITION)", flag,
-                       in_quotes(one));
+      throw_user_error("{} {}: is no list of images like 7:640x480,8:64x64@3 (ID:WIDTHxHEIGHT@POSITION)",
+                       flag, in_quotes(one));
     scheduler::ImageInput image;
     const auto number = [&](std::size_t begin, std::size_t end, std::uint64_t least, std::uint64_t most) {
       return parse_count(flag, one.substr(begin, end - begin), least, most);

@@ -15,15 +15,15 @@ namespace tpsim::launch {
 
 struct Prompt {
   std::vector<std::uint32_t> ids;  // without those of images
-  std::string where;  // for errors: the flag, or file and line
+  std::string where;               // for errors: the flag, or file and line
   std::vector<scheduler::ImageInput> images = {};
 };
 
 // "1,2,3". Throws UserError naming `flag`.
 std::vector<std::uint32_t> parse_prompt_ids(std::string_view flag, const std::string& text);
 
-// "ID:WIDTHxHEIGHT,ID:WIDTHxHEIGHT@POSITION…": images by a number that equal ones share, and how many tokens of
-// the prompt stand in front of each (0 where it is not said; ascending). Throws UserError naming `flag`.
+// "ID:WIDTHxHEIGHT,ID:WIDTHxHEIGHT@POSITION…": images by a number that equal ones share, and how many tokens
+// of the prompt stand in front of each (0 where it is not said; ascending). Throws UserError naming `flag`.
 std::vector<scheduler::ImageInput> parse_images(std::string_view flag, const std::string& text);
 
 // JSONL, gzip accepted: {"prompt_ids": [1, 2, 3]} a line, and with images scheduler/workload/image_fields.h;

@@ -24,17 +24,15 @@ using scheduler::SpeculativeAlgorithm;
 
 constexpr std::uint32_t kNgramDraftTokens = 12;
 
-// The host's part of a step on the H200's machine with SGLang 0.5.12, not measured on any other: clocks in
-// its workers, and the time from step to step of llama-3.1-8b without what the device is priced at
-// (tests/calibration/measured/h200-sxm_serving.csv; a machine's servers differ, one from the next, by 8 % and
-// with a whole model that extends eagerly by up to 60 %).
-// N-grams: 4, 8 and 16 draft tokens, 1 to 48 requests; 3.7 % in the median, 10 % at worst. Masks are made
-// request by request in all releases.
-constexpr rank::DraftHost kNgramHost = {.seconds = 2.7e-3, .seconds_of_request = 0.065e-3, .overlaps = false};
-// Spec v1 takes what was accepted apart on the host: 4 and 8 guesses, 8 and 32 draft tokens, 1 to 48
-// requests; 3.4 % in the median, 5.4 % at worst.
-constexpr rank::DraftHost kModelHostV1 = {.seconds = 1.3e-3, .seconds_of_request = 0, .overlaps = false};
-// Spec v2: 3 and 5 steps of a head, 1 to 48 requests.
+// The host's part of a step on the H200's machine with SGLang 0.5.12, not measured on any other:
+// llama-3.1-8b, 1 to 48 requests at once, clocks in its workers and the loads of
+// tests/calibration/measured/h200-sxm_serving.csv, which `tpsim validate` serves again (a machine's servers
+// differ, one from the next, by 8 %, and with a whole model that extends eagerly by up to 60 %).
+// N-grams, 4, 8 and 16 draft tokens. Masks are made request by request in all releases.
+constexpr rank::DraftHost kNgramHost = {.seconds = 1.5e-3, .seconds_of_request = 0.15e-3, .overlaps = false};
+// Spec v1 takes what was accepted apart on the host: 4 and 8 guesses, 8 and 32 draft tokens.
+constexpr rank::DraftHost kModelHostV1 = {.seconds = 1.1e-3, .seconds_of_request = 0, .overlaps = false};
+// Spec v2: 2 to 5 steps of a head.
 constexpr rank::DraftHost kModelHostV2 = {.seconds = 2.6e-3, .seconds_of_request = 0.02e-3, .overlaps = true};
 
 struct Tree {

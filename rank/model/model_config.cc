@@ -195,7 +195,8 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
     flat = Json::parse(family->text_defaults);
     flat.update(json);
     flat.update(json["text_config"]);
-    // The head belongs to the whole model: what its own config says of it counts (Transformers 5 writes both).
+    // The head belongs to the whole model: what its own config says of it counts (Transformers 5 writes
+    // both).
     if (json.contains("tie_word_embeddings")) flat["tie_word_embeddings"] = json["tie_word_embeddings"];
   }
   if (named_inside) flat.update(json[inside]);

@@ -95,8 +95,8 @@ struct RopeConfig {
   bool truncate = true;                                // yarn: round the correction range (gpt-oss: no)
   double partial_rotary_factor = 1;                    // share of a head that is rotated
   bool interleaved = false;  // pairs of neighbours are rotated (DeepSeek), not halves
-  // Qwen-VL: so many pairs of a head turn by time, by row and by column of an image's token; text has the same
-  // position in all three. All 0: there is one position. Interleaved: time, row and column take turns until
+  // Qwen-VL: so many pairs of a head turn by time, by row and by column of an image's token; text has one
+  // position for all three. All 0: there is one position. Interleaved: time, row and column take turns until
   // their pairs are used up, and time has the rest.
   std::array<std::uint32_t, 3> mrope_section = {};
   bool mrope_interleaved = false;

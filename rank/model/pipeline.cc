@@ -99,8 +99,10 @@ void check_pipeline(const ModelConfig& model) {
         "--pp-size: stages of {}, whose gated delta-net layers keep states, are not simulated; "
         "use --tp",
         model.name);
-  if (!contains(kNames, model.architecture))
-    throw_user_error("--pp-size: SGLang's {} has no pipeline stages; use --tp", model.architecture);
+  // InternVL's text model has an architecture of its own; the class that serves it makes no stages of it.
+  const std::string& served = model.vision.present() ? model.vision.architecture : model.architecture;
+  if (!contains(kNames, served))
+    throw_user_error("--pp-size: SGLang's {} has no pipeline stages; use --tp", served);
   if (tied_head_is_missing(model))
     throw_user_error(
         "--pp-size: {} ties its head to the embedding, and the last stage of SGLang's {} has no "

@@ -31,7 +31,8 @@ void read_mrope(const ConfigReader& rope, const RopeDefaults& defaults, RopeConf
     throw_user_error("{}: \"mrope_section\" must be a list of three numbers", rope.where());
   for (std::size_t i = 0; i < out.mrope_section.size(); ++i) {
     if (!list[i].is_number_unsigned() || list[i].get<double>() > kWidestHead)
-      throw_user_error("{}: \"mrope_section\" must hold whole numbers from 0 to {}", rope.where(), kWidestHead);
+      throw_user_error("{}: \"mrope_section\" must hold whole numbers from 0 to {}", rope.where(),
+                       kWidestHead);
     out.mrope_section[i] = list[i].get<std::uint32_t>();
   }
 }
@@ -93,8 +94,7 @@ void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefault
   const Json& all = config.has(key) ? config.json()[key] : empty;
   model.ropes.clear();
   const bool nested = all.is_object() && all.contains("full_attention");
-  model.ropes.push_back(
-      read_one(config, nested ? all["full_attention"] : all, theta, defaults));
+  model.ropes.push_back(read_one(config, nested ? all["full_attention"] : all, theta, defaults));
   if (nested && all.contains("sliding_attention")) {
     model.ropes.push_back(read_one(config, all["sliding_attention"], theta, defaults));
   } else if (defaults.local_theta) {
@@ -108,8 +108,8 @@ void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefault
     const bool said = rope.mrope_section != defaults.mrope_section;
     rope.mrope_section = {};  // heads of other sizes than the published ones: text alone
     if (said)
-      throw_user_error("{}: mrope_section has {} pairs, and heads rotate {}", config.where(), time + row + column,
-                       model.rope_dim(rope) / 2);
+      throw_user_error("{}: mrope_section has {} pairs, and heads rotate {}", config.where(),
+                       time + row + column, model.rope_dim(rope) / 2);
   }
   for (LayerConfig& layer : model.layers) {
     if (layer.rope == LayerConfig::kNoRope) continue;

@@ -1,8 +1,8 @@
-// The images of numeric passes: encodes those whose embeddings are not kept, and puts these in the place of the
-// embeddings of the tokens that stand for them.
+// The images of numeric passes: encodes those whose embeddings are not kept, and puts these in the place of
+// the embeddings of the tokens that stand for them.
 //
-// What is encoded and what is kept follows SGLang, as in modeled execution (rank/parallel/image_encoding.h): the
-// same passes have the same counts.
+// What is encoded and what is kept follows SGLang, as in modeled execution (rank/parallel/image_encoding.h):
+// the same passes have the same counts.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,9 @@ class ImageEmbeddings {
   // The ids of a data-parallel rank's tokens, those of images' separators in their places.
   std::span<const std::uint32_t> token_ids(std::uint32_t dp_rank) const;
   // Of each request of a data-parallel rank, where its images are; empty: no request has any.
-  std::span<const std::vector<ImageSpan>> spans(std::uint32_t dp_rank) const { return dp_ranks_[dp_rank].spans; }
+  std::span<const std::vector<ImageSpan>> spans(std::uint32_t dp_rank) const {
+    return dp_ranks_[dp_rank].spans;
+  }
   // hidden [tokens of all data-parallel ranks, hidden_size]: image tokens get their embeddings …
   void embed(float* hidden) const;
   // … and behind text layer `layer`, what the encoder gave for it.

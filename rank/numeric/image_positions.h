@@ -1,8 +1,8 @@
-// Where the tokens of a prompt with images stand, for models whose rotation has three positions (Qwen-VL): time,
-// row and column.
+// Where the tokens of a prompt with images stand, for models whose rotation has three positions (Qwen-VL):
+// time, row and column.
 //
-// Text moves on by one in all three. The tokens of an image have the time at which it begins, and its rows and
-// columns counted from there; what follows begins behind its longer side (get_rope_index of Transformers'
+// Text moves on by one in all three. The tokens of an image have the time at which it begins, and its rows
+// and columns counted from there; what follows begins behind its longer side (get_rope_index of Transformers'
 // modeling_qwen2_5_vl.py and modeling_qwen3_vl.py; one frame, whatever the video rules).
 #pragma once
 

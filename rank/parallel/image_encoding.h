@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "proto/forward.pb.h"
-#include "rank/model/vision_encoder.h"
 #include "rank/model/embedding_cache.h"
+#include "rank/model/vision_encoder.h"
 
 namespace tpsim::rank {
 

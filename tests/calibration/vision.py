@@ -54,7 +54,7 @@ def encoders(tpsim):
     ratios = collections.defaultdict(list)
     for row in rows_of("h200-sxm_vision.csv"):
         report = report_of(tpsim, row, ["--random-input-len", "16", "--random-output-len", "1", "--num-prompts", "1",
-                                        "--context-length", "65536", "--chunked-prefill-size", "65536"])
+                                        "--context-length", "32768", "--chunked-prefill-size", "16384"])
         predicted = 1e3 * report["ranks"][0]["encoder_seconds"]
         ratio = predicted / float(row["ms"])
         for name in (f"{row['model']} {row['mm_attention_backend']}", "all encoders"):

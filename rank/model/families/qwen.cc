@@ -57,7 +57,8 @@ void read(const ConfigReader& config, ModelConfig& model) {
   moe.top_k = config.number("num_experts_per_tok", 1, kMostExperts);
   moe.intermediate_size = config.number("moe_intermediate_size", 1, kWidestExpert);
   moe.normalize_weights = config.flag("norm_topk_prob", false);
-  if (model.architecture == "Qwen3VLMoeForConditionalGeneration") model.names.experts = ExpertLayout::kColumns;
+  if (model.architecture == "Qwen3VLMoeForConditionalGeneration")
+    model.names.experts = ExpertLayout::kColumns;
   mark_expert_layers(config, model);
 }
 

@@ -107,7 +107,7 @@ class Images(CommandLine):
                 ([*qwen, "--trace", image, "--mm-attention-backend", "flashinfer"], "--mm-attention-backend"),
                 ([*qwen, "--trace", image, "--mm-attention-backend", "fa4"], "--mm-attention-backend fa4"),
                 ([*qwen, "--trace", image, "--mm-attention-backend", "amx_attn"], "--mm-attention-backend amx_attn"),
-                ([*qwen, "--trace", image, "--executor", "numeric"], "numeric"),
+                ([*qwen, "--trace", image, "--executor", "numeric"], "--load-format dummy"),
                 (["run", "--model-path", "internvl3.5-8b", "--hardware", "h200-sxm", "--trace", image, "--pp-size", "2"],
                  "has no pipeline stages"),
                 (["run", "--model-path", "qwen3-vl-8b", "--hardware", "h200-sxm", "--trace", image, "--pp-size", "18"],

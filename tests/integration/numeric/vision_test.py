@@ -167,6 +167,8 @@ class Serving(Images):
                     self.assertEqual(report["images"]["encoded"], len(set(images)))
                     self.assertEqual(report["images"]["encoded"] + report["images"]["cache_hits"], 2 * len(images))
                     self.assertGreater(report["ranks"][0]["encoder_seconds"], 0)
+                    self.assertEqual(report["server_args"]["mm_enable_dp_encoder"], "false")
+                    self.assertNotIn("calibration", {key for key, value in report.items() if value})
             report = self.report_of(model, "--max-running-requests", "1", "--vlm-cache-size-mb", "0")
             self.assertNotIn("cache_hits", {k: v for k, v in report["images"].items() if v})
             self.assertLess(report["images"]["encoded"], 2 * len(images))  # prefixes were reused

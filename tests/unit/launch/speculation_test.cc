@@ -230,10 +230,10 @@ TEST_F(Speculating, DataParallelRanksShareTheRequests) {
   EXPECT_EQ(resolve("deepseek-v3", "h200-sxm", with(dp, {"--max-running-requests", "128"}))
                 .scheduler.max_running_requests,
             16u);
-  const Deployment wide =
-      resolve("deepseek-v3", "h200-sxm",
-              with(nextn_, {"--tp", "64", "--dp", "64", "--enable-dp-attention", "--moe-a2a-backend",
-                            "deepep", "--enable-dp-lm-head", "--moe-dense-tp-size", "1"}));
+  const Deployment wide = resolve(
+      "deepseek-v3", "h200-sxm",
+      with(nextn_, {"--tp", "64", "--dp", "64", "--enable-dp-attention", "--moe-a2a-backend", "deepep",
+                    "--enable-dp-lm-head", "--moe-dense-tp-size", "1", "--mem-fraction-static", "0.8"}));
   EXPECT_EQ(wide.scheduler.max_running_requests, 1u);
   for (const char* algorithm : {"STANDALONE", "NGRAM"})
     EXPECT_THAT(refused("deepseek-v3", "h200-sxm",

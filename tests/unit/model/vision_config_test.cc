@@ -103,7 +103,8 @@ TEST(VisionConfig, Llama4sSeparatorsFollowItsFirstId) {
                  {"boi_token_index", 200080},
                  {"eoi_token_index", 200081},
                  {"image_token_index", 200092}};
-  config["text_config"]["num_local_experts"] = 4;
+  config["text_config"].update(
+      {{"num_local_experts", 4}, {"num_experts_per_tok", 1}, {"intermediate_size_mlp", 128}});
   const VisionConfig vision = parsed(config).vision;
   EXPECT_EQ(vision.marker_ids_before, std::vector<std::uint32_t>{200080});
   EXPECT_EQ(vision.marker_ids_after, std::vector<std::uint32_t>{200081});

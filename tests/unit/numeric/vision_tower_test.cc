@@ -1,6 +1,6 @@
 // Vision encoders: pixels that a script can make, positions of images' tokens, and for every model of
-// tests/golden/vision (made by tests/references/make_vision_references.py) that its tower and the dense reference
-// say what Transformers says, whole, cut over ranks, or whole on each.
+// tests/golden/vision (made by tests/references/make_vision_references.py) that its tower and the dense
+// reference say what Transformers says, whole, cut over ranks, or whole on each.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -74,8 +74,9 @@ TEST(RotaryEmbedding, TurnsSectionsByTheirOwnPositions) {
     config.mrope_interleaved = interleaved;
     const RotaryEmbedding rope(config, 16, 512);
     const std::array<std::uint32_t, 3> position{5, 70, 300};
-    const std::array<std::uint32_t, 8> axes = interleaved ? std::array<std::uint32_t, 8>{0, 1, 2, 0, 1, 2, 0, 0}
-                                                          : std::array<std::uint32_t, 8>{0, 0, 0, 0, 1, 1, 2, 2};
+    const std::array<std::uint32_t, 8> axes = interleaved
+                                                  ? std::array<std::uint32_t, 8>{0, 1, 2, 0, 1, 2, 0, 0}
+                                                  : std::array<std::uint32_t, 8>{0, 0, 0, 0, 1, 1, 2, 2};
     std::array<float, 8> cos{}, sin{};
     rope.angles(position, 512, cos.data(), sin.data());
     for (std::uint32_t i = 0; i < 8; ++i) {
@@ -128,7 +129,8 @@ std::vector<std::string> model_names() {
 
 class VisionModels : public ::testing::TestWithParam<std::string> {
  protected:
-  VisionModels() : folder_(std::string(TPSIM_VISION_MODELS) + "/" + GetParam()), model_(load_model_config(folder_)) {
+  VisionModels()
+      : folder_(std::string(TPSIM_VISION_MODELS) + "/" + GetParam()), model_(load_model_config(folder_)) {
     model_.vision.served = true;
   }
 
@@ -137,8 +139,8 @@ class VisionModels : public ::testing::TestWithParam<std::string> {
     ModelConfig model = model_;
     model.vision.replicated = replicated;
     return std::make_unique<ImageEncoder>(
-        model, layout, WeightType::kFp32, [this] { return std::make_unique<Checkpoint>(folder_); }, collectives,
-        pool_);
+        model, layout, WeightType::kFp32, [this] { return std::make_unique<Checkpoint>(folder_); },
+        collectives, pool_);
   }
 
   const std::string folder_;
