@@ -826,14 +826,18 @@ std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std
   if (count > accept_histogram_.size()) accept_histogram_.resize(count, 0);
   ++accept_histogram_[count - 1];
   std::uint32_t last = req.max_new_tokens;
-  const bool ends_earlier = req.may_stop && !req.source->output.empty() && batch.next_token_ids.empty();
+  // Spec v1 looks at token by token.
+  const bool length_wins = config_.speculation.v2 && !rules_.end_of_sequence_beats_length &&
+                           req.output_len + count >= req.max_new_tokens;
+  const bool may_stop = req.may_stop && !length_wins;
+  const bool ends_earlier = may_stop && !req.source->output.empty() && batch.next_token_ids.empty();
   if (ends_earlier) last = std::min(last, static_cast<std::uint32_t>(req.source->output.size()));
   std::uint32_t kept = std::min(count, last - req.output_len);
   if (!batch.next_token_ids.empty()) {  // computed: an end of sequence may lie among them
     const auto first = batch.next_token_ids.begin() + batch.first_token[position];
     const auto& eos = config_.eos_token_ids;
     const auto end =
-        req.may_stop ? std::find_first_of(first, first + kept, eos.begin(), eos.end()) : first + kept;
+        may_stop ? std::find_first_of(first, first + kept, eos.begin(), eos.end()) : first + kept;
     if (end != first + kept) kept = static_cast<std::uint32_t>(end - first) + 1;
     req.output_ids.insert(req.output_ids.end(), first, first + kept);
   }

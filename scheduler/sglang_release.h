@@ -46,6 +46,7 @@ struct ReleaseRules {
   bool speculation_reserves_whole_pages = false;
   bool speculation_counts_what_arrived = false;
   bool speculation_caches_to_the_stop = false;
+  bool end_of_sequence_beats_length = false;
   bool draft_model_from_pool = false;
   bool draft_extend_graphs_with_flashinfer = false;
   bool draft_extend_graphs_with_flash_attention = false;

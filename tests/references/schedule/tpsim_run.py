@@ -99,7 +99,7 @@ def _draft_flags(config, folder):
     algorithm = config.get("speculative_algorithm", "NGRAM")
     if algorithm == "NGRAM":
         return []
-    path = "llama-3.2-1b"
+    path = "llama-3.2-3b"
     if algorithm in _DRAFTS:
         path = os.path.join(folder, "draft")
         os.mkdir(path)
@@ -125,7 +125,9 @@ def run(binary, config, requests, release, more=()):
         trace, report, stream = (os.path.join(folder, name) for name in ("trace.jsonl", "report", "stream.pb"))
         with open(trace, "w") as out:
             out.writelines(trace_lines(requests))
-        command = [binary, "run", "--model-path", _model(config, folder), "--hardware", "h200-sxm", "--attention-backend", "fa3",
+        command = [binary, "run", "--model-path", _model(config, folder), "--hardware", "h200-sxm",
+                   # Trees in pages are for flashinfer alone.
+                   "--attention-backend", "flashinfer" if config.get("speculative_eagle_topk", 1) > 1 else "fa3",
                    "--context-length", "131072", "--trace", trace, "--trace-format", "tpsim", "--report-dir", report,
                    "--record-batches", stream, "--quiet", "--check-invariants", *_flags(config, release),
                    *_draft_flags(config, folder), *more]
