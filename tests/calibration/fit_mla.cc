@@ -23,9 +23,9 @@
 #include <map>
 
 #include "attention/registry.h"
+#include "launch/kernels/attention_rows.h"
 #include "rank/model/hardware.h"
 #include "rank/model/op_cost.h"
-#include "launch/kernels/attention_rows.h"
 #include "tests/calibration/fit_files.h"
 #include "tests/calibration/search.h"
 

@@ -9,9 +9,9 @@
 #include <cstdio>
 #include <iostream>
 
+#include "launch/kernels/kernel_table.h"
 #include "rank/model/mla_cost.h"
 #include "tests/calibration/fit_files.h"
-#include "launch/kernels/kernel_table.h"
 #include "tests/calibration/search.h"
 
 namespace tpsim::calibration {

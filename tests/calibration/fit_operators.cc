@@ -11,8 +11,8 @@
 #include <iostream>
 #include <sstream>
 
-#include "tests/calibration/fit_files.h"
 #include "launch/kernels/operator_rows.h"
+#include "tests/calibration/fit_files.h"
 #include "tests/calibration/search.h"
 
 namespace tpsim::calibration {

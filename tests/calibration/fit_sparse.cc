@@ -16,9 +16,9 @@
 #include <map>
 #include <sstream>
 
+#include "launch/kernels/sparse_rows.h"
 #include "tests/calibration/fit_files.h"
 #include "tests/calibration/search.h"
-#include "launch/kernels/sparse_rows.h"
 
 namespace tpsim::calibration {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "attention/planned_backend.h"
 #include "attention/registry.h"
-#include "rank/model/hardware.h"
 #include "launch/kernels/attention_rows.h"
+#include "rank/model/hardware.h"
 
 namespace tpsim::attention {
 namespace {

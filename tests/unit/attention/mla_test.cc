@@ -16,8 +16,8 @@
 #include "attention/mla_plans.h"
 #include "attention/planned_backend.h"
 #include "attention/registry.h"
-#include "rank/model/hardware.h"
 #include "launch/kernels/attention_rows.h"
+#include "rank/model/hardware.h"
 #include "tests/unit/attention/gpu.h"
 
 namespace tpsim::attention {

@@ -31,7 +31,8 @@ Slots expand(const std::vector<PageRun>& runs, std::uint32_t page_size, std::siz
 
 class Duel {
  public:
-  // `newest`: the rules of SGLang 0.5.23, else those before. `bigrams`: keys are pairs of neighbouring tokens.
+  // `newest`: the rules of SGLang 0.5.23, else those before. `bigrams`: keys are pairs of neighbouring
+  // tokens.
   Duel(std::uint64_t seed, std::uint32_t page_size, EvictionPolicy policy, bool newest, bool bigrams)
       : random_(seed),
         newest_(newest),

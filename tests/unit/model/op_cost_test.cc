@@ -6,8 +6,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "rank/model/hardware.h"
 #include "launch/kernels/operator_rows.h"
+#include "rank/model/hardware.h"
 
 namespace tpsim::rank {
 namespace {
