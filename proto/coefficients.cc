@@ -118,6 +118,15 @@ std::vector<std::string_view> parameter_names(std::string_view operator_class) {
   return names_of<OperatorCoefficients>();
 }
 
+std::span<const std::string_view> feature_names(std::string_view operator_class) {
+  if (operator_class.starts_with("attention.")) return kPlanFeatures;
+  if (operator_class.starts_with("moe")) return kExpertFeatures;
+  for (const std::string_view collective : {"all_", "reduce_scatter", "deepep."}) {
+    if (operator_class.starts_with(collective)) return kCollectiveFeatures;
+  }
+  return kGemmFeatures;
+}
+
 template PlanCoefficients coefficients_of(const proto::HardwareProfile&, std::string_view, PlanCoefficients);
 template IndexCoefficients coefficients_of(const proto::HardwareProfile&, std::string_view,
                                            IndexCoefficients);

@@ -6,6 +6,7 @@
 // `parameters` under the name of the member here.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -99,5 +100,16 @@ template <typename Coefficients>
 void write_coefficients(const Coefficients& coefficients, proto::OperatorEfficiency& out);
 // The parameters that a class takes.
 std::vector<std::string_view> parameter_names(std::string_view operator_class);
+
+// Features that the corrections of a class (proto/correction_surface.h) may have axes of, in the order in
+// which its formula gives them; the formula's file says what they count.
+inline constexpr std::string_view kGemmFeatures[] = {"m", "n", "k"};
+inline constexpr std::string_view kExpertFeatures[] = {"tokens", "hidden", "width", "experts", "top_k"};
+inline constexpr std::string_view kCollectiveFeatures[] = {"bytes", "gpus"};
+// Both kinds of plans; `tokens` and `prefix` are means over the requests (decode: tokens of the cache, prefix
+// 1).
+inline constexpr std::string_view kPlanFeatures[] = {"requests", "tokens",   "prefix", "kv_heads",
+                                                     "group",    "head_dim", "window"};
+std::span<const std::string_view> feature_names(std::string_view operator_class);
 
 }  // namespace tpsim

@@ -3,6 +3,8 @@
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
+#include <span>
+#include <stdexcept>
 #include <string_view>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "proto/base/error.h"
 #include "proto/base/nearest.h"
 #include "proto/coefficients.h"
+#include "proto/correction_surface.h"
 #include "proto/hardware.pb.h"
 #include "rank/model/op_cost.h"
 
@@ -58,6 +61,7 @@ constexpr Constant kEfficiency[] = {
     {"memory", 1e-3, 1, "a share of the bandwidth", Constant::kRequired},
     {"fixed_seconds", 0, 1, "seconds", Constant::kRequired},
     {"median_error", 0, 1000, "relative", Constant::kOptional},
+    {"p90_error", 0, 1000, "relative", Constant::kOptional},
 };
 
 // Further coefficients divide and multiply; times and shares that are added may be 0.
@@ -153,6 +157,36 @@ void check_parameters(const Json& parameters, const std::string& operator_class,
   }
 }
 
+void check_corrections(const Json& corrections, const std::string& operator_class, const std::string& of) {
+  const std::span<const std::string_view> known = feature_names(operator_class);
+  for (const Json& entry : corrections) {
+    proto::CorrectionSurface surface;
+    for (const Json& axis : entry.value("axes", Json::array())) {
+      const std::string feature = axis.value("feature", "");
+      if (std::find(known.begin(), known.end(), feature) == known.end())
+        throw_user_error("{}: {} is not a feature of this class{}", of, in_quotes(feature),
+                         did_you_mean(feature, {known.begin(), known.end()}));
+      auto& own = *surface.add_axes();
+      own.set_feature(feature);
+      for (const Json& point : axis.value("points", Json::array()))
+        own.add_points(point.is_number() ? point.get<double>() : 0);
+    }
+    for (const Json& factor : entry.value("factors", Json::array())) {
+      if (!factor.is_number_unsigned() || factor == 0 || factor > 1000000)
+        throw_user_error(
+            "{}: a factor of \"corrections\" is {}; it must be a whole number from 1 to 1000000 "
+            "(thousandths)",
+            of, shown(factor));
+      surface.add_factors(factor.get<std::uint32_t>());
+    }
+    try {
+      CorrectionSurface(surface, known);
+    } catch (const std::invalid_argument& wrong) {
+      throw_user_error("{}: \"corrections\": {}", of, wrong.what());
+    }
+  }
+}
+
 void check_efficiencies(const Json& entries, const std::string& where) {
   std::vector<std::string> seen;
   for (const Json& entry : entries) {
@@ -167,6 +201,7 @@ void check_efficiencies(const Json& entries, const std::string& where) {
     seen.push_back(name);
     for (const Constant& constant : kEfficiency) check_constant(entry, constant, of);
     if (entry.contains("parameters")) check_parameters(entry.at("parameters"), name, of);
+    if (entry.contains("corrections")) check_corrections(entry.at("corrections"), name, of);
   }
 }
 
