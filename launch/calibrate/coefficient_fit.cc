@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
-#include "launch/calibrate/symmetric_matrix.h"
-
-namespace tpsim::launch {
+namespace tpsim::calibrate {
 namespace {
 
 using Vector = std::vector<double>;
@@ -20,6 +19,16 @@ constexpr double kHuber = 1.5;            // deviations of a row up to which its
 constexpr double kLeastDeviation = 0.02;  // of a row: formulas are never better
 constexpr double kMostDeviation = 0.3;
 constexpr int kSteps = 4;
+
+Eigen::MatrixXd inverse(const Eigen::MatrixXd& matrix) {
+  return matrix.ldlt().solve(Eigen::MatrixXd::Identity(matrix.rows(), matrix.cols()));
+}
+
+// The root of a cell of the diagonal.
+double deviation_of(const Eigen::MatrixXd& matrix, std::size_t index) {
+  const auto i = static_cast<Eigen::Index>(index);
+  return std::sqrt(matrix(i, i));
+}
 
 double median(Vector values) {
   if (values.empty()) return 0;
@@ -37,7 +46,7 @@ class Fit {
         active_(unknowns.size(), true),
         x_(unknowns.size(), 0.0),
         r_(residuals(x_)),
-        slopes_(unknowns.size()) {}
+        slopes_(unknowns.size(), Vector(r_.size(), 0.0)) {}
 
   CoefficientFit run() {
     descend(kSteps);
@@ -99,22 +108,24 @@ class Fit {
   }
 
   // What the rows and the widths say of the active ones; `robust`: with Huber's weights.
-  SymmetricMatrix normal_matrix(const std::vector<std::size_t>& indices, double s, Vector* right) const {
-    SymmetricMatrix matrix(indices.size());
+  Eigen::MatrixXd normal_matrix(const std::vector<std::size_t>& indices, double s,
+                                Eigen::VectorXd* right) const {
+    const auto size = static_cast<Eigen::Index>(indices.size());
+    Eigen::MatrixXd matrix = Eigen::MatrixXd::Zero(size, size);
     for (std::size_t i = 0; i < r_.size(); ++i) {
       if (weights_[i] <= 0 || !std::isfinite(r_[i])) continue;
       const double far = std::abs(r_[i]) / (kHuber * s);
       const double weight = weights_[i] / (s * s) / std::max(1.0, far);
-      for (std::size_t a = 0; a < indices.size(); ++a) {
-        const double slope = slopes_[indices[a]][i];
-        if (right != nullptr) (*right)[a] -= weight * slope * r_[i];
-        for (std::size_t b = 0; b <= a; ++b) matrix.add(a, b, weight * slope * slopes_[indices[b]][i]);
-      }
+      Eigen::VectorXd slope(size);
+      for (Eigen::Index a = 0; a < size; ++a) slope[a] = slopes_[indices[static_cast<std::size_t>(a)]][i];
+      matrix += weight * slope * slope.transpose();
+      if (right != nullptr) *right -= weight * r_[i] * slope;
     }
-    for (std::size_t a = 0; a < indices.size(); ++a) {
-      const double width = unknowns_[indices[a]].width;
-      matrix.add(a, a, 1 / (width * width));
-      if (right != nullptr) (*right)[a] -= x_[indices[a]] / (width * width);
+    for (Eigen::Index a = 0; a < size; ++a) {
+      const std::size_t p = indices[static_cast<std::size_t>(a)];
+      const double width = unknowns_[p].width;
+      matrix(a, a) += 1 / (width * width);
+      if (right != nullptr) (*right)[a] -= x_[p] / (width * width);
     }
     return matrix;
   }
@@ -125,9 +136,9 @@ class Fit {
       if (indices.empty()) return;
       differentiate();
       const double s = deviation(), now = loss(x_, r_, s);
-      Vector move(indices.size(), 0.0);
-      const SymmetricMatrix matrix = normal_matrix(indices, s, &move);
-      move = matrix.solve(move);
+      Eigen::VectorXd move = Eigen::VectorXd::Zero(static_cast<Eigen::Index>(indices.size()));
+      const Eigen::MatrixXd matrix = normal_matrix(indices, s, &move);
+      move = matrix.ldlt().solve(move);
       double moved = 0;
       bool better = false;
       for (double share = 1; share > 0.1 && !better; share /= 2) {
@@ -137,7 +148,8 @@ class Fit {
           const Unknown& unknown = unknowns_[indices[a]];
           double& value = there[indices[a]];
           const double before = value;
-          value = std::clamp(value + share * move[a], unknown.lowest, unknown.highest);
+          value =
+              std::clamp(value + share * move[static_cast<Eigen::Index>(a)], unknown.lowest, unknown.highest);
           moved = std::max(moved, std::abs(value - before));
         }
         Vector r = residuals_(there);
@@ -156,13 +168,13 @@ class Fit {
     const std::vector<std::size_t> indices = active();
     if (indices.empty()) return kNone;
     const double s = deviation();
-    const SymmetricMatrix matrix = normal_matrix(indices, s, nullptr);
-    const SymmetricMatrix covariance = matrix.inverse();
+    const Eigen::MatrixXd matrix = normal_matrix(indices, s, nullptr);
+    const Eigen::MatrixXd covariance = inverse(matrix);
     std::size_t worst = kNone;
     double worst_share = kToldShare;
     for (std::size_t a = 0; a < indices.size(); ++a) {
       const double width = unknowns_[indices[a]].width;
-      out.unknowns[indices[a]].deviation = std::sqrt(covariance.at(a, a));
+      out.unknowns[indices[a]].deviation = deviation_of(covariance, a);
       const double share = out.unknowns[indices[a]].deviation / width;
       if (share <= worst_share) continue;
       worst_share = share;
@@ -173,10 +185,10 @@ class Fit {
     return indices[worst];
   }
 
-  std::string reason(const std::vector<std::size_t>& indices, std::size_t worst, const SymmetricMatrix& matrix,
-                     const SymmetricMatrix& covariance) const {
+  std::string reason(const std::vector<std::size_t>& indices, std::size_t worst,
+                     const Eigen::MatrixXd& matrix, const Eigen::MatrixXd& covariance) const {
     const double width = unknowns_[indices[worst]].width;
-    const double alone = 1 / std::sqrt(matrix.at(worst, worst)) / width;
+    const double alone = 1 / deviation_of(matrix, worst) / width;
     if (alone > kToldShare || indices.size() == 1) {
       double most = 0;
       for (std::size_t i = 0; i < r_.size(); ++i)
@@ -186,8 +198,8 @@ class Fit {
     }
     std::size_t other = worst == 0 ? 1 : 0;
     const auto correlation = [&](std::size_t b) {
-      return std::abs(covariance.at(worst, b)) /
-             std::sqrt(covariance.at(worst, worst) * covariance.at(b, b));
+      const double shared = covariance(static_cast<Eigen::Index>(worst), static_cast<Eigen::Index>(b));
+      return std::abs(shared) / (deviation_of(covariance, worst) * deviation_of(covariance, b));
     };
     for (std::size_t b = 0; b < indices.size(); ++b)
       if (b != worst && correlation(b) > correlation(other)) other = b;
@@ -197,19 +209,18 @@ class Fit {
   void finish(CoefficientFit& out) {
     const std::vector<std::size_t> indices = active();
     if (!indices.empty()) {
-      const SymmetricMatrix covariance = normal_matrix(indices, deviation(), nullptr).inverse();
+      const Eigen::MatrixXd covariance = inverse(normal_matrix(indices, deviation(), nullptr));
       for (std::size_t a = 0; a < indices.size(); ++a)
-        out.unknowns[indices[a]].deviation = std::sqrt(covariance.at(a, a));
+        out.unknowns[indices[a]].deviation = deviation_of(covariance, a);
     }
     for (std::size_t p = 0; p < x_.size(); ++p) {
       FittedUnknown& unknown = out.unknowns[p];
       unknown.told = active_[p];
       unknown.logarithm = x_[p];
+      for (const double slope : slopes_[p]) unknown.felt.push_back(std::abs(slope) > 0.05);
       if (!active_[p]) continue;
       unknown.reason.clear();
       unknown.at_bound = x_[p] <= unknowns_[p].lowest + 1e-9 || x_[p] >= unknowns_[p].highest - 1e-9;
-      for (std::size_t i = 0; i < r_.size(); ++i)
-        if (weights_[i] > 0 && std::abs(slopes_[p][i]) > 0.05) ++unknown.rows;
     }
     out.residuals = r_;
   }
@@ -229,4 +240,4 @@ CoefficientFit fit_coefficients(const std::vector<Unknown>& unknowns, const std:
   return Fit(unknowns, weights, residuals).run();
 }
 
-}  // namespace tpsim::launch
+}  // namespace tpsim::calibrate

@@ -28,8 +28,9 @@ struct MeasuredStep {
 std::vector<MeasuredStep> decode_steps(const std::vector<MeasuredBatch>& batches);
 std::vector<MeasuredStep> prefill_steps(const std::vector<MeasuredBatch>& batches);
 
-// The same with their counterparts in the run. That of a decode batch is the run's decode step of as many requests whose KV tokens are nearest;
-// of a prefill the one of as many new requests whose tokens are, where they are within 2 %.
+// The same with their counterparts in the run. That of a decode batch is the run's decode step of as many
+// requests whose KV tokens are nearest; of a prefill the one of as many new requests whose tokens are, where
+// they are within 2 %.
 std::vector<MeasuredStep> predicted_decode_steps(const std::vector<MeasuredBatch>& batches,
                                                  const std::vector<ServedStep>& steps);
 std::vector<MeasuredStep> predicted_prefill_steps(const std::vector<MeasuredBatch>& batches,
