@@ -18,7 +18,8 @@ constexpr double kToldShare = 1.0 / 3;    // of its width, that an unknown's dev
 constexpr double kHuber = 1.5;            // deviations of a row up to which its error counts in full
 constexpr double kLeastDeviation = 0.02;  // of a row: formulas are never better
 constexpr double kMostDeviation = 0.3;
-constexpr int kSteps = 4;
+constexpr double kLongestMove = 0.4;  // of a logarithm in one step: slopes hold nearby
+constexpr int kSteps = 6;
 
 Eigen::MatrixXd inverse(const Eigen::MatrixXd& matrix) {
   return matrix.ldlt().solve(Eigen::MatrixXd::Identity(matrix.rows(), matrix.cols()));
@@ -148,8 +149,8 @@ class Fit {
           const Unknown& unknown = unknowns_[indices[a]];
           double& value = there[indices[a]];
           const double before = value;
-          value =
-              std::clamp(value + share * move[static_cast<Eigen::Index>(a)], unknown.lowest, unknown.highest);
+          const double whole = std::clamp(move[static_cast<Eigen::Index>(a)], -kLongestMove, kLongestMove);
+          value = std::clamp(value + share * whole, unknown.lowest, unknown.highest);
           moved = std::max(moved, std::abs(value - before));
         }
         Vector r = residuals_(there);

@@ -45,10 +45,10 @@ std::optional<proto::OperatorEfficiency> entry_of(const proto::HardwareProfile& 
 std::vector<Coefficient> of_class(const std::string& name) {
   const auto with = [&name](const char* field, double width) { return Coefficient{name, field, width}; };
   if (is_attention(name)) {
-    for (const std::string_view end : {".launch_seconds", ".shape_seconds"}) {
-      if (!name.ends_with(end)) continue;
-      return {{name.substr(0, name.size() - end.size()), std::string(end.substr(1)), kHostWidth}};
-    }
+    constexpr std::string_view kLaunch = ".launch_seconds";
+    if (name.ends_with(kLaunch))
+      return {{name.substr(0, name.size() - kLaunch.size()), std::string(kLaunch.substr(1)), kHostWidth}};
+    if (name.ends_with("_seconds")) return {};  // of single steps, which rows do not tell apart
     if (name.ends_with("decode")) return {with("memory", kShareWidth)};
     return {with("compute", kShareWidth)};
   }

@@ -30,7 +30,10 @@ std::string fitted(const ServingFit& fit, bool colour) {
                           percent(std::exp(change.fitted.deviation) - 1), std::to_string(change.rows),
                           percent(change.left.median()), percent(change.left.p90())});
   }
-  if (table.rows.size() == 1) return "Nothing was fitted.\n";
+  if (table.rows.size() == 1) {
+    return fit.worse ? "Nothing was fitted: rows held out would come no closer than they are.\n"
+                     : "Nothing was fitted: these rows tell none of the coefficients.\n";
+  }
   return to_text(table, colour);
 }
 
@@ -60,8 +63,6 @@ std::string fit_report(const ServingRows& rows, const ServingFit& fit, bool colo
   for (const RefusedLoad& load : rows.refused()) refused += fmt::format("  {}: {}\n", load.name, load.reason);
   if (!refused.empty()) out += "\nNot asked:\n" + refused;
   out += errors(fit, colour);
-  if (fit.worse)
-    out += "\nRows held out are further off than before: these measurements do not agree with each other.\n";
   return out;
 }
 

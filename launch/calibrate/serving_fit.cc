@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kFurthest = 1.5;    // logarithm of a factor: beyond 4.5 it is no matter of calibration
 constexpr std::size_t kFewRows = 5;  // whose errors say little
+constexpr double kFarOff = 0.7;      // of a logarithm
 constexpr double kNoError = 0.001;   // a fit's, that comes out as none: 0 would mean that there was no fit
 
 std::vector<Unknown> unknowns_of(const std::vector<Coefficient>& coefficients,
@@ -36,6 +37,17 @@ proto::ErrorFigures errors_of(const std::vector<double>& residuals, Wanted wante
   for (std::size_t i = 0; i < residuals.size(); ++i)
     if (std::isfinite(residuals[i]) && wanted(i)) ratios.push_back(std::exp(residuals[i]));
   return launch::error_figures(ratios);
+}
+
+// Weighted mean of the rows held out, of which one that is far off is no worse than another.
+double deviation_held_out(const std::vector<ServingRow>& rows, const std::vector<double>& residuals) {
+  double sum = 0, weights = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!rows[i].held_out || !std::isfinite(residuals[i])) continue;
+    sum += rows[i].weight * std::min(std::abs(residuals[i]), kFarOff);
+    weights += rows[i].weight;
+  }
+  return weights > 0 ? sum / weights : 0;
 }
 
 // Writes what stands behind the value that was just set.
@@ -90,7 +102,16 @@ ServingFit fit_serving(ServingRows& rows, const proto::HardwareProfile& profile,
     return rows.log_ratios(profile, coefficients, logarithms, threads, on_served);
   };
   const std::vector<double> before = residuals(std::vector<double>(coefficients.size(), 0.0));
-  const CoefficientFit fit = fit_coefficients(unknowns_of(coefficients, profile), weights, residuals);
+  CoefficientFit fit = fit_coefficients(unknowns_of(coefficients, profile), weights, residuals);
+  out.worse = deviation_held_out(all, fit.residuals) >= deviation_held_out(all, before);
+  if (out.worse) {
+    fit.residuals = before;
+    for (FittedUnknown& unknown : fit.unknowns) {
+      if (unknown.told) unknown.reason = "rows held out come no closer with what the others say of it";
+      unknown.told = false;
+      unknown.logarithm = 0;
+    }
+  }
   std::vector<double> logarithms;
   for (const FittedUnknown& unknown : fit.unknowns) logarithms.push_back(unknown.logarithm);
   out.profile = with_factors(profile, coefficients, logarithms);
@@ -110,15 +131,11 @@ ServingFit fit_serving(ServingRows& rows, const proto::HardwareProfile& profile,
     out.changes.push_back(std::move(change));
   }
   using Kind = ServingRow::Kind;
-  double sum_before = 0, sum_after = 0;
   for (const Kind kind : {Kind::kDecode, Kind::kPrefill, Kind::kFirstToken, Kind::kPerToken}) {
     const auto wanted = [&](std::size_t i) { return all[i].kind == kind && all[i].held_out; };
     const KindErrors errors{kind, errors_of(before, wanted), errors_of(fit.residuals, wanted)};
-    sum_before += errors.before.mean() * static_cast<double>(errors.before.count());
-    sum_after += errors.after.mean() * static_cast<double>(errors.after.count());
     if (errors.before.count() > 0) out.errors.push_back(errors);
   }
-  out.worse = sum_after > sum_before;
   return out;
 }
 

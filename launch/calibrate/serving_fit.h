@@ -33,7 +33,7 @@ struct ServingFit {
   std::vector<CoefficientChange> changes;
   std::vector<KindErrors> errors;
   std::size_t rows = 0, held_out = 0;
-  bool worse = false;  // the rows held out are further off than before, in the mean
+  bool worse = false;  // the rows held out came no closer: nothing was changed
 };
 
 // `source`: which measurements these are. `on_served` as ServingRows::log_ratios(). Throws UserError where

@@ -27,6 +27,8 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kFewPrefills = 3;
 constexpr double kFirstTokenWeight = 0.5;  // waiting in queues is in it, too
 constexpr double kHalfWeight = 3;          // steps that weigh half of what very many do
+constexpr double kLoadWeight = 3;          // of all rows of a load: what one does wrong, its others do, too
+constexpr double kHiccup = 5;
 constexpr std::size_t kEveryHeldOut = 4;
 
 // FNV-1a.
@@ -50,11 +52,22 @@ std::vector<std::string> on_hardware(std::vector<std::string> flags, const std::
   return flags;
 }
 
-double median(std::vector<double> values) {
-  if (values.empty()) return kNone;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+// Of the steps at these positions: seconds predicted over seconds measured, of all that have a counterpart,
+// but for those that took many times as long as most.
+double log_ratio(const std::vector<MeasuredStep>& steps, const std::vector<std::size_t>& positions) {
+  std::vector<double> seconds;
+  for (const std::size_t i : positions)
+    if (steps[i].predicted > 0) seconds.push_back(steps[i].seconds);
+  if (seconds.empty()) return kNone;
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  double measured = 0, predicted = 0;
+  for (const std::size_t i : positions) {
+    if (steps[i].predicted <= 0 || steps[i].seconds > kHiccup * *middle) continue;
+    measured += steps[i].seconds;
+    predicted += steps[i].predicted;
+  }
+  return std::log(predicted / measured);
 }
 
 double log_ratio(const std::optional<double>& measured, const std::optional<double>& predicted) {
@@ -126,8 +139,13 @@ void ServingRows::add_rows(std::size_t load) {
     rows_.push_back({load, Kind::kFirstToken, {}, kFirstTokenWeight, false});
   if (decodes.empty() && served.measured.measured.tpot_ms)
     rows_.push_back({load, Kind::kPerToken, {}, 1, false});
-  for (std::size_t i = 0; i < rows_.size(); ++i)
-    if (rows_[i].load == load) served.rows.push_back(i);
+  double weight = 0;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (rows_[i].load != load) continue;
+    served.rows.push_back(i);
+    weight += rows_[i].weight;
+  }
+  for (const std::size_t i : served.rows) rows_[i].weight *= std::min(1.0, kLoadWeight / weight);
 }
 
 // Whole loads where there are some, for the steps of one resemble each other; else rows.
@@ -181,12 +199,7 @@ std::vector<double> ServingRows::serve(const Served& load, const proto::Hardware
     } else if (row.kind == Kind::kPerToken) {
       out.push_back(log_ratio(measured.tpot_ms, predicted.tpot_ms));
     } else {
-      const std::vector<MeasuredStep>& steps = row.kind == Kind::kDecode ? decodes : prefills;
-      std::vector<double> ratios;
-      for (const std::size_t step : row.steps)
-        if (steps[step].predicted > 0)
-          ratios.push_back(std::log(steps[step].predicted / steps[step].seconds));
-      out.push_back(median(std::move(ratios)));
+      out.push_back(log_ratio(row.kind == Kind::kDecode ? decodes : prefills, row.steps));
     }
   }
   return out;

@@ -1,7 +1,7 @@
 // Measured loads as rows of a fit: each is served again at other prices, and its steps are held against those
 // of the server's log.
 //
-// A row is the median of the steps of one load that are alike (decode: requests within a factor of the root
+// A row is the time of the steps of one load that are alike (decode: requests within a factor of the root
 // of 2 and KV tokens within one of 2; prefill: tokens within the root of 2), so that a thousand equal steps
 // do not outvote ten others. What a log does not tell comes from the requests: the mean time to the first
 // token where fewer than three prefills are told, the mean time per token where no decode step is.
