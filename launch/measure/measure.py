@@ -247,7 +247,7 @@ def main():
     what.add_argument("--model-path", help="a folder with config.json (weights are made up where it has none), or a name")
     what.add_argument("--tp", type=int, default=1, help="GPUs of the server (default 1)")
     what.add_argument("--name", help="of the server, and of its files (default: model, tp and flags)")
-    what.add_argument("--loads", nargs="+", default=[], metavar="LOAD", help="; ".join(form for form, _ in loads.FORMS.values()))
+    what.add_argument("--loads", nargs="*", default=[], metavar="LOAD", help="; ".join(form for form, _ in loads.FORMS.values()))
     what.add_argument("--plan", metavar="FILE", help=f"several servers. {plan.__doc__.split(chr(10) * 2)[1]}")
     what.add_argument("--traces", metavar="DIR", help="where azure's and mooncake's traces are")
     how = parser.add_argument_group("how")
