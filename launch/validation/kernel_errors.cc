@@ -228,8 +228,9 @@ Kernels price_kernels(const KernelTask& task, const std::atomic<bool>& stop) {
   if (name == "custom_allreduce_perf")
     return table.operators([](const std::string& of) { return of == "all_reduce.custom"; });
   if (name == "nccl_perf")
-    return table.operators(
-        [](const std::string& of) { return of == "all_reduce.nccl" || of == "all_gather"; });
+    return table.operators([](const std::string& of) {
+      return of == "all_reduce.nccl" || of == "all_gather" || of == "reduce_scatter" || of == "all_to_all";
+    });
   if (name == "encoder_attention_perf")
     return table.not_priced("attention without a causal mask is no backend's of language models");
   return table.not_priced(

@@ -21,7 +21,7 @@
 #include "attention/registry.h"
 #include "launch/kernels/attention_rows.h"
 #include "tests/calibration/fit_files.h"
-#include "tests/calibration/search.h"
+#include "launch/calibrate/search.h"
 
 namespace tpsim::calibration {
 namespace {

@@ -25,7 +25,17 @@ inline std::optional<proto::HardwareProfile> read_profile(const std::string& pat
   return std::nullopt;
 }
 
-// One OperatorEfficiency, as JSON in a line on stdout.
+// As JSON in a line on stdout.
+inline void print_entry(const proto::OperatorEfficiency& entry) {
+  std::string json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  if (!google::protobuf::util::MessageToJsonString(entry, &json, options).ok())
+    throw std::logic_error(entry.operator_class() + " cannot be written");
+  std::cout << json << "\n";
+}
+
+// One OperatorEfficiency of these coefficients.
 template <typename Coefficients>
 void print_entry(const std::string& operator_class, const Coefficients& c, double median_error,
                  const std::string& source) {
@@ -34,12 +44,7 @@ void print_entry(const std::string& operator_class, const Coefficients& c, doubl
   write_coefficients(c, out);
   out.set_median_error(median_error);
   out.set_source(source);
-  std::string json;
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  if (!google::protobuf::util::MessageToJsonString(out, &json, options).ok())
-    throw std::logic_error(operator_class + " cannot be written");
-  std::cout << json << "\n";
+  print_entry(out);
 }
 
 }  // namespace tpsim::calibration

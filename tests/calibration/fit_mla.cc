@@ -27,7 +27,7 @@
 #include "rank/model/hardware.h"
 #include "rank/model/op_cost.h"
 #include "tests/calibration/fit_files.h"
-#include "tests/calibration/search.h"
+#include "launch/calibrate/search.h"
 
 namespace tpsim::calibration {
 namespace {

@@ -12,7 +12,7 @@
 #include "launch/kernels/kernel_table.h"
 #include "rank/model/mla_cost.h"
 #include "tests/calibration/fit_files.h"
-#include "tests/calibration/search.h"
+#include "launch/calibrate/search.h"
 
 namespace tpsim::calibration {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "launch/kernels/sparse_rows.h"
 #include "tests/calibration/fit_files.h"
-#include "tests/calibration/search.h"
+#include "launch/calibrate/search.h"
 
 namespace tpsim::calibration {
 namespace {
