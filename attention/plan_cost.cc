@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "proto/base/ceil_div.h"
 
@@ -28,13 +29,19 @@ bool converts(const LayerShape& layer) { return layer.q_bytes != 1 && layer.kv_b
 }  // namespace
 
 PlanCost::PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients& coefficients,
-                   Residency residency)
+                   Residency residency, Corrections corrections)
     : c_(coefficients),
+      corrections_(std::move(corrections)),
       bf16_flops_(profile.dense_flops_bf16()),
       fp8_flops_(profile.dense_flops_fp8() > 0 ? profile.dense_flops_fp8() : profile.dense_flops_bf16()),
       bandwidth_(profile.memory_bandwidth()),
       multiprocessors_(profile.multiprocessors()),
       hot_bytes_(residency == Residency::kHot ? profile.l2_bytes() : 0) {}
+
+PlanCost::PlanCost(const proto::HardwareProfile& profile, std::string_view operator_class,
+                   Residency residency)
+    : PlanCost(profile, coefficients_of<PlanCoefficients>(profile, operator_class), residency,
+               Corrections(find_efficiency(profile, operator_class), kPlanFeatures)) {}
 
 double PlanCost::flops_per_second(const LayerShape& layer) const {
   double rate = c_.compute * (layer.q_bytes == 1 ? fp8_flops_ * c_.fp8_compute : bf16_flops_);
@@ -83,7 +90,53 @@ KernelCost PlanCost::gather(double bytes, const LayerShape& layer) const {
   return cost;
 }
 
+template <typename Plan>
+PlanFeatures PlanCost::features_of(const Plan& plan, const LayerShape& layer,
+                                   const Occupancy& occupancy) const {
+  PlanFeatures features = plan_features(plan, layer);
+  features.blocks = occupancy.blocks;
+  features.part = occupancy.part;
+  features.l2_fill = hot_bytes_ > 0 ? least_work(plan, layer).bytes / hot_bytes_ : kNothingHeld;
+  return features;
+}
+
+template <typename Plan>
+KernelCost PlanCost::corrected(KernelCost cost, const Plan& plan, const LayerShape& stored,
+                               const Occupancy& occupancy) const {
+  if (corrections_.empty() || plan.items.empty()) return cost;
+  cost.seconds *= corrections_.factor(features_of(plan, stored, occupancy).values());
+  const PlanWork work = least_work(plan, stored);
+  cost.seconds = std::max(cost.seconds, work.flops / (stored.q_bytes == 1 ? fp8_flops_ : bf16_flops_));
+  if (hot_bytes_ <= 0) cost.seconds = std::max(cost.seconds, work.bytes / bandwidth_);
+  return cost;
+}
+
 KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& stored) const {
+  Occupancy occupancy;
+  const KernelCost cost = decode_physics(plan, stored, occupancy);
+  return corrected(cost, plan, stored, occupancy);
+}
+
+KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& stored) const {
+  Occupancy occupancy;
+  const KernelCost cost = extend_physics(plan, stored, occupancy);
+  return corrected(cost, plan, stored, occupancy);
+}
+
+PlanFeatures PlanCost::features(const DecodePlan& plan, const LayerShape& stored) const {
+  Occupancy occupancy;
+  decode_physics(plan, stored, occupancy);
+  return features_of(plan, stored, occupancy);
+}
+
+PlanFeatures PlanCost::features(const ExtendPlan& plan, const LayerShape& stored) const {
+  Occupancy occupancy;
+  extend_physics(plan, stored, occupancy);
+  return features_of(plan, stored, occupancy);
+}
+
+KernelCost PlanCost::decode_physics(const DecodePlan& plan, const LayerShape& stored,
+                                    Occupancy& occupancy) const {
   const LayerShape layer = read_shape(stored, plan.widens_kv);
   KernelCost cost;
   if (plan.items.empty()) return cost;
@@ -120,6 +173,7 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& stored) co
   const double launched =
       plan.launched_splits != 0 ? requests * plan.launched_splits * plan.blocks_per_split : blocks;
   const double room = multiprocessors_ * std::clamp(c_.resident, 1.0, static_cast<double>(plan.resident));
+  occupancy = {launched / multiprocessors_, static_cast<double>(longest)};
   const double waves = plan.busiest_block != 0 ? 1 : std::ceil(launched / room);
   const double block_seconds = c_.block_seconds + c_.block_width_seconds * width * layer.kv_bytes() / 1024;
   cost.seconds =
@@ -207,7 +261,8 @@ KernelCost PlanCost::encode(const ExtendPlan& plan, std::span<const SequenceGrou
   return cost;
 }
 
-KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& stored) const {
+KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& stored,
+                                    Occupancy& occupancy) const {
   const LayerShape layer = read_shape(stored, plan.widens_kv);
   KernelCost cost;
   if (plan.items.empty()) return cost;
@@ -269,6 +324,8 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& stored) co
     }
   }
   main.bytes += q_tokens * q_token_bytes;
+  occupancy = {(main.tiles * main.head_blocks + prefix.tiles * prefix.head_blocks) / multiprocessors_,
+               std::max(main.longest, prefix.longest)};
   const double rate = flops_per_second(layer);
   cost.flops = 2.0 * width * (main.tokens * main.rows * main.head_blocks);
   cost.bytes = main.bytes;

@@ -106,10 +106,16 @@ std::vector<std::string_view> parameter_names(std::string_view operator_class);
 inline constexpr std::string_view kGemmFeatures[] = {"m", "n", "k"};
 inline constexpr std::string_view kExpertFeatures[] = {"tokens", "hidden", "width", "experts", "top_k"};
 inline constexpr std::string_view kCollectiveFeatures[] = {"bytes", "gpus"};
-// Both kinds of plans; `tokens` and `prefix` are means over the requests (decode: tokens of the cache, prefix
-// 1).
+// Both kinds of plans (attention/plan_features.h). requests: items of the plan; tokens: mean KV tokens that
+// one reads (decode), or mean new tokens (extend); prefix: mean cached tokens before them (extend); kv_heads,
+// group (query heads of a KV head), head_dim (of keys), window: of the layer; element_bytes: of an element of
+// q and of one of KV together; blocks: thread blocks a multiprocessor; part: KV tokens of the longest block;
+// spread: KV tokens of the longest request over the mean; l2_fill: bytes read over those of the L2 that may
+// hold them (hot; a cold one holds nothing: kNothingHeld).
 inline constexpr std::string_view kPlanFeatures[] = {"requests", "tokens",   "prefix", "kv_heads",
-                                                     "group",    "head_dim", "window"};
+                                                     "group",    "head_dim", "window", "element_bytes",
+                                                     "blocks",   "part",     "spread", "l2_fill"};
+inline constexpr double kNothingHeld = 1e6;
 std::span<const std::string_view> feature_names(std::string_view operator_class);
 
 }  // namespace tpsim

@@ -184,9 +184,7 @@ std::vector<AttentionRow> beside(const std::filesystem::path& folder, const std:
   const proto::HardwareProfile profile = rank::load_hardware(gpu);
   auto backend = attention::create_attention_backend(known, profile, 64);
   auto& planned = dynamic_cast<attention::PlannedBackend&>(*backend);
-  const PlanCost cost(
-      profile, coefficients_of<PlanCoefficients>(profile, "attention." + known + "." + class_suffix(kernel)),
-      Residency::kHot);
+  const PlanCost cost(profile, "attention." + known + "." + class_suffix(kernel), Residency::kHot);
   std::map<std::string, double> rest;
   std::vector<AttentionRow> rows;
   for (const std::string& source : {known, name}) {

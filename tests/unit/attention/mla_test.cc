@@ -250,8 +250,7 @@ TEST_P(MlaCalibration, MedianErrorIsAtMostATenth) {
   const bool decode = GetParam().kernel == MlaKernel::kDecode;
   const PlanCost model(
       profile,
-      coefficients_of<PlanCoefficients>(profile, std::string("attention.") + GetParam().backend + "." +
-                                                     calibration::class_suffix(GetParam().kernel)),
+      std::string("attention.") + GetParam().backend + "." + calibration::class_suffix(GetParam().kernel),
       Residency::kHot);
   std::vector<double> errors;
   for (const auto& row : calibration::mla_rows(kernels, GetParam().source, GetParam().kernel)) {
