@@ -116,6 +116,8 @@ inline constexpr std::string_view kPlanFeatures[] = {"requests", "tokens",   "pr
                                                      "group",    "head_dim", "window", "element_bytes",
                                                      "blocks",   "part",     "spread", "l2_fill"};
 inline constexpr double kNothingHeld = 1e6;
+// MLA's products by W_UK and W_UV: rows of a head, and the columns that they become.
+inline constexpr std::string_view kBatchedGemmFeatures[] = {"heads", "m", "n"};
 std::span<const std::string_view> feature_names(std::string_view operator_class);
 
 }  // namespace tpsim
