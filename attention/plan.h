@@ -32,6 +32,9 @@ struct DecodePlan {
   std::uint32_t launched_splits =
       0;  // parts that blocks are launched for, empty ones included, of every request; 0: its own
   bool widens_kv = false;  // a kernel before this one makes a 16-bit copy of the KV it reads
+  // Times that the same KV is read, by blocks of other query heads that run at another time; from L2 the
+  // later ones, if a part of all requests fits it.
+  double reads = 1;
   // Dual chunk attention: `items` are the chunks that the new tokens lie in; these, as many, are the chunk
   // before (succ) and all before that (inter; empty ranges where a sequence is short). Each of the three is a
   // kernel of its own with queries of its own, and their results are merged. Empty: none of it.
@@ -47,6 +50,7 @@ struct DecodePlan {
     busiest_block = 0;
     launched_splits = 0;
     widens_kv = false;
+    reads = 1;
   }
 };
 

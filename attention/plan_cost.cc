@@ -13,6 +13,10 @@ namespace {
 constexpr double kL2Kept = 0.7;
 constexpr double kL2Gone = 1.5;
 
+double share_gone(double bytes, double l2_bytes) {
+  return std::clamp((bytes / l2_bytes - kL2Kept) / (kL2Gone - kL2Kept), 0.0, 1.0);
+}
+
 // Of what is read of one token.
 double kv_token_bytes_of(const LayerShape& layer) { return layer.kv_elements() * layer.kv_bytes(); }
 
@@ -36,6 +40,7 @@ PlanCost::PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients
       fp8_flops_(profile.dense_flops_fp8() > 0 ? profile.dense_flops_fp8() : profile.dense_flops_bf16()),
       bandwidth_(profile.memory_bandwidth()),
       multiprocessors_(profile.multiprocessors()),
+      l2_bytes_(profile.l2_bytes()),
       hot_bytes_(residency == Residency::kHot ? profile.l2_bytes() : 0) {}
 
 PlanCost::PlanCost(const proto::HardwareProfile& profile, std::string_view operator_class,
@@ -61,7 +66,7 @@ double PlanCost::flops_per_second(const LayerShape& layer) const {
 double PlanCost::memory_seconds(double bytes, const LayerShape& layer) const {
   const double rate = bandwidth_ * c_.memory * (converts(layer) ? c_.fp8_kv : 1);
   if (hot_bytes_ <= 0) return bytes / rate;
-  const double missed = std::clamp((bytes / hot_bytes_ - kL2Kept) / (kL2Gone - kL2Kept), 0.0, 1.0);
+  const double missed = share_gone(bytes, hot_bytes_);
   return bytes * (missed + (1 - missed) / c_.l2_memory) / rate;
 }
 
@@ -161,11 +166,16 @@ KernelCost PlanCost::decode_physics(const DecodePlan& plan, const LayerShape& st
   cost.launches = 1;
 
   const double rate = flops_per_second(layer) * (plan.tensor_cores ? 1 : c_.vector_compute);
-  const double device = memory_seconds(cost.bytes, layer);
+  double device = memory_seconds(cost.bytes, layer);
+  if (plan.reads > 1) {
+    const double again =
+        (plan.reads - 1) * share_gone(kv_bytes * requests / double(parts), l2_bytes_) * kv_bytes;
+    cost.bytes += again;
+    device += again / (bandwidth_ * c_.memory);
+  }
   // One block alone: its stream of KV and its arithmetic, at one multiprocessor's share of the device.
   const double part_bytes = double(longest) * kv_token_bytes_of(layer) / layer.num_kv_heads;
-  const double stream =
-      memory_seconds(cost.bytes, layer) / cost.bytes * part_bytes * multiprocessors_ / c_.block_memory;
+  const double stream = device / cost.bytes * part_bytes * multiprocessors_ / c_.block_memory;
   const double block = std::max(
       stream, 2.0 * double(longest) * plan.rows * width / (rate / multiprocessors_ * c_.block_compute));
   const double arithmetic = cost.flops / rate;
@@ -188,6 +198,7 @@ KernelCost PlanCost::decode_physics(const DecodePlan& plan, const LayerShape& st
   }
   if (plan.widens_kv) {
     cost += gather(double(tokens) * (kv_token_bytes_of(stored) + kv_token_bytes_of(layer)), layer);
+    cost.seconds += c_.fp8_seconds;
     ++cost.launches;
   }
   if (layer.sliding_window != 0) cost.seconds *= c_.window;
@@ -360,6 +371,7 @@ KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& st
     double tokens = 0;
     for (const ExtendItem& item : plan.items) tokens += double(item.prefix) + item.q_len;
     cost += gather(tokens * (kv_token_bytes_of(stored) + kv_token_bytes_of(layer)), layer);
+    cost.seconds += c_.fp8_seconds;
     ++cost.launches;
   }
   if (layer.sliding_window != 0) cost.seconds *= c_.window;

@@ -94,6 +94,7 @@ class PlanCost {
   double fp8_flops_;
   double bandwidth_;
   double multiprocessors_;
+  double l2_bytes_;
   double hot_bytes_;  // L2 that holds what was read before; 0 = cold
 };
 
