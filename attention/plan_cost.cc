@@ -210,6 +210,8 @@ struct PlanCost::Load {
   double tokens = 0;   // KV tokens over all tiles of one head block
   double tiles = 0;    // of one head block
   double longest = 0;  // KV tokens of the longest tile
+  double late = 0;     // the most of KV tokens of all requests before one, over all head blocks, and of that
+                       // one's longest tile alone, in tokens that the device does in its time
   double rows = 0;     // query rows of a tile
   double head_blocks = 0;
   double bytes = 0;
@@ -224,7 +226,12 @@ double PlanCost::tiles_seconds(const Load& load, const LayerShape& layer, double
   const double longest =
       load.longest * per_token * multiprocessors_ / (rate * c_.block_compute) + c_.block_seconds;
   // With fewer tiles than multiprocessors the longest tile alone decides.
-  const double arithmetic = std::max(shared, longest) + c_.tail * std::min(shared, longest);
+  const double waves = blocks / multiprocessors_;
+  const double even = std::max(shared, longest);
+  const double late = load.late * per_token / rate + c_.block_seconds;
+  const double arithmetic =
+      even + c_.in_order * std::clamp(waves - 1, 0.0, 1.0) * std::max(0.0, late - even) +
+      c_.tail * (1 - c_.wave_tail * std::min(1.0, 1 / waves)) * std::min(shared, longest);
   const double device = memory_seconds(load.bytes, layer);
   return std::max(arithmetic, device) + c_.overlap * std::min(arithmetic, device);
 }
@@ -307,6 +314,8 @@ KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& st
     if (window != layer.sliding_window) {
       tokens += c_.walk * (static_cast<double>(tile_tokens(plan, own, window)) - tokens);
     }
+    main.late =
+        std::max(main.late, main.tokens * main.head_blocks + longest * multiprocessors_ / c_.block_compute);
     main.tokens += tokens;
     main.tiles += tiles * chunks;
     if (plan.grid_tiles > tiles) {

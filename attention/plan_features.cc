@@ -34,6 +34,7 @@ PlanFeatures plan_features(const DecodePlan& plan, const LayerShape& layer) {
   }
   features.requests = static_cast<double>(plan.items.size());
   features.tokens = static_cast<double>(tokens) / features.requests;
+  features.rows = features.group;
   if (tokens != 0) features.spread = longest / features.tokens;
   return features;
 }
@@ -51,6 +52,7 @@ PlanFeatures plan_features(const ExtendPlan& plan, const LayerShape& layer) {
   features.requests = static_cast<double>(plan.items.size());
   features.tokens = static_cast<double>(tokens) / features.requests;
   features.prefix = static_cast<double>(prefix) / features.requests;
+  features.rows = features.tokens * features.group;
   features.spread = longest / (features.tokens + features.prefix);
   return features;
 }

@@ -26,10 +26,11 @@ struct PlanFeatures {
   double part = 0;
   double spread = 0;
   double l2_fill = 0;
+  double rows = 0;
 
   std::array<double, std::size(kPlanFeatures)> values() const {
-    return {requests, tokens,        prefix, kv_heads, group,  head_dim,
-            window,   element_bytes, blocks, part,     spread, l2_fill};
+    return {requests,      tokens, prefix, kv_heads, group,   head_dim, window,
+            element_bytes, blocks, part,   spread,   l2_fill, rows};
   }
 };
 

@@ -22,6 +22,8 @@ struct Table<PlanCoefficients> {
                                            {"block_compute", &C::block_compute},
                                            {"overlap", &C::overlap},
                                            {"tail", &C::tail},
+                                           {"wave_tail", &C::wave_tail},
+                                           {"in_order", &C::in_order},
                                            {"merge_seconds", &C::merge_seconds},
                                            {"vector_compute", &C::vector_compute},
                                            {"l2_memory", &C::l2_memory},

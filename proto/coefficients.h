@@ -23,10 +23,13 @@ struct PlanCoefficients {
   double block_seconds = 1e-6;  // start and end of one thread block, per wave
   double resident =
       1;  // thread blocks of a wave on one multiprocessor, at most as many as the plan says (decode)
-  double block_memory = 2.0;    // one block streams this x bandwidth / multiprocessors
-  double block_compute = 1.0;   // one block reaches this x its multiprocessor's share
-  double overlap = 0.3;         // share of the lesser costs that is not hidden
-  double tail = 0.5;            // share of the lesser of mean load and longest tile added (extend)
+  double block_memory = 2.0;   // one block streams this x bandwidth / multiprocessors
+  double block_compute = 1.0;  // one block reaches this x its multiprocessor's share
+  double overlap = 0.3;        // share of the lesser costs that is not hidden
+  double tail = 0.5;           // share of the lesser of mean load and longest tile added (extend)
+  double wave_tail = 0;        // how much less of the tail there is where one wave holds all tiles (extend)
+  double in_order = 0;         // tiles begin request by request, the longest of each first: share of the work
+                               // before a request that its longest tile waits for (extend)
   double merge_seconds = 3e-6;  // fixed cost of adding up parts
   double vector_compute = 0.1;  // factor on `compute` for kernels without tensor cores
   double l2_memory = 3;         // bandwidth of the L2 cache / that of memory (hot only)
@@ -110,7 +113,8 @@ inline constexpr std::string_view kCollectiveFeatures[] = {"bytes", "gpus"};
 // one reads (decode), or mean new tokens (extend); prefix: mean cached tokens before them (extend); kv_heads,
 // group (query heads of a KV head), head_dim (of keys), window: of the layer; element_bytes: of an element of
 // q and of one of KV together; blocks: thread blocks a multiprocessor; part: KV tokens of the longest block;
-// spread: KV tokens of the longest request over the mean; l2_fill: bytes read over those of the L2 that may
+// spread: KV tokens of the longest request over the mean; rows: query rows that a request brings to a KV head
+// (tokens x group; decode: group); l2_fill: bytes read over those of the L2 that may
 // hold them (hot; a cold one holds nothing: kNothingHeld).
 inline constexpr std::string_view kPlanFeatures[] = {"requests", "tokens",   "prefix", "kv_heads",
                                                      "group",    "head_dim", "window", "element_bytes",
