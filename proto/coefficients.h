@@ -116,9 +116,9 @@ inline constexpr std::string_view kCollectiveFeatures[] = {"bytes", "gpus"};
 // spread: KV tokens of the longest request over the mean; rows: query rows that a request brings to a KV head
 // (tokens x group; decode: group); l2_fill: bytes read over those of the L2 that may
 // hold them (hot; a cold one holds nothing: kNothingHeld).
-inline constexpr std::string_view kPlanFeatures[] = {"requests", "tokens",   "prefix", "kv_heads",
-                                                     "group",    "head_dim", "window", "element_bytes",
-                                                     "blocks",   "part",     "spread", "l2_fill"};
+inline constexpr std::string_view kPlanFeatures[] = {
+    "requests",      "tokens", "prefix", "kv_heads", "group",   "head_dim", "window",
+    "element_bytes", "blocks", "part",   "spread",   "l2_fill", "rows"};
 inline constexpr double kNothingHeld = 1e6;
 // MLA's products by W_UK and W_UV: rows of a head, and the columns that they become.
 inline constexpr std::string_view kBatchedGemmFeatures[] = {"heads", "m", "n"};
