@@ -67,7 +67,7 @@ inline std::optional<proto::CorrectionSurface> choose_correction(std::span<const
   for (const GridWish& grid : grids) {
     const auto axes = axes_of(rows, features, grid);
     if (axes.empty()) continue;
-    for (const double smoothness : {0.1, 0.5, 2.0}) {
+    for (const double smoothness : {0.1, 1.0}) {
       calibrate::SurfaceOptions options;
       options.smoothness = smoothness;
       std::vector<double> left;

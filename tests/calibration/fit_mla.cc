@@ -47,16 +47,6 @@ struct Planned {
   bool held_out = false;
 };
 
-// Of the shape alone, so that every dtype of a shape is on the same side.
-bool held_out(const AttentionRow& row) {
-  std::uint64_t hash = row.layer.num_q_heads;
-  for (const std::uint64_t value : {std::uint64_t{row.lengths.size()}, std::uint64_t{row.lengths.front()}}) {
-    hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
-    hash ^= hash >> 29;
-  }
-  return hash % 5 == 0;
-}
-
 class Fit {
  public:
   Fit(const proto::HardwareProfile& profile, attention::PlannedBackend& backend, MlaKernel kernel)
