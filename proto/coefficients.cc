@@ -23,6 +23,7 @@ struct Table<PlanCoefficients> {
                                            {"overlap", &C::overlap},
                                            {"tail", &C::tail},
                                            {"wave_tail", &C::wave_tail},
+                                           {"hot_seconds", &C::hot_seconds},
                                            {"in_order", &C::in_order},
                                            {"merge_seconds", &C::merge_seconds},
                                            {"vector_compute", &C::vector_compute},

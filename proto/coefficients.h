@@ -47,6 +47,7 @@ struct PlanCoefficients {
   // own in a model (rank/model): factor on their time at full bandwidth. `cast`: factor on the time of q, k
   // and v becoming fp8 for an fp8 cache.
   double write = 0;
+  double hot_seconds = 0;  // of launching those kernels beside the one that counts
   double cast = 0;
   double walk =
       0.5;  // a step of the loop whose keys are all masked, of a computed one (plans that walk windows)

@@ -25,12 +25,12 @@
 #include <utility>
 
 #include "attention/registry.h"
+#include "launch/calibrate/coordinate_search.h"
+#include "launch/calibrate/corrections.h"
 #include "launch/kernels/attention_rows.h"
 #include "rank/model/hardware.h"
 #include "rank/model/op_cost.h"
-#include "tests/calibration/corrections.h"
 #include "tests/calibration/fit_files.h"
-#include "tests/calibration/search.h"
 
 namespace tpsim::calibration {
 namespace {
@@ -117,7 +117,7 @@ class Fit {
       }
       return sum;
     };
-    for (int round = 0; round < 3; ++round) calibration::minimise(values, low, high, loss);
+    for (int round = 0; round < 3; ++round) calibrate::minimise(values, low, high, loss);
   }
 
   // What the rows of the fit say beyond the formula.
@@ -136,7 +136,7 @@ class Fit {
       rows.push_back(
           {{features.begin(), features.end()}, ratio, p.weight * own / (own + p.row.rest_seconds)});
     }
-    return choose_correction(rows, kPlanFeatures, grids());
+    return calibrate::choose_correction(rows, kPlanFeatures, grids());
   }
 
   // Median and 90th percentile of the relative error of the rows that `which` accepts.
@@ -172,8 +172,8 @@ class Fit {
   }
   // A decode is told by its batch, an extend by its tiles: how long one is, and how many a multiprocessor
   // has, so that a few new tokens behind a prefix, which no table has, are not taken for a short prompt.
-  std::vector<GridWish> grids() const {
-    std::vector<GridWish> grids;
+  std::vector<calibrate::GridWish> grids() const {
+    std::vector<calibrate::GridWish> grids;
     for (const std::size_t points : {2, 4, 6, 8}) {
       const std::size_t heads = std::min<std::size_t>(points, 3);
       if (kernel_ == MlaKernel::kDecode) {

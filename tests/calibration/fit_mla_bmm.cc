@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "launch/calibrate/coordinate_search.h"
+#include "launch/calibrate/corrections.h"
 #include "launch/kernels/kernel_table.h"
 #include "rank/model/mla_cost.h"
-#include "tests/calibration/corrections.h"
 #include "tests/calibration/fit_files.h"
-#include "tests/calibration/search.h"
 
 namespace tpsim::calibration {
 namespace {
@@ -50,10 +50,10 @@ std::optional<proto::CorrectionSurface> correction(const OperatorCoefficients& c
     if (row.held_out) continue;
     known.push_back({{row.heads, row.tokens, row.n()}, row.seconds / price(c, {}, profile, row, bytes, l2)});
   }
-  std::vector<GridWish> grids;
+  std::vector<calibrate::GridWish> grids;
   for (const std::size_t points : {3, 5, 7, 10})
     grids.push_back({{"heads", std::min<std::size_t>(points, 8)}, {"m", points}, {"n", 2}});
-  return choose_correction(known, kBatchedGemmFeatures, grids);
+  return calibrate::choose_correction(known, kBatchedGemmFeatures, grids);
 }
 
 int run(int argc, char** argv) {

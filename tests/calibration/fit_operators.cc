@@ -11,9 +11,9 @@
 #include <iostream>
 #include <sstream>
 
+#include "launch/calibrate/coordinate_search.h"
 #include "launch/kernels/operator_rows.h"
 #include "tests/calibration/fit_files.h"
-#include "tests/calibration/search.h"
 
 namespace tpsim::calibration {
 namespace {
