@@ -41,9 +41,9 @@ struct CoefficientFit {
 };
 
 // The least number of rows with a weight that anything is fitted to.
-inline constexpr std::size_t kLeastRows = 6;
+inline constexpr std::size_t kLeastFitRows = 6;
 
-// `weights`: one for each row, 0 for those that are only looked at. REQUIRES: at least kLeastRows others.
+// `weights`: one for each row, 0 for those that are only looked at. REQUIRES: at least kLeastFitRows others.
 CoefficientFit fit_coefficients(const std::vector<Unknown>& unknowns, const std::vector<double>& weights,
                                 const Residuals& residuals);
 

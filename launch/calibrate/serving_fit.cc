@@ -91,12 +91,12 @@ ServingFit fit_serving(ServingRows& rows, const proto::HardwareProfile& profile,
     weights.push_back(row.held_out ? 0 : row.weight);
     ++(row.held_out ? out.held_out : out.rows);
   }
-  if (out.rows < kLeastRows)
+  if (out.rows < kLeastFitRows)
     throw_user_error(
         "--from: {} rows to fit are too few; at least {} are needed, such as steps of different sizes in "
         "logs "
         "of several loads",
-        out.rows, kLeastRows);
+        out.rows, kLeastFitRows);
   const std::vector<Coefficient> coefficients = rows.coefficients(profile);
   const auto residuals = [&](const std::vector<double>& logarithms) {
     return rows.log_ratios(profile, coefficients, logarithms, threads, on_served);

@@ -37,7 +37,7 @@ struct ServingFit {
 };
 
 // `source`: which measurements these are. `on_served` as ServingRows::log_ratios(). Throws UserError where
-// there are fewer than kLeastRows rows.
+// there are fewer than kLeastFitRows rows.
 ServingFit fit_serving(ServingRows& rows, const proto::HardwareProfile& profile, const std::string& source,
                        std::uint32_t threads, const std::function<void()>& on_served);
 

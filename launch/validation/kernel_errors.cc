@@ -144,9 +144,7 @@ class Table {
       group.set_reason(reason);
       return;
     }
-    const attention::PlanCost cost(profile_,
-                                   coefficients_of<PlanCoefficients>(profile_, "attention." + name + suffix),
-                                   attention::Residency::kHot);
+    const attention::PlanCost cost(profile_, "attention." + name + suffix, attention::Residency::kHot);
     std::map<std::string, std::vector<const AttentionRow*>> formats;
     for (const AttentionRow& row : rows)
       if (row.seconds > 0 && !row.lengths.empty()) formats[format_of(row.layer)].push_back(&row);

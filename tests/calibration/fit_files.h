@@ -25,7 +25,7 @@ inline std::optional<proto::HardwareProfile> read_profile(const std::string& pat
   return std::nullopt;
 }
 
-// As JSON in a line on stdout.
+// One OperatorEfficiency, as JSON in a line on stdout.
 inline void print_entry(const proto::OperatorEfficiency& entry) {
   std::string json;
   google::protobuf::util::JsonPrintOptions options;
@@ -35,14 +35,17 @@ inline void print_entry(const proto::OperatorEfficiency& entry) {
   std::cout << json << "\n";
 }
 
-// One OperatorEfficiency of these coefficients.
+// `p90_error` 0: unknown.
 template <typename Coefficients>
 void print_entry(const std::string& operator_class, const Coefficients& c, double median_error,
-                 const std::string& source) {
+                 const std::string& source, double p90_error = 0,
+                 const std::optional<proto::CorrectionSurface>& correction = std::nullopt) {
   proto::OperatorEfficiency out;
   out.set_operator_class(operator_class);
   write_coefficients(c, out);
   out.set_median_error(median_error);
+  out.set_p90_error(p90_error);
+  if (correction) *out.add_corrections() = *correction;
   out.set_source(source);
   print_entry(out);
 }
