@@ -72,7 +72,11 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   }
   plan.merge = true;  // the second stage always runs
   // The grid has the most splits for every request. MHA's blocks are light, and their coefficients know it.
-  if (layer.form == AttentionForm::kMlaAbsorbed) plan.launched_splits = kMaxKvSplits;
+  if (layer.form != AttentionForm::kMlaAbsorbed) return;
+  plan.launched_splits = kMaxKvSplits;
+  // The grid goes through the requests before it comes to the next heads: of one request those wait for each
+  // other as soon as one part of all fills the device.
+  plan.reads = std::clamp(double(grid) / multiprocessors(), 1.0, double(head_blocks));
 }
 
 void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {

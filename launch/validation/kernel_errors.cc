@@ -144,9 +144,7 @@ class Table {
       group.set_reason(reason);
       return;
     }
-    const attention::PlanCost cost(profile_,
-                                   coefficients_of<PlanCoefficients>(profile_, "attention." + name + suffix),
-                                   attention::Residency::kHot);
+    const attention::PlanCost cost(profile_, "attention." + name + suffix, attention::Residency::kHot);
     std::map<std::string, std::vector<const AttentionRow*>> formats;
     for (const AttentionRow& row : rows)
       if (row.seconds > 0 && !row.lengths.empty()) formats[format_of(row.layer)].push_back(&row);
@@ -228,8 +226,9 @@ Kernels price_kernels(const KernelTask& task, const std::atomic<bool>& stop) {
   if (name == "custom_allreduce_perf")
     return table.operators([](const std::string& of) { return of == "all_reduce.custom"; });
   if (name == "nccl_perf")
-    return table.operators(
-        [](const std::string& of) { return of == "all_reduce.nccl" || of == "all_gather"; });
+    return table.operators([](const std::string& of) {
+      return of == "all_reduce.nccl" || of == "all_gather" || of == "reduce_scatter" || of == "all_to_all";
+    });
   if (name == "encoder_attention_perf")
     return table.not_priced("attention without a causal mask is no backend's of language models");
   return table.not_priced(

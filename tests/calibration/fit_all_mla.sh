@@ -11,6 +11,8 @@ catalogue=$here/../../rank/catalogue
 own=$here/measured/h200-sxm_mla.csv
 enter() { # GPU [FROM-GPU CLASS…]: JSON lines in; each replaces that GPU's entry of its class in BACKEND.json
   python3 -c 'import json,os,sys
+sys.path.insert(0,sys.argv[1]+"/../../tests/calibration")
+from catalogue_json import written
 folder,gpu,*carried=sys.argv[1:]
 def short(v): return float(f"{v:.4g}") if isinstance(v,float) else v
 def path(row): return folder+"/attention/"+row["operator_class"].split(".")[1]+".json"
@@ -19,7 +21,7 @@ for name in carried[1:]:
     for r in json.load(open(path({"operator_class":name})))[carried[0]]:
         if r["operator_class"]==name:
             r["source"]="uncalibrated on "+gpu+": efficiencies of "+carried[0]+", fitted on "+r["source"]
-            rows.append({**r,"median_error":0})
+            rows.append({**r,"median_error":0,"p90_error":0})
 for r in rows:
     r["parameters"]={k:short(v) for k,v in sorted(r["parameters"].items())}
     for k in list(r): r[k]=short(r[k])
@@ -28,7 +30,7 @@ for r in rows:
     whole=json.load(open(file)) if os.path.exists(file) else {}
     entries=whole.setdefault(gpu if attention else "efficiencies",[])
     entries[:]=[e for e in entries if e["operator_class"]!=r["operator_class"]]+[r]
-    open(file,"w").write(json.dumps(whole,indent=2,sort_keys=attention)+"\n")' "$catalogue" "$@"
+    open(file,"w").write(written(whole,sort_keys=attention))' "$catalogue" "$@"
 }
 one() { # GPU BACKEND KERNEL …
   local gpu=$1

@@ -21,13 +21,16 @@
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "attention/registry.h"
+#include "launch/calibrate/coordinate_search.h"
+#include "launch/calibrate/corrections.h"
 #include "launch/kernels/attention_rows.h"
 #include "rank/model/hardware.h"
 #include "rank/model/op_cost.h"
 #include "tests/calibration/fit_files.h"
-#include "tests/calibration/search.h"
 
 namespace tpsim::calibration {
 namespace {
@@ -43,16 +46,6 @@ struct Planned {
   attention::ExtendPlan extend;
   bool held_out = false;
 };
-
-// Of the shape alone, so that every dtype of a shape is on the same side.
-bool held_out(const AttentionRow& row) {
-  std::uint64_t hash = row.layer.num_q_heads;
-  for (const std::uint64_t value : {std::uint64_t{row.lengths.size()}, std::uint64_t{row.lengths.front()}}) {
-    hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
-    hash ^= hash >> 29;
-  }
-  return hash % 5 == 0;
-}
 
 class Fit {
  public:
@@ -93,12 +86,19 @@ class Fit {
     vary(c.merge_seconds, 1e-7, 1e-4);
     if (kernel_ == MlaKernel::kDecode) {
       vary(c.block_memory, 0.2, 12);
+      c.merge_part_seconds = 1e-8;
+      vary(c.merge_part_seconds, 1e-9, 1e-6);
+      if (any([](const Planned& p) { return !p.decode.tensor_cores; })) vary(c.vector_compute, 0.002, 1);
     } else {
       vary(c.tail, 1e-3, 1);
     }
     if (any([](const Planned& p) { return p.row.residency == Residency::kHot; })) vary(c.l2_memory, 1, 10);
     if (any([](const Planned& p) { return p.decode.widens_kv || p.extend.widens_kv; }))
       vary(c.gather, 0.05, 2);
+    if (any([](const Planned& p) { return p.row.layer.fp8_kv(); })) {
+      c.fp8_seconds = 5e-7;
+      vary(c.fp8_seconds, 1e-8, 5e-5);
+    }
     if (any([](const Planned& p) { return p.row.layer.q_bytes == 1; })) vary(c.fp8_compute, 0.1, 2);
     if (any([](const Planned& p) {
           return p.row.layer.q_bytes == 2 && p.row.layer.kv_bytes() < 2 && !p.decode.widens_kv &&
@@ -117,14 +117,32 @@ class Fit {
       }
       return sum;
     };
-    for (int round = 0; round < 3; ++round) calibration::minimise(values, low, high, loss);
+    for (int round = 0; round < 3; ++round) calibrate::minimise(values, low, high, loss);
+  }
+
+  // What the rows of the fit say beyond the formula.
+  std::optional<proto::CorrectionSurface> correct(const PlanCoefficients& c) {
+    std::vector<calibrate::SurfaceRow> rows;
+    const PlanCost hot(profile_, c, Residency::kHot);
+    const PlanCost cold(profile_, c, Residency::kCold);
+    for (Planned& p : rows_) {
+      if (p.held_out) continue;
+      const PlanCost& model = p.row.residency == Residency::kHot ? hot : cold;
+      const double own = price(p, hot, cold) - p.row.rest_seconds;
+      const double ratio = (p.row.seconds - p.row.rest_seconds) / own;
+      if (ratio < 0.2 || ratio > 5) continue;  // the rest was off
+      const auto features = kernel_ == MlaKernel::kDecode ? model.features(p.decode, p.row.layer).values()
+                                                          : model.features(p.extend, p.row.layer).values();
+      rows.push_back(
+          {{features.begin(), features.end()}, ratio, p.weight * own / (own + p.row.rest_seconds)});
+    }
+    return calibrate::choose_correction(rows, kPlanFeatures, grids());
   }
 
   // Median and 90th percentile of the relative error of the rows that `which` accepts.
   template <typename Which>
-  std::pair<double, double> errors(const PlanCoefficients& c, Which which) {
-    const PlanCost hot(profile_, c, Residency::kHot);
-    const PlanCost cold(profile_, c, Residency::kCold);
+  std::pair<double, double> errors(const proto::OperatorEfficiency& entry, Which which) {
+    const auto [hot, cold] = models(entry);
     std::vector<double> errors;
     for (Planned& p : rows_)
       if (which(p)) errors.push_back(std::abs(price(p, hot, cold) / p.row.seconds - 1));
@@ -133,17 +151,40 @@ class Fit {
     return {errors[errors.size() / 2], errors[errors.size() * 9 / 10]};
   }
 
-  void dump(const PlanCoefficients& c, const std::string& path) {
-    const PlanCost hot(profile_, c, Residency::kHot);
-    const PlanCost cold(profile_, c, Residency::kCold);
+  void dump(const proto::OperatorEfficiency& entry, const std::string& path) {
+    const auto [hot, cold] = models(entry);
     std::ofstream out(path);
-    out << "heads,kv,batch,length,us,predicted_us\n";
+    out << "heads,kv,batch,length,held_out,rest_us,us,predicted_us\n";
     for (Planned& p : rows_)
       out << p.row.layer.num_q_heads << "," << p.row.layer.kv_bytes() << "," << p.row.lengths.size() << ","
-          << p.row.lengths.front() << "," << p.row.seconds * 1e6 << "," << price(p, hot, cold) * 1e6 << "\n";
+          << p.row.lengths.front() << "," << p.held_out << "," << p.row.rest_seconds * 1e6 << ","
+          << p.row.seconds * 1e6 << "," << price(p, hot, cold) * 1e6 << "\n";
   }
 
  private:
+  std::pair<PlanCost, PlanCost> models(const proto::OperatorEfficiency& entry) const {
+    proto::HardwareProfile with;
+    *with.add_efficiencies() = entry;
+    const auto c = coefficients_of<PlanCoefficients>(with, entry.operator_class());
+    const Corrections corrections(&entry, kPlanFeatures);
+    return {PlanCost(profile_, c, Residency::kHot, corrections),
+            PlanCost(profile_, c, Residency::kCold, corrections)};
+  }
+  // A decode is told by its batch, an extend by its tiles: how long one is, and how many a multiprocessor
+  // has, so that a few new tokens behind a prefix, which no table has, are not taken for a short prompt.
+  std::vector<calibrate::GridWish> grids() const {
+    std::vector<calibrate::GridWish> grids;
+    for (const std::size_t points : {2, 4, 6, 8}) {
+      const std::size_t heads = std::min<std::size_t>(points, 3);
+      if (kernel_ == MlaKernel::kDecode) {
+        grids.push_back({{"requests", points}, {"tokens", points}, {"group", heads}, {"element_bytes", 3}});
+      } else {
+        const char* per_rank = kernel_ == MlaKernel::kExtend ? "group" : "kv_heads";
+        grids.push_back({{"blocks", points}, {"part", points}, {per_rank, heads}, {"element_bytes", 3}});
+      }
+    }
+    return grids;
+  }
   template <typename Which>
   bool any(Which which) const {
     return std::any_of(rows_.begin(), rows_.end(), which);
@@ -184,9 +225,7 @@ std::vector<AttentionRow> beside(const std::filesystem::path& folder, const std:
   const proto::HardwareProfile profile = rank::load_hardware(gpu);
   auto backend = attention::create_attention_backend(known, profile, 64);
   auto& planned = dynamic_cast<attention::PlannedBackend&>(*backend);
-  const PlanCost cost(
-      profile, coefficients_of<PlanCoefficients>(profile, "attention." + known + "." + class_suffix(kernel)),
-      Residency::kHot);
+  const PlanCost cost(profile, "attention." + known + "." + class_suffix(kernel), Residency::kHot);
   std::map<std::string, double> rest;
   std::vector<AttentionRow> rows;
   for (const std::string& source : {known, name}) {
@@ -288,20 +327,32 @@ int run(std::vector<std::string> words) {
   }
   PlanCoefficients c;
   fit.minimise(c);
-  const auto [median, p90] = fit.errors(c, [](const Planned& p) { return p.held_out; });
   const std::string operator_class = "attention." + words[1] + "." + words[2];
+  proto::OperatorEfficiency entry;
+  entry.set_operator_class(operator_class);
+  write_coefficients(c, entry);
+  const auto left_out = [](const Planned& p) { return p.held_out; };
+  const auto fitted = [](const Planned& p) { return !p.held_out; };
+  const auto [alone, alone_p90] = fit.errors(entry, left_out);
+  const std::optional<proto::CorrectionSurface> correction = fit.correct(c);
+  if (correction) *entry.add_corrections() = *correction;
+  const auto [median, p90] = fit.errors(entry, left_out);
+  const auto [own_median, own_p90] = fit.errors(entry, fitted);
   print_entry(operator_class, c, median,
-              from + "; the error is that of one row in five, left out of the fit");
-  const auto [own_median, own_p90] = fit.errors(c, [](const Planned& p) { return !p.held_out; });
-  std::fprintf(stderr, "%s %s: %zu rows, left out: median %.1f %%, p90 %.1f %%; fitted: %.1f %%, %.1f %%\n",
+              from + "; the errors are those of one row in five, left out of the fit", p90, correction);
+  std::fprintf(stderr,
+               "%s %s: %zu rows, left out: median %.1f %%, p90 %.1f %% (formula alone %.1f %%, %.1f %%); "
+               "fitted: %.1f %%, %.1f %%; %d factors\n",
                profile.name().c_str(), operator_class.c_str(), fit.size(), 100 * median, 100 * p90,
-               100 * own_median, 100 * own_p90);
+               100 * alone, 100 * alone_p90, 100 * own_median, 100 * own_p90,
+               correction ? correction->factors_size() : 0);
   for (const double kv : {2.0, 1.0}) {
-    const auto [m, n] = fit.errors(c, [&](const Planned& p) { return p.row.layer.kv_bytes() == kv; });
+    const auto [m, n] =
+        fit.errors(entry, [&](const Planned& p) { return p.held_out && p.row.layer.kv_bytes() == kv; });
     if (m >= 0)
       std::fprintf(stderr, "   kv of %g bytes: median %.1f %%, p90 %.1f %%\n", kv, 100 * m, 100 * n);
   }
-  if (const char* path = std::getenv("FIT_DUMP")) fit.dump(c, path);
+  if (const char* path = std::getenv("FIT_DUMP")) fit.dump(entry, path);
   return 0;
 }
 

@@ -1,0 +1,14 @@
+// What `tpsim calibrate` prints.
+#pragma once
+
+#include <string>
+
+#include "launch/calibrate/serving_fit.h"
+#include "launch/calibrate/serving_rows.h"
+
+namespace tpsim::calibrate {
+
+// Which coefficients were fitted, which were not and why, and the errors of rows held out.
+std::string fit_report(const ServingRows& rows, const ServingFit& fit, bool colour);
+
+}  // namespace tpsim::calibrate
