@@ -66,7 +66,9 @@ inline std::optional<proto::CorrectionSurface> choose_correction(std::span<const
   std::optional<proto::CorrectionSurface> chosen;
   for (const GridWish& grid : grids) {
     const auto axes = axes_of(rows, features, grid);
-    if (axes.empty()) continue;
+    std::size_t factors = 1;
+    for (const auto& axis : axes) factors *= axis.points.size();
+    if (axes.empty() || factors > rows.size()) continue;
     for (const double smoothness : {0.1, 1.0}) {
       calibrate::SurfaceOptions options;
       options.smoothness = smoothness;

@@ -174,8 +174,8 @@ class Fit {
   // has, so that a few new tokens behind a prefix, which no table has, are not taken for a short prompt.
   std::vector<GridWish> grids() const {
     std::vector<GridWish> grids;
-    for (const std::size_t points : {2, 4, 6, 8}) {
-      const std::size_t heads = std::min<std::size_t>(points, 3);
+    for (const auto& [points, heads] :
+         {std::pair<std::size_t, std::size_t>{2, 2}, {4, 2}, {4, 5}, {6, 3}, {6, 5}, {8, 3}}) {
       if (kernel_ == MlaKernel::kDecode) {
         grids.push_back({{"requests", points}, {"tokens", points}, {"group", heads}, {"element_bytes", 3}});
       } else {
@@ -257,7 +257,10 @@ std::vector<AttentionRow> beside(const std::filesystem::path& folder, const std:
   }
   // Only where the kernel is a good part of the module.
   std::erase_if(rows, [](const AttentionRow& row) {
-    return row.rest_seconds > 0.6 * row.seconds || row.rest_seconds < 0;
+    // A prefill of few tokens, eager, takes the host's time.
+    constexpr double kFewTokens = 1024;
+    const bool hosts = !row.prefixes.empty() && double(row.lengths.size()) * row.lengths.front() < kFewTokens;
+    return hosts || row.rest_seconds > 0.6 * row.seconds || row.rest_seconds < 0;
   });
   return rows;
 }
