@@ -23,7 +23,9 @@ struct AttentionRow {
   std::vector<std::uint32_t> prefixes;  // extend only
   std::vector<std::uint32_t> lengths;   // new tokens of each sequence (extend), or KV tokens (decode)
   attention::Residency residency = attention::Residency::kHot;
-  bool captured = false;  // a decode planned for a captured graph
+  bool captured = false;   // a decode planned for a captured graph
+  bool in_pieces = false;  // a prefill whose other kernels are captured
+  bool held = false;       // kept out of every fit
   double seconds = 0;
   double rest_seconds = 0;  // of other operators that the row timed with it, by their own prices
 };
@@ -168,14 +170,26 @@ inline std::vector<std::vector<std::string>> csv_rows(const std::filesystem::pat
   return rows;
 }
 
-// Rows of one kernel of a CSV that measure_attention.py wrote. Throws std::runtime_error without the file.
-inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv, const std::string& kernel,
+// Rows of one backend of a CSV that measure_attention.py wrote (12 cells a row: equal and ragged batches), or of
+// one of ragged batches alone (14: the window, and `held` where no fit may see the row). Throws
+// std::runtime_error without the file.
+inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv, const std::string& backend,
                                                bool decode) {
   std::vector<AttentionRow> rows;
   for (const std::vector<std::string>& cells : csv_rows(csv)) {
-    // kernel,phase,heads,kv_heads,head_dim,page,kv_dtype,prefix,lengths,ms,launches,plan_us
-    if (cells.size() != 12 || cells[0] != kernel || (cells[1] == "decode") != decode) continue;
+    // kernel,phase,heads,kv_heads,head_dim,page,kv_dtype,prefix,lengths,ms,launches,plan_us[,window,part]
+    const bool with_part = cells.size() == 14;
+    if (!with_part && cells.size() != 12) continue;
+    // FlashInfer's ragged wrapper, where a prefill is not in pieces; the older file's are all of it.
+    const bool ragged_wrapper = cells[0] == "flashinfer_ragged";
+    if (cells[0] != backend && !(ragged_wrapper && backend == "flashinfer")) continue;
+    if ((cells[1] == "decode") != decode) continue;
     AttentionRow row;
+    row.in_pieces = with_part && !ragged_wrapper;
+    if (with_part) {
+      row.layer.sliding_window = static_cast<std::uint32_t>(std::stoul(cells[12]));
+      row.held = cells[13] == "held";
+    }
     row.layer.num_q_heads = static_cast<std::uint32_t>(std::stoul(cells[2]));
     row.layer.num_kv_heads = static_cast<std::uint32_t>(std::stoul(cells[3]));
     row.layer.head_dim = row.layer.v_head_dim = static_cast<std::uint32_t>(std::stoul(cells[4]));
@@ -183,7 +197,7 @@ inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv,
     row.prefixes = parse_lengths(cells[7]);
     row.lengths = parse_lengths(cells[8]);
     row.residency = attention::Residency::kCold;
-    row.captured = kernel == "flashinfer";
+    row.captured = backend == "flashinfer";
     row.seconds = std::strtod(cells[9].c_str(), nullptr) / 1e3;
     rows.push_back(std::move(row));
   }
@@ -225,6 +239,7 @@ void with_metadata(const AttentionRow& row, bool decode, With with) {
   } else {
     metadata.extend_lens = row.lengths;
     metadata.extend_prefix_lens = row.prefixes;
+    metadata.in_pieces = row.in_pieces;
   }
   with(metadata);
 }
