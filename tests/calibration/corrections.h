@@ -91,4 +91,22 @@ inline std::optional<proto::CorrectionSurface> choose_correction(std::span<const
   return chosen;
 }
 
+// One of each stage, or none; a stage corrects what those before it left.
+inline std::vector<proto::CorrectionSurface> choose_corrections(
+    std::vector<calibrate::SurfaceRow> rows, std::span<const std::string_view> features,
+    std::span<const std::vector<GridWish>> stages) {
+  for (calibrate::SurfaceRow& row : rows)
+    for (double& value : row.features)
+      value = value > 0 ? value : 1;  // a surface takes its least point there
+  std::vector<proto::CorrectionSurface> chosen;
+  for (const std::vector<GridWish>& grids : stages) {
+    const auto found = choose_correction(rows, features, grids);
+    if (!found) continue;
+    const CorrectionSurface surface(*found, features);
+    for (calibrate::SurfaceRow& row : rows) row.ratio /= surface.factor(row.features);
+    chosen.push_back(*found);
+  }
+  return chosen;
+}
+
 }  // namespace tpsim::calibration

@@ -17,7 +17,6 @@
 #include <fstream>
 #include <iostream>
 #include <map>
-#include <optional>
 #include <sstream>
 
 #include "launch/kernels/sparse_rows.h"
@@ -186,10 +185,10 @@ class Fit {
     if (auto chosen = choose_correction(rows, kPlanFeatures, index_grids))
       *corrected_["indexer"].add_corrections() = *chosen;
   }
-  std::optional<proto::CorrectionSurface> correction_of(const std::string& name) const {
+  std::vector<proto::CorrectionSurface> corrections_found(const std::string& name) const {
     const auto found = corrected_.find(name);
-    if (found == corrected_.end()) return std::nullopt;
-    return found->second.corrections(0);
+    if (found == corrected_.end()) return {};
+    return {found->second.corrections().begin(), found->second.corrections().end()};
   }
 
   // Relative errors of the held-out rows that `which` accepts: how many, median, 90th percentile.
@@ -397,11 +396,11 @@ int run(int argc, char** argv) {
       }
       fit.errors([&](const SparseRow& row) { return row.kernel == kernel; });
       print_entry("attention.nsa." + kernel + "." + phase, c, fit.last_median(), source, fit.last_p90(),
-                  fit.correction_of(kernel));
+                  fit.corrections_found(kernel));
     }
     fit.errors([&](const SparseRow& row) { return row.indexer && row.kernel != "dense"; });
     print_entry("attention.nsa.indexer." + phase, fit.index(), fit.last_median(), source, fit.last_p90(),
-                fit.correction_of("indexer"));
+                fit.corrections_found("indexer"));
     if (argc > 3) {
       std::ofstream dump(argv[3], decode ? std::ios::trunc : std::ios::app);
       for (const SparseRow& row : fit.held_out())
