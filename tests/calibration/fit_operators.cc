@@ -88,8 +88,8 @@ int run(int argc, char** argv) {
         high.push_back(4);
       }
     }
-    minimise(values, low, high, loss);
-    minimise(values, low, high, loss);
+    calibrate::minimise(values, low, high, loss);
+    calibrate::minimise(values, low, high, loss);
     loss();
     std::vector<double> errors;
     for (const OperatorRow& row : all) errors.push_back(std::abs(price(costs, name, row) / row.seconds - 1));
