@@ -163,6 +163,7 @@ inline std::vector<std::vector<std::string>> csv_rows(const std::filesystem::pat
   std::getline(stream, line);
   std::vector<std::vector<std::string>> rows;
   while (std::getline(stream, line)) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
     std::stringstream cells(line);
     rows.emplace_back();
     for (std::string cell; std::getline(cells, cell, ',');) rows.back().push_back(cell);
