@@ -100,17 +100,17 @@ class Engine {
 
   // What the device has to do for one pass.
   struct QueuedPass {
-    double start = 0, end = 0, kernels = 0;
-    // When all but `left` of its kernels have run; they run evenly.
-    double time_with(double left) const { return end - (end - start) * left / kernels; }
+    double start = 0, end = 0, launches = 0;
+    // When all but `left` of its launches have run; they run evenly.
+    double time_with(double left) const { return end - (end - start) * left / launches; }
   };
 
-  // When the last kernel of `pass`, that comes behind queued_, finds room in the device's queue.
+  // When the last launch of `pass`, that comes behind queued_, finds room in the device's queue.
   double queue_room_time(const QueuedPass& pass) const {
     const double room = config_.launch_queue;
     if (room <= 0) return 0;
-    if (pass.kernels > room) return pass.time_with(room);
-    if (pass.kernels + queued_.kernels > room) return queued_.time_with(room - pass.kernels);
+    if (pass.launches > room) return pass.time_with(room);
+    if (pass.launches + queued_.launches > room) return queued_.time_with(room - pass.launches);
     return 0;
   }
 
@@ -253,7 +253,7 @@ class Engine {
     double returned = now_ + config_.scheduler_step_seconds;
     if (outcome.issue_time > 0) returned = now_ + host + outcome.issue_time;
     if (!config_.pipeline.staged()) {
-      const QueuedPass queued{start, gpu_free_, outcome.kernels};
+      const QueuedPass queued{start, gpu_free_, outcome.launches};
       returned = std::max(returned, queue_room_time(queued));
       queued_ = queued;
     }

@@ -65,6 +65,7 @@ class ModeledForward : public RankModel {
     double flops = 0, bytes = 0, communicated = 0;
     double launches = 0;
     double issued = 0;                       // kernels, with those whose bytes are counted with a neighbour's
+    double in_place = 0;                     // all-reduces of the layers
     double products = 0, product_flops = 0;  // of the 16-bit matrix products: seconds, operations
   };
   std::uint32_t prefill_bucket(const attention::ForwardMetadata& metadata, std::uint32_t tokens) const;

@@ -26,7 +26,7 @@ double arrival_of(const StepCost& cost) {
 
 StepTimes times_of(const StepCost& cost) {
   return StepTimes{arrival_of(cost), cost.collective, cost.host_seconds, cost.run_batch_seconds,
-                   cost.kernels};
+                   cost.launches};
 }
 
 RankStateConfig state_of(const DeploymentConfig& config, std::uint32_t first_rank) {
@@ -42,7 +42,7 @@ void StepTimes::take_slowest(const StepTimes& other) {
   collective = std::max(collective, other.collective);
   host = std::max(host, other.host);
   issue = std::max(issue, other.issue);
-  kernels = std::max(kernels, other.kernels);
+  launches = std::max(launches, other.launches);
 }
 
 LocalRanks::LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank, std::uint32_t num_ranks,

@@ -94,10 +94,10 @@ TEST(Engine, AFirstTokenWaitsUntilThePrefillBehindItsOwnIsIssued) {
   workload.requests.push_back(request(0, 1000, 1000, 3));
   workload.requests.push_back(request(0, 5000, 1000, 3));  // passes of 20 ms each
   config.launch_queue = 300;
-  const auto first_tokens = [&](double issue, double kernels) {
+  const auto first_tokens = [&](double issue, double launches) {
     FakeExecutor executor;
     executor.prefill_issue = issue;
-    executor.prefill_kernels = kernels;
+    executor.prefill_launches = launches;
     RecordingObserver observer;
     run(config, workload, executor, observer);
     EXPECT_EQ(executor.batches[1].extend_lens_size(), 1);

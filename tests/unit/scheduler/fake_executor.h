@@ -17,7 +17,7 @@ class FakeExecutor : public Executor {
   double base = 0.01;
   double per_prefill_token = 1e-5;
   double prefill_issue = 0;  // StepOutcome::issue_time of a prefill, of any size
-  double prefill_kernels = 0;
+  double prefill_launches = 0;
   std::vector<proto::ForwardBatch> batches;
 
   StepOutcome forward(const proto::ForwardBatch& batch) override {
@@ -27,7 +27,7 @@ class FakeExecutor : public Executor {
     const bool prefill = tokens > 0;
     return {.step_time = base + per_prefill_token * tokens,
             .issue_time = prefill ? prefill_issue : 0,
-            .kernels = prefill ? prefill_kernels : 0};
+            .launches = prefill ? prefill_launches : 0};
   }
 };
 
