@@ -112,6 +112,9 @@ void declare_batches(FlagSet& flags, ServerArgs& args) {
                   });
   flags.add_switch("--enable-mixed-chunk", "a chunk of prefill and the decode batch in one pass",
                    args.enable_mixed_chunk);
+  flags.add_value("--scheduler-recv-interval", "N",
+                  "decode passes from one look at what has come to the next (default 1)",
+                  count(args.scheduler_recv_interval, 1));
   flags.add_value("--schedule-policy", "NAME",
                   "of the waiting queue: lpm, dfs-weight, fcfs, lof or random (default fcfs)",
                   choice(kSchedulePolicies, args.schedule_policy));

@@ -145,6 +145,7 @@ class Engine {
       const WorkloadRequest& request = workload_->requests[sent.index];
       front_end_.send(sent, request.prompt.size(), request.image_prepare_seconds);
     }
+    if (!looks_for_requests()) return;
     while (front_end_.next_time() <= now_) {
       const LoadGenerator::Sent sent = front_end_.pop();
       const WorkloadRequest& request = workload_->requests[sent.index];
@@ -153,9 +154,19 @@ class Engine {
     }
   }
 
+  // Whether the scheduler looks at what has come since, as SGLang's SchedulerRecvSkipper decides. Rounds
+  // without a pass take no time and count till it looks.
+  bool looks_for_requests() {
+    const bool decoded = last_mode_ == proto::DECODE || last_mode_ == proto::TARGET_VERIFY;
+    if (decoded && ++passes_since_look_ < config_.recv_interval) return false;
+    passes_since_look_ = 0;
+    return true;
+  }
+
   // Returns whether there is anything left to do.
   bool step_normal() {
     LockstepBatch* batch = scheduler_.get_next_batch_to_run(now_);
+    last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
     if (batch == nullptr) return idle();
     const Launched launched = launch(*batch);
     now_ = launched.end;
@@ -166,6 +177,7 @@ class Engine {
   // The next pass is formed and launched while the one before still runs; only then is its result looked at.
   bool step_overlap() {
     LockstepBatch* batch = scheduler_.get_next_batch_to_run(now_);
+    last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
     Launched launched;
     if (batch != nullptr) {
       launched = launch(*batch);
@@ -190,6 +202,7 @@ class Engine {
       receive();
       Launched& next = in_flight_[(i + 1) % in_flight_.size()];
       LockstepBatch* batch = scheduler_.get_next_batch_to_run(now_, i);
+      last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
       if (batch != nullptr) {
         // With buffered micro-batches the stream receives those tokens before it runs this one.
         in_flight_[i] = launch(*batch, config_.pipeline.async_batch_depth > 0 ? next.end : 0);
@@ -239,7 +252,7 @@ class Engine {
   void finish(const Launched& launched) {
     const LockstepBatch& batch = *launched.batch;
     scheduler_.process_batch_result(*launched.batch,
-                                    front_end_.stream(now_, batch.extend_requests + batch.decode_requests));
+                                    front_end_.stream(now_, batch.extend_requests, batch.decode_requests));
     if (config_.check_invariants) scheduler_.check_invariants();
   }
 
@@ -348,6 +361,8 @@ class Engine {
   std::uint64_t sequence_number_ = 0;
   double now_ = 0;
   double gpu_free_ = 0;
+  proto::ForwardMode last_mode_ = proto::IDLE;  // of the last round of the loop
+  std::uint32_t passes_since_look_ = 0;
   bool stopped_ = false;
 };
 

@@ -62,10 +62,10 @@ TEST(FrontEnd, RandomRequestsPassOneByOne) {
 // back.
 TEST(FrontEnd, AnswersQueueWhereStepsAreTooShort) {
   FrontEnd front_end({.stream_seconds = 1e-4, .response_seconds = 1e-3});
-  EXPECT_DOUBLE_EQ(front_end.stream(0.1, 10), 0.102);
-  EXPECT_DOUBLE_EQ(front_end.stream(0.2, 10), 0.202);
+  EXPECT_DOUBLE_EQ(front_end.stream(0.1, 10, 0), 0.102);
+  EXPECT_DOUBLE_EQ(front_end.stream(0.2, 0, 10), 0.202);
   double seen = 0;
-  for (int step = 1; step <= 100; ++step) seen = front_end.stream(0.3 + 0.004 * step, 50);
+  for (int step = 1; step <= 100; ++step) seen = front_end.stream(0.3 + 0.004 * step, 0, 50);
   EXPECT_NEAR(seen, 0.304 + 100 * 50 * 1e-4 + 1e-3, 1e-12);
   EXPECT_DOUBLE_EQ(front_end.seen(0.7), seen);  // behind what was streamed
   EXPECT_DOUBLE_EQ(front_end.seen(2), 2.001);
