@@ -91,6 +91,13 @@ struct SchedulerConfig {
   std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes, ascending; empty = no graphs
   std::uint64_t random_seed = 1;
   double scheduler_step_seconds = 0;  // host work of one step, overlapped unless disabled
+  // Host time between two passes that overlap does not hide, of a pass and of each request that decodes in
+  // it.
+  double pass_gap_seconds = 0;
+  double pass_gap_request_seconds = 0;
+  // What the server compiles when it first meets a prefill of several requests, and one of a whole chunk.
+  double compile_batch_seconds = 0;
+  double compile_chunk_seconds = 0;
   SpeculationConfig speculation;
   DataParallelConfig data_parallel;  // the other options are those of one rank
   PipelineConfig pipeline;

@@ -230,7 +230,8 @@ class Engine {
   // `not_before`: of pipeline stages, when the first may begin.
   Launched launch(LockstepBatch& batch, double not_before = 0) {
     scheduler_.write_forward_batch(batch, sequence_number_++, message_);
-    const StepOutcome outcome = executor_.forward(message_);
+    StepOutcome outcome = executor_.forward(message_);
+    outcome.step_time += compile_seconds(batch);
     scheduler_.take_sampled(batch, outcome);
     const double host = config_.scheduler_step_seconds + outcome.host_time;
     double start, gpu_seconds = outcome.step_time;
@@ -241,12 +242,30 @@ class Engine {
       gpu_free_ = pass.end;
       gpu_seconds = PipelineTimeline::busy_seconds(outcome.stages);
     } else {
-      start = std::max(gpu_free_, now_ + host);
+      start = std::max(gpu_free_ + pass_gap(batch), now_ + host);
       gpu_free_ = start + outcome.step_time;
     }
     record_step(batch, start, config_.pipeline.staged() ? gpu_free_ - start : outcome.step_time, gpu_seconds);
     if (config_.check_invariants) scheduler_.check_invariants();
     return {&batch, gpu_free_};
+  }
+
+  double pass_gap(const LockstepBatch& batch) const {
+    return config_.pass_gap_seconds + config_.pass_gap_request_seconds * batch.decode_requests;
+  }
+
+  double compile_seconds(const LockstepBatch& batch) {
+    double seconds = 0;
+    if (!compiled_batch_ && batch.extend_requests > 1) {
+      seconds += config_.compile_batch_seconds;
+      compiled_batch_ = true;
+    }
+    if (!compiled_chunk_ && config_.chunked_prefill_size > 0 &&
+        batch.extend_tokens >= config_.chunked_prefill_size) {
+      seconds += config_.compile_chunk_seconds;
+      compiled_chunk_ = true;
+    }
+    return seconds;
   }
 
   void finish(const Launched& launched) {
@@ -363,6 +382,8 @@ class Engine {
   double gpu_free_ = 0;
   proto::ForwardMode last_mode_ = proto::IDLE;  // of the last round of the loop
   std::uint32_t passes_since_look_ = 0;
+  bool compiled_batch_ = false;
+  bool compiled_chunk_ = false;
   bool stopped_ = false;
 };
 

@@ -108,7 +108,7 @@ std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, cons
                                                         .osl = osl,
                                                         .concurrency = concurrency,
                                                         .tp_size = tp,
-                                                        .ep_size = ep});
+                                                        .dp_size = dp});
     const std::uint64_t prompts = concurrency * pattern.rounds;
     load.load = fmt::format("closed:{}:{}:{}:{}", isl, osl, concurrency, prompts);
     load.tp = tp;

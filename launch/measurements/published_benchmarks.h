@@ -1,6 +1,6 @@
-// How the public benchmarks were run whose figures a benchmark file repeats. Its rows name model, GPU, lengths
-// and parallelism; what else the servers were started with, how long the loops went on and how lengths spread
-// is in the scripts that made them:
+// How the public benchmarks were run whose figures a benchmark file repeats. Its rows name model, GPU,
+// lengths and parallelism; what else the servers were started with, how long the loops went on and how
+// lengths spread is in the scripts that made them:
 //
 //   InferenceX (InferenceMAX before 2026), DeepSeek models: benchmarks/single_node/dsr1_{fp8,fp4}_{b200,h200,
 //     b300}.sh, RANDOM_RANGE_RATIO of .github/workflows/benchmark-tmpl.yml, run_benchmark_serving() of
@@ -25,7 +25,7 @@ struct PublishedRow {
   std::string version;                     // of SGLang; empty: not said
   std::uint64_t isl = 0, osl = 0;          // tokens
   std::uint64_t concurrency = 0;
-  std::uint32_t tp_size = 1, ep_size = 1;
+  std::uint32_t tp_size = 1, dp_size = 1;  // dp_size: of attention
 };
 
 struct PublishedPattern {

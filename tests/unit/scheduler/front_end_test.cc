@@ -71,6 +71,13 @@ TEST(FrontEnd, AnswersQueueWhereStepsAreTooShort) {
   EXPECT_DOUBLE_EQ(front_end.seen(2), 2.001);
 }
 
+// --stream-interval: first tokens go at once, later ones several together.
+TEST(FrontEnd, TokensThatGoTogetherAreOneMessage) {
+  FrontEnd front_end({.stream_seconds = 1e-4, .stream_interval = 10});
+  EXPECT_DOUBLE_EQ(front_end.stream(0.1, 10, 0), 0.101);
+  EXPECT_DOUBLE_EQ(front_end.stream(0.2, 0, 50), 0.2005);
+}
+
 // Of requests sent together the first prefill holds one, as on real servers; a client that waits for answers
 // sees each of the two ways.
 TEST(FrontEnd, ABurstReachesTheSchedulerOneByOne) {
