@@ -97,9 +97,8 @@ PublishedPattern published_pattern(const PublishedRow& row) {
   const bool hopper = row.hardware.starts_with("h");
   // Prefill graphs are on since 0.5.10 (server_args.py: disable_piecewise_cuda_graph, before that
   // enable_piecewise_cuda_graph; 0.5.1 has none).
-  if (!row.version.empty() && is_older(row.version, "0.5.10")) flags.name("--disable-prefill-cuda-graph");
-  if (!row.version.empty() && is_older(row.version, "0.5.6"))
-    flags.value("--pass-gap-ms", kOverlapThreadGapMs);
+  if (is_older(row.version, "0.5.10")) flags.name("--disable-prefill-cuda-graph");
+  if (is_older(row.version, "0.5.6")) flags.value("--pass-gap-ms", kOverlapThreadGapMs);
   if (row.model.find("DeepSeek") != std::string::npos) {
     pattern.range_ratio = 0.8;
     pattern.front_end = "text";
@@ -109,7 +108,7 @@ PublishedPattern published_pattern(const PublishedRow& row) {
   }
   pattern.front_end = "ids";
   // cli_args.0.5.1.post1.j2 looks for names that the rules do not set.
-  if (!row.version.empty() && !is_older(row.version, "0.5.3")) {
+  if (!is_older(row.version, "0.5.3")) {
     flags.name("--enable-mixed-chunk");
     flags.count("--max-prefill-tokens", row.isl + 1500);
   }

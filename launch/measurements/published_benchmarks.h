@@ -22,7 +22,7 @@ namespace tpsim::launch {
 
 struct PublishedRow {
   std::string model, hardware, precision;  // hardware by tpsim's name; precision fp8, fp4 or empty: 16 bit
-  std::string version;                     // of SGLang; empty: not said
+  std::string version;                     // of SGLang; empty: not said, taken for an old one
   std::uint64_t isl = 0, osl = 0;          // tokens
   std::uint64_t concurrency = 0;
   std::uint32_t tp_size = 1, dp_size = 1;  // dp_size: of attention
