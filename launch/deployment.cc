@@ -572,6 +572,8 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.random_seed = args.random_seed;
   // Numeric execution measures; the scheduler's own time is small against computing on the CPU.
   config.scheduler_step_seconds = args.numeric() ? 0 : deployment.hardware.scheduler_step_seconds();
+  if (!args.numeric() && attention::kCudaGenerations.contains(generation_of(deployment.hardware)))
+    config.launch_queue = scheduler::kLaunchQueue;
   config.send_tokens = args.numeric() || !args.record_batches.empty();
   config.eos_token_ids = deployment.model.eos_token_ids;
   config.check_invariants = args.check_invariants;

@@ -95,7 +95,24 @@ class Engine {
   struct Launched {
     LockstepBatch* batch = nullptr;
     double end = 0;
+    double returned = 0;  // when the scheduler's thread has issued it and goes on
   };
+
+  // What the device has to do for one pass.
+  struct QueuedPass {
+    double start = 0, end = 0, launches = 0;
+    // When all but `left` of its launches have run; they run evenly.
+    double time_with(double left) const { return end - (end - start) * left / launches; }
+  };
+
+  // When the last launch of `pass`, that comes behind queued_, finds room in the device's queue.
+  double queue_room_time(const QueuedPass& pass) const {
+    const double room = config_.launch_queue;
+    if (room <= 0) return 0;
+    if (pass.launches > room) return pass.time_with(room);
+    if (pass.launches + queued_.launches > room) return queued_.time_with(room - pass.launches);
+    return 0;
+  }
 
   void serve() {
     bool running = true;
@@ -135,6 +152,7 @@ class Engine {
     warmup_evicted_tokens_ = scheduler_.evicted_tokens();
     front_end_ = FrontEnd(offer_.front_end);
     now_ = gpu_free_ = 0;
+    queued_ = {};
     pipeline_.reset();
   }
 
@@ -174,14 +192,15 @@ class Engine {
     return true;
   }
 
-  // The next pass is formed and launched while the one before still runs; only then is its result looked at.
+  // The next pass is formed and launched while the one before still runs; only then is its result looked at,
+  // however long the launch takes: the first tokens of a prefill wait until a prefill behind it is issued.
   bool step_overlap() {
     LockstepBatch* batch = scheduler_.get_next_batch_to_run(now_);
     last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
     Launched launched;
     if (batch != nullptr) {
       launched = launch(*batch);
-      now_ += config_.scheduler_step_seconds;
+      now_ = launched.returned;
     }
     if (pending_.batch != nullptr) {
       now_ = std::max(now_, pending_.end);
@@ -245,9 +264,16 @@ class Engine {
       start = std::max(gpu_free_ + pass_gap(batch), now_ + host);
       gpu_free_ = start + outcome.step_time;
     }
+    double returned = now_ + config_.scheduler_step_seconds;
+    if (outcome.issue_time > 0) returned = now_ + host + outcome.issue_time;
+    if (!config_.pipeline.staged()) {
+      const QueuedPass queued{start, gpu_free_, outcome.launches};
+      returned = std::max(returned, queue_room_time(queued));
+      queued_ = queued;
+    }
     record_step(batch, start, config_.pipeline.staged() ? gpu_free_ - start : outcome.step_time, gpu_seconds);
     if (config_.check_invariants) scheduler_.check_invariants();
-    return {&batch, gpu_free_};
+    return {&batch, gpu_free_, returned};
   }
 
   double pass_gap(const LockstepBatch& batch) const {
@@ -375,6 +401,7 @@ class Engine {
   OverloadWatch overload_;
   proto::ForwardBatch message_;
   Launched pending_;
+  QueuedPass queued_;  // launched last
   PipelineTimeline pipeline_;
   std::vector<Launched> in_flight_;  // of each micro-batch
   std::uint64_t sequence_number_ = 0;

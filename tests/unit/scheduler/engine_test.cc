@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <vector>
 
@@ -128,6 +129,45 @@ TEST(Engine, OverlapHidesHostWorkAndForeseesTheLastToken) {
   FakeExecutor serial;
   RecordingObserver ignored;
   EXPECT_NEAR(run(config, workload, serial, ignored).mean_tpot_ms(), 12, 1e-9);
+}
+
+// The result of a pass is looked at when the next one has been issued: a prefill's first token waits for the
+// host to issue a prefill behind it, and for the device's queue to take the last of its kernels.
+TEST(Engine, AFirstTokenWaitsUntilThePrefillBehindItsOwnIsIssued) {
+  SchedulerConfig config = small_config();
+  config.disable_overlap_schedule = false;
+  config.chunked_prefill_size = 1000;
+  Workload workload;
+  workload.requests.push_back(request(0, 1000, 1000, 3));
+  workload.requests.push_back(request(0, 5000, 1000, 3));  // passes of 20 ms each
+  config.launch_queue = 300;
+  const auto first_tokens = [&](double issue, double launches) {
+    FakeExecutor executor;
+    executor.prefill_issue = issue;
+    executor.prefill_launches = launches;
+    RecordingObserver observer;
+    run(config, workload, executor, observer);
+    EXPECT_EQ(executor.batches[1].extend_lens_size(), 1);
+    std::array<double, 2> seen{};
+    for (const RequestRecord& record : observer.requests) seen[record.id] = record.first_token_time;
+    return seen;
+  };
+  const auto expect = [](std::array<double, 2> seen, double first, double second) {
+    EXPECT_NEAR(seen[0], first, 1e-12);
+    EXPECT_NEAR(seen[1], second, 1e-12);
+  };
+  expect(first_tokens(0, 0), 0.020, 0.040);
+  expect(first_tokens(0.005, 0), 0.020, 0.040);  // issued at 5 and 10 ms, behind the first pass
+  expect(first_tokens(0.030, 0), 0.060, 0.060);  // at 30 and 60 ms, when both have run
+  expect(first_tokens(0, 600), 0.030, 0.040);    // the second pass has run to its half by then
+  expect(first_tokens(0, 1200), 0.035, 0.040);
+  expect(first_tokens(0, 150), 0.020, 0.040);  // both fit in
+  expect(first_tokens(0, 200), 0.020, 0.040);  // there is room before the first pass has ended
+  config.launch_queue = 0;
+  expect(first_tokens(0, 600), 0.020, 0.040);
+  config.launch_queue = 300;
+  config.disable_overlap_schedule = true;  // every result is looked at before anything else
+  expect(first_tokens(0.005, 600), 0.020, 0.040);
 }
 
 TEST(Engine, SharedPrefixIsComputedOnce) {
