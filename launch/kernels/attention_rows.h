@@ -38,8 +38,8 @@ inline NumberFormat kv_format(const std::string& dtype) {
 inline std::vector<AttentionRow> attention_rows(const std::filesystem::path& folder,
                                                 const std::string& kernel_source, bool decode,
                                                 std::size_t every) {
-  const KernelTable table(folder /
-                          (decode ? "generation_attention_perf.csv.gz" : "context_attention_perf.csv.gz"));
+  const KernelTable table(
+      table_file(folder, decode ? "generation_attention_perf" : "context_attention_perf"));
   std::vector<AttentionRow> rows;
   std::size_t matching = 0;
   for (std::size_t i = 0; i < table.size(); ++i) {
@@ -170,8 +170,8 @@ inline std::vector<std::vector<std::string>> csv_rows(const std::filesystem::pat
   return rows;
 }
 
-// Rows of one backend of a CSV that measure_attention.py wrote (12 cells a row: equal and ragged batches), or of
-// one of ragged batches alone (14: the window, and `held` where no fit may see the row). Throws
+// Rows of one backend of a CSV that measure_attention.py wrote (12 cells a row: equal and ragged batches), or
+// of one of ragged batches alone (14: the window, and `held` where no fit may see the row). Throws
 // std::runtime_error without the file.
 inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv, const std::string& backend,
                                                bool decode) {
@@ -242,6 +242,18 @@ void with_metadata(const AttentionRow& row, bool decode, With with) {
     metadata.in_pieces = row.in_pieces;
   }
   with(metadata);
+}
+
+// Seconds of the row's kernel as its backend plans it, at the prices of `cost`.
+inline double price(attention::PlannedBackend& backend, const attention::PlanCost& cost,
+                    const AttentionRow& row, bool decode) {
+  double seconds = 0;
+  with_metadata(row, decode, [&](const attention::ForwardMetadata& metadata) {
+    backend.init_forward_metadata(metadata);
+    seconds = decode ? backend.decode_cost(cost, backend.decode_plan(row.layer), row.layer).seconds
+                     : backend.extend_cost(cost, backend.extend_plan(row.layer), row.layer).seconds;
+  });
+  return seconds;
 }
 
 }  // namespace tpsim::calibration
