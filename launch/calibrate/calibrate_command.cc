@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "launch/calibrate/fit_report.h"
+#include "launch/calibrate/kernel_fits.h"
 #include "launch/calibrate/profile_text.h"
 #include "launch/calibrate/serving_fit.h"
 #include "launch/calibrate/serving_rows.h"
@@ -85,6 +86,30 @@ std::string names_of(const std::vector<std::string>& files) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+struct Measurements {
+  std::vector<MeasuredLoad> loads;
+  std::vector<std::string> files;  // of the loads
+  std::vector<calibrate::KernelTableFile> tables;
+};
+
+Measurements read_all(const CalibrateArgs& args) {
+  Measurements out;
+  MeasurementOptions options = args.options;
+  options.hardware = args.hardware;
+  for (const std::string& file : args.from) {
+    std::error_code error;
+    if (!std::filesystem::exists(file, error)) throw_user_error("--from {}: no such file", file);
+    std::vector<calibrate::KernelTableFile> tables = calibrate::kernel_tables(file);
+    if (tables.empty()) {
+      std::vector<MeasuredLoad> more = read_measurements(file, options);
+      std::move(more.begin(), more.end(), std::back_inserter(out.loads));
+      out.files.push_back(file);
+    }
+    std::move(tables.begin(), tables.end(), std::back_inserter(out.tables));
+  }
+  return out;
+}
+
 int calibrate(const CalibrateArgs& args, const rank::MpiSession& session) {
   const bool first = session.process() == 0;
   set_up_logging(args.logging, first);
@@ -93,34 +118,39 @@ int calibrate(const CalibrateArgs& args, const rank::MpiSession& session) {
        {std::pair("--from", !args.from.empty()), std::pair("--hardware", !args.hardware.empty()),
         std::pair("--output", !args.output.empty())})
     if (!given) throw_user_error("{}: is required, see `tpsim calibrate --help`", flag);
-  const proto::HardwareProfile profile = rank::load_hardware(args.hardware);
+  proto::HardwareProfile profile = rank::load_hardware(args.hardware);
   OutputFile output(args.output, "--output " + args.output);
-  MeasurementOptions options = args.options;
-  options.hardware = args.hardware;
-  std::vector<MeasuredLoad> loads;
-  for (const std::string& file : args.from) {
-    std::vector<MeasuredLoad> more = read_measurements(file, options);
-    std::move(more.begin(), more.end(), std::back_inserter(loads));
-  }
-  calibrate::ServingRows rows(std::move(loads), args.hardware);
-  calibrate::ServingFit fit;
+  const Measurements measured = read_all(args);
+  const bool colour = shows_colours(STDOUT_FILENO);
+  std::string report;
   {
     ProgressBar progress(ProgressBar::mode_for_stderr(!args.logging.quiet && !args.logging.no_progress),
-                         "calibrate", "fits");
+                         "calibrate", "steps");
     std::uint64_t calls = 0;
-    fit = calibrate::fit_serving(rows, profile, "tpsim calibrate from " + names_of(args.from),
-                                 args.jobs.value_or(rank::cores_of_process({})), [&] {
-                                   StopFlag::throw_if_requested();
-                                   progress.update({.finished = ++calls, .total = calls + 1});
-                                 });
+    const auto on_step = [&] {
+      StopFlag::throw_if_requested();
+      progress.update({.finished = ++calls, .total = calls + 1});
+    };
+    if (!measured.tables.empty())
+      report += calibrate::kernel_report(calibrate::fit_kernels(measured.tables, on_step, profile), colour);
+    if (!measured.loads.empty()) {
+      // Loads last: what kernels alone do not tell is fitted around what they do.
+      const bool changed = !measured.tables.empty();
+      calibrate::ServingRows rows(measured.loads, args.hardware);
+      calibrate::ServingFit fit =
+          calibrate::fit_serving(rows, profile, "tpsim calibrate from " + names_of(measured.files),
+                                 args.jobs.value_or(rank::cores_of_process({})), on_step);
+      report += (changed ? "\n" : "") + calibrate::fit_report(rows, fit, colour);
+      profile = std::move(fit.profile);
+    }
   }
   {
     const StopFlag::Writing writing;
-    output.write(calibrate::profile_text(fit.profile));
+    output.write(calibrate::profile_text(profile));
     output.commit();
   }
   if (args.logging.quiet || output.is_standard_output()) return kDone;
-  print(calibrate::fit_report(rows, fit, shows_colours(STDOUT_FILENO)));
+  print(report);
   print(fmt::format("\nProfile: {}\n", args.output));
   flush_output();
   return kDone;

@@ -50,6 +50,24 @@ std::string errors(const ServingFit& fit, bool colour) {
 
 }  // namespace
 
+std::string kernel_report(const std::vector<KernelFit>& fits, bool colour) {
+  TextTable table;
+  table.left_columns = 2;
+  table.rows.push_back(
+      {"class", "table", "rows", "left out", "median error before, %", "after", "p90 before", "after"});
+  std::string left;
+  for (const KernelFit& fit : fits) {
+    if (!fit.reason.empty()) left += fmt::format("  {}: {}\n", fit.operator_class, fit.reason);
+    if (fit.before.rows == 0 || !fit.reason.empty()) continue;
+    table.rows.push_back({fit.operator_class, fit.table, std::to_string(fit.rows),
+                          std::to_string(fit.before.rows), percent(fit.before.median),
+                          percent(fit.after.median), percent(fit.before.p90), percent(fit.after.p90)});
+  }
+  std::string out = table.rows.size() == 1 ? "No class of kernels was fitted.\n" : to_text(table, colour);
+  if (!left.empty()) out += "\nLeft as they were:\n" + left;
+  return out;
+}
+
 std::string fit_report(const ServingRows& rows, const ServingFit& fit, bool colour) {
   std::string out = fmt::format("{} rows of {} steps, {} loads; {} of them held out\n\n",
                                 fit.rows + fit.held_out, rows.num_steps(), rows.num_loads(), fit.held_out);
