@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "launch/calibrate/search.h"
+#include "launch/calibrate/coordinate_search.h"
 #include "proto/coefficients.h"
 
 namespace tpsim::calibrate {
@@ -113,7 +113,7 @@ class Search {
       for (const double ratio : candidate.ratios(rows)) sum += std::min(1.0, std::abs(std::log(ratio)));
       return sum / static_cast<double>(rows.size());
     };
-    for (int round = 0; round < 2; ++round) calibration::minimise(values_, low_, high_, loss);
+    for (int round = 0; round < 2; ++round) minimise(values_, low_, high_, loss);
     loss();
   }
 

@@ -161,6 +161,13 @@ inline std::vector<OperatorRow> read_matrix_rows(const KernelTable& table, const
   return rows;
 }
 
+// The table that has the rows of an operator class.
+inline const char* table_of(const std::string& name) {
+  if (const MatrixRows* matrix = matrix_rows_of(name))
+    return rank::matrix_class(matrix->id).moe() ? "moe_perf" : "gemm_perf";
+  return name == "all_reduce.custom" ? "custom_allreduce_perf" : "nccl_perf";
+}
+
 // Rows of the class. NCCL's message_size is in elements; an all-gather's is what each GPU ends up with, the
 // others' what each begins with.
 // Empty where nobody measured it on this GPU.
@@ -168,12 +175,10 @@ inline std::vector<OperatorRow> operator_rows(const std::filesystem::path& folde
                                               const proto::HardwareProfile& profile) {
   std::vector<OperatorRow> rows;
   if (const MatrixRows* wanted = matrix_rows_of(name)) {
-    const bool moe = rank::matrix_class(wanted->id).moe();
-    return read_matrix_rows(KernelTable(folder / (moe ? "moe_perf.csv.gz" : "gemm_perf.csv.gz")), *wanted,
-                            profile);
+    return read_matrix_rows(KernelTable(table_file(folder, table_of(name))), *wanted, profile);
   }
   const bool custom = name == "all_reduce.custom";
-  const KernelTable table(folder / (custom ? "custom_allreduce_perf.csv.gz" : "nccl_perf.csv.gz"));
+  const KernelTable table(table_file(folder, table_of(name)));
   for (std::size_t i = 0; i < table.size(); ++i) {
     OperatorRow row;
     row.seconds = table.number(i, "latency_ms") / 1e3;

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -25,7 +26,7 @@ inline std::optional<proto::HardwareProfile> read_profile(const std::string& pat
   return std::nullopt;
 }
 
-// As JSON in a line on stdout.
+// One OperatorEfficiency, as JSON in a line on stdout.
 inline void print_entry(const proto::OperatorEfficiency& entry) {
   std::string json;
   google::protobuf::util::JsonPrintOptions options;
@@ -35,14 +36,17 @@ inline void print_entry(const proto::OperatorEfficiency& entry) {
   std::cout << json << "\n";
 }
 
-// One OperatorEfficiency of these coefficients.
+// `p90_error` 0: unknown.
 template <typename Coefficients>
 void print_entry(const std::string& operator_class, const Coefficients& c, double median_error,
-                 const std::string& source) {
+                 const std::string& source, double p90_error = 0,
+                 std::span<const proto::CorrectionSurface> corrections = {}) {
   proto::OperatorEfficiency out;
   out.set_operator_class(operator_class);
   write_coefficients(c, out);
   out.set_median_error(median_error);
+  out.set_p90_error(p90_error);
+  for (const proto::CorrectionSurface& surface : corrections) *out.add_corrections() = surface;
   out.set_source(source);
   print_entry(out);
 }
