@@ -70,6 +70,8 @@ struct Table<OperatorCoefficients> {
                                            {"rows", &C::rows},
                                            {"overlap", &C::overlap},
                                            {"fill", &C::fill},
+                                           {"split_seconds", &C::split_seconds},
+                                           {"hot_memory", &C::hot_memory},
                                            {"per_gpu_seconds", &C::per_gpu_seconds},
                                            {"two_shot_seconds", &C::two_shot_seconds}};
 };
@@ -130,6 +132,7 @@ std::span<const std::string_view> feature_names(std::string_view operator_class)
   for (const std::string_view collective : {"all_", "reduce_scatter", "deepep."}) {
     if (operator_class.starts_with(collective)) return kCollectiveFeatures;
   }
+  if (operator_class == "elementwise") return {};
   return kGemmFeatures;
 }
 

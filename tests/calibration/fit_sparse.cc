@@ -63,7 +63,7 @@ class Fit {
  public:
   // New tokens of prefills that the host's time covers; with a few more it may, unless they take far longer.
   static constexpr std::uint32_t kSmall = 256, kFew = 512;
-  static constexpr double kVisible = 1.1, kFar = 2.5;  // times the host's
+  static constexpr double kVisible = 1.5, kFar = 2.5;  // times the host's
   static constexpr std::uint32_t kLong = 100000;       // tokens of a request from which the host does more
 
   Fit(const proto::HardwareProfile& profile, bool decode) : profile_(profile), decode_(decode) {
