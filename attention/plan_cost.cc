@@ -299,6 +299,9 @@ KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& st
   for (const ExtendItem& item : plan.items) {
     ExtendItem own = item;
     if (plan.prefix_rows != 0 || plan.mla_chunk != 0) own.prefix = 0;
+    // A loop that masks its window is given the window's part of the cache.
+    if (plan.walks_window && layer.sliding_window != 0)
+      own.prefix = std::min(own.prefix, layer.sliding_window);
     const std::uint32_t tiles = ceil_div(item.q_len, plan.tile_m);
     const std::uint32_t last_row = (tiles - 1) * plan.tile_m;
     const TileRange last = tile_range(plan, own, last_row, window);
@@ -314,13 +317,17 @@ KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& st
     if (window != layer.sliding_window) {
       tokens += c_.walk * (static_cast<double>(tile_tokens(plan, own, window)) - tokens);
     }
+    // Cached tokens are read through the page table.
+    const double slower = window != 0 ? 0 : (c_.cached - 1) * own.prefix;
+    tokens += slower * tiles;
+    if (plan.kv_chunk == 0) longest += slower;
     main.late =
         std::max(main.late, main.tokens * main.head_blocks + longest * multiprocessors_ / c_.block_compute);
     main.tokens += tokens;
     main.tiles += tiles * chunks;
     if (plan.grid_tiles > tiles) {
       const double empty = plan.grid_tiles - tiles;
-      main.tokens += empty * (last.end - last.begin);
+      main.tokens += empty * (last.end - last.begin + slower);
       main.tiles += empty;
     }
     main.longest = std::max(main.longest, longest);
@@ -364,7 +371,8 @@ KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& st
   if (merge) {
     const double merge_bytes = 2 * parts * layer.num_q_heads * (layer.v_head_dim + 1) * 4.0;
     cost.bytes += merge_bytes;
-    cost.seconds += c_.merge_seconds + memory_seconds(merge_bytes, layer);
+    cost.seconds += c_.merge_seconds + memory_seconds(merge_bytes, layer) +
+                    q_tokens * layer.num_q_heads / multiprocessors_ * c_.merge_row_seconds;
     if (prefix.tiles == 0 || plan.prefix_chunk != 0) ++cost.launches;
   }
   if (plan.widens_kv) {
