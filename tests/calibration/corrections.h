@@ -72,6 +72,8 @@ inline std::optional<proto::CorrectionSurface> choose_correction(std::span<const
     for (const double smoothness : {0.1, 1.0}) {
       calibrate::SurfaceOptions options;
       options.smoothness = smoothness;
+      options.least = 0.4;  // beyond that the formula is wrong, and no surface makes it right
+      options.most = 2.5;
       std::vector<double> left;
       for (std::uint64_t fold = 0; fold < 4; ++fold) {
         std::vector<calibrate::SurfaceRow> others;

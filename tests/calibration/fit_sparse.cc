@@ -7,9 +7,9 @@
 // matrix products by roofline, and a fixed rest; a prefill, which runs eager, takes as long as the slower of
 // that and the host, whose time is that of the smallest prefills of one server and length of its caches. They
 // are not printed. Left out are prefills of "skip_indexer" rows, whose selection was made up, and whose times
-// jump with it, and decodes of more requests than graphs were captured for, which take the host's time. One
-// row in five, by a hash of its shape, is held out of the fit; errors are of those of these rows that take
-// longer than the host, and beside them of all.
+// jump with it, those of more stored tokens than a GPU's KV pool holds, and decodes of more requests than
+// graphs were captured for, which take the host's time. One row in five, by a hash of its shape, is held out
+// of the fit; errors are of those of these rows that take longer than the host, and beside them of all.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -64,6 +64,7 @@ class Fit {
   // New tokens of prefills that the host's time covers; with a few more it may, unless they take far longer.
   static constexpr std::uint32_t kSmall = 256, kFew = 512;
   static constexpr double kVisible = 1.5, kFar = 2.5;  // times the host's
+  static constexpr double kPool = 3e6;                 // tokens: more than the KV pool of a GPU holds
   static constexpr std::uint32_t kLong = 100000;       // tokens of a request from which the host does more
 
   Fit(const proto::HardwareProfile& profile, bool decode) : profile_(profile), decode_(decode) {
@@ -88,8 +89,10 @@ class Fit {
       }
     }
     const std::size_t before = rows.size();
-    std::erase_if(rows,
-                  [&](const SparseRow& row) { return decode_ ? row.batch > most_captured_ : !row.indexer; });
+    std::erase_if(rows, [&](const SparseRow& row) {
+      const double stored = double(row.batch) * (row.q_len + row.prefix);
+      return decode_ ? row.batch > most_captured_ : !row.indexer || stored > kPool;
+    });
     left_out_ = before - rows.size();
     const std::size_t kept = rows.size();
     for (SparseRow& row : rows) {
