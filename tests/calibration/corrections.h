@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -45,10 +46,22 @@ inline std::uint64_t fold_of(const calibrate::SurfaceRow& row) {
   return hash >> 7 & 3;
 }
 
-// Small for a surface that serves the median row and nine in ten.
-inline double score(std::span<const double> ratios) {
-  const calibrate::RelativeErrors errors = calibrate::relative_errors(ratios);
-  return errors.median + errors.p90 / 3;
+// Small for a surface that serves the median row and nine in ten, rows by their weight.
+inline double score(std::span<const calibrate::SurfaceRow> rows, std::span<const double> ratios) {
+  std::vector<std::pair<double, double>> errors;
+  double all = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    errors.emplace_back(std::abs(1 / ratios[i] - 1), rows[i].weight);
+    all += rows[i].weight;
+  }
+  std::sort(errors.begin(), errors.end());
+  double below = 0, median = -1;
+  for (const auto& [error, weight] : errors) {
+    below += weight;
+    if (median < 0 && below >= 0.5 * all) median = error;
+    if (below >= 0.9 * all) return median + error / 3;
+  }
+  return 0;
 }
 
 }  // namespace corrections_detail
@@ -62,7 +75,7 @@ inline std::optional<proto::CorrectionSurface> choose_correction(std::span<const
   if (rows.size() < kFewest) return std::nullopt;
   std::vector<double> alone;
   for (const auto& row : rows) alone.push_back(row.ratio);
-  double best = score(alone) * kBetter;
+  double best = score(rows, alone) * kBetter;
   std::optional<proto::CorrectionSurface> chosen;
   for (const GridWish& grid : grids) {
     const auto axes = axes_of(rows, features, grid);
@@ -74,17 +87,17 @@ inline std::optional<proto::CorrectionSurface> choose_correction(std::span<const
       options.smoothness = smoothness;
       options.least = 0.4;  // beyond that the formula is wrong, and no surface makes it right
       options.most = 2.5;
-      std::vector<double> left;
+      std::vector<double> left(rows.size(), 1);
       for (std::uint64_t fold = 0; fold < 4; ++fold) {
         std::vector<calibrate::SurfaceRow> others;
         for (const auto& row : rows)
           if (fold_of(row) != fold) others.push_back(row);
         if (others.empty()) continue;
         const CorrectionSurface surface(calibrate::fit_surface(others, features, axes, options), features);
-        for (const auto& row : rows)
-          if (fold_of(row) == fold) left.push_back(row.ratio / surface.factor(row.features));
+        for (std::size_t i = 0; i < rows.size(); ++i)
+          if (fold_of(rows[i]) == fold) left[i] = rows[i].ratio / surface.factor(rows[i].features);
       }
-      const double now = score(left);
+      const double now = score(rows, left);
       if (now >= best) continue;
       best = now;
       chosen = calibrate::fit_surface(rows, features, axes, options);
