@@ -82,6 +82,8 @@ struct ExtendPlan {
   std::uint32_t prefix_tile_m = 0;
   std::uint32_t prefix_head_blocks = 0;
   std::uint32_t prefix_chunk = 0;
+  // The kernel that else reads prefixes only reads all, as `rows` and `tile_m` say.
+  bool prefix_kernel = false;
   // MLA, expanded: the cached prefixes are read by one kernel for every so many tokens of each request,
   // without causal mask, and what it finds is merged with the rest. 0: prefix and new tokens are read
   // together.
@@ -92,7 +94,7 @@ struct ExtendPlan {
   // all before that in three kernels with queries of their own, whose results are merged. 0: none of it.
   std::uint32_t chunk_len = 0;
   void clear() {  // keeps the capacity
-    walks_window = false;
+    walks_window = prefix_kernel = false;
     items.clear();
     tile_m = tile_n = rows = 128;
     head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk = 0;

@@ -77,7 +77,7 @@ double PlanCost::special_seconds(const LayerShape& layer) const {
 
 double PlanCost::write_seconds(double tokens, const LayerShape& layer) const {
   const double kv = double(layer.num_kv_heads) * (layer.head_dim + layer.v_head_dim);
-  double seconds = 0;
+  double seconds = hot_bytes_ > 0 ? c_.hot_seconds : 0;
   if (hot_bytes_ > 0 && c_.write > 0) {
     seconds += memory_seconds(tokens * kv * (layer.fp8_kv() ? 2 : 4), layer) * c_.write;
   }
@@ -346,7 +346,7 @@ KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& st
   main.bytes += q_tokens * q_token_bytes;
   occupancy = {(main.tiles * main.head_blocks + prefix.tiles * prefix.head_blocks) / multiprocessors_,
                std::max(main.longest, prefix.longest)};
-  const double rate = flops_per_second(layer);
+  const double rate = flops_per_second(layer) * (plan.prefix_kernel ? c_.prefix : 1);
   cost.flops = 2.0 * width * (main.tokens * main.rows * main.head_blocks);
   cost.bytes = main.bytes;
   cost.launches = 1;

@@ -23,6 +23,7 @@ struct Table<PlanCoefficients> {
                                            {"overlap", &C::overlap},
                                            {"tail", &C::tail},
                                            {"wave_tail", &C::wave_tail},
+                                           {"hot_seconds", &C::hot_seconds},
                                            {"in_order", &C::in_order},
                                            {"merge_seconds", &C::merge_seconds},
                                            {"vector_compute", &C::vector_compute},
@@ -67,6 +68,8 @@ struct Table<OperatorCoefficients> {
                                            {"rows", &C::rows},
                                            {"overlap", &C::overlap},
                                            {"fill", &C::fill},
+                                           {"split_seconds", &C::split_seconds},
+                                           {"hot_memory", &C::hot_memory},
                                            {"per_gpu_seconds", &C::per_gpu_seconds},
                                            {"two_shot_seconds", &C::two_shot_seconds}};
 };
@@ -127,6 +130,7 @@ std::span<const std::string_view> feature_names(std::string_view operator_class)
   for (const std::string_view collective : {"all_", "reduce_scatter", "deepep."}) {
     if (operator_class.starts_with(collective)) return kCollectiveFeatures;
   }
+  if (operator_class == "elementwise") return {};
   return kGemmFeatures;
 }
 

@@ -38,8 +38,8 @@ inline NumberFormat kv_format(const std::string& dtype) {
 inline std::vector<AttentionRow> attention_rows(const std::filesystem::path& folder,
                                                 const std::string& kernel_source, bool decode,
                                                 std::size_t every) {
-  const KernelTable table(folder /
-                          (decode ? "generation_attention_perf.csv.gz" : "context_attention_perf.csv.gz"));
+  const KernelTable table(
+      table_file(folder, decode ? "generation_attention_perf" : "context_attention_perf"));
   std::vector<AttentionRow> rows;
   std::size_t matching = 0;
   for (std::size_t i = 0; i < table.size(); ++i) {
@@ -163,7 +163,7 @@ inline std::vector<std::vector<std::string>> csv_rows(const std::filesystem::pat
   std::getline(stream, line);
   std::vector<std::vector<std::string>> rows;
   while (std::getline(stream, line)) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.ends_with('\r')) line.pop_back();
     std::stringstream cells(line);
     rows.emplace_back();
     for (std::string cell; std::getline(cells, cell, ',');) rows.back().push_back(cell);
@@ -245,6 +245,18 @@ void with_metadata(const AttentionRow& row, bool decode, With with) {
     metadata.in_pieces = row.in_pieces;
   }
   with(metadata);
+}
+
+// Seconds of the row's kernel as its backend plans it, at the prices of `cost`.
+inline double price(attention::PlannedBackend& backend, const attention::PlanCost& cost,
+                    const AttentionRow& row, bool decode) {
+  double seconds = 0;
+  with_metadata(row, decode, [&](const attention::ForwardMetadata& metadata) {
+    backend.init_forward_metadata(metadata);
+    seconds = decode ? backend.decode_cost(cost, backend.decode_plan(row.layer), row.layer).seconds
+                     : backend.extend_cost(cost, backend.extend_plan(row.layer), row.layer).seconds;
+  });
+  return seconds;
 }
 
 }  // namespace tpsim::calibration

@@ -25,12 +25,12 @@
 #include <utility>
 
 #include "attention/registry.h"
+#include "launch/calibrate/coordinate_search.h"
+#include "launch/calibrate/corrections.h"
 #include "launch/kernels/attention_rows.h"
 #include "rank/model/hardware.h"
 #include "rank/model/op_cost.h"
-#include "tests/calibration/corrections.h"
 #include "tests/calibration/fit_files.h"
-#include "tests/calibration/search.h"
 
 namespace tpsim::calibration {
 namespace {
@@ -119,7 +119,7 @@ class Fit {
       }
       return sum;
     };
-    for (int round = 0; round < 3; ++round) calibration::minimise(values, low, high, loss);
+    for (int round = 0; round < 3; ++round) calibrate::minimise(values, low, high, loss);
   }
 
   // What the rows of the fit say beyond the formula.
@@ -138,7 +138,7 @@ class Fit {
       rows.push_back(
           {{features.begin(), features.end()}, ratio, p.weight * own / (own + p.row.rest_seconds)});
     }
-    return choose_corrections(std::move(rows), kPlanFeatures, stages());
+    return calibrate::choose_corrections(std::move(rows), kPlanFeatures, stages());
   }
 
   // Median and 90th percentile of the relative error of the rows that `which` accepts.
@@ -175,8 +175,8 @@ class Fit {
   // A decode is told by its batch, an extend by its tiles: how long one is, and how many a multiprocessor
   // has, so that a few new tokens behind a prefix, which no table has, are not taken for a short prompt.
   // Cold and hot caches, ragged batches and prefixes come second, where there are such rows.
-  std::vector<std::vector<GridWish>> stages() const {
-    std::vector<GridWish> grids;
+  std::vector<std::vector<calibrate::GridWish>> stages() const {
+    std::vector<calibrate::GridWish> grids;
     for (const auto& [points, heads] :
          {std::pair<std::size_t, std::size_t>{2, 2}, {4, 2}, {4, 5}, {6, 3}, {6, 5}, {8, 3}}) {
       if (kernel_ == MlaKernel::kDecode) {

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "launch/calibrate/coordinate_search.h"
+#include "launch/calibrate/corrections.h"
 #include "launch/kernels/kernel_table.h"
 #include "rank/model/mla_cost.h"
-#include "tests/calibration/corrections.h"
 #include "tests/calibration/fit_files.h"
-#include "tests/calibration/search.h"
 
 namespace tpsim::calibration {
 namespace {
@@ -49,11 +49,11 @@ std::vector<proto::CorrectionSurface> correction(const OperatorCoefficients& c,
     if (row.held_out) continue;
     known.push_back({{row.heads, row.tokens, row.n()}, row.seconds / price(c, {}, profile, row, bytes, l2)});
   }
-  std::vector<GridWish> grids;
+  std::vector<calibrate::GridWish> grids;
   for (const std::size_t points : {3, 5, 7, 10, 14})
     grids.push_back({{"heads", std::min<std::size_t>(points, 8)}, {"m", points}, {"n", 2}});
-  const std::vector<std::vector<GridWish>> stages = {grids};
-  return choose_corrections(known, kBatchedGemmFeatures, stages);
+  const std::vector<std::vector<calibrate::GridWish>> stages = {grids};
+  return calibrate::choose_corrections(known, kBatchedGemmFeatures, stages);
 }
 
 int run(int argc, char** argv) {
@@ -88,8 +88,8 @@ int run(int argc, char** argv) {
       return sum;
     };
     for (int round = 0; round < 3; ++round)
-      minimise({&c.memory, &c.fixed_seconds, &c.compute, &c.tile_seconds, &c.overlap, &l2},
-               {0.02, 2e-7, 0.05, 1e-9, 1e-3, 1}, {1, 5e-4, 1, 1e-4, 1, 10}, loss);
+      calibrate::minimise({&c.memory, &c.fixed_seconds, &c.compute, &c.tile_seconds, &c.overlap, &l2},
+                          {0.02, 2e-7, 0.05, 1e-9, 1e-3, 1}, {1, 5e-4, 1, 1e-4, 1, 10}, loss);
     const auto chosen = correction(c, profile, rows, bytes, l2);
     proto::OperatorEfficiency entry;
     for (const auto& surface : chosen) *entry.add_corrections() = surface;

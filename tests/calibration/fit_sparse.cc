@@ -19,10 +19,10 @@
 #include <map>
 #include <sstream>
 
+#include "launch/calibrate/coordinate_search.h"
+#include "launch/calibrate/corrections.h"
 #include "launch/kernels/sparse_rows.h"
-#include "tests/calibration/corrections.h"
 #include "tests/calibration/fit_files.h"
-#include "tests/calibration/search.h"
 
 namespace tpsim::calibration {
 namespace {
@@ -142,24 +142,27 @@ class Fit {
       for (const SparseRow& row : rows_) sum += std::min(1.0, std::abs(std::log(price(row) / row.seconds)));
       return sum / double(rows_.size());
     };
-    for (int round = 0; round < 2; ++round) calibration::minimise(values_, low_, high_, loss);
+    for (int round = 0; round < 2; ++round) calibrate::minimise(values_, low_, high_, loss);
   }
 
   // What the rows of the fit say beyond the formulas: of each kernel, of the module's time less the price of
   // all else; then of the indexer, less the corrected kernels. Only where it is a good part of the module.
   void correct() {
     constexpr double kPart = 0.2;
-    const std::vector<GridWish> kernel_grids = {
+    calibrate::CorrectionOptions options;
+    options.least = 0.4;  // beyond that the formula is wrong, and no surface makes it right
+    options.most = 2.5;
+    const std::vector<calibrate::GridWish> kernel_grids = {
         {{"requests", 3}, {"group", 3}, {"element_bytes", 2}},
         {{"requests", 5}, {"prefix", 3}, {"group", 3}, {"element_bytes", 2}},
         {{"requests", 5}, {"tokens", 4}, {"group", 5}, {"element_bytes", 2}},
         {{"requests", 6}, {"tokens", 4}, {"prefix", 4}, {"group", 3}, {"element_bytes", 2}},
         {{"requests", 6}, {"tokens", 4}, {"l2_fill", 4}, {"group", 3}, {"element_bytes", 2}},
     };
-    const std::vector<GridWish> dense_grids = {
+    const std::vector<calibrate::GridWish> dense_grids = {
         {{"tokens", 3}, {"requests", 3}, {"kv_heads", 3}},
         {{"tokens", 5}, {"requests", 5}, {"prefix", 4}, {"kv_heads", 3}}};
-    const std::vector<GridWish> index_grids = {
+    const std::vector<calibrate::GridWish> index_grids = {
         {{"requests", 3}, {"prefix", 3}, {"group", 2}},
         {{"requests", 5}, {"tokens", 4}, {"prefix", 5}, {"group", 2}},
     };
@@ -177,7 +180,8 @@ class Fit {
         const Parts parts = parts_of(row);
         add(rows, row, parts, parts.attend, parts.attend_features);
       }
-      if (auto chosen = choose_correction(rows, kPlanFeatures, name == "dense" ? dense_grids : kernel_grids))
+      if (auto chosen = calibrate::choose_correction(rows, kPlanFeatures,
+                                                     name == "dense" ? dense_grids : kernel_grids, options))
         *corrected_[name].add_corrections() = *chosen;
     }
     std::vector<calibrate::SurfaceRow> rows;
@@ -185,7 +189,7 @@ class Fit {
       const Parts parts = parts_of(row);
       if (parts.index_features.requests > 0) add(rows, row, parts, parts.index, parts.index_features);
     }
-    if (auto chosen = choose_correction(rows, kPlanFeatures, index_grids))
+    if (auto chosen = calibrate::choose_correction(rows, kPlanFeatures, index_grids, options))
       *corrected_["indexer"].add_corrections() = *chosen;
   }
   std::vector<proto::CorrectionSurface> corrections_found(const std::string& name) const {
