@@ -38,7 +38,7 @@ def layers(events):
 
 
 def main():
-    out = csv.writer(sys.stdout)
+    out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow("step,layers,span_us,kernel,us,gap_us".split(","))
     for argument in sys.argv[1:]:
         step, path = argument.split("=", 1)
