@@ -20,6 +20,7 @@ scheduler::FrontEndConfig front_end(const ServerArgs& args, const scheduler::Wor
   const std::string kind =
       args.front_end.value_or(args.numeric() || workload.format == "tpsim" ? "none" : "ids");
   if (kind == "none") return {};
+  if (kind == "kit") return scheduler::kKitFrontEnd;
   return kind == "ids" ? scheduler::kTokenIdFrontEnd : scheduler::kTextFrontEnd;
 }
 

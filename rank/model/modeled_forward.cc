@@ -280,7 +280,7 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
     step.memory_bytes += cost.bytes;
     attention_launches += cost.launches;
   }
-  step.gemm += throttling(dense, step.attention + plan.seconds + step.gemm + step.collective + step.other);
+  step.gemm += throttling(dense);
   Uncaptured pass;
   if (captured) {
     step.launch = graph_replay_ + (dense.launches + plan.launches + attention_launches) * graph_gap_;
@@ -303,14 +303,13 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   return step;
 }
 
-// Boards hold their boost clock only as long as the power drawn allows: products of 16 bit draw more than the
-// limit, everything else less, so a long pass takes as long as its products at the rate that they sustain
-// and a share of the rest, but for what the time before it left to draw.
-double ModeledForward::throttling(const Dense& dense, double device) const {
+// Boards hold their boost clock only as long as the power drawn allows. In a long pass products of 16 bit run
+// at the rate that they sustain, but for what the time before it, and its own collectives, leave to draw.
+double ModeledForward::throttling(const Dense& dense) const {
   if (!power_) return 0;
-  const double sustained = dense.product_flops / (profile_.dense_flops_bf16() * power_->compute) +
-                           power_->overlap * (device - dense.products) - power_->fixed_seconds;
-  return std::max(0.0, sustained - device);
+  const double sustained = dense.product_flops / (profile_.dense_flops_bf16() * power_->compute) -
+                           power_->overlap * dense.collective - power_->fixed_seconds;
+  return std::max(0.0, sustained - dense.products);
 }
 
 // The captured size that a pass with an extend part is padded to; 0: it runs eagerly. Data-parallel ranks
