@@ -163,6 +163,7 @@ class Engine {
       const WorkloadRequest& request = workload_->requests[sent.index];
       front_end_.send(sent, request.prompt.size(), request.image_prepare_seconds);
     }
+    if (!looks_for_requests()) return;
     while (front_end_.next_time() <= now_) {
       const LoadGenerator::Sent sent = front_end_.pop();
       const WorkloadRequest& request = workload_->requests[sent.index];
@@ -171,9 +172,19 @@ class Engine {
     }
   }
 
+  // Whether the scheduler looks at what has come since, as SGLang's SchedulerRecvSkipper decides. Rounds
+  // without a pass take no time and count till it looks.
+  bool looks_for_requests() {
+    const bool decoded = last_mode_ == proto::DECODE || last_mode_ == proto::TARGET_VERIFY;
+    if (decoded && ++passes_since_look_ < config_.recv_interval) return false;
+    passes_since_look_ = 0;
+    return true;
+  }
+
   // Returns whether there is anything left to do.
   bool step_normal() {
     LockstepBatch* batch = scheduler_.get_next_batch_to_run(now_);
+    last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
     if (batch == nullptr) return idle();
     const Launched launched = launch(*batch);
     now_ = launched.end;
@@ -185,6 +196,7 @@ class Engine {
   // however long the launch takes: the first tokens of a prefill wait until a prefill behind it is issued.
   bool step_overlap() {
     LockstepBatch* batch = scheduler_.get_next_batch_to_run(now_);
+    last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
     Launched launched;
     if (batch != nullptr) {
       launched = launch(*batch);
@@ -209,6 +221,7 @@ class Engine {
       receive();
       Launched& next = in_flight_[(i + 1) % in_flight_.size()];
       LockstepBatch* batch = scheduler_.get_next_batch_to_run(now_, i);
+      last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
       if (batch != nullptr) {
         // With buffered micro-batches the stream receives those tokens before it runs this one.
         in_flight_[i] = launch(*batch, config_.pipeline.async_batch_depth > 0 ? next.end : 0);
@@ -236,7 +249,8 @@ class Engine {
   // `not_before`: of pipeline stages, when the first may begin.
   Launched launch(LockstepBatch& batch, double not_before = 0) {
     scheduler_.write_forward_batch(batch, sequence_number_++, message_);
-    const StepOutcome outcome = executor_.forward(message_);
+    StepOutcome outcome = executor_.forward(message_);
+    outcome.step_time += compile_seconds(batch);
     scheduler_.take_sampled(batch, outcome);
     const double host = config_.scheduler_step_seconds + outcome.host_time;
     double start, gpu_seconds = outcome.step_time;
@@ -247,7 +261,7 @@ class Engine {
       gpu_free_ = pass.end;
       gpu_seconds = PipelineTimeline::busy_seconds(outcome.stages);
     } else {
-      start = std::max(gpu_free_, now_ + host);
+      start = std::max(gpu_free_ + pass_gap(batch), now_ + host);
       gpu_free_ = start + outcome.step_time;
     }
     double returned = now_ + config_.scheduler_step_seconds;
@@ -262,10 +276,28 @@ class Engine {
     return {&batch, gpu_free_, returned};
   }
 
+  double pass_gap(const LockstepBatch& batch) const {
+    return config_.pass_gap_seconds + config_.pass_gap_request_seconds * batch.decode_requests;
+  }
+
+  double compile_seconds(const LockstepBatch& batch) {
+    double seconds = 0;
+    if (!compiled_batch_ && batch.extend_requests > 1) {
+      seconds += config_.compile_batch_seconds;
+      compiled_batch_ = true;
+    }
+    if (!compiled_chunk_ && config_.chunked_prefill_size > 0 &&
+        batch.extend_tokens >= config_.chunked_prefill_size) {
+      seconds += config_.compile_chunk_seconds;
+      compiled_chunk_ = true;
+    }
+    return seconds;
+  }
+
   void finish(const Launched& launched) {
     const LockstepBatch& batch = *launched.batch;
     scheduler_.process_batch_result(*launched.batch,
-                                    front_end_.stream(now_, batch.extend_requests + batch.decode_requests));
+                                    front_end_.stream(now_, batch.extend_requests, batch.decode_requests));
     if (config_.check_invariants) scheduler_.check_invariants();
   }
 
@@ -375,6 +407,10 @@ class Engine {
   std::uint64_t sequence_number_ = 0;
   double now_ = 0;
   double gpu_free_ = 0;
+  proto::ForwardMode last_mode_ = proto::IDLE;  // of the last round of the loop
+  std::uint32_t passes_since_look_ = 0;
+  bool compiled_batch_ = false;
+  bool compiled_chunk_ = false;
   bool stopped_ = false;
 };
 

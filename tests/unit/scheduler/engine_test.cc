@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <vector>
 
 #include "proto/versions.h"
 #include "tests/unit/scheduler/fake_executor.h"
@@ -55,6 +56,52 @@ TEST(Engine, OneRequestTakesOnePrefillAndADecodePerFurtherToken) {
   EXPECT_NEAR(report.mean_itl_ms(), 10, 1e-9);
   EXPECT_NEAR(report.duration(), 0.051, 1e-12);
   EXPECT_EQ(report.total_output_tokens(), 5u);
+}
+
+// SGLang's SchedulerRecvSkipper: what comes while others decode waits till enough passes went by; behind a
+// prefill, and where nothing runs, it is seen at once.
+TEST(Engine, LooksForRequestsEveryFewDecodePasses) {
+  for (const std::uint32_t interval : {1U, 2U, 10U}) {
+    SchedulerConfig config = small_config();
+    config.recv_interval = interval;
+    FakeExecutor executor;
+    RecordingObserver observer;
+    Workload workload;
+    workload.requests.push_back(request(0, 1000, 100, 30));
+    workload.requests.push_back(request(0.015, 2000, 100, 2));
+    workload.requests.push_back(request(5, 3000, 100, 2));
+    const proto::RunReport report = run(config, workload, executor, observer);
+    std::vector<std::size_t> prefills;
+    for (std::size_t i = 0; i < executor.batches.size(); ++i)
+      if (executor.batches[i].forward_mode() == proto::EXTEND) prefills.push_back(i);
+    ASSERT_EQ(prefills.size(), 3u);
+    EXPECT_EQ(prefills[1], 1 + interval);
+    EXPECT_NEAR(report.duration(), 5 + 0.021, 1e-9);
+  }
+}
+
+// A gap of the host's behind each pass, and what is compiled once.
+TEST(Engine, HostTimeThatOverlapDoesNotHide) {
+  SchedulerConfig config = small_config();
+  config.disable_overlap_schedule = false;
+  Workload workload;
+  for (std::uint32_t i = 0; i < 3; ++i) workload.requests.push_back(request(0, 1000 + 200 * i, 100, 11));
+  FakeExecutor executor;
+  RecordingObserver observer;
+  const proto::RunReport plain = run(config, workload, executor, observer);
+  config.pass_gap_seconds = 0.001;
+  config.pass_gap_request_seconds = 0.0002;
+  FakeExecutor gaps;
+  const proto::RunReport slower = run(config, workload, gaps, observer);
+  EXPECT_NEAR(slower.mean_tpot_ms(), plain.mean_tpot_ms() + 1 + 3 * 0.2, 1e-9);
+  config.pass_gap_seconds = config.pass_gap_request_seconds = 0;
+  config.compile_batch_seconds = 2;
+  config.compile_chunk_seconds = 30;
+  FakeExecutor compiles;
+  EXPECT_NEAR(run(config, workload, compiles, observer).mean_ttft_ms(), plain.mean_ttft_ms() + 2000, 1e-9);
+  config.chunked_prefill_size = 256;  // two prompts and a part of the third
+  FakeExecutor chunks;
+  EXPECT_GT(run(config, workload, chunks, observer).mean_ttft_ms(), plain.mean_ttft_ms() + 32000);
 }
 
 // With overlap the end of a request is seen one pass late: one more decode runs, and its token is dropped.
