@@ -374,9 +374,8 @@ ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, cons
       host.once_seconds;
   if (host.synchronous) {
     const double seconds = std::max(other_device, other_host) + std::max(attention_device, attention_host);
-    // Behind the last wait come the rest of the last layer and what follows it.
-    const double waited = seconds * (1 - 1.0 / model_.num_layers);
-    return {.seconds = seconds, .device = seconds, .issue = 0, .run_batch = waited};
+    // When the host goes on is the queue's to say: on real servers it is some layers ahead of the device.
+    return {.seconds = seconds, .device = seconds};
   }
   if (pieces) attention_host = host.once_seconds;
   const double device = other_device + attention_device;
