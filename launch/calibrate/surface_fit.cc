@@ -1,7 +1,7 @@
 #include "launch/calibrate/surface_fit.h"
 
-#include <Eigen/Sparse>
-#include <Eigen/SparseCholesky>
+#include <Eigen/Cholesky>
+#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -11,8 +11,6 @@
 
 namespace tpsim::calibrate {
 namespace {
-
-using Triplet = Eigen::Triplet<double>;
 
 struct Grid {
   struct Axis {
@@ -57,13 +55,16 @@ std::vector<std::pair<std::size_t, double>> corners_of(const Grid& grid, const S
 }
 
 // Squared differences between neighbours, along each axis; nearer ones are held together more.
-Eigen::SparseMatrix<double> differences(const Grid& grid) {
-  std::vector<Triplet> entries;
-  const auto add = [&](std::size_t a, std::size_t b, double weight) {
-    entries.emplace_back(a, a, weight);
-    entries.emplace_back(b, b, weight);
-    entries.emplace_back(a, b, -weight);
-    entries.emplace_back(b, a, -weight);
+Eigen::MatrixXd differences(const Grid& grid) {
+  const auto size = static_cast<Eigen::Index>(grid.size);
+  Eigen::MatrixXd matrix = Eigen::MatrixXd::Zero(size, size);
+  const auto add = [&](std::size_t from, std::size_t to, double weight) {
+    const auto a = static_cast<Eigen::Index>(from);
+    const auto b = static_cast<Eigen::Index>(to);
+    matrix(a, a) += weight;
+    matrix(b, b) += weight;
+    matrix(a, b) -= weight;
+    matrix(b, a) -= weight;
   };
   for (const Grid::Axis& axis : grid.axes) {
     const double steps = static_cast<double>(axis.points.size()) - 1;
@@ -75,9 +76,6 @@ Eigen::SparseMatrix<double> differences(const Grid& grid) {
       add(at, at + axis.stride, std::clamp(mean / width, 0.3, 3.0));
     }
   }
-  const auto size = static_cast<Eigen::Index>(grid.size);
-  Eigen::SparseMatrix<double> matrix(size, size);
-  matrix.setFromTriplets(entries.begin(), entries.end());
   return matrix;
 }
 
@@ -122,15 +120,15 @@ proto::CorrectionSurface fit_surface(std::span<const SurfaceRow> rows,
   // A point's share of the rows, were they spread evenly, is what a difference of `smoothness` 1 stands
   // against.
   const double per_point = weights / static_cast<double>(grid.size);
-  const Eigen::SparseMatrix<double> held = differences(grid) * (options.smoothness * per_point);
+  Eigen::MatrixXd held = differences(grid) * (options.smoothness * per_point);
+  held.diagonal().array() += 1e-6 * per_point;
 
   Eigen::VectorXd factors = Eigen::VectorXd::Ones(size);
   // A row's deviation counts at least so much: below it reweighting would chase single rows.
   constexpr double kLeastDeviation = 0.01;
   for (int round = 0; round < 25; ++round) {
-    std::vector<Triplet> entries;
+    Eigen::MatrixXd matrix = held;  // a few hundred points: dense is faster than sparse
     Eigen::VectorXd wanted = Eigen::VectorXd::Constant(size, 1e-6 * per_point);
-    for (Eigen::Index i = 0; i < size; ++i) entries.emplace_back(i, i, 1e-6 * per_point);
     for (std::size_t r = 0; r < rows.size(); ++r) {
       const double ratio = rows[r].ratio;
       double now = 0;
@@ -143,14 +141,10 @@ proto::CorrectionSurface fit_surface(std::span<const SurfaceRow> rows,
         const auto i = static_cast<Eigen::Index>(at);
         wanted[i] += weight * share * ratio * scale * scale;
         for (const auto& [other, other_share] : corners[r])
-          entries.emplace_back(i, static_cast<Eigen::Index>(other),
-                               weight * share * other_share * scale * scale);
+          matrix(static_cast<Eigen::Index>(other), i) += weight * share * other_share * scale * scale;
       }
     }
-    Eigen::SparseMatrix<double> matrix(size, size);
-    matrix.setFromTriplets(entries.begin(), entries.end());
-    matrix += held;
-    const Eigen::SimplicialLDLT<Eigen::SparseMatrix<double>> solver(matrix);
+    const Eigen::LDLT<Eigen::MatrixXd> solver(matrix);
     if (solver.info() != Eigen::Success) throw std::invalid_argument("the rows do not determine a surface");
     const Eigen::VectorXd next = solver.solve(wanted).cwiseMax(options.least).cwiseMin(options.most);
     const double moved = (next - factors).cwiseAbs().maxCoeff();
