@@ -5,11 +5,13 @@
 
 #include <utility>
 
+#include "launch/error_bands/residuals.h"
 #include "launch/report/comparison.h"
 #include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
 #include "launch/report/sweep_results.h"
 #include "launch/report/sweep_table.h"
+#include "launch/report/ties.h"
 #include "launch/standard_output.h"
 #include "launch/terminal.h"
 #include "proto/versions.h"
@@ -60,6 +62,7 @@ void ReportOutput::write_files() {
 void ReportOutput::write() {
   if (kind_ != Kind::kRun) {
     choose_best(report_);
+    find_ties(catalogue_residuals(), report_);
     mark_pareto(report_);
     choose_best_by_load(report_);
     keep_what_stands_out(report_);

@@ -14,13 +14,17 @@
 #include "launch/batch_stream.h"
 #include "launch/commands.h"
 #include "launch/deployment.h"
+#include "launch/error_bands/error_band.h"
+#include "launch/error_bands/residuals.h"
 #include "launch/goodput_search.h"
 #include "launch/images.h"
 #include "launch/logging.h"
 #include "launch/parallel_args.h"
+#include "launch/reach.h"
 #include "launch/report_output.h"
 #include "launch/result_file.h"
 #include "launch/run_monitor.h"
+#include "launch/run_traits.h"
 #include "launch/speculation.h"
 #include "launch/stage.h"
 #include "launch/workload_args.h"
@@ -61,8 +65,9 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
   LossTolerantExecutor tolerant(recorder ? static_cast<scheduler::Executor&>(*recorder) : *executor);
   proto::RunReport report = deployment.header;
   report.set_trace(workload.name);
+  Reach reach(measured_ranges(deployment), observer);
   report.MergeFrom(scheduler::run_workload(deployment.scheduler, load_config(stage.args(), workload),
-                                           workload, tolerant, observer));
+                                           workload, tolerant, reach));
   describe_stages(deployment, report);
   if (recording) recording->commit();
   loss = tolerant.loss();
@@ -83,6 +88,11 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
   }
   finish_image_report(deployment.layout.dp_size, report);
   write_speculation_shares(report);
+  if (stage.args().numeric()) return report;
+  reach.write(report);
+  if (!report.stopped_early())
+    write_error_bands(catalogue_residuals(), traits_of(stage.args(), deployment, workload, report),
+                      carried_over(report), report);
   return report;
 }
 

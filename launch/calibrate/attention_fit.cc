@@ -251,7 +251,8 @@ std::vector<proto::CorrectionSurface> Fit::corrections(const PlanCoefficients& c
   options.better = 0.97;
   options.most_rows = 5000;
   constexpr std::size_t kMostSurfaces = 4;
-  return choose_corrections(surface_rows, kPlanFeatures, attention_grids(), kMostSurfaces, options);
+  const std::vector<std::vector<GridWish>> stages(kMostSurfaces, attention_grids());
+  return choose_corrections(std::move(surface_rows), kPlanFeatures, stages, options);
 }
 
 }  // namespace

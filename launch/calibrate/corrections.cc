@@ -94,7 +94,9 @@ std::optional<proto::CorrectionSurface> choose_correction(std::span<const Surfac
   SurfaceOptions chosen_options;
   for (const GridWish& grid : grids) {
     const std::vector<SurfaceAxis> axes = axes_of(some, features, grid);
-    if (axes.empty()) continue;
+    std::size_t factors = 1;
+    for (const SurfaceAxis& axis : axes) factors *= axis.points.size();
+    if (axes.empty() || factors > rows.size()) continue;
     for (const double smoothness : options.smoothness) {
       SurfaceOptions surface_options;
       surface_options.smoothness = smoothness;
@@ -109,14 +111,14 @@ std::optional<proto::CorrectionSurface> choose_correction(std::span<const Surfac
   return fit_surface(rows, features, chosen, chosen_options);
 }
 
-std::vector<proto::CorrectionSurface> choose_corrections(std::span<SurfaceRow> rows,
+std::vector<proto::CorrectionSurface> choose_corrections(std::vector<SurfaceRow> rows,
                                                          std::span<const std::string_view> features,
-                                                         std::span<const GridWish> grids, std::size_t most,
+                                                         std::span<const std::vector<GridWish>> stages,
                                                          const CorrectionOptions& options) {
   std::vector<proto::CorrectionSurface> surfaces;
-  while (surfaces.size() < most) {
+  for (const std::vector<GridWish>& grids : stages) {
     auto surface = choose_correction(rows, features, grids, options);
-    if (!surface) break;
+    if (!surface) continue;
     const CorrectionSurface factors(*surface, features);
     for (SurfaceRow& row : rows) row.ratio /= factors.factor(row.features);
     surfaces.push_back(*std::move(surface));

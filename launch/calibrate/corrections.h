@@ -24,7 +24,7 @@ struct AxisWish {
 using GridWish = std::vector<AxisWish>;
 
 struct CorrectionOptions {
-  std::vector<double> smoothness = {0.1, 0.5, 2.0};
+  std::vector<double> smoothness = {0.1, 1.0};
   std::size_t folds = 4;           // quarters of the rows that are left out in turn
   double better = 0.95;            // a grid is worth its factors if errors fall to this share
   std::size_t most_rows = 100000;  // that the choice looks at, evenly
@@ -35,11 +35,10 @@ std::optional<proto::CorrectionSurface> choose_correction(std::span<const Surfac
                                                           std::span<const GridWish> grids,
                                                           const CorrectionOptions& options = {});
 
-// Up to `most` surfaces that multiply, each the best of the grids for what those before it leave. Divides the
-// rows' ratios by them.
-std::vector<proto::CorrectionSurface> choose_corrections(std::span<SurfaceRow> rows,
+// Surfaces that multiply: of each stage the best of its grids, or none, for what the stages before it left.
+std::vector<proto::CorrectionSurface> choose_corrections(std::vector<SurfaceRow> rows,
                                                          std::span<const std::string_view> features,
-                                                         std::span<const GridWish> grids, std::size_t most,
+                                                         std::span<const std::vector<GridWish>> stages,
                                                          const CorrectionOptions& options = {});
 
 }  // namespace tpsim::calibrate

@@ -163,6 +163,7 @@ inline std::vector<std::vector<std::string>> csv_rows(const std::filesystem::pat
   std::getline(stream, line);
   std::vector<std::vector<std::string>> rows;
   while (std::getline(stream, line)) {
+    if (line.ends_with('\r')) line.pop_back();
     std::stringstream cells(line);
     rows.emplace_back();
     for (std::string cell; std::getline(cells, cell, ',');) rows.back().push_back(cell);
@@ -204,13 +205,14 @@ inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv,
   return rows;
 }
 
-// Rows of one kernel of a CSV that measure_mla.py wrote.
+// Rows of one kernel of a CSV that measure_mla.py wrote, or measure_ragged_mla.py (12 cells a row: `held`
+// where no fit may see it).
 inline std::vector<AttentionRow> measured_mla_rows(const std::filesystem::path& csv, const std::string& name,
                                                    MlaKernel kernel) {
   std::vector<AttentionRow> rows;
   for (const std::vector<std::string>& cells : csv_rows(csv)) {
-    // kernel,phase,heads,kv_heads,head_dim,v_head_dim,page,kv_dtype,prefix,lengths,ms
-    if (cells.size() != 11 || cells[0] != name) continue;
+    // kernel,phase,heads,kv_heads,head_dim,v_head_dim,page,kv_dtype,prefix,lengths,ms[,part]
+    if ((cells.size() != 11 && cells.size() != 12) || cells[0] != name) continue;
     const MlaKernel measured = cells[1] == "decode" ? MlaKernel::kDecode
                                : cells[4] == "576"  ? MlaKernel::kExtend
                                                     : MlaKernel::kPrefill;
@@ -219,6 +221,7 @@ inline std::vector<AttentionRow> measured_mla_rows(const std::filesystem::path& 
     row.layer = mla_layer(kernel, static_cast<std::uint32_t>(std::stoul(cells[2])));
     row.layer.kv_format = kv_format(cells[7]);
     if (cells[7] == "fp8") row.layer.q_bytes = 1;
+    if (cells.size() == 12) row.held = cells[11] == "held";
     row.prefixes = parse_lengths(cells[8]);
     row.lengths = parse_lengths(cells[9]);
     row.residency = attention::Residency::kCold;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "launch/report/error_lines.h"
 #include "launch/report/goodput_figures.h"
 #include "launch/report/text_table.h"
 
@@ -275,11 +276,13 @@ std::string comparison_table(const proto::ComparisonReport& report, bool colour)
   std::string out = to_text({rows}, colour);
   out += early_turns_line(report);
   out += goodput_lines(report);
+  out += error_band_lines(report) + extrapolation_lines(report);
   if (!report.runs().empty() && report.runs(0).clock() == "wall")
     out += "\n" + std::string(kWallClock) + "\n";
   out += refused_backends(report);
   out += report.best().empty() ? "\nNo best backend: " : "\nBest: " + report.best() + " (";
   out += report.best_reason() + (report.best().empty() ? "\n" : ")\n");
+  out += certainty_line(report);
   return out;
 }
 
@@ -317,6 +320,12 @@ std::string run_summary(const proto::RunReport& r) {
   three("Inter-token latency (ms):", r.mean_itl_ms(), r.median_itl_ms(), r.p99_itl_ms());
   three("End-to-end latency (ms):", r.mean_e2e_latency_ms(), r.median_e2e_latency_ms(),
         r.p99_e2e_latency_ms());
+  if (r.has_error_bands()) {
+    line("Likely if measured (8 of 10):", error_band_text(r));
+    line("  as far off as", error_band_basis(r));
+  }
+  for (const proto::Extrapolation& beyond : r.extrapolations())
+    line("Beyond what was measured:", beyond.message());
   line("Cache hit rate:", fmt::format("{:.1f} %", r.cache_hit_rate() * 100));
   if (r.has_images())
     line("Images:",

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launch/report/comparison.h"
+#include "launch/report/error_lines.h"
 #include "launch/report/goodput_figures.h"
 #include "launch/report/json_writer.h"
 #include "launch/report/sweep_results.h"
@@ -113,8 +114,10 @@ std::string sweep_table(const proto::ComparisonReport& report, bool colour) {
   }
   if (!report.best_by_load().empty()) out += "\n";
   if (report.best().empty()) return out + "\nNo best setting: " + report.best_reason() + "\n";
+  if (all) out += error_band_lines(report) + extrapolation_lines(report);
   return out +
-         fmt::format("\nBest: {} ({})\n", setting_name(report, report.best_setting()), report.best_reason());
+         fmt::format("\nBest: {} ({})\n", setting_name(report, report.best_setting()), report.best_reason()) +
+         certainty_line(report);
 }
 
 std::string sweep_csv(const proto::ComparisonReport& report) {

@@ -20,7 +20,9 @@ class ServableLoad {
   // load.refusal says is the caller's.
   ServableLoad(const MeasuredLoad& load, const std::vector<std::string>& flags);
 
+  const ServerArgs& args() const { return args_; }
   const Deployment& deployment() const { return deployment_; }
+  const scheduler::Workload& workload() const { return workload_; }
   // Serves the load on `deployment`: deployment(), or a copy with other prices. May be called by several
   // threads at once. Throws UserError where requests of the load do not fit.
   proto::RunReport serve(const Deployment& deployment, LoadRecords& records) const;

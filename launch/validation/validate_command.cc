@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "launch/error_bands/residuals.h"
 #include "launch/flag_command.h"
 #include "launch/flag_set.h"
 #include "launch/flag_values.h"
@@ -25,10 +26,12 @@
 #include "launch/report/report_dir.h"
 #include "launch/standard_output.h"
 #include "launch/terminal.h"
+#include "launch/validation/band_check.h"
 #include "launch/validation/kernel_errors.h"
 #include "launch/validation/predict_load.h"
 #include "launch/validation/validation_report.h"
 #include "proto/base/error.h"
+#include "proto/base/output_file.h"
 #include "proto/base/stop_flag.h"
 #include "rank/model/hardware.h"
 #include "rank/parallel/rank_lost.h"
@@ -42,6 +45,7 @@ struct ValidateArgs {
   std::string kernels;
   MeasurementOptions options;
   std::string report_dir;
+  std::string residuals;
   std::optional<std::uint32_t> jobs;
   ServerArgs logging;  // what --log-level and the like mean
 };
@@ -79,6 +83,10 @@ void declare(FlagSet& flags, ValidateArgs& args) {
   flags.group("Output");
   flags.add_value("--report-dir", "DIR", "receives validation.json and validation.html",
                   text(args.report_dir));
+  flags.add_value("--write-residuals", "FILE",
+                  "receives what error bands rest on, a row for each load (the catalogue's: "
+                  "rank/catalogue/residuals/serving.json)",
+                  text(args.residuals));
   flags.add_value("--log-level", "LEVEL", "debug, info, warning or error (default warning)",
                   word({"debug", "info", "warning", "error"}, args.logging.log_level));
   flags.add_switch("--quiet", "no progress bar and no table", args.logging.quiet);
@@ -124,12 +132,17 @@ rank::TaskFarm::Task task_of(const Tasks& tasks) {
 class Output {
  public:
   explicit Output(const ValidateArgs& args) : quiet_(args.logging.quiet) {
+    if (!args.residuals.empty()) residuals_.emplace(args.residuals, "--write-residuals " + args.residuals);
     if (args.report_dir.empty()) return;
     folder_.emplace(args.report_dir);
     json_ = &folder_->open("validation.json");
     html_ = &folder_->open("validation.html");
   }
   void write(const proto::Validation& validation) {
+    if (residuals_ && !validation.stopped_early()) {
+      residuals_->write(to_text(residuals_of(validation)));
+      residuals_->commit();
+    }
     if (folder_) {
       json_->write(
           validation_json(validation).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
@@ -145,6 +158,7 @@ class Output {
 
  private:
   bool quiet_;
+  std::optional<OutputFile> residuals_;
   std::optional<ReportDir> folder_;
   OutputFile* json_ = nullptr;
   OutputFile* html_ = nullptr;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "launch/report/json_writer.h"
+#include "launch/validation/band_check.h"
 #include "launch/validation/error_figures.h"
 #include "proto/versions.h"
 
@@ -186,6 +187,7 @@ proto::Validation make_validation(std::vector<proto::ValidatedRow> rows) {
   add_pools(out);
   add_pairs(out);
   add_steps(out);
+  check_bands(out);
   return out;
 }
 

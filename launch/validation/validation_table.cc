@@ -129,6 +129,18 @@ std::string pairs_text(const proto::ValidatedPairs& pairs) {
   return text;
 }
 
+std::string bands_table(const proto::Validation& validation, bool colour) {
+  TextTable table;
+  table.left_columns = 2;
+  table.rows.push_back(
+      {"error bands, without the load's server", "", "loads", "inside %", "asked %", "width %"});
+  for (const proto::BandCoverage& bands : validation.bands())
+    table.rows.push_back({bands.figure(), bands.like(), std::to_string(bands.count()),
+                          percent(static_cast<double>(bands.inside()) / static_cast<double>(bands.count())),
+                          percent(bands.asked()), percent(bands.width())});
+  return to_text(table, colour);
+}
+
 // The same sentence once, with how many rows it is about.
 std::string not_asked_text(const proto::Validation& validation) {
   std::vector<std::pair<std::string, std::pair<std::string, int>>> reasons;
@@ -173,6 +185,7 @@ std::string validation_table(const proto::Validation& validation, bool colour) {
   if (!validation.steps().empty()) parts.push_back(steps_table(validation, colour));
   if (!validation.pools().empty()) parts.push_back(pools_table(validation, colour));
   if (validation.pairs().count() > 0) parts.push_back(pairs_text(validation.pairs()));
+  if (!validation.bands().empty()) parts.push_back(bands_table(validation, colour));
   if (!validation.not_asked().empty()) parts.push_back(not_asked_text(validation));
   if (!validation.kernels().empty()) parts.push_back(kernels_table(validation, colour));
   return fmt::format("{}", fmt::join(parts, "\n"));

@@ -34,6 +34,10 @@ using attention::KernelCost;
 // DeepEP's classes have defaults of their own.
 OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile,
                                            std::string_view operator_class);
+// The board's power limit (rank/model/modeled_forward.h): `compute` is the share of dense_flops_bf16 that
+// matrix products of 16 bit sustain, `overlap` what a second of all else takes of the limit, `fixed_seconds`
+// what a pass may be ahead of it. A profile without this class has no limit.
+inline constexpr std::string_view kPowerClass = "power";
 // Names of OperatorEfficiency.operator_class but for attention.
 std::span<const std::string_view> operator_classes();
 

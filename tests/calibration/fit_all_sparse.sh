@@ -17,5 +17,7 @@ for line in sys.stdin:
     gpu, text = line.split(" ", 1)
     row = json.loads(text)
     row["parameters"] = {k: short(v) for k, v in sorted(row["parameters"].items()) if k in USED}
+    for axis in (a for c in row.get("corrections", []) for a in c["axes"]):
+        axis["points"] = [short(p) for p in axis["points"]]
     gpus.setdefault(gpu, []).append({k: short(v) for k, v in row.items()})
 open(sys.argv[1], "w").write(written(gpus, sort_keys=True))' "$here/../../rank/catalogue/attention/nsa.json"

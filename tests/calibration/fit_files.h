@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -39,13 +40,13 @@ inline void print_entry(const proto::OperatorEfficiency& entry) {
 template <typename Coefficients>
 void print_entry(const std::string& operator_class, const Coefficients& c, double median_error,
                  const std::string& source, double p90_error = 0,
-                 const std::optional<proto::CorrectionSurface>& correction = std::nullopt) {
+                 std::span<const proto::CorrectionSurface> corrections = {}) {
   proto::OperatorEfficiency out;
   out.set_operator_class(operator_class);
   write_coefficients(c, out);
   out.set_median_error(median_error);
   out.set_p90_error(p90_error);
-  if (correction) *out.add_corrections() = *correction;
+  for (const proto::CorrectionSurface& surface : corrections) *out.add_corrections() = surface;
   out.set_source(source);
   print_entry(out);
 }

@@ -12,6 +12,7 @@
 //                                   OTHER, whose kernel is fitted: their times differ by what the kernels
 //                                   differ by
 //   --own CSV                       a file of measure_mla.py
+//   --ragged CSV                    a file of measure_ragged_mla.py, which says itself what is left out
 // One row in five, by a hash of its shape, is left out of the fit; median_error is theirs. Prints the
 // OperatorEfficiency object as a JSON line, and what it missed to stderr.
 #include <algorithm>
@@ -21,7 +22,6 @@
 #include <fstream>
 #include <iostream>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "attention/registry.h"
@@ -45,6 +45,7 @@ struct Planned {
   attention::DecodePlan decode;
   attention::ExtendPlan extend;
   bool held_out = false;
+  bool ragged = false;
 };
 
 class Fit {
@@ -52,12 +53,13 @@ class Fit {
   Fit(const proto::HardwareProfile& profile, attention::PlannedBackend& backend, MlaKernel kernel)
       : profile_(profile), backend_(backend), kernel_(kernel) {}
 
-  void add(const std::vector<AttentionRow>& rows) {
+  // `parted`: the rows say themselves whether they are held out.
+  void add(const std::vector<AttentionRow>& rows, bool parted = false) {
     const bool decode = kernel_ == MlaKernel::kDecode;
     for (const AttentionRow& row : rows) {
       with_metadata(row, decode, [&](const attention::ForwardMetadata& metadata) {
         backend_.init_forward_metadata(metadata);
-        Planned p{row, 1.0 / double(rows.size()), {}, {}, held_out(row)};
+        Planned p{row, 1.0 / double(rows.size()), {}, {}, parted ? row.held : held_out(row), parted};
         if (decode) {
           p.decode = backend_.decode_plan(row.layer);
         } else {
@@ -121,7 +123,7 @@ class Fit {
   }
 
   // What the rows of the fit say beyond the formula.
-  std::optional<proto::CorrectionSurface> correct(const PlanCoefficients& c) {
+  std::vector<proto::CorrectionSurface> correct(const PlanCoefficients& c) {
     std::vector<calibrate::SurfaceRow> rows;
     const PlanCost hot(profile_, c, Residency::kHot);
     const PlanCost cold(profile_, c, Residency::kCold);
@@ -136,7 +138,7 @@ class Fit {
       rows.push_back(
           {{features.begin(), features.end()}, ratio, p.weight * own / (own + p.row.rest_seconds)});
     }
-    return calibrate::choose_correction(rows, kPlanFeatures, grids());
+    return calibrate::choose_corrections(std::move(rows), kPlanFeatures, stages());
   }
 
   // Median and 90th percentile of the relative error of the rows that `which` accepts.
@@ -172,10 +174,11 @@ class Fit {
   }
   // A decode is told by its batch, an extend by its tiles: how long one is, and how many a multiprocessor
   // has, so that a few new tokens behind a prefix, which no table has, are not taken for a short prompt.
-  std::vector<calibrate::GridWish> grids() const {
+  // Cold and hot caches, ragged batches and prefixes come second, where there are such rows.
+  std::vector<std::vector<calibrate::GridWish>> stages() const {
     std::vector<calibrate::GridWish> grids;
-    for (const std::size_t points : {2, 4, 6, 8}) {
-      const std::size_t heads = std::min<std::size_t>(points, 3);
+    for (const auto& [points, heads] :
+         {std::pair<std::size_t, std::size_t>{2, 2}, {4, 2}, {4, 5}, {6, 3}, {6, 5}, {8, 3}}) {
       if (kernel_ == MlaKernel::kDecode) {
         grids.push_back({{"requests", points}, {"tokens", points}, {"group", heads}, {"element_bytes", 3}});
       } else {
@@ -183,7 +186,13 @@ class Fit {
         grids.push_back({{"blocks", points}, {"part", points}, {per_rank, heads}, {"element_bytes", 3}});
       }
     }
-    return grids;
+    if (kernel_ == MlaKernel::kDecode)
+      return {grids,
+              {{{"l2_fill", 2}, {"spread", 3}, {"requests", 3}},
+               {{"l2_fill", 2}, {"requests", 4}, {"tokens", 4}, {"group", 2}},
+               {{"l2_fill", 2}, {"part", 4}, {"blocks", 4}}}};
+    return {grids,
+            {{{"prefix", 4}, {"tokens", 4}}, {{"prefix", 3}, {"rows", 3}, {"requests", 3}, {"spread", 2}}}};
   }
   template <typename Which>
   bool any(Which which) const {
@@ -257,13 +266,16 @@ std::vector<AttentionRow> beside(const std::filesystem::path& folder, const std:
   }
   // Only where the kernel is a good part of the module.
   std::erase_if(rows, [](const AttentionRow& row) {
-    return row.rest_seconds > 0.6 * row.seconds || row.rest_seconds < 0;
+    // A prefill of few tokens, eager, takes the host's time.
+    constexpr double kFewTokens = 1024;
+    const bool hosts = !row.prefixes.empty() && double(row.lengths.size()) * row.lengths.front() < kFewTokens;
+    return hosts || row.rest_seconds > 0.6 * row.seconds || row.rest_seconds < 0;
   });
   return rows;
 }
 
 int run(std::vector<std::string> words) {
-  std::string table, source, own, module, module_source, wideep, known;
+  std::string table, source, own, ragged, module, module_source, wideep, known;
   const auto option = [&](const std::string& name, std::vector<std::string*> values) {
     const auto at = std::find(words.begin(), words.end(), name);
     if (at == words.end() || words.end() - at <= static_cast<std::ptrdiff_t>(values.size())) return;
@@ -272,11 +284,13 @@ int run(std::vector<std::string> words) {
   };
   option("--table", {&table, &source});
   option("--own", {&own});
+  option("--ragged", {&ragged});
   option("--module", {&module, &module_source});
   option("--beside", {&wideep, &known});
-  if (words.size() != 3 || (table.empty() && own.empty() && module.empty() && wideep.empty())) {
+  if (words.size() != 3 ||
+      (table.empty() && own.empty() && ragged.empty() && module.empty() && wideep.empty())) {
     std::cerr << "usage: fit_mla HARDWARE_JSON BACKEND KERNEL [--table FOLDER KERNEL_SOURCE] "
-                 "[--module FOLDER KERNEL_SOURCE] [--beside FOLDER OTHER] [--own CSV]\n";
+                 "[--module FOLDER KERNEL_SOURCE] [--beside FOLDER OTHER] [--own CSV] [--ragged CSV]\n";
     return 2;
   }
   MlaKernel kernel = MlaKernel::kDecode;
@@ -321,6 +335,12 @@ int run(std::vector<std::string> words) {
     from += (from.empty() ? "" : "; ") + std::to_string(rows.size()) +
             " rows of tests/calibration/measured/" + std::filesystem::path(own).filename().string();
   }
+  if (!ragged.empty()) {
+    const auto rows = measured_mla_rows(ragged, words[1], kernel);
+    fit.add(rows, true);
+    from += (from.empty() ? "" : "; ") + std::to_string(rows.size()) +
+            " ragged rows of tests/calibration/measured/" + std::filesystem::path(ragged).filename().string();
+  }
   if (fit.size() == 0) {
     std::cerr << "no rows\n";
     return 1;
@@ -334,23 +354,30 @@ int run(std::vector<std::string> words) {
   const auto left_out = [](const Planned& p) { return p.held_out; };
   const auto fitted = [](const Planned& p) { return !p.held_out; };
   const auto [alone, alone_p90] = fit.errors(entry, left_out);
-  const std::optional<proto::CorrectionSurface> correction = fit.correct(c);
-  if (correction) *entry.add_corrections() = *correction;
+  const std::vector<proto::CorrectionSurface> corrections = fit.correct(c);
+  int factors = 0;
+  for (const proto::CorrectionSurface& surface : corrections) {
+    *entry.add_corrections() = surface;
+    factors += surface.factors_size();
+  }
   const auto [median, p90] = fit.errors(entry, left_out);
   const auto [own_median, own_p90] = fit.errors(entry, fitted);
-  print_entry(operator_class, c, median,
-              from + "; the errors are those of one row in five, left out of the fit", p90, correction);
+  print_entry(operator_class, c, median, from + "; the errors are those of rows left out of the fit", p90,
+              corrections);
   std::fprintf(stderr,
                "%s %s: %zu rows, left out: median %.1f %%, p90 %.1f %% (formula alone %.1f %%, %.1f %%); "
                "fitted: %.1f %%, %.1f %%; %d factors\n",
                profile.name().c_str(), operator_class.c_str(), fit.size(), 100 * median, 100 * p90,
-               100 * alone, 100 * alone_p90, 100 * own_median, 100 * own_p90,
-               correction ? correction->factors_size() : 0);
+               100 * alone, 100 * alone_p90, 100 * own_median, 100 * own_p90, factors);
   for (const double kv : {2.0, 1.0}) {
     const auto [m, n] =
         fit.errors(entry, [&](const Planned& p) { return p.held_out && p.row.layer.kv_bytes() == kv; });
     if (m >= 0)
       std::fprintf(stderr, "   kv of %g bytes: median %.1f %%, p90 %.1f %%\n", kv, 100 * m, 100 * n);
+  }
+  if (!ragged.empty()) {
+    const auto [m, n] = fit.errors(entry, [&](const Planned& p) { return p.held_out && p.ragged; });
+    std::fprintf(stderr, "   ragged: median %.1f %%, p90 %.1f %%\n", 100 * m, 100 * n);
   }
   if (const char* path = std::getenv("FIT_DUMP")) fit.dump(entry, path);
   return 0;

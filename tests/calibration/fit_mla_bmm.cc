@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdio>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,18 +41,19 @@ double price(const OperatorCoefficients& c, const Corrections& corrections,
 }
 
 // What the rows of the fit say beyond the formula.
-std::optional<proto::CorrectionSurface> correction(const OperatorCoefficients& c,
-                                                   const proto::HardwareProfile& profile,
-                                                   const std::vector<Row>& rows, double bytes, double l2) {
+std::vector<proto::CorrectionSurface> correction(const OperatorCoefficients& c,
+                                                 const proto::HardwareProfile& profile,
+                                                 const std::vector<Row>& rows, double bytes, double l2) {
   std::vector<calibrate::SurfaceRow> known;
   for (const Row& row : rows) {
     if (row.held_out) continue;
     known.push_back({{row.heads, row.tokens, row.n()}, row.seconds / price(c, {}, profile, row, bytes, l2)});
   }
   std::vector<calibrate::GridWish> grids;
-  for (const std::size_t points : {3, 5, 7, 10})
+  for (const std::size_t points : {3, 5, 7, 10, 14})
     grids.push_back({{"heads", std::min<std::size_t>(points, 8)}, {"m", points}, {"n", 2}});
-  return calibrate::choose_correction(known, kBatchedGemmFeatures, grids);
+  const std::vector<std::vector<calibrate::GridWish>> stages = {grids};
+  return calibrate::choose_corrections(known, kBatchedGemmFeatures, stages);
 }
 
 int run(int argc, char** argv) {
@@ -88,11 +88,11 @@ int run(int argc, char** argv) {
       return sum;
     };
     for (int round = 0; round < 3; ++round)
-      minimise({&c.memory, &c.fixed_seconds, &c.compute, &c.tile_seconds, &c.overlap, &l2},
-               {0.02, 2e-7, 0.05, 1e-9, 1e-3, 1}, {1, 5e-4, 1, 1e-4, 1, 10}, loss);
+      calibrate::minimise({&c.memory, &c.fixed_seconds, &c.compute, &c.tile_seconds, &c.overlap, &l2},
+                          {0.02, 2e-7, 0.05, 1e-9, 1e-3, 1}, {1, 5e-4, 1, 1e-4, 1, 10}, loss);
     const auto chosen = correction(c, profile, rows, bytes, l2);
     proto::OperatorEfficiency entry;
-    if (chosen) *entry.add_corrections() = *chosen;
+    for (const auto& surface : chosen) *entry.add_corrections() = surface;
     const auto errors_with = [&](const Corrections& corrections) {
       std::vector<double> ratios;
       for (const Row& row : rows)
@@ -112,7 +112,7 @@ int run(int argc, char** argv) {
         "%s %s: %zu rows, left out: median %.1f %%, p90 %.1f %% (formula alone %.1f %%, %.1f %%); %d "
         "factors\n",
         profile.name().c_str(), operator_class.c_str(), rows.size(), 100 * errors.median, 100 * errors.p90,
-        100 * alone.median, 100 * alone.p90, chosen ? chosen->factors_size() : 0);
+        100 * alone.median, 100 * alone.p90, chosen.empty() ? 0 : chosen.front().factors_size());
   }
   return 0;
 }

@@ -11,12 +11,12 @@
 // row in five, by a hash of its shape, is held out of the fit; errors are of those of these rows that take
 // longer than the host, and beside them of all.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <map>
-#include <optional>
 #include <sstream>
 
 #include "launch/calibrate/coordinate_search.h"
@@ -61,9 +61,10 @@ std::vector<Product> products(const SparseRow& row, bool dense) {
 
 class Fit {
  public:
-  static constexpr std::uint32_t kSmall = 256;    // new tokens of prefills that the host's time covers
-  static constexpr double kVisible = 1.1;         // times the host's
-  static constexpr std::uint32_t kLong = 100000;  // stored tokens of a request from which the host does more
+  // New tokens of prefills that the host's time covers; with a few more it may, unless they take far longer.
+  static constexpr std::uint32_t kSmall = 256, kFew = 512;
+  static constexpr double kVisible = 1.5, kFar = 2.5;  // times the host's
+  static constexpr std::uint32_t kLong = 100000;       // tokens of a request from which the host does more
 
   Fit(const proto::HardwareProfile& profile, bool decode) : profile_(profile), decode_(decode) {
     const bool blackwell = profile.architecture() == "blackwell";
@@ -75,7 +76,9 @@ class Fit {
   void add(std::vector<SparseRow> rows, std::size_t most) {
     std::map<std::string, std::vector<double>> small;
     for (SparseRow& row : rows) {
-      if (row.q_len + row.prefix >= kLong) row.group += " long";
+      const std::uint32_t length = row.q_len + row.prefix;
+      if (length >= kLong)
+        row.group += " " + std::to_string(std::bit_width(length)) + "x" + std::to_string(row.batch);
       if (row.batch * row.q_len <= kSmall) small[row.group].push_back(row.seconds);
     }
     if (!decode_) {
@@ -178,15 +181,15 @@ class Fit {
     std::vector<calibrate::SurfaceRow> rows;
     for (const SparseRow& row : rows_) {
       const Parts parts = parts_of(row);
-      if (parts.index > 0 && row.kernel != "dense") add(rows, row, parts, parts.index, parts.index_features);
+      if (parts.index_features.requests > 0) add(rows, row, parts, parts.index, parts.index_features);
     }
     if (auto chosen = calibrate::choose_correction(rows, kPlanFeatures, index_grids))
       *corrected_["indexer"].add_corrections() = *chosen;
   }
-  std::optional<proto::CorrectionSurface> correction_of(const std::string& name) const {
+  std::vector<proto::CorrectionSurface> corrections_found(const std::string& name) const {
     const auto found = corrected_.find(name);
-    if (found == corrected_.end()) return std::nullopt;
-    return found->second.corrections(0);
+    if (found == corrected_.end()) return {};
+    return {found->second.corrections().begin(), found->second.corrections().end()};
   }
 
   // Relative errors of the held-out rows that `which` accepts: how many, median, 90th percentile.
@@ -260,7 +263,9 @@ class Fit {
     const auto found = host_.find(row.group);
     return found == host_.end() ? 0 : found->second;
   }
-  bool covered(const SparseRow& row) const { return row.seconds < kVisible * host_of(row); }
+  bool covered(const SparseRow& row) const {
+    return row.seconds < (row.batch * row.q_len < kFew ? kFar : kVisible) * host_of(row);
+  }
 
   Corrections corrections_of(const std::string& name) const {
     const auto found = corrected_.find(name);
@@ -302,6 +307,10 @@ class Fit {
     parts.attend = costs.attend(row.plan, row.load, layer, token_bytes).seconds;
     parts.attend_features = costs.attend_features(row.load, layer, token_bytes);
     if (!row.indexer) return parts;
+    if (!decode_ && row.load.searching == 0) {
+      parts.index = costs.index_keys_only(row.load, index).seconds;
+      return parts;
+    }
     parts.index = costs.index(row.load, index, !decode_).seconds;
     parts.index_features = costs.index_features(row.load, index);
     return parts;
@@ -388,11 +397,11 @@ int run(int argc, char** argv) {
       }
       fit.errors([&](const SparseRow& row) { return row.kernel == kernel; });
       print_entry("attention.nsa." + kernel + "." + phase, c, fit.last_median(), source, fit.last_p90(),
-                  fit.correction_of(kernel));
+                  fit.corrections_found(kernel));
     }
     fit.errors([&](const SparseRow& row) { return row.indexer && row.kernel != "dense"; });
     print_entry("attention.nsa.indexer." + phase, fit.index(), fit.last_median(), source, fit.last_p90(),
-                fit.correction_of("indexer"));
+                fit.corrections_found("indexer"));
     if (argc > 3) {
       std::ofstream dump(argv[3], decode ? std::ios::trunc : std::ios::app);
       for (const SparseRow& row : fit.held_out())

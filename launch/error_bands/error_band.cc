@@ -1,0 +1,192 @@
+#include "launch/error_bands/error_band.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+#include <string>
+
+namespace tpsim::launch {
+namespace {
+
+using Traits = proto::LoadTraits;
+
+// No server is as exact as itself: the same load, measured again, is off by about this.
+constexpr double kNarrowest = 0.01;
+
+bool near(double a, double b, double factor) { return a <= b * factor && b <= a * factor; }
+
+bool same_load(const Traits& a, const Traits& b) {
+  return a.arrivals() == b.arrivals() && near(a.in_flight(), b.in_flight(), 4) &&
+         near(a.input_tokens(), b.input_tokens(), 4) && near(a.output_tokens(), b.output_tokens(), 4);
+}
+bool same_drafts(const Traits& a, const Traits& b) {
+  return a.speculation().empty() == b.speculation().empty();
+}
+bool same_gpu(const Traits& a, const Traits& b) { return a.hardware() == b.hardware(); }
+bool same_family(const Traits& a, const Traits& b) { return a.family() == b.family(); }
+bool same_kernels(const Traits& a, const Traits& b) {
+  return same_gpu(a, b) && same_family(a, b) && a.weights() == b.weights() && a.backend() == b.backend() &&
+         same_drafts(a, b);
+}
+
+struct Level {
+  std::string_view name;
+  bool (*holds)(const Traits& asked, const Traits& row);
+  // Left out with a load when the level's bands are tried on it, besides those of its server.
+  bool (*left_out)(const Traits& asked, const Traits& row);
+};
+
+bool none(const Traits&, const Traits&) { return false; }
+
+constexpr std::array<Level, kNumLevels> kLevels = {{
+    {"GPU, model family, weights, attention backend and about the same load",
+     [](const Traits& a, const Traits& b) { return same_kernels(a, b) && same_load(a, b); }, none},
+    {"GPU, model family, weights and attention backend", same_kernels, none},
+    {"GPU and model family",
+     [](const Traits& a, const Traits& b) {
+       return same_gpu(a, b) && same_family(a, b) && same_drafts(a, b);
+     },
+     none},
+    {"model family, on any GPU",
+     [](const Traits& a, const Traits& b) { return same_family(a, b) && same_drafts(a, b); }, same_gpu},
+    {"GPU, with models of any family",
+     [](const Traits& a, const Traits& b) { return same_gpu(a, b) && same_drafts(a, b); },
+     [](const Traits& a, const Traits& b) { return same_gpu(a, b) && same_family(a, b); }},
+    {"nothing in particular: all that were measured", [](const Traits&, const Traits&) { return true; },
+     [](const Traits& a, const Traits& b) { return same_gpu(a, b) || same_family(a, b); }},
+}};
+
+// Of the rows that `counts`; not stretched.
+template <typename Counts>
+std::optional<Band> plain_band(const std::vector<Residual>& rows, Figure figure, const Counts& counts) {
+  std::vector<double> above, below;
+  std::set<std::string_view> servers;
+  for (const Residual& row : rows) {
+    const double ratio = row.of(figure);
+    if (ratio <= 0 || !counts(row)) continue;
+    above.push_back(ratio);
+    below.push_back(1 / ratio);
+    servers.insert(row.server);
+  }
+  if (above.size() < kFewestLoads || servers.size() < kFewestServers) return std::nullopt;
+  constexpr double kEnd = (1 + kCoverage) / 2;
+  Band band;
+  band.high = std::max(upper_quantile(above, kEnd), 1 + kNarrowest);
+  band.low = 1 / std::max(upper_quantile(below, kEnd), 1 + kNarrowest);
+  band.loads = static_cast<std::uint32_t>(above.size());
+  band.servers = static_cast<std::uint32_t>(servers.size());
+  return band;
+}
+
+// How far `ratio` lies from the prediction: 1 on the band's edge.
+double score(double ratio, const Band& band) {
+  return ratio >= 1 ? (ratio - 1) / (band.high - 1) : (1 / ratio - 1) / (1 / band.low - 1);
+}
+
+void stretch(double factor, Band& band) {
+  band.high = 1 + factor * (band.high - 1);
+  band.low = 1 / (1 + factor * (1 / band.low - 1));
+}
+
+// Where the rows that have a band of that level lie in it, made without what it leaves out: those that find
+// no nearer one then, as whoever asks and ends at the level; all of them where these are few.
+std::vector<double> scores_of(const std::vector<Residual>& rows, Figure figure, std::size_t level) {
+  constexpr std::size_t kFew = 20;
+  std::vector<double> all, ending_here;
+  for (const Residual& asked : rows) {
+    if (asked.of(figure) <= 0) continue;
+    const auto band_at = [&](std::size_t other) {
+      return plain_band(rows, figure, [&](const Residual& row) {
+        return row.server != asked.server && kLevels[other].holds(asked.traits, row.traits) &&
+               !kLevels[level].left_out(asked.traits, row.traits);
+      });
+    };
+    const std::optional<Band> band = band_at(level);
+    if (!band) continue;
+    all.push_back(score(asked.of(figure), *band));
+    bool nearer = false;
+    for (std::size_t other = 0; other < level && !nearer; ++other) nearer = band_at(other).has_value();
+    if (!nearer) ending_here.push_back(all.back());
+  }
+  return ending_here.size() >= kFew ? ending_here : all;
+}
+
+}  // namespace
+
+std::string_view to_string(Likeness level) { return kLevels[static_cast<std::size_t>(level)].name; }
+
+double upper_quantile(std::vector<double>& values, double share) {
+  std::sort(values.begin(), values.end());
+  const double place = std::ceil(share * static_cast<double>(values.size() + 1) - 1e-9);
+  return values[std::min(values.size(), std::max<std::size_t>(1, static_cast<std::size_t>(place))) - 1];
+}
+
+std::vector<ByFigure> fit_stretches(const std::vector<Residual>& rows) {
+  std::vector<ByFigure> stretches(kNumLevels);
+  for (std::size_t f = 0; f < kNumFigures; ++f) {
+    const auto figure = static_cast<Figure>(f);
+    double most = 1;  // for levels that too few loads were tried on
+    std::array<bool, kNumLevels> known{};
+    for (std::size_t l = 0; l < kNumLevels; ++l) {
+      std::vector<double> scores = scores_of(rows, figure, l);
+      known[l] = scores.size() >= kFewestLoads;
+      if (!known[l]) continue;
+      stretches[l][f] = upper_quantile(scores, kCoverage);
+      most = std::max(most, stretches[l][f]);
+    }
+    for (std::size_t l = 0; l < kNumLevels; ++l)
+      if (!known[l]) stretches[l][f] = most;
+  }
+  return stretches;
+}
+
+std::optional<Band> error_band(const ResidualTable& table, Figure figure, const Traits& asked,
+                               bool carried_over, std::string_view without) {
+  std::optional<Band> found;
+  for (std::size_t l = 0; l < kNumLevels; ++l) {
+    const auto like = static_cast<Likeness>(l);
+    const bool other_gpus = like == Likeness::kFamily || like == Likeness::kAnything;
+    if (found && !other_gpus) continue;
+    std::optional<Band> band = plain_band(table.rows, figure, [&](const Residual& row) {
+      return kLevels[l].holds(asked, row.traits) && (without.empty() || row.server != without);
+    });
+    if (!band) continue;
+    band->like = like;
+    stretch(table.stretches.at(l)[static_cast<std::size_t>(figure)], *band);
+    if (found) {
+      found->low = std::min(found->low, band->low);
+      found->high = std::max(found->high, band->high);
+    } else {
+      found = band;
+    }
+    if (!carried_over || other_gpus) break;
+  }
+  return found;
+}
+
+void write_error_bands(const ResidualTable& table, const Traits& asked, const std::string& carried_over,
+                       proto::RunReport& report) {
+  const ByFigure predicted = {report.mean_ttft_ms(), report.mean_tpot_ms(), report.mean_e2e_latency_ms(),
+                              report.duration()};
+  proto::ErrorBands bands;
+  for (std::size_t f = 0; f < kNumFigures; ++f) {
+    const std::optional<Band> band = error_band(table, static_cast<Figure>(f), asked, !carried_over.empty());
+    if (!band || !(predicted[f] > 0) || !std::isfinite(predicted[f])) continue;
+    proto::ErrorBand& out = *bands.add_bands();
+    out.set_figure(std::string(kFigureNames[f]));
+    out.set_predicted(predicted[f]);
+    out.set_low(predicted[f] * band->low);
+    out.set_high(predicted[f] * band->high);
+    out.set_like(std::string(to_string(band->like)));
+    out.set_loads(band->loads);
+    out.set_servers(band->servers);
+    out.set_widened(carried_over);
+  }
+  if (bands.bands().empty()) return;
+  bands.set_coverage(kCoverage);
+  *bands.mutable_traits() = asked;
+  *report.mutable_error_bands() = bands;
+}
+
+}  // namespace tpsim::launch

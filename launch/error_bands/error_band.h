@@ -1,0 +1,67 @@
+// Where a measurement of a predicted figure would lie: as far from the prediction as the measurements of
+// loads like it were from theirs.
+//
+// A band rests on the measured loads that are most like what is asked, of the first of these levels that has
+// kFewestLoads of kFewestServers: the same GPU, model family, weights, attention backend and about the same
+// load; without the load; without weights and backend; the same family on any GPU; the GPU with any family;
+// everything. With drafts and without are never mixed but at the last. From 1 / low to high of their ratios
+// measured / predicted, of which a tenth lies beyond each end (counting one more load than there is on each
+// side), and the prediction itself always inside.
+//
+// Loads of one server, or GPU, are off alike, and a run that is asked for is of neither. So each level's
+// bands are stretched by one factor for each figure: the one by which kCoverage of the measured loads lie in
+// bands made without their server; of levels that step over to other GPUs, without their GPU; to other
+// families on the GPU, without that family's loads on it; of the last, without GPU and family. (A conformal
+// prediction band whose scores are normalised by the level's spread: Lei et al., "Distribution-free
+// predictive inference for regression", 2018, section 5; groups left out instead of single rows.)
+//
+// No logarithms: bands are the same bits on every machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "launch/error_bands/residuals.h"
+#include "proto/report.pb.h"
+
+namespace tpsim::launch {
+
+inline constexpr double kCoverage = 0.8;
+inline constexpr std::size_t kFewestLoads = 8;
+inline constexpr std::size_t kFewestServers = 2;
+
+// Levels of likeness, from the nearest on.
+enum class Likeness : std::uint8_t { kLoad, kBackend, kGpuAndFamily, kFamily, kGpu, kAnything };
+inline constexpr std::size_t kNumLevels = 6;
+// "GPU, model family, weights and attention backend": what loads of the level share with what is asked.
+std::string_view to_string(Likeness level);
+
+struct Band {
+  double low = 1, high = 1;  // of measured / predicted; low <= 1 <= high
+  Likeness like = Likeness::kAnything;
+  std::uint32_t loads = 0, servers = 0;
+};
+
+// The stretches that `rows` come to, [kNumLevels].
+std::vector<ByFigure> fit_stretches(const std::vector<Residual>& rows);
+
+// `carried_over`: much of the run is priced by what was not measured on its GPU, or beyond the shapes that
+// were; the band is then at least as wide as that of the first level which steps over to other GPUs.
+// `without`: loads of this server do not count. Empty where no level has enough loads.
+std::optional<Band> error_band(const ResidualTable& table, Figure figure, const proto::LoadTraits& asked,
+                               bool carried_over = false, std::string_view without = {});
+
+// Fills report.error_bands() from its figures. `carried_over`: why, a sentence; empty: nothing is. Nothing is
+// written where there are no bands.
+void write_error_bands(const ResidualTable& table, const proto::LoadTraits& asked,
+                       const std::string& carried_over, proto::RunReport& report);
+
+// The median of `values` and the like: the smallest of which `share` of n + 1 values are no larger, the
+// largest where none is. REQUIRES: not empty. Sorts.
+double upper_quantile(std::vector<double>& values, double share);
+
+}  // namespace tpsim::launch

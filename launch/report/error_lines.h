@@ -1,0 +1,22 @@
+// Error bands, ties and what was not measured, for a terminal.
+#pragma once
+
+#include <string>
+
+#include "proto/report.pb.h"
+
+namespace tpsim::launch {
+
+// Of a run with error bands: "TTFT 330 to 384 ms, TPOT 19.0 to 21.1 ms, latency 6.12 to 6.90 s"; and what
+// they rest on.
+std::string error_band_text(const proto::RunReport& run);
+std::string error_band_basis(const proto::RunReport& run);
+
+// A block below the table of a comparison; empty where no run has bands.
+std::string error_band_lines(const proto::ComparisonReport& report);
+// What went beyond the measured shapes, one line for each run; empty where nothing did.
+std::string extrapolation_lines(const proto::ComparisonReport& report);
+// Whether the best is told from the others; empty where nothing is known of that.
+std::string certainty_line(const proto::ComparisonReport& report);
+
+}  // namespace tpsim::launch
