@@ -32,6 +32,9 @@ struct DecodePlan {
   std::uint32_t launched_splits =
       0;  // parts that blocks are launched for, empty ones included, of every request; 0: its own
   bool widens_kv = false;  // a kernel before this one makes a 16-bit copy of the KV it reads
+  // Times that the same KV is read, by blocks of other query heads that run at another time; from L2 the
+  // later ones, if a part of all requests fits it.
+  double reads = 1;
   // Dual chunk attention: `items` are the chunks that the new tokens lie in; these, as many, are the chunk
   // before (succ) and all before that (inter; empty ranges where a sequence is short). Each of the three is a
   // kernel of its own with queries of its own, and their results are merged. Empty: none of it.
@@ -47,6 +50,7 @@ struct DecodePlan {
     busiest_block = 0;
     launched_splits = 0;
     widens_kv = false;
+    reads = 1;
   }
 };
 
@@ -78,6 +82,8 @@ struct ExtendPlan {
   std::uint32_t prefix_tile_m = 0;
   std::uint32_t prefix_head_blocks = 0;
   std::uint32_t prefix_chunk = 0;
+  // The kernel that else reads prefixes only reads all, as `rows` and `tile_m` say.
+  bool prefix_kernel = false;
   // MLA, expanded: the cached prefixes are read by one kernel for every so many tokens of each request,
   // without causal mask, and what it finds is merged with the rest. 0: prefix and new tokens are read
   // together.
@@ -88,7 +94,7 @@ struct ExtendPlan {
   // all before that in three kernels with queries of their own, whose results are merged. 0: none of it.
   std::uint32_t chunk_len = 0;
   void clear() {  // keeps the capacity
-    walks_window = false;
+    walks_window = prefix_kernel = false;
     items.clear();
     tile_m = tile_n = rows = 128;
     head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "proto/base/ceil_div.h"
 
@@ -11,6 +12,10 @@ namespace {
 // A working set up to this share of L2 stays there; from kL2Gone on, least-recent eviction keeps nothing.
 constexpr double kL2Kept = 0.7;
 constexpr double kL2Gone = 1.5;
+
+double share_gone(double bytes, double l2_bytes) {
+  return std::clamp((bytes / l2_bytes - kL2Kept) / (kL2Gone - kL2Kept), 0.0, 1.0);
+}
 
 // Of what is read of one token.
 double kv_token_bytes_of(const LayerShape& layer) { return layer.kv_elements() * layer.kv_bytes(); }
@@ -28,13 +33,20 @@ bool converts(const LayerShape& layer) { return layer.q_bytes != 1 && layer.kv_b
 }  // namespace
 
 PlanCost::PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients& coefficients,
-                   Residency residency)
+                   Residency residency, Corrections corrections)
     : c_(coefficients),
+      corrections_(std::move(corrections)),
       bf16_flops_(profile.dense_flops_bf16()),
       fp8_flops_(profile.dense_flops_fp8() > 0 ? profile.dense_flops_fp8() : profile.dense_flops_bf16()),
       bandwidth_(profile.memory_bandwidth()),
       multiprocessors_(profile.multiprocessors()),
+      l2_bytes_(profile.l2_bytes()),
       hot_bytes_(residency == Residency::kHot ? profile.l2_bytes() : 0) {}
+
+PlanCost::PlanCost(const proto::HardwareProfile& profile, std::string_view operator_class,
+                   Residency residency)
+    : PlanCost(profile, coefficients_of<PlanCoefficients>(profile, operator_class), residency,
+               Corrections(find_efficiency(profile, operator_class), kPlanFeatures)) {}
 
 double PlanCost::flops_per_second(const LayerShape& layer) const {
   double rate = c_.compute * (layer.q_bytes == 1 ? fp8_flops_ * c_.fp8_compute : bf16_flops_);
@@ -54,7 +66,7 @@ double PlanCost::flops_per_second(const LayerShape& layer) const {
 double PlanCost::memory_seconds(double bytes, const LayerShape& layer) const {
   const double rate = bandwidth_ * c_.memory * (converts(layer) ? c_.fp8_kv : 1);
   if (hot_bytes_ <= 0) return bytes / rate;
-  const double missed = std::clamp((bytes / hot_bytes_ - kL2Kept) / (kL2Gone - kL2Kept), 0.0, 1.0);
+  const double missed = share_gone(bytes, hot_bytes_);
   return bytes * (missed + (1 - missed) / c_.l2_memory) / rate;
 }
 
@@ -65,7 +77,7 @@ double PlanCost::special_seconds(const LayerShape& layer) const {
 
 double PlanCost::write_seconds(double tokens, const LayerShape& layer) const {
   const double kv = double(layer.num_kv_heads) * (layer.head_dim + layer.v_head_dim);
-  double seconds = 0;
+  double seconds = hot_bytes_ > 0 ? c_.hot_seconds : 0;
   if (hot_bytes_ > 0 && c_.write > 0) {
     seconds += memory_seconds(tokens * kv * (layer.fp8_kv() ? 2 : 4), layer) * c_.write;
   }
@@ -83,7 +95,53 @@ KernelCost PlanCost::gather(double bytes, const LayerShape& layer) const {
   return cost;
 }
 
+template <typename Plan>
+PlanFeatures PlanCost::features_of(const Plan& plan, const LayerShape& layer,
+                                   const Occupancy& occupancy) const {
+  PlanFeatures features = plan_features(plan, layer);
+  features.blocks = occupancy.blocks;
+  features.part = occupancy.part;
+  features.l2_fill = hot_bytes_ > 0 ? least_work(plan, layer).bytes / hot_bytes_ : kNothingHeld;
+  return features;
+}
+
+template <typename Plan>
+KernelCost PlanCost::corrected(KernelCost cost, const Plan& plan, const LayerShape& stored,
+                               const Occupancy& occupancy) const {
+  if (corrections_.empty() || plan.items.empty()) return cost;
+  cost.seconds *= corrections_.factor(features_of(plan, stored, occupancy).values());
+  const PlanWork work = least_work(plan, stored);
+  cost.seconds = std::max(cost.seconds, work.flops / (stored.q_bytes == 1 ? fp8_flops_ : bf16_flops_));
+  if (hot_bytes_ <= 0) cost.seconds = std::max(cost.seconds, work.bytes / bandwidth_);
+  return cost;
+}
+
 KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& stored) const {
+  Occupancy occupancy;
+  const KernelCost cost = decode_physics(plan, stored, occupancy);
+  return corrected(cost, plan, stored, occupancy);
+}
+
+KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& stored) const {
+  Occupancy occupancy;
+  const KernelCost cost = extend_physics(plan, stored, occupancy);
+  return corrected(cost, plan, stored, occupancy);
+}
+
+PlanFeatures PlanCost::features(const DecodePlan& plan, const LayerShape& stored) const {
+  Occupancy occupancy;
+  decode_physics(plan, stored, occupancy);
+  return features_of(plan, stored, occupancy);
+}
+
+PlanFeatures PlanCost::features(const ExtendPlan& plan, const LayerShape& stored) const {
+  Occupancy occupancy;
+  extend_physics(plan, stored, occupancy);
+  return features_of(plan, stored, occupancy);
+}
+
+KernelCost PlanCost::decode_physics(const DecodePlan& plan, const LayerShape& stored,
+                                    Occupancy& occupancy) const {
   const LayerShape layer = read_shape(stored, plan.widens_kv);
   KernelCost cost;
   if (plan.items.empty()) return cost;
@@ -108,11 +166,16 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& stored) co
   cost.launches = 1;
 
   const double rate = flops_per_second(layer) * (plan.tensor_cores ? 1 : c_.vector_compute);
-  const double device = memory_seconds(cost.bytes, layer);
+  double device = memory_seconds(cost.bytes, layer);
+  if (plan.reads > 1) {
+    const double again =
+        (plan.reads - 1) * share_gone(kv_bytes * requests / double(parts), l2_bytes_) * kv_bytes;
+    cost.bytes += again;
+    device += again / (bandwidth_ * c_.memory);
+  }
   // One block alone: its stream of KV and its arithmetic, at one multiprocessor's share of the device.
   const double part_bytes = double(longest) * kv_token_bytes_of(layer) / layer.num_kv_heads;
-  const double stream =
-      memory_seconds(cost.bytes, layer) / cost.bytes * part_bytes * multiprocessors_ / c_.block_memory;
+  const double stream = device / cost.bytes * part_bytes * multiprocessors_ / c_.block_memory;
   const double block = std::max(
       stream, 2.0 * double(longest) * plan.rows * width / (rate / multiprocessors_ * c_.block_compute));
   const double arithmetic = cost.flops / rate;
@@ -120,6 +183,7 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& stored) co
   const double launched =
       plan.launched_splits != 0 ? requests * plan.launched_splits * plan.blocks_per_split : blocks;
   const double room = multiprocessors_ * std::clamp(c_.resident, 1.0, static_cast<double>(plan.resident));
+  occupancy = {launched / multiprocessors_, static_cast<double>(longest)};
   const double waves = plan.busiest_block != 0 ? 1 : std::ceil(launched / room);
   const double block_seconds = c_.block_seconds + c_.block_width_seconds * width * layer.kv_bytes() / 1024;
   cost.seconds =
@@ -134,6 +198,7 @@ KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& stored) co
   }
   if (plan.widens_kv) {
     cost += gather(double(tokens) * (kv_token_bytes_of(stored) + kv_token_bytes_of(layer)), layer);
+    cost.seconds += c_.fp8_seconds;
     ++cost.launches;
   }
   if (layer.sliding_window != 0) cost.seconds *= c_.window;
@@ -145,6 +210,8 @@ struct PlanCost::Load {
   double tokens = 0;   // KV tokens over all tiles of one head block
   double tiles = 0;    // of one head block
   double longest = 0;  // KV tokens of the longest tile
+  double late = 0;     // the most of KV tokens of all requests before one, over all head blocks, and of that
+                       // one's longest tile alone, in tokens that the device does in its time
   double rows = 0;     // query rows of a tile
   double head_blocks = 0;
   double bytes = 0;
@@ -159,7 +226,12 @@ double PlanCost::tiles_seconds(const Load& load, const LayerShape& layer, double
   const double longest =
       load.longest * per_token * multiprocessors_ / (rate * c_.block_compute) + c_.block_seconds;
   // With fewer tiles than multiprocessors the longest tile alone decides.
-  const double arithmetic = std::max(shared, longest) + c_.tail * std::min(shared, longest);
+  const double waves = blocks / multiprocessors_;
+  const double even = std::max(shared, longest);
+  const double late = load.late * per_token / rate + c_.block_seconds;
+  const double arithmetic =
+      even + c_.in_order * std::clamp(waves - 1, 0.0, 1.0) * std::max(0.0, late - even) +
+      c_.tail * (1 - c_.wave_tail * std::min(1.0, 1 / waves)) * std::min(shared, longest);
   const double device = memory_seconds(load.bytes, layer);
   return std::max(arithmetic, device) + c_.overlap * std::min(arithmetic, device);
 }
@@ -207,7 +279,8 @@ KernelCost PlanCost::encode(const ExtendPlan& plan, std::span<const SequenceGrou
   return cost;
 }
 
-KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& stored) const {
+KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& stored,
+                                    Occupancy& occupancy) const {
   const LayerShape layer = read_shape(stored, plan.widens_kv);
   KernelCost cost;
   if (plan.items.empty()) return cost;
@@ -241,6 +314,8 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& stored) co
     if (window != layer.sliding_window) {
       tokens += c_.walk * (static_cast<double>(tile_tokens(plan, own, window)) - tokens);
     }
+    main.late =
+        std::max(main.late, main.tokens * main.head_blocks + longest * multiprocessors_ / c_.block_compute);
     main.tokens += tokens;
     main.tiles += tiles * chunks;
     if (plan.grid_tiles > tiles) {
@@ -269,7 +344,9 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& stored) co
     }
   }
   main.bytes += q_tokens * q_token_bytes;
-  const double rate = flops_per_second(layer);
+  occupancy = {(main.tiles * main.head_blocks + prefix.tiles * prefix.head_blocks) / multiprocessors_,
+               std::max(main.longest, prefix.longest)};
+  const double rate = flops_per_second(layer) * (plan.prefix_kernel ? c_.prefix : 1);
   cost.flops = 2.0 * width * (main.tokens * main.rows * main.head_blocks);
   cost.bytes = main.bytes;
   cost.launches = 1;
@@ -294,6 +371,7 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& stored) co
     double tokens = 0;
     for (const ExtendItem& item : plan.items) tokens += double(item.prefix) + item.q_len;
     cost += gather(tokens * (kv_token_bytes_of(stored) + kv_token_bytes_of(layer)), layer);
+    cost.seconds += c_.fp8_seconds;
     ++cost.launches;
   }
   if (layer.sliding_window != 0) cost.seconds *= c_.window;

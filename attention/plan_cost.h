@@ -7,6 +7,9 @@
 // Extend: each tile multiplies its query rows with the KV range it sees. The multiprocessors share the tiles;
 // the last ones to finish cost a part of the longest tile.
 //
+// What the class's corrections (proto/correction_surface.h) say multiplies the whole of decode() and
+// extend(), which then stay at or above what the datasheet's peaks leave for the least work.
+//
 // The coefficients (proto/coefficients.h) are fitted to measured kernels by
 // tests/calibration/fit_attention.cc and come in with the hardware profile, class "attention.BACKEND.extend"
 // and "attention.BACKEND.decode".
@@ -14,10 +17,13 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "attention/backend.h"
 #include "attention/plan.h"
+#include "attention/plan_features.h"
 #include "proto/coefficients.h"
+#include "proto/correction_surface.h"
 #include "proto/hardware.pb.h"
 
 namespace tpsim::attention {
@@ -36,6 +42,9 @@ enum class Residency : std::uint8_t { kCold, kHot };
 class PlanCost {
  public:
   PlanCost(const proto::HardwareProfile& profile, const PlanCoefficients& coefficients,
+           Residency residency = Residency::kCold, Corrections corrections = {});
+  // Coefficients and corrections of a class of the profile; without it the defaults and none.
+  PlanCost(const proto::HardwareProfile& profile, std::string_view operator_class,
            Residency residency = Residency::kCold);
 
   KernelCost decode(const DecodePlan& plan, const LayerShape& stored) const;
@@ -48,6 +57,9 @@ class PlanCost {
   // items are not read): vision encoders. A tile of a sequence walks all of it.
   KernelCost encode(const ExtendPlan& plan, std::span<const SequenceGroup> sequences,
                     const LayerShape& layer) const;
+  // What the corrections of decode() and extend() see. REQUIRES: the plan has items.
+  PlanFeatures features(const DecodePlan& plan, const LayerShape& stored) const;
+  PlanFeatures features(const ExtendPlan& plan, const LayerShape& stored) const;
   // A copy through an index (a gather) that moves `bytes`, reads and writes together.
   KernelCost gather(double bytes, const LayerShape& layer) const;
 
@@ -56,6 +68,20 @@ class PlanCost {
   // New keys and values to the cache, and their casts where it is fp8.
   double write_seconds(double tokens, const LayerShape& layer) const;
 
+  // Thread blocks of a multiprocessor and KV tokens of the longest one, as features() says.
+  struct Occupancy {
+    double blocks = 0;
+    double part = 0;
+  };
+  KernelCost decode_physics(const DecodePlan& plan, const LayerShape& stored, Occupancy& occupancy) const;
+  KernelCost extend_physics(const ExtendPlan& plan, const LayerShape& stored, Occupancy& occupancy) const;
+  template <typename Plan>
+  PlanFeatures features_of(const Plan& plan, const LayerShape& layer, const Occupancy& occupancy) const;
+  // `cost`, its time corrected.
+  template <typename Plan>
+  KernelCost corrected(KernelCost cost, const Plan& plan, const LayerShape& stored,
+                       const Occupancy& occupancy) const;
+
   struct Load;  // of one kernel's thread blocks
   KernelCost mla_chunks(const ExtendPlan& plan, const LayerShape& layer, double q_tokens) const;
   double flops_per_second(const LayerShape& layer) const;
@@ -63,10 +89,12 @@ class PlanCost {
   double tiles_seconds(const Load& load, const LayerShape& layer, double rate) const;
 
   PlanCoefficients c_;
+  Corrections corrections_;
   double bf16_flops_;
   double fp8_flops_;
   double bandwidth_;
   double multiprocessors_;
+  double l2_bytes_;
   double hot_bytes_;  // L2 that holds what was read before; 0 = cold
 };
 

@@ -12,15 +12,16 @@ namespace tpsim::attention {
 
 namespace {
 
-// Coefficients of an MLA kernel: its own, else those of the backend whose kernels serve, else of its MHA
-// kernel.
-PlanCoefficients mla_coefficients(const proto::HardwareProfile& profile, const std::string& name,
-                                  const std::string& kernels, const char* kernel, const char* otherwise) {
+// An MLA kernel by its own class, else by that of the backend whose kernels serve, else by the coefficients
+// of its MHA kernel (whose corrections know no such shapes).
+PlanCost mla_cost(const proto::HardwareProfile& profile, const std::string& name, const std::string& kernels,
+                  const char* kernel, const char* otherwise) {
   for (const std::string& owner : {name, kernels}) {
     const std::string mla = "attention." + owner + "." + kernel;
-    if (find_efficiency(profile, mla) != nullptr) return coefficients_of<PlanCoefficients>(profile, mla);
+    if (find_efficiency(profile, mla) != nullptr) return PlanCost(profile, mla);
   }
-  return coefficients_of<PlanCoefficients>(profile, "attention." + kernels + "." + otherwise);
+  return PlanCost(profile,
+                  coefficients_of<PlanCoefficients>(profile, "attention." + kernels + "." + otherwise));
 }
 
 }  // namespace
@@ -33,15 +34,13 @@ PlannedBackend::PlannedBackend(std::string name, const proto::HardwareProfile& p
       multiprocessors_(profile.multiprocessors()),
       extend_coefficients_(coefficients_of<PlanCoefficients>(profile, "attention." + name_ + ".extend")),
       decode_coefficients_(coefficients_of<PlanCoefficients>(profile, "attention." + name_ + ".decode")),
-      extend_cost_(profile, extend_coefficients_),
-      decode_cost_(profile, decode_coefficients_),
-      mla_extend_cost_(profile,
-                       mla_coefficients(profile, name_, extend_kernels.empty() ? name_ : extend_kernels,
-                                        "mla_extend", "extend")),
-      mla_decode_cost_(profile, mla_coefficients(profile, name_, name_, "mla_decode", "decode")),
-      mla_prefill_cost_(profile,
-                        mla_coefficients(profile, name_, extend_kernels.empty() ? name_ : extend_kernels,
-                                         "mla_prefill", "extend")) {}
+      extend_cost_(profile, "attention." + name_ + ".extend"),
+      decode_cost_(profile, "attention." + name_ + ".decode"),
+      mla_extend_cost_(
+          mla_cost(profile, name_, extend_kernels.empty() ? name_ : extend_kernels, "mla_extend", "extend")),
+      mla_decode_cost_(mla_cost(profile, name_, name_, "mla_decode", "decode")),
+      mla_prefill_cost_(mla_cost(profile, name_, extend_kernels.empty() ? name_ : extend_kernels,
+                                 "mla_prefill", "extend")) {}
 
 void PlannedBackend::init_cuda_graph_state(std::uint32_t max_bs) { captured_.assign(max_bs + 1, false); }
 

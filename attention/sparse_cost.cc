@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 namespace tpsim::attention {
 namespace {
@@ -18,13 +19,68 @@ double padded_heads(std::uint32_t heads) { return std::max(32.0, double(heads));
 }  // namespace
 
 SparseCost::SparseCost(const proto::HardwareProfile& profile, const PlanCoefficients& attend,
-                       const IndexCoefficients& index)
+                       const IndexCoefficients& index, Corrections attend_corrections,
+                       Corrections index_corrections)
     : a_(attend),
       i_(index),
+      attend_corrections_(std::move(attend_corrections)),
+      index_corrections_(std::move(index_corrections)),
       bf16_flops_(profile.dense_flops_bf16()),
       fp8_flops_(profile.dense_flops_fp8() > 0 ? profile.dense_flops_fp8() : profile.dense_flops_bf16()),
       bandwidth_(profile.memory_bandwidth()),
-      multiprocessors_(profile.multiprocessors()) {}
+      multiprocessors_(profile.multiprocessors()),
+      l2_bytes_(profile.l2_bytes()) {}
+
+SparseCost::SparseCost(const proto::HardwareProfile& profile, std::string_view attend, std::string_view index)
+    : SparseCost(profile, coefficients_of<PlanCoefficients>(profile, attend),
+                 coefficients_of<IndexCoefficients>(profile, index),
+                 Corrections(find_efficiency(profile, attend), kPlanFeatures),
+                 Corrections(find_efficiency(profile, index), kPlanFeatures)) {}
+
+KernelCost SparseCost::corrected(KernelCost cost, const Corrections& corrections,
+                                 const PlanFeatures& features, double least_seconds) const {
+  if (corrections.empty()) return cost;
+  cost.seconds = std::max(cost.seconds * corrections.factor(features.values()), least_seconds);
+  return cost;
+}
+
+PlanFeatures SparseCost::attend_features(const SparseLoad& load, const LayerShape& layer,
+                                         double token_bytes) const {
+  PlanFeatures features;
+  features.requests = load.queries;
+  features.tokens = load.walked / load.queries;
+  features.prefix = load.stored / load.queries;
+  features.kv_heads = 1;
+  features.group = layer.num_q_heads;
+  features.head_dim = layer.head_dim;
+  features.element_bytes = layer.q_bytes + token_bytes / layer.head_dim;
+  features.l2_fill = l2_bytes_ > 0 ? load.distinct * token_bytes / l2_bytes_ : kNothingHeld;
+  return features;
+}
+
+PlanFeatures SparseCost::dense_features(const SparseLoad& load, const LayerShape& layer) const {
+  PlanFeatures features;
+  features.requests = load.requests;
+  features.tokens = load.queries / load.requests;
+  features.prefix = load.stored / load.requests;
+  features.kv_heads = layer.num_q_heads;
+  features.group = 1;
+  features.head_dim = layer.head_dim;
+  features.element_bytes = 2.0 * layer.q_bytes;
+  return features;
+}
+
+PlanFeatures SparseCost::index_features(const SparseLoad& load, const IndexShape& shape) const {
+  PlanFeatures features;
+  features.requests = load.requests;
+  features.tokens = load.queries / load.requests;
+  features.prefix = load.stored / load.requests;
+  features.kv_heads = 1;
+  features.group = shape.heads;
+  features.head_dim = shape.head_dim;
+  features.element_bytes = 2;
+  return features;
+}
 
 KernelCost SparseCost::attend(const SparsePlan& plan, const SparseLoad& load, const LayerShape& layer,
                               double token_bytes) const {
@@ -51,7 +107,11 @@ KernelCost SparseCost::attend(const SparsePlan& plan, const SparseLoad& load, co
     cost.seconds += merge_bytes / bandwidth;
     ++cost.launches;
   }
-  return cost;
+  if (attend_corrections_.empty()) return cost;
+  const double peak = layer.q_bytes == 1 ? fp8_flops_ : bf16_flops_;
+  return corrected(
+      cost, attend_corrections_, attend_features(load, layer, token_bytes),
+      std::max(2 * load.listed * layer.num_q_heads * width / peak, load.distinct * token_bytes / bandwidth_));
 }
 
 KernelCost SparseCost::dense(const SparsePlan& plan, const SparseLoad& load, const LayerShape& layer) const {
@@ -68,7 +128,9 @@ KernelCost SparseCost::dense(const SparsePlan& plan, const SparseLoad& load, con
   const double memory = cost.bytes / (bandwidth_ * a_.memory);
   cost.seconds = a_.fixed_seconds + tiles * layer.num_q_heads / multiprocessors_ * a_.block_seconds +
                  std::max(arithmetic, memory) + a_.overlap * std::min(arithmetic, memory);
-  return cost;
+  if (attend_corrections_.empty()) return cost;
+  return corrected(cost, attend_corrections_, dense_features(load, layer),
+                   std::max(cost.flops / bf16_flops_, cost.bytes / bandwidth_));
 }
 
 KernelCost SparseCost::index_keys_only(const SparseLoad& load, const IndexShape& shape) const {
@@ -97,7 +159,10 @@ KernelCost SparseCost::index(const SparseLoad& load, const IndexShape& shape, bo
       (load.searching * i_.select_seconds + load.searched * i_.select_token_seconds) / multiprocessors_;
   cost.seconds = i_.fixed_seconds + std::max(arithmetic, memory) + i_.overlap * std::min(arithmetic, memory) +
                  std::max(row, rows);
-  return cost;
+  if (index_corrections_.empty()) return cost;
+  const double keys = load.stored * index_key_bytes(shape.head_dim);
+  return corrected(cost, index_corrections_, index_features(load, shape),
+                   std::max(2 * load.scored * shape.heads * shape.head_dim / fp8_flops_, keys / bandwidth_));
 }
 
 }  // namespace tpsim::attention

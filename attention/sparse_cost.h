@@ -11,17 +11,27 @@
 // most top_k tokens are not searched. The projections of the indexer are matrix products like the layer's
 // others.
 //
+// What the classes' corrections (proto/correction_surface.h) say multiplies each of these kernels, which then
+// stay at or above what the datasheet's peaks leave for the least work. Of their features (kPlanFeatures),
+// for attention: every query token is a request, `tokens` the mean places of a list that its kernel walks,
+// `prefix` the tokens stored for each query token, l2_fill what is read once over the L2. For dense prefills
+// and the indexer: requests of the batch, `tokens` new and `prefix` stored ones of each; of the indexer
+// `group` its own heads.
+//
 // The coefficients (proto/coefficients.h) are fitted to measured modules by tests/calibration/fit_sparse.cc
 // and come in with the hardware profile, classes "attention.nsa.KERNEL.extend", "attention.nsa.KERNEL.decode"
 // and "attention.nsa.indexer.extend", "attention.nsa.indexer.decode".
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "attention/backend.h"
+#include "attention/plan_features.h"
 #include "attention/sparse_kernels.h"
 #include "attention/sparse_plan.h"
 #include "proto/coefficients.h"
+#include "proto/correction_surface.h"
 #include "proto/hardware.pb.h"
 
 namespace tpsim::attention {
@@ -36,7 +46,10 @@ class SparseCost {
  public:
   // `attend`: coefficients of the kernel; `index`: of the indexer in the same phase.
   SparseCost(const proto::HardwareProfile& profile, const PlanCoefficients& attend,
-             const IndexCoefficients& index);
+             const IndexCoefficients& index, Corrections attend_corrections = {},
+             Corrections index_corrections = {});
+  // Both by their classes in the profile; without one the defaults.
+  SparseCost(const proto::HardwareProfile& profile, std::string_view attend, std::string_view index);
 
   // `token_bytes`: what is stored of one token and read by the kernel.
   KernelCost attend(const SparsePlan& plan, const SparseLoad& load, const LayerShape& layer,
@@ -53,10 +66,19 @@ class SparseCost {
   // Only the new keys go to their pages: where every token is attended anyway.
   KernelCost index_keys_only(const SparseLoad& load, const IndexShape& shape) const;
 
+  // What the corrections of attend(), dense() and index() see. REQUIRES: load.queries > 0.
+  PlanFeatures attend_features(const SparseLoad& load, const LayerShape& layer, double token_bytes) const;
+  PlanFeatures dense_features(const SparseLoad& load, const LayerShape& layer) const;
+  PlanFeatures index_features(const SparseLoad& load, const IndexShape& shape) const;
+
  private:
+  KernelCost corrected(KernelCost cost, const Corrections& corrections, const PlanFeatures& features,
+                       double least_seconds) const;
+
   PlanCoefficients a_;
   IndexCoefficients i_;
-  double bf16_flops_, fp8_flops_, bandwidth_, multiprocessors_;
+  Corrections attend_corrections_, index_corrections_;
+  double bf16_flops_, fp8_flops_, bandwidth_, multiprocessors_, l2_bytes_;
 };
 
 }  // namespace tpsim::attention

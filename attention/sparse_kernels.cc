@@ -124,6 +124,11 @@ SparseKernels defaults(const SparseKernelRequest& request) {
 
 std::string_view to_string(SparseKernel kernel) { return row_of(kernel).name; }
 
+bool walks_whole_list(SparseKernel kernel) {
+  return kernel == SparseKernel::kFlashMlaKv || kernel == SparseKernel::kFlashMlaSparse ||
+         kernel == SparseKernel::kFlashMlaSparseQ8;
+}
+
 bool reads_raw_latents(SparseKernel kernel) {
   return kernel == SparseKernel::kTrtllm || kernel == SparseKernel::kTilelang ||
          kernel == SparseKernel::kTriton || kernel == SparseKernel::kAiter;

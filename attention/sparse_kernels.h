@@ -59,6 +59,10 @@ struct SparseKernelRequest {
 };
 SparseKernels choose_sparse_kernels(const SparseKernelRequest& request);
 
+// Kernels whose loop walks all top_k places of a list, also those that hold no token: FlashMLA's. (A prefill
+// of 2,048 tokens takes as long behind 4 cached ones as behind 2,048, dsa_context_module_perf.)
+bool walks_whole_list(SparseKernel kernel);
+
 // Kernels that read fp8 latents without scales.
 bool reads_raw_latents(SparseKernel kernel);
 

@@ -28,6 +28,7 @@ SparseLoad load_of(const SparsePlan& plan) {
     const auto scored = static_cast<double>(scored_tokens(item));
     const auto below = static_cast<double>(scored_tokens({item.request, item.prefix, item.q_len - full}));
     const double listed = double(full) * plan.top_k + below;
+    ++load.requests;
     load.queries += item.q_len;
     load.listed += listed;
     load.distinct += std::min<double>(listed, length);

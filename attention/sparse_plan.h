@@ -34,6 +34,7 @@ struct SparsePlan {
 
 // What a plan's price depends on, summed over its items.
 struct SparseLoad {
+  double requests = 0;
   double queries = 0;              // query tokens
   double listed = 0;               // tokens of their lists
   double distinct = 0;             // of them, those that no other query token of the request has listed

@@ -83,6 +83,16 @@ void declare_delta_net_states(FlagSet& flags, ServerArgs& args) {
          args.linear_attn_prefill_backend);
 }
 
+FlagSet::ReadValue pair_of_reals(std::vector<double>& out) {
+  return [&out](std::string_view flag, const std::string& value) {
+    const std::size_t comma = value.find(',');
+    if (comma == std::string::npos) throw_user_error("{} {}: must be two numbers, A,B", flag, value);
+    constexpr double kMost = 1e6;
+    out = {parse_real(flag, value.substr(0, comma), 0, true, kMost, true),
+           parse_real(flag, value.substr(comma + 1), 0, true, kMost, true)};
+  };
+}
+
 }  // namespace
 
 void declare_batches(FlagSet& flags, ServerArgs& args) {
@@ -112,6 +122,19 @@ void declare_batches(FlagSet& flags, ServerArgs& args) {
                   });
   flags.add_switch("--enable-mixed-chunk", "a chunk of prefill and the decode batch in one pass",
                    args.enable_mixed_chunk);
+  flags.add_value("--scheduler-recv-interval", "N",
+                  "decode passes from one look at what has come to the next (default 1)",
+                  count(args.scheduler_recv_interval, 1));
+  flags.add_value(
+      "--pass-gap-ms", "PASS,REQUEST",
+      "host time between two passes that overlap does not hide, of a pass and of each request that "
+      "decodes in it (default 0,0)",
+      pair_of_reals(args.pass_gap_ms));
+  flags.add_value(
+      "--compile-seconds", "BATCH,CHUNK",
+      "what a server that was not warmed up compiles at its first prefill of several requests, and "
+      "of a whole chunk (default 0,0)",
+      pair_of_reals(args.compile_seconds));
   flags.add_value("--schedule-policy", "NAME",
                   "of the waiting queue: lpm, dfs-weight, fcfs, lof or random (default fcfs)",
                   choice(kSchedulePolicies, args.schedule_policy));

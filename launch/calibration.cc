@@ -11,6 +11,7 @@
 #include "rank/model/layers.h"
 #include "rank/model/matrix_kernel.h"
 #include "rank/model/mla_cost.h"
+#include "rank/model/op_cost.h"
 #include "rank/model/shard.h"
 
 namespace tpsim::launch {
@@ -110,6 +111,7 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
   if (layout.dp_size > 1 || layout.a2a() || layout.moe_dense_tp1) operators.emplace_back("reduce_scatter");
   if (run.pipeline) operators.emplace_back("all_to_all");  // whose sends those between stages are taken for
   operators.emplace_back("elementwise");
+  if (find_efficiency(run.hardware, rank::kPowerClass) != nullptr) operators.emplace_back(rank::kPowerClass);
   for (const std::string& name : operators) add_operator(run, name, report);
   if (layout.a2a()) {
     for (const char* const kernels : {"deepep.normal", "deepep.low_latency"})

@@ -173,6 +173,11 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   out["chunked_prefill_size"] =
       config.chunked_prefill_size == 0 ? "-1" : std::to_string(config.chunked_prefill_size);
   out["enable_mixed_chunk"] = on_off(config.enable_mixed_chunk);
+  if (config.recv_interval > 1) out["scheduler_recv_interval"] = std::to_string(config.recv_interval);
+  if (!args.pass_gap_ms.empty()) out["pass_gap_ms"] = fmt::format("{}", fmt::join(args.pass_gap_ms, ","));
+  if (!args.compile_seconds.empty())
+    out["compile_seconds"] = fmt::format("{}", fmt::join(args.compile_seconds, ","));
+  if (args.stream_interval > 1) out["stream_interval"] = std::to_string(args.stream_interval);
   out["schedule_policy"] = to_string(config.schedule_policy);
   out["sglang_version"] = scheduler::sglang_release_name(config.sglang_release);
   out["enable_priority_scheduling"] = on_off(config.priority.enable_scheduling);
@@ -543,6 +548,18 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   scheduler::SchedulerConfig& config = deployment.scheduler;
   config.max_prefill_tokens = args.max_prefill_tokens;
   config.enable_mixed_chunk = args.enable_mixed_chunk;
+  if (args.scheduler_recv_interval > 1 && deployment.layout.dp_size > 1)
+    throw_user_error("--scheduler-recv-interval {}: is not for data-parallel attention; leave it out",
+                     args.scheduler_recv_interval);
+  config.recv_interval = args.scheduler_recv_interval;
+  if (!args.pass_gap_ms.empty()) {
+    config.pass_gap_seconds = args.pass_gap_ms[0] * 1e-3;
+    config.pass_gap_request_seconds = args.pass_gap_ms[1] * 1e-3;
+  }
+  if (!args.compile_seconds.empty()) {
+    config.compile_batch_seconds = args.compile_seconds[0];
+    config.compile_chunk_seconds = args.compile_seconds[1];
+  }
   config.schedule_policy = args.schedule_policy;
   config.sglang_release = args.sglang_release;
   config.priority = args.priority;
@@ -555,6 +572,8 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.random_seed = args.random_seed;
   // Numeric execution measures; the scheduler's own time is small against computing on the CPU.
   config.scheduler_step_seconds = args.numeric() ? 0 : deployment.hardware.scheduler_step_seconds();
+  if (!args.numeric() && attention::kCudaGenerations.contains(generation_of(deployment.hardware)))
+    config.launch_queue = scheduler::kLaunchQueue;
   config.send_tokens = args.numeric() || !args.record_batches.empty();
   config.eos_token_ids = deployment.model.eos_token_ids;
   config.check_invariants = args.check_invariants;
@@ -777,6 +796,11 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
 }
 
 }  // namespace
+
+void Deployment::price_by(const proto::HardwareProfile& profile) {
+  hardware = profile;
+  scheduler.scheduler_step_seconds = profile.scheduler_step_seconds();
+}
 
 std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
   auto backend = attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);

@@ -61,6 +61,8 @@ struct Deployment {
   std::vector<std::string> notes;
   std::vector<std::string> warnings;
 
+  // Other constants and coefficients of the same GPU from now on: prices change, what was chosen stays.
+  void price_by(const proto::HardwareProfile& profile);
   // Name and page size of `backends`, for this GPU.
   std::unique_ptr<attention::AttentionBackend> make_backend() const;
   // What a rank of stage `pp_rank` has of the model, and its share of it.

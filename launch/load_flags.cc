@@ -170,6 +170,10 @@ void declare_load(FlagSet& flags, ServerArgs& args) {
       [&args](std::string_view flag, const std::string& value) {
         word({"ids", "text", "none"}, args.front_end.emplace())(flag, value);
       });
+  flags.add_value("--stream-interval", "TOKENS",
+                  "of an answer that go to its client together; gaps between tokens are reported as if each "
+                  "went alone (default 1)",
+                  count(args.stream_interval, 1));
   flags.add_value("--time-scale,--mooncake-slowdown-factor", "X",
                   "multiplies the times of the trace, think times too; 0.5 is twice as fast (default 1)",
                   real(args.time_scale, 0, false, 1e6, true));

@@ -117,6 +117,9 @@ struct ServerArgs {
   std::uint32_t max_prefill_tokens = 16384;
   std::optional<std::int64_t> chunked_prefill_size;  // -1: no chunks
   bool enable_mixed_chunk = false;
+  std::uint32_t scheduler_recv_interval = 1;
+  std::vector<double> pass_gap_ms;      // of a pass, and of each request in it; empty: hidden
+  std::vector<double> compile_seconds;  // at the first prefill of several requests, and of a whole chunk
   scheduler::SchedulePolicy schedule_policy = scheduler::SchedulePolicy::kFcfs;
   double schedule_conservativeness = 1.0;
   scheduler::SglangRelease sglang_release = scheduler::kNewestRelease;
@@ -157,6 +160,7 @@ struct ServerArgs {
   bool fixed_interval = false;
   std::uint32_t max_concurrency = 0;
   std::optional<std::string> front_end;  // default: by the workload (launch/workload_args.cc)
+  std::uint32_t stream_interval = 1;
   std::optional<double> time_scale;      // default 1
   std::uint32_t random_seed = 1;
   std::optional<std::uint32_t> seed;

@@ -194,7 +194,7 @@ constexpr Group kGroups[] = {
     {Verdict::kRefused,
      "the scheduler has no such rule in tpsim; leave it out",
      "max-queued-requests= prefill-decode-interval= prefill-decode-interval-min-bs=0 "
-     "prefill-max-requests= num-continuous-decode-steps=1 scheduler-recv-interval=1 stream-interval=1 "
+     "prefill-max-requests= num-continuous-decode-steps=1 "
      "allow-auto-truncate enable-prefill-delayer prefill-delayer-max-delay-passes= "
      "prefill-delayer-token-usage-low-watermark= prefill-delayer-forward-passes-buckets* "
      "prefill-delayer-wait-seconds-buckets* prefill-delayer-queue-min-ratio= "

@@ -22,6 +22,9 @@ struct Table<PlanCoefficients> {
                                            {"block_compute", &C::block_compute},
                                            {"overlap", &C::overlap},
                                            {"tail", &C::tail},
+                                           {"wave_tail", &C::wave_tail},
+                                           {"hot_seconds", &C::hot_seconds},
+                                           {"in_order", &C::in_order},
                                            {"merge_seconds", &C::merge_seconds},
                                            {"vector_compute", &C::vector_compute},
                                            {"l2_memory", &C::l2_memory},
@@ -65,6 +68,8 @@ struct Table<OperatorCoefficients> {
                                            {"rows", &C::rows},
                                            {"overlap", &C::overlap},
                                            {"fill", &C::fill},
+                                           {"split_seconds", &C::split_seconds},
+                                           {"hot_memory", &C::hot_memory},
                                            {"per_gpu_seconds", &C::per_gpu_seconds},
                                            {"two_shot_seconds", &C::two_shot_seconds}};
 };
@@ -120,10 +125,12 @@ std::vector<std::string_view> parameter_names(std::string_view operator_class) {
 
 std::span<const std::string_view> feature_names(std::string_view operator_class) {
   if (operator_class.starts_with("attention.")) return kPlanFeatures;
+  if (operator_class.starts_with("mla_bmm")) return kBatchedGemmFeatures;
   if (operator_class.starts_with("moe")) return kExpertFeatures;
   for (const std::string_view collective : {"all_", "reduce_scatter", "deepep."}) {
     if (operator_class.starts_with(collective)) return kCollectiveFeatures;
   }
+  if (operator_class == "elementwise") return {};
   return kGemmFeatures;
 }
 

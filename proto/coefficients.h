@@ -23,10 +23,13 @@ struct PlanCoefficients {
   double block_seconds = 1e-6;  // start and end of one thread block, per wave
   double resident =
       1;  // thread blocks of a wave on one multiprocessor, at most as many as the plan says (decode)
-  double block_memory = 2.0;    // one block streams this x bandwidth / multiprocessors
-  double block_compute = 1.0;   // one block reaches this x its multiprocessor's share
-  double overlap = 0.3;         // share of the lesser costs that is not hidden
-  double tail = 0.5;            // share of the lesser of mean load and longest tile added (extend)
+  double block_memory = 2.0;   // one block streams this x bandwidth / multiprocessors
+  double block_compute = 1.0;  // one block reaches this x its multiprocessor's share
+  double overlap = 0.3;        // share of the lesser costs that is not hidden
+  double tail = 0.5;           // share of the lesser of mean load and longest tile added (extend)
+  double wave_tail = 0;        // how much less of the tail there is where one wave holds all tiles (extend)
+  double in_order = 0;         // tiles begin request by request, the longest of each first: share of the work
+                               // before a request that its longest tile waits for (extend)
   double merge_seconds = 3e-6;  // fixed cost of adding up parts
   double vector_compute = 0.1;  // factor on `compute` for kernels without tensor cores
   double l2_memory = 3;         // bandwidth of the L2 cache / that of memory (hot only)
@@ -44,6 +47,7 @@ struct PlanCoefficients {
   // own in a model (rank/model): factor on their time at full bandwidth. `cast`: factor on the time of q, k
   // and v becoming fp8 for an fp8 cache.
   double write = 0;
+  double hot_seconds = 0;  // of launching those kernels beside the one that counts
   double cast = 0;
   double walk =
       0.5;  // a step of the loop whose keys are all masked, of a computed one (plans that walk windows)
@@ -76,12 +80,17 @@ struct OperatorCoefficients {
   double compute = 0.75;  // of the dense rate
   double memory = 0.8;    // of the memory (collectives: link) bandwidth
   double fixed_seconds = 3e-6;
-  double tile_seconds = 5e-7;   // start and end of one output tile
-  double overlap = 0.2;         // share of the lesser of arithmetic and memory that is not hidden
-  double fill = 2.0;            // a tile streams this x bandwidth / multiprocessors
-  double k_seconds = 0;         // of a tile for each element along k, arithmetic or not
-  double quantize = 0.5;        // share of the memory bandwidth while inputs are quantised
-  double rows = 1.5;            // MoE, passes over the rows between the projections, as counted bytes
+  double tile_seconds = 5e-7;  // start and end of one output tile
+  double overlap = 0.2;        // share of the lesser of arithmetic and memory that is not hidden
+  double fill = 2.0;           // a tile streams this x bandwidth / multiprocessors
+  double k_seconds = 0;        // of a tile for each element along k, arithmetic or not
+  double quantize = 0.5;       // share of the memory bandwidth while inputs are quantised
+  double rows = 1.5;           // MoE, passes over the rows between the projections, as counted bytes
+  // Products: adding up the parts of one whose k is cut to occupy more multiprocessors (split-k); 0: the
+  // library cuts none.
+  double split_seconds = 0;
+  // Products in a benchmark's loop whose operands stay in the L2: factor on `memory`. No served layer's do.
+  double hot_memory = 1;
   double per_gpu_seconds = 0;   // collectives, per GPU of the group
   double two_shot_seconds = 0;  // the custom all-reduce in two shots: the barrier between them
 };
@@ -104,12 +113,24 @@ std::vector<std::string_view> parameter_names(std::string_view operator_class);
 // Features that the corrections of a class (proto/correction_surface.h) may have axes of, in the order in
 // which its formula gives them; the formula's file says what they count.
 inline constexpr std::string_view kGemmFeatures[] = {"m", "n", "k"};
-inline constexpr std::string_view kExpertFeatures[] = {"tokens", "hidden", "width", "experts", "top_k"};
+// `experts` of the rank; rows: of each of them that is hit.
+inline constexpr std::string_view kExpertFeatures[] = {"tokens",  "hidden", "width",
+                                                       "experts", "top_k",  "rows"};
+// `bytes` of the message (all-gather: that every GPU ends up with).
 inline constexpr std::string_view kCollectiveFeatures[] = {"bytes", "gpus"};
-// Both kinds of plans; `tokens` and `prefix` are means over the requests (decode: tokens of the cache, prefix
-// 1).
-inline constexpr std::string_view kPlanFeatures[] = {"requests", "tokens",   "prefix", "kv_heads",
-                                                     "group",    "head_dim", "window"};
+// Both kinds of plans (attention/plan_features.h). requests: items of the plan; tokens: mean KV tokens that
+// one reads (decode), or mean new tokens (extend); prefix: mean cached tokens before them (extend); kv_heads,
+// group (query heads of a KV head), head_dim (of keys), window: of the layer; element_bytes: of an element of
+// q and of one of KV together; blocks: thread blocks a multiprocessor; part: KV tokens of the longest block;
+// spread: KV tokens of the longest request over the mean; rows: query rows that a request brings to a KV head
+// (tokens x group; decode: group); l2_fill: bytes read over those of the L2 that may
+// hold them (hot; a cold one holds nothing: kNothingHeld).
+inline constexpr std::string_view kPlanFeatures[] = {
+    "requests",      "tokens", "prefix", "kv_heads", "group",   "head_dim", "window",
+    "element_bytes", "blocks", "part",   "spread",   "l2_fill", "rows"};
+inline constexpr double kNothingHeld = 1e6;
+// MLA's products by W_UK and W_UV: rows of a head, and the columns that they become.
+inline constexpr std::string_view kBatchedGemmFeatures[] = {"heads", "m", "n"};
 std::span<const std::string_view> feature_names(std::string_view operator_class);
 
 }  // namespace tpsim

@@ -84,10 +84,21 @@ struct SchedulerConfig {
   bool disable_radix_cache = false;
   kvcache::EvictionPolicy radix_eviction_policy = kvcache::EvictionPolicy::kLru;
   bool disable_overlap_schedule = false;
+  // SGLang's --scheduler-recv-interval: decode passes from one look at what has come to the next; a pass that
+  // prefills is always followed by one (managers/scheduler_recv_skipper.py of 0.5.9).
+  std::uint32_t recv_interval = 1;
   std::uint32_t context_length = 0;          // tokens of prompt and output together
   std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes, ascending; empty = no graphs
   std::uint64_t random_seed = 1;
   double scheduler_step_seconds = 0;  // host work of one step, overlapped unless disabled
+  // Host time between two passes that overlap does not hide, of a pass and of each request that decodes in
+  // it.
+  double pass_gap_seconds = 0;
+  double pass_gap_request_seconds = 0;
+  // What the server compiles when it first meets a prefill of several requests, and one of a whole chunk.
+  double compile_batch_seconds = 0;
+  double compile_chunk_seconds = 0;
+  double launch_queue = 0;            // launches that wait on the device before the host does; 0: any number
   SpeculationConfig speculation;
   DataParallelConfig data_parallel;  // the other options are those of one rank
   PipelineConfig pipeline;
@@ -95,6 +106,12 @@ struct SchedulerConfig {
   std::vector<std::uint32_t> eos_token_ids;  // end a request whose sampling does not ignore them
   bool check_invariants = false;             // allocated + free + cached = pool, after every step
 };
+
+// Launches of kernels and graphs that wait on the device before the call of the next one blocks. From first
+// tokens on real SGLang 0.5.12 servers on H200s (shared/data/serving): they are seen when the pass behind
+// their own is queued, of which by then nothing has run for a prefill of llama-3.1-8b (258 launches), 75 to
+// 80 % of llama-3.1-70b at --tp 4 (1,210), 70 % of qwen3-30b-a3b at --tp 2 (750).
+inline constexpr double kLaunchQueue = 264;
 
 // When the later turns of a session are sent.
 enum class SessionMode : std::uint8_t {
@@ -110,6 +127,9 @@ struct FrontEndConfig {
   double stream_seconds = 0;
   double response_seconds = 0;
   bool prepares_images = false;  // the seconds that requests name for their images count, too
+  // SGLang's --stream-interval: tokens of an answer that go to its client together. The first and the end of
+  // an answer are sent at once, so that it only spares `stream_seconds`.
+  std::uint32_t stream_interval = 1;
 };
 
 // Measured on SGLang 0.5.12 servers on one H200 machine, by clocks at the doors of the tokenizer manager and

@@ -95,7 +95,24 @@ class Engine {
   struct Launched {
     LockstepBatch* batch = nullptr;
     double end = 0;
+    double returned = 0;  // when the scheduler's thread has issued it and goes on
   };
+
+  // What the device has to do for one pass.
+  struct QueuedPass {
+    double start = 0, end = 0, launches = 0;
+    // When all but `left` of its launches have run; they run evenly.
+    double time_with(double left) const { return end - (end - start) * left / launches; }
+  };
+
+  // When the last launch of `pass`, that comes behind queued_, finds room in the device's queue.
+  double queue_room_time(const QueuedPass& pass) const {
+    const double room = config_.launch_queue;
+    if (room <= 0) return 0;
+    if (pass.launches > room) return pass.time_with(room);
+    if (pass.launches + queued_.launches > room) return queued_.time_with(room - pass.launches);
+    return 0;
+  }
 
   void serve() {
     bool running = true;
@@ -135,6 +152,7 @@ class Engine {
     warmup_evicted_tokens_ = scheduler_.evicted_tokens();
     front_end_ = FrontEnd(offer_.front_end);
     now_ = gpu_free_ = 0;
+    queued_ = {};
     pipeline_.reset();
   }
 
@@ -145,6 +163,7 @@ class Engine {
       const WorkloadRequest& request = workload_->requests[sent.index];
       front_end_.send(sent, request.prompt.size(), request.image_prepare_seconds);
     }
+    if (!looks_for_requests()) return;
     while (front_end_.next_time() <= now_) {
       const LoadGenerator::Sent sent = front_end_.pop();
       const WorkloadRequest& request = workload_->requests[sent.index];
@@ -153,9 +172,19 @@ class Engine {
     }
   }
 
+  // Whether the scheduler looks at what has come since, as SGLang's SchedulerRecvSkipper decides. Rounds
+  // without a pass take no time and count till it looks.
+  bool looks_for_requests() {
+    const bool decoded = last_mode_ == proto::DECODE || last_mode_ == proto::TARGET_VERIFY;
+    if (decoded && ++passes_since_look_ < config_.recv_interval) return false;
+    passes_since_look_ = 0;
+    return true;
+  }
+
   // Returns whether there is anything left to do.
   bool step_normal() {
     LockstepBatch* batch = scheduler_.get_next_batch_to_run(now_);
+    last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
     if (batch == nullptr) return idle();
     const Launched launched = launch(*batch);
     now_ = launched.end;
@@ -163,13 +192,15 @@ class Engine {
     return true;
   }
 
-  // The next pass is formed and launched while the one before still runs; only then is its result looked at.
+  // The next pass is formed and launched while the one before still runs; only then is its result looked at,
+  // however long the launch takes: the first tokens of a prefill wait until a prefill behind it is issued.
   bool step_overlap() {
     LockstepBatch* batch = scheduler_.get_next_batch_to_run(now_);
+    last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
     Launched launched;
     if (batch != nullptr) {
       launched = launch(*batch);
-      now_ += config_.scheduler_step_seconds;
+      now_ = launched.returned;
     }
     if (pending_.batch != nullptr) {
       now_ = std::max(now_, pending_.end);
@@ -190,6 +221,7 @@ class Engine {
       receive();
       Launched& next = in_flight_[(i + 1) % in_flight_.size()];
       LockstepBatch* batch = scheduler_.get_next_batch_to_run(now_, i);
+      last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
       if (batch != nullptr) {
         // With buffered micro-batches the stream receives those tokens before it runs this one.
         in_flight_[i] = launch(*batch, config_.pipeline.async_batch_depth > 0 ? next.end : 0);
@@ -217,7 +249,8 @@ class Engine {
   // `not_before`: of pipeline stages, when the first may begin.
   Launched launch(LockstepBatch& batch, double not_before = 0) {
     scheduler_.write_forward_batch(batch, sequence_number_++, message_);
-    const StepOutcome outcome = executor_.forward(message_);
+    StepOutcome outcome = executor_.forward(message_);
+    outcome.step_time += compile_seconds(batch);
     scheduler_.take_sampled(batch, outcome);
     const double host = config_.scheduler_step_seconds + outcome.host_time;
     double start, gpu_seconds = outcome.step_time;
@@ -228,18 +261,43 @@ class Engine {
       gpu_free_ = pass.end;
       gpu_seconds = PipelineTimeline::busy_seconds(outcome.stages);
     } else {
-      start = std::max(gpu_free_, now_ + host);
+      start = std::max(gpu_free_ + pass_gap(batch), now_ + host);
       gpu_free_ = start + outcome.step_time;
+    }
+    double returned = now_ + config_.scheduler_step_seconds;
+    if (outcome.issue_time > 0) returned = now_ + host + outcome.issue_time;
+    if (!config_.pipeline.staged()) {
+      const QueuedPass queued{start, gpu_free_, outcome.launches};
+      returned = std::max(returned, queue_room_time(queued));
+      queued_ = queued;
     }
     record_step(batch, start, config_.pipeline.staged() ? gpu_free_ - start : outcome.step_time, gpu_seconds);
     if (config_.check_invariants) scheduler_.check_invariants();
-    return {&batch, gpu_free_};
+    return {&batch, gpu_free_, returned};
+  }
+
+  double pass_gap(const LockstepBatch& batch) const {
+    return config_.pass_gap_seconds + config_.pass_gap_request_seconds * batch.decode_requests;
+  }
+
+  double compile_seconds(const LockstepBatch& batch) {
+    double seconds = 0;
+    if (!compiled_batch_ && batch.extend_requests > 1) {
+      seconds += config_.compile_batch_seconds;
+      compiled_batch_ = true;
+    }
+    if (!compiled_chunk_ && config_.chunked_prefill_size > 0 &&
+        batch.extend_tokens >= config_.chunked_prefill_size) {
+      seconds += config_.compile_chunk_seconds;
+      compiled_chunk_ = true;
+    }
+    return seconds;
   }
 
   void finish(const Launched& launched) {
     const LockstepBatch& batch = *launched.batch;
     scheduler_.process_batch_result(*launched.batch,
-                                    front_end_.stream(now_, batch.extend_requests + batch.decode_requests));
+                                    front_end_.stream(now_, batch.extend_requests, batch.decode_requests));
     if (config_.check_invariants) scheduler_.check_invariants();
   }
 
@@ -343,11 +401,16 @@ class Engine {
   OverloadWatch overload_;
   proto::ForwardBatch message_;
   Launched pending_;
+  QueuedPass queued_;  // launched last
   PipelineTimeline pipeline_;
   std::vector<Launched> in_flight_;  // of each micro-batch
   std::uint64_t sequence_number_ = 0;
   double now_ = 0;
   double gpu_free_ = 0;
+  proto::ForwardMode last_mode_ = proto::IDLE;  // of the last round of the loop
+  std::uint32_t passes_since_look_ = 0;
+  bool compiled_batch_ = false;
+  bool compiled_chunk_ = false;
   bool stopped_ = false;
 };
 

@@ -26,6 +26,11 @@ struct StepOutcome {
   // Host work, in seconds, between the forming of the batch and its first kernel (a backend that plans on the
   // host). With overlap scheduling it hides behind the pass before.
   double host_time = 0;
+  // What the scheduler's thread then needs to issue the pass, in seconds, and how many launches, of kernels
+  // and graphs, must find room in the device's queue (SchedulerConfig::launch_queue). No result is looked at
+  // meanwhile.
+  double issue_time = 0;
+  double launches = 0;
   // With several pipeline stages, in their order; step_time is then the sum of their seconds. Valid until the
   // next forward().
   std::span<const StageOutcome> stages = {};

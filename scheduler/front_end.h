@@ -38,10 +38,11 @@ class FrontEnd {
     under_way_.pop_front();
     return sent;
   }
-  // The scheduler has something for `requests` at `time`, not before the time of the last call. When their
-  // clients see it.
-  double stream(double time, std::uint64_t requests) {
-    streamed_ = std::max(streamed_, time) + config_.stream_seconds * static_cast<double>(requests);
+  // The scheduler has their first token for `first` requests and another one for `later` at `time`, not
+  // before the time of the last call. When their clients see it.
+  double stream(double time, std::uint64_t first, std::uint64_t later) {
+    const double messages = static_cast<double>(first) + static_cast<double>(later) / config_.stream_interval;
+    streamed_ = std::max(streamed_, time) + config_.stream_seconds * messages;
     return seen(time);
   }
   // When a client sees what leaves the scheduler at `time` behind all that was streamed.

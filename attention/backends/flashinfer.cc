@@ -11,7 +11,9 @@
 //   a kernel of their own. A decode planned for a captured graph always takes the splitting kernel;
 // - prefill attends to the new tokens from the dense k and v (on Hopper with FlashInfer's FA3 template), to
 // the
-//   cached prefix with a second, paged kernel without mask, and merges both;
+//   cached prefix with a second, paged kernel without mask, and merges both; where the prefill is captured in
+//   pieces, the paged kernel (FlashInfer's FA2 template) reads both at once (use_ragged of
+//   init_forward_metadata, SGLang 0.5.12);
 // - drafts are verified by the paged kernel over prefix and drafts together, with a mask, in FlashInfer's FA2
 //   template;
 // - SGLang gives it page size 1 whatever the pool's page size is.
@@ -190,8 +192,9 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   const std::uint32_t paged_rows = flashinfer_tile_q(packed, layer.head_dim);
   const std::uint32_t paged_tile = std::max(1U, paged_rows / group);
   const bool masked = verifies_drafts(metadata().forward_mode);
-  const bool fa3_template = !masked && profile().architecture() == "hopper";
-  const bool cutlass = !masked && profile().architecture() == "blackwell" &&
+  const bool paged = metadata().in_pieces;
+  const bool fa3_template = !masked && !paged && profile().architecture() == "hopper";
+  const bool cutlass = !masked && !paged && profile().architecture() == "blackwell" &&
                        (layer.head_dim == 64 || layer.head_dim == 128 || layer.head_dim == 192);
   const std::uint64_t room = std::uint64_t{kBlocksPerMultiprocessor} * multiprocessors() / layer.num_kv_heads;
   const auto tiles = [&](const ExtendItem& item) { return ceil_div(item.q_len, paged_tile); };
@@ -210,13 +213,14 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
     plan.tile_n = layer.head_dim >= 256 ? 32 : 64;
     const std::uint32_t window = layer.sliding_window;
     for (const ExtendItem& item : plan.items) {
-      const std::uint32_t seen = item.q_len + (window != 0 || masked ? item.prefix : 0);
+      const std::uint32_t seen = item.q_len + (window != 0 || masked || paged ? item.prefix : 0);
       add_demand(tiles(item), window != 0 ? std::min(seen, window + paged_rows) : seen);
     }
     plan.kv_chunk = smallest_chunk(room, extend_guess_);
+    plan.prefix_kernel = paged;
   }
   // A window's layers read prefix and new tokens in one paged pass.
-  if (!cached || masked || layer.sliding_window != 0) return;
+  if (!cached || masked || paged || layer.sliding_window != 0) return;
   plan.prefix_rows = paged_rows;
   plan.prefix_tile_m = paged_tile;
   plan.prefix_head_blocks = layer.num_kv_heads * ceil_div(group, paged_rows);

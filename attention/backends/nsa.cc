@@ -121,7 +121,7 @@ const SparsePlan& NsaBackend::sparse_plan(const LayerShape& layer) {
   const SparseKernel kernel = kernel_of(layer);
   plan_.top_k = layer.top_k;
   plan_.rows = rows_of(kernel, layer.num_q_heads);
-  plan_.whole_list = kernel == SparseKernel::kFlashMlaKv;
+  plan_.whole_list = walks_whole_list(kernel);
   if (decodes() && !plan_.items.empty()) {
     // Lists are cut so that a small batch still fills the device.
     constexpr std::uint32_t kMostParts = 16;
@@ -138,11 +138,7 @@ const SparseCost& NsaBackend::costs(std::string_view kernel) {
   const std::string name = "attention.nsa." + std::string(kernel) + phase;
   const auto found = costs_.find(name);
   if (found != costs_.end()) return found->second;
-  return costs_
-      .emplace(name,
-               SparseCost(profile(), coefficients_of<PlanCoefficients>(profile(), name),
-                          coefficients_of<IndexCoefficients>(profile(), "attention.nsa.indexer" + phase)))
-      .first->second;
+  return costs_.emplace(name, SparseCost(profile(), name, "attention.nsa.indexer" + phase)).first->second;
 }
 
 KernelCost NsaBackend::sparse(const LayerShape& layer) {

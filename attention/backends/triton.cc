@@ -4,11 +4,13 @@
 // Facts from SGLang's triton_backend.py (get_num_kv_splits, --triton-attention-num-kv-splits 8) and
 // triton_ops/decode_attention.py, extend_attention.py: decode blocks take up to 16 query heads of one KV
 // head; the number of splits grows with the length of the sequence and falls with the size of the batch.
-// The extend grid has as many query tiles for every request as the longest one needs (SGLang 0.5.14): a tile
-// past the end of its request still walks all of the request's KV, which makes mixed and very ragged batches
-// slow. Seen on an H200: 2048 new tokens together with 100 decoding requests of 3,000 tokens took 74 ms a
-// layer.
+// MLA's decodes have as many as there are multiprocessors, rounded up to a power of two
+// (_mla_decode_kv_splits_cap). The extend grid has as many query tiles for every request as the longest one
+// needs (SGLang 0.5.14): a tile past the end of its request still walks all of the request's KV, which makes
+// mixed and very ragged batches slow. Seen on an H200: 2048 new tokens together with 100 decoding requests of
+// 3,000 tokens took 74 ms a layer.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -56,13 +58,14 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   // Nearly equal lengths count as equal. Then two chunk sizes: one that evens out the lengths, and one that
   // fills the device, which counts for more the longer the sequences are.
   if (longest * 8 < shortest * 10) shortest = longest;
-  const std::uint32_t even = std::min(ceil_div(longest, std::max(1U, shortest)), kMaxKvSplits);
+  const bool absorbed = layer.form == AttentionForm::kMlaAbsorbed;
+  const std::uint32_t most = absorbed ? std::bit_ceil(multiprocessors()) : kMaxKvSplits;
+  const std::uint32_t even = std::min(ceil_div(longest, std::max(1U, shortest)), most);
   const std::uint32_t even_chunk = ceil_div(longest, even);
   const double growth = std::max(std::log2(std::max(longest / 64.0, 1.0)), 1.0);
   const auto cores = static_cast<std::uint64_t>(multiprocessors() * growth);
   const std::uint64_t grid = lengths.size() * head_blocks;
-  const auto fill =
-      static_cast<std::uint32_t>(std::clamp<std::uint64_t>((cores + grid - 1) / grid, 1, kMaxKvSplits));
+  const auto fill = static_cast<std::uint32_t>(std::clamp<std::uint64_t>((cores + grid - 1) / grid, 1, most));
   const std::uint32_t fill_chunk = ceil_div(longest, fill);
   for (DecodeItem& item : plan.items) {
     const std::uint32_t tokens = item.kv_end - item.kv_begin;
@@ -72,7 +75,11 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   }
   plan.merge = true;  // the second stage always runs
   // The grid has the most splits for every request. MHA's blocks are light, and their coefficients know it.
-  if (layer.form == AttentionForm::kMlaAbsorbed) plan.launched_splits = kMaxKvSplits;
+  if (!absorbed) return;
+  plan.launched_splits = most;
+  // The grid goes through the requests before it comes to the next heads: of one request those wait for each
+  // other as soon as one part of all fills the device.
+  plan.reads = std::clamp(double(grid) / multiprocessors(), 1.0, double(head_blocks));
 }
 
 void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {

@@ -2,6 +2,7 @@
 // generation_attention_perf, and of tests/calibration/measured (made by measure_attention.py).
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -22,7 +23,9 @@ struct AttentionRow {
   std::vector<std::uint32_t> prefixes;  // extend only
   std::vector<std::uint32_t> lengths;   // new tokens of each sequence (extend), or KV tokens (decode)
   attention::Residency residency = attention::Residency::kHot;
-  bool captured = false;  // a decode planned for a captured graph
+  bool captured = false;   // a decode planned for a captured graph
+  bool in_pieces = false;  // a prefill whose other kernels are captured
+  bool held = false;       // kept out of every fit
   double seconds = 0;
   double rest_seconds = 0;  // of other operators that the row timed with it, by their own prices
 };
@@ -35,8 +38,8 @@ inline NumberFormat kv_format(const std::string& dtype) {
 inline std::vector<AttentionRow> attention_rows(const std::filesystem::path& folder,
                                                 const std::string& kernel_source, bool decode,
                                                 std::size_t every) {
-  const KernelTable table(folder /
-                          (decode ? "generation_attention_perf.csv.gz" : "context_attention_perf.csv.gz"));
+  const KernelTable table(
+      table_file(folder, decode ? "generation_attention_perf" : "context_attention_perf"));
   std::vector<AttentionRow> rows;
   std::size_t matching = 0;
   for (std::size_t i = 0; i < table.size(); ++i) {
@@ -81,6 +84,17 @@ inline attention::LayerShape mla_layer(MlaKernel kernel, std::uint32_t heads) {
   layer.head_dim = expanded ? 192 : 576;
   layer.v_head_dim = expanded ? 128 : 512;
   return layer;
+}
+
+// One row in five, left out of the fits of MLA kernels. Of the shape alone, so that every dtype of a shape is
+// on the same side.
+inline bool held_out(const AttentionRow& row) {
+  std::uint64_t hash = row.layer.num_q_heads;
+  for (const std::uint64_t value : {std::uint64_t{row.lengths.size()}, std::uint64_t{row.lengths.front()}}) {
+    hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
+    hash ^= hash >> 29;
+  }
+  return hash % 5 == 0;
 }
 
 // The rows of generation_mla_perf, or of context_mla_perf, whose kernel is absorbed or not by backend.
@@ -149,6 +163,7 @@ inline std::vector<std::vector<std::string>> csv_rows(const std::filesystem::pat
   std::getline(stream, line);
   std::vector<std::vector<std::string>> rows;
   while (std::getline(stream, line)) {
+    if (line.ends_with('\r')) line.pop_back();
     std::stringstream cells(line);
     rows.emplace_back();
     for (std::string cell; std::getline(cells, cell, ',');) rows.back().push_back(cell);
@@ -156,14 +171,26 @@ inline std::vector<std::vector<std::string>> csv_rows(const std::filesystem::pat
   return rows;
 }
 
-// Rows of one kernel of a CSV that measure_attention.py wrote. Throws std::runtime_error without the file.
-inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv, const std::string& kernel,
+// Rows of one backend of a CSV that measure_attention.py wrote (12 cells a row: equal and ragged batches), or
+// of one of ragged batches alone (14: the window, and `held` where no fit may see the row). Throws
+// std::runtime_error without the file.
+inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv, const std::string& backend,
                                                bool decode) {
   std::vector<AttentionRow> rows;
   for (const std::vector<std::string>& cells : csv_rows(csv)) {
-    // kernel,phase,heads,kv_heads,head_dim,page,kv_dtype,prefix,lengths,ms,launches,plan_us
-    if (cells.size() != 12 || cells[0] != kernel || (cells[1] == "decode") != decode) continue;
+    // kernel,phase,heads,kv_heads,head_dim,page,kv_dtype,prefix,lengths,ms,launches,plan_us[,window,part]
+    const bool with_part = cells.size() == 14;
+    if (!with_part && cells.size() != 12) continue;
+    // FlashInfer's ragged wrapper, where a prefill is not in pieces; the older file's are all of it.
+    const bool ragged_wrapper = cells[0] == "flashinfer_ragged";
+    if (cells[0] != backend && !(ragged_wrapper && backend == "flashinfer")) continue;
+    if ((cells[1] == "decode") != decode) continue;
     AttentionRow row;
+    row.in_pieces = with_part && !ragged_wrapper;
+    if (with_part) {
+      row.layer.sliding_window = static_cast<std::uint32_t>(std::stoul(cells[12]));
+      row.held = cells[13] == "held";
+    }
     row.layer.num_q_heads = static_cast<std::uint32_t>(std::stoul(cells[2]));
     row.layer.num_kv_heads = static_cast<std::uint32_t>(std::stoul(cells[3]));
     row.layer.head_dim = row.layer.v_head_dim = static_cast<std::uint32_t>(std::stoul(cells[4]));
@@ -171,20 +198,21 @@ inline std::vector<AttentionRow> measured_rows(const std::filesystem::path& csv,
     row.prefixes = parse_lengths(cells[7]);
     row.lengths = parse_lengths(cells[8]);
     row.residency = attention::Residency::kCold;
-    row.captured = kernel == "flashinfer";
+    row.captured = backend == "flashinfer";
     row.seconds = std::strtod(cells[9].c_str(), nullptr) / 1e3;
     rows.push_back(std::move(row));
   }
   return rows;
 }
 
-// Rows of one kernel of a CSV that measure_mla.py wrote.
+// Rows of one kernel of a CSV that measure_mla.py wrote, or measure_ragged_mla.py (12 cells a row: `held`
+// where no fit may see it).
 inline std::vector<AttentionRow> measured_mla_rows(const std::filesystem::path& csv, const std::string& name,
                                                    MlaKernel kernel) {
   std::vector<AttentionRow> rows;
   for (const std::vector<std::string>& cells : csv_rows(csv)) {
-    // kernel,phase,heads,kv_heads,head_dim,v_head_dim,page,kv_dtype,prefix,lengths,ms
-    if (cells.size() != 11 || cells[0] != name) continue;
+    // kernel,phase,heads,kv_heads,head_dim,v_head_dim,page,kv_dtype,prefix,lengths,ms[,part]
+    if ((cells.size() != 11 && cells.size() != 12) || cells[0] != name) continue;
     const MlaKernel measured = cells[1] == "decode" ? MlaKernel::kDecode
                                : cells[4] == "576"  ? MlaKernel::kExtend
                                                     : MlaKernel::kPrefill;
@@ -193,6 +221,7 @@ inline std::vector<AttentionRow> measured_mla_rows(const std::filesystem::path& 
     row.layer = mla_layer(kernel, static_cast<std::uint32_t>(std::stoul(cells[2])));
     row.layer.kv_format = kv_format(cells[7]);
     if (cells[7] == "fp8") row.layer.q_bytes = 1;
+    if (cells.size() == 12) row.held = cells[11] == "held";
     row.prefixes = parse_lengths(cells[8]);
     row.lengths = parse_lengths(cells[9]);
     row.residency = attention::Residency::kCold;
@@ -213,8 +242,21 @@ void with_metadata(const AttentionRow& row, bool decode, With with) {
   } else {
     metadata.extend_lens = row.lengths;
     metadata.extend_prefix_lens = row.prefixes;
+    metadata.in_pieces = row.in_pieces;
   }
   with(metadata);
+}
+
+// Seconds of the row's kernel as its backend plans it, at the prices of `cost`.
+inline double price(attention::PlannedBackend& backend, const attention::PlanCost& cost,
+                    const AttentionRow& row, bool decode) {
+  double seconds = 0;
+  with_metadata(row, decode, [&](const attention::ForwardMetadata& metadata) {
+    backend.init_forward_metadata(metadata);
+    seconds = decode ? backend.decode_cost(cost, backend.decode_plan(row.layer), row.layer).seconds
+                     : backend.extend_cost(cost, backend.extend_plan(row.layer), row.layer).seconds;
+  });
+  return seconds;
 }
 
 }  // namespace tpsim::calibration

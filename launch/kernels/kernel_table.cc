@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "proto/base/error.h"
@@ -23,6 +24,12 @@ std::vector<std::string> split(std::string_view line) {
 }
 
 }  // namespace
+
+std::filesystem::path table_file(const std::filesystem::path& folder, const std::string& name) {
+  std::error_code error;
+  std::filesystem::path plain = folder / (name + ".csv");
+  return std::filesystem::exists(plain, error) ? plain : folder / (name + ".csv.gz");
+}
 
 KernelTable::KernelTable(const std::filesystem::path& csv) : name_(csv.string()) {
   scheduler::TraceInput input(scheduler::decode(scheduler::open_file(csv), name_), name_);

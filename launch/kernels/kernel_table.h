@@ -8,6 +8,9 @@
 
 namespace tpsim::calibration {
 
+// FOLDER/NAME.csv where that is there, else FOLDER/NAME.csv.gz.
+std::filesystem::path table_file(const std::filesystem::path& folder, const std::string& name);
+
 class KernelTable {
  public:
   // Throws UserError "FILE:LINE: …" for a file that cannot be read, or has lines of another width than its

@@ -1,20 +1,17 @@
 // A row a closed-loop benchmark of a server: AIConfigurator's public collection of end-to-end measurements.
 // Prompts are random, of about `isl` tokens, with about `osl` generated; `concurrency` requests are in flight
-// all the time; the benchmark's server got text.
+// all the time. The rest is in the scripts of those who made the rows (published_benchmarks.h).
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "launch/measurements/measurement_formats.h"
+#include "launch/measurements/published_benchmarks.h"
 #include "launch/measurements/server_account.h"
 #include "scheduler/workload/csv_record.h"
 
 namespace tpsim::launch {
 namespace {
-
-// How long the benchmark goes on is not in the rows: six rounds bring the loop past its beginning, when all
-// prefill together.
-constexpr std::uint64_t kRounds = 6;
 
 std::string hardware_of(std::string system) {
   std::replace(system.begin(), system.end(), '_', '-');
@@ -103,7 +100,17 @@ std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, cons
     load.model = text(kModel);
     load.hardware = hardware_of(text(kSystem));
     load.load_kind = "closed";
-    load.load = fmt::format("closed:{}:{}:{}:{}", isl, osl, concurrency, concurrency * kRounds);
+    const PublishedPattern pattern = published_pattern({.model = load.model,
+                                                        .hardware = load.hardware,
+                                                        .precision = precision,
+                                                        .version = text(kVersion),
+                                                        .isl = isl,
+                                                        .osl = osl,
+                                                        .concurrency = concurrency,
+                                                        .tp_size = tp,
+                                                        .dp_size = dp});
+    const std::uint64_t prompts = concurrency * pattern.rounds;
+    load.load = fmt::format("closed:{}:{}:{}:{}", isl, osl, concurrency, prompts);
     load.tp = tp;
     load.settings = fmt::format("{}{}{}", precision, ep > 1 ? fmt::format(" ep{}", ep) : "",
                                 dp > 1 ? fmt::format(" dp{}", dp) : "");
@@ -124,12 +131,13 @@ std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, cons
       add_flag(load.flags, "--enable-dp-attention");
     }
     if (ep > 1) add_flag(load.flags, "--ep-size", std::to_string(ep));
+    load.flags.insert(load.flags.end(), pattern.server_flags.begin(), pattern.server_flags.end());
     for (const std::string& flag :
          {std::string("--dataset-name"), std::string("random"), std::string("--random-input-len"),
           std::to_string(isl), std::string("--random-output-len"), std::to_string(osl),
-          std::string("--random-range-ratio"), std::string("1"), std::string("--max-concurrency"),
-          std::to_string(concurrency), std::string("--num-prompts"), std::to_string(concurrency * kRounds),
-          std::string("--front-end"), std::string("text")})
+          std::string("--random-range-ratio"), fmt::format("{}", pattern.range_ratio),
+          std::string("--max-concurrency"), std::to_string(concurrency), std::string("--num-prompts"),
+          std::to_string(prompts), std::string("--front-end"), pattern.front_end})
       load.flags.push_back(flag);
     load.measured.ttft_ms = figure(kTtft);
     load.measured.tpot_ms = figure(kTpot);

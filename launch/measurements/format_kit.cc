@@ -10,7 +10,7 @@
 
 #include "launch/measurements/measured_requests.h"
 #include "launch/measurements/measurement_formats.h"
-#include "launch/measurements/server_account.h"
+#include "launch/measurements/served_account.h"
 #include "launch/measurements/server_batches.h"
 #include "scheduler/workload/byte_source.h"
 #include "scheduler/workload/trace_reader.h"
@@ -96,49 +96,13 @@ std::vector<KitLoad> read_lines(scheduler::TraceInput& input) {
   return loads;
 }
 
-std::filesystem::path beside(const std::filesystem::path& path, const std::string& end) {
-  std::string stem = path.filename().string();
-  for (const std::string_view known : {".gz", ".jsonl"})
-    if (stem.ends_with(known)) stem.resize(stem.size() - known.size());
-  return path.parent_path() / (stem + end);
-}
-
-// The parts of the log that belong to the loads, in their order: the cache is flushed before each, and maybe
-// at other times, too. A part is a load's where the prompts that it prefilled have as many tokens.
-std::vector<std::vector<MeasuredBatch>> batches_of(const std::vector<KitLoad>& loads,
-                                                   std::vector<std::vector<MeasuredBatch>> parts) {
-  std::vector<std::vector<MeasuredBatch>> out(loads.size());
-  std::size_t next = 1;  // behind what came before the first flush
-  for (std::size_t i = 0; i < loads.size(); ++i) {
-    double wanted = 0;
-    for (const MeasuredRequest& request : loads[i].requests) wanted += request.input_tokens;
-    for (std::size_t part = next; part < parts.size(); ++part) {
-      double tokens = 0;
-      for (const MeasuredBatch& batch : parts[part])
-        tokens += static_cast<double>(batch.new_tokens + batch.cached_tokens);
-      if (wanted == 0 || std::abs(tokens - wanted) > 0.01 * wanted) continue;
-      out[i] = std::move(parts[part]);
-      next = part + 1;
-      break;
-    }
+std::vector<double> prompt_tokens(const std::vector<KitLoad>& loads) {
+  std::vector<double> tokens;
+  for (const KitLoad& load : loads) {
+    tokens.push_back(0);
+    for (const MeasuredRequest& request : load.requests) tokens.back() += request.input_tokens;
   }
-  return out;
-}
-
-ServerAccount read_account(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error))
-    throw_user_error("{}: no such file; it is the server's own account, which the requests need",
-                     path.string());
-  const std::string name = path.string();
-  scheduler::TraceInput input(scheduler::decode(scheduler::open_file(path), name), name);
-  std::string text;
-  std::string_view line;
-  while (input.next_line(line)) text.append(line).append("\n");
-  const Place place{name, 1};
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) place.fail("the file is not JSON; the answer of /get_server_info is needed");
-  return read_server_account(json, place);
+  return tokens;
 }
 
 }  // namespace
@@ -150,13 +114,13 @@ bool is_kit_file(std::string_view first_line) {
 
 std::vector<MeasuredLoad> read_kit_file(scheduler::TraceInput& input, const MeasurementFile& file) {
   const std::vector<KitLoad> all = read_lines(input);
-  const ServerAccount account = read_account(beside(file.path, ".info.json"));
+  const ServerAccount account = read_account_file(file.beside(".info.json"));
   std::vector<std::vector<MeasuredBatch>> logged;
-  const std::filesystem::path log = beside(file.path, ".log");
+  const std::filesystem::path log = file.beside(".log");
   std::error_code error;
   if (std::filesystem::exists(log, error)) {
     scheduler::TraceInput lines(scheduler::decode(scheduler::open_file(log), log.string()), log.string());
-    logged = batches_of(all, read_server_log(lines));
+    logged = parts_of_loads(prompt_tokens(all), read_server_log(lines));
   }
   std::vector<MeasuredLoad> loads;
   std::map<std::pair<std::string, std::string>, std::size_t> known;
@@ -167,28 +131,8 @@ std::vector<MeasuredLoad> read_kit_file(scheduler::TraceInput& input, const Meas
     load.file = fmt::format("{}:{}", input.name(), kit.line);
     load.server = kit.server;
     load.load = kit.load;
-    load.model = std::filesystem::path(account.model_path).filename().string();
-    load.backend = account.backend();
-    load.hardware = account.hardware.empty() ? file.options.hardware : account.hardware;
-    load.tp = account.tp_size;
-    std::vector<std::string> more = account.flags;
-    localize_draft_model(more, file);
-    load.settings = fmt::format("{}", fmt::join(more, " "));
-    load.flags = {"--model-path", file.model_path(account.model_path),
-                  "--hardware",   load.hardware,
-                  "--tp-size",    std::to_string(load.tp)};
-    if (const std::string release = nearest_release(account.version); !release.empty())
-      add_flag(load.flags, "--sglang-version", release);
-    if (account.prefill_backend == account.decode_backend) {
-      if (!account.prefill_backend.empty())
-        add_flag(load.flags, "--attention-backend", account.prefill_backend);
-    } else {
-      add_flag(load.flags, "--prefill-attention-backend", account.prefill_backend);
-      add_flag(load.flags, "--decode-attention-backend", account.decode_backend);
-    }
-    load.flags.insert(load.flags.end(), more.begin(), more.end());
+    add_server_flags(account, file, load);
     load.measured = figures_of(kit.requests);
-    load.pool_tokens = account.pool_tokens;
     if (!logged.empty()) load.batches = std::move(logged[i]);
     if (has_flag(load.flags, "--speculative-algorithm") && !load.batches.empty()) {
       load.accept_lens = accept_lens(load.batches, longest_answer(kit.requests));

@@ -64,24 +64,6 @@ void offer_burst(const std::vector<double>& numbers, std::uint64_t prompts, Meas
 
 std::string workload_name(const MeasuredLoad& load) { return fmt::format("{}#{}", load.file, load.load); }
 
-// Prompts unrelated to each other, in the order of `requests`, each at its time; `timed`: else all at 0.
-scheduler::Workload replay(const std::vector<MeasuredRequest>& requests, bool timed,
-                           const MeasuredLoad& load) {
-  scheduler::Workload workload;
-  workload.name = workload_name(load);
-  workload.format = "measured";
-  kvcache::TokenId next = 0;
-  for (const MeasuredRequest& request : requests) {
-    scheduler::WorkloadRequest out;
-    out.arrival_time = timed ? request.sent_s - requests.front().sent_s : 0;
-    out.prompt.append({next, request.input_tokens});
-    next += request.input_tokens + 1;  // two prompts do not become one run
-    out.max_new_tokens = request.output_tokens;
-    workload.requests.push_back(std::move(out));
-  }
-  return workload;
-}
-
 std::vector<MeasuredRequest> in_order_of_sending(std::vector<MeasuredRequest> requests) {
   std::stable_sort(requests.begin(), requests.end(),
                    [](const auto& a, const auto& b) { return a.sent_s < b.sent_s; });
@@ -163,6 +145,23 @@ MeasuredFigures figures_of(const std::vector<MeasuredRequest>& requests) {
   if (tokens > 0) figures.tpot_ms = 1e3 * spans / static_cast<double>(tokens);
   figures.duration_s = end - begin;
   return figures;
+}
+
+scheduler::Workload replay(const std::vector<MeasuredRequest>& requests, bool timed,
+                           const MeasuredLoad& load) {
+  scheduler::Workload workload;
+  workload.name = workload_name(load);
+  workload.format = "measured";
+  kvcache::TokenId next = 0;
+  for (const MeasuredRequest& request : requests) {
+    scheduler::WorkloadRequest out;
+    out.arrival_time = timed ? request.sent_s - requests.front().sent_s : 0;
+    out.prompt.append({next, request.input_tokens});
+    next += request.input_tokens + 1;  // two prompts do not become one run
+    out.max_new_tokens = request.output_tokens;
+    workload.requests.push_back(std::move(out));
+  }
+  return workload;
 }
 
 std::uint32_t longest_answer(const std::vector<MeasuredRequest>& requests) {

@@ -33,6 +33,10 @@ MeasuredFigures figures_of(const std::vector<MeasuredRequest>& requests);
 // Tokens of the longest answer.
 std::uint32_t longest_answer(const std::vector<MeasuredRequest>& requests);
 
+// Prompts unrelated to each other, in the order of `requests`, each at its time; `timed`: else all at 0.
+scheduler::Workload replay(const std::vector<MeasuredRequest>& requests, bool timed,
+                           const MeasuredLoad& load);
+
 // "closed" of "closed:1024:256:16:48".
 std::string load_kind(std::string_view load);
 

@@ -12,11 +12,13 @@
 namespace tpsim::launch {
 namespace {
 
-constexpr std::array<MeasurementFormat, 4> kFormats = {{
+constexpr std::array<MeasurementFormat, 6> kFormats = {{
     {"requests", is_requests_file, read_requests_file},
     {"kit", is_kit_file, read_kit_file},
     {"loads", is_loads_file, read_loads_file},
     {"benchmark", is_benchmark_file, read_benchmark_file},
+    {"bench_serving", is_bench_serving_file, read_bench_serving_file},
+    {"server log", is_server_log, read_server_log_file},
 }};
 
 // Names go into reports and onto terminals.
@@ -33,8 +35,11 @@ std::vector<MeasuredLoad> read(std::unique_ptr<scheduler::ByteSource> bytes, Mea
   scheduler::TraceInput input(scheduler::decode(std::move(bytes), name), name);
   std::string_view line;
   if (!input.next_filled_line(line)) throw_user_error("{}: is empty; a file of measurements is needed", name);
+  // Warnings of libraries may come before a log's own first line.
+  const bool is_log = name.ends_with(".log") || name.ends_with(".log.gz");
   for (const MeasurementFormat& format : kFormats) {
-    if (!format.is_own(line)) continue;
+    const bool by_name = is_log && format.read == read_server_log_file;
+    if (!by_name && !format.is_own(line)) continue;
     input.unread_line();
     std::vector<MeasuredLoad> loads = format.read(input, file);
     if (loads.empty())
@@ -44,7 +49,8 @@ std::vector<MeasuredLoad> read(std::unique_ptr<scheduler::ByteSource> bytes, Mea
   }
   input.place().fail(
       "the line is of no format of measurements; they are requests.csv of a measured server, a client's "
-      "JSON lines, and CSV files with a row a load (tpot_ms, ttft_ms, duration_s) or a benchmark "
+      "JSON lines, those of sglang.bench_serving, a server's log, and CSV files with a row a load (tpot_ms, "
+      "ttft_ms, duration_s) or a benchmark "
       "(silicon_ttft_ms, silicon_tpot_ms)");
 }
 
@@ -53,6 +59,13 @@ std::vector<MeasuredLoad> read(std::unique_ptr<scheduler::ByteSource> bytes, Mea
 std::filesystem::path MeasurementFile::traces() const {
   if (!options.traces.empty()) return options.traces;
   return std::filesystem::absolute(folder()).lexically_normal().parent_path() / "traces";
+}
+
+std::filesystem::path MeasurementFile::beside(const std::string& end) const {
+  std::string stem = path.filename().string();
+  for (const std::string_view known : {".gz", ".jsonl"})
+    if (stem.ends_with(known)) stem.resize(stem.size() - known.size());
+  return path.parent_path() / (stem + end);
 }
 
 std::string MeasurementFile::model_path(const std::string& name) const {

@@ -8,6 +8,10 @@
 //   loads       CSV, a row a load: server, model, backend, flags, load, tpot_ms, ttft_ms, duration_s, …
 //   benchmark   CSV, a row a closed-loop benchmark: model_path, system, isl, osl, concurrency, tp_size, …,
 //               silicon_ttft_ms, silicon_tpot_ms
+//   bench_serving  JSON lines, a line a run, of sglang.bench_serving --output-file; NAME.info.json where the
+//               lines lack "server_info", and NAME.log, lie beside it
+//   server log  what an SGLang server started with --decode-log-interval 1 printed, from its beginning; known
+//               by its first line or by a name that ends in .log
 #pragma once
 
 #include <filesystem>
@@ -34,6 +38,8 @@ struct MeasurementFile {
 
   std::filesystem::path folder() const { return path.parent_path(); }
   std::filesystem::path traces() const;
+  // NAME and `end`, of a file NAME.jsonl[.gz].
+  std::filesystem::path beside(const std::string& end) const;
   // `name` with the folder of configs beside the file put before it, where that has it.
   std::string model_path(const std::string& name) const;
 };
@@ -52,6 +58,10 @@ bool is_loads_file(std::string_view first_line);
 std::vector<MeasuredLoad> read_loads_file(scheduler::TraceInput& input, const MeasurementFile& file);
 bool is_benchmark_file(std::string_view first_line);
 std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, const MeasurementFile& file);
+bool is_bench_serving_file(std::string_view first_line);
+std::vector<MeasuredLoad> read_bench_serving_file(scheduler::TraceInput& input, const MeasurementFile& file);
+bool is_server_log(std::string_view first_line);
+std::vector<MeasuredLoad> read_server_log_file(scheduler::TraceInput& input, const MeasurementFile& file);
 
 // Plain or gzip-compressed. Throws UserError "FILE:LINE: what is wrong; what would be right" for a file of no
 // known format, a malformed line, and a companion that is not there or malformed; --measurements where the

@@ -203,6 +203,10 @@ std::string nearest_release(const std::string& version) {
   return nearest;
 }
 
+bool is_older(const std::string& version, const std::string& than) {
+  return numbers_of(version) < numbers_of(than);
+}
+
 void localize_draft_model(std::vector<std::string>& flags, const MeasurementFile& file) {
   for (std::size_t i = 0; i + 1 < flags.size(); ++i)
     if (flags[i] == "--speculative-draft-model-path") flags[i + 1] = file.model_path(flags[i + 1]);

@@ -42,6 +42,8 @@ void add_flag(std::vector<std::string>& flags, const std::string& name, const st
 // The release of `--sglang-version` that is nearest: the last one that is not newer, or the first; empty for
 // an empty or unreadable version.
 std::string nearest_release(const std::string& version);
+// Whether one version of SGLang came before another; of the same numbers none did. An unreadable one did.
+bool is_older(const std::string& version, const std::string& than);
 // A folder of configs beside the file for the value of a flag that names a model.
 void localize_draft_model(std::vector<std::string>& flags, const MeasurementFile& file);
 

@@ -5,9 +5,9 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <system_error>
 
+#include "launch/measurements/server_args_text.h"
 #include "scheduler/workload/csv_record.h"
 
 namespace tpsim::launch {
@@ -39,6 +39,14 @@ std::uint32_t small(std::string_view line, std::string_view key, const Place& pl
   const double value = needed(line, key, place);
   if (value > static_cast<double>(kMost)) place.fail("{} is {:g}; at most {} is meant", key, value, kMost);
   return static_cast<std::uint32_t>(value);
+}
+
+void read_other_line(std::string_view line, const Place& place, LoggedServer& server) {
+  constexpr std::string_view kArgs = "server_args=ServerArgs(";
+  if (const std::size_t at = line.find(kArgs); at != std::string_view::npos && server.server_args.is_null())
+    server.server_args = read_server_args(line.substr(at + kArgs.size()), place);
+  const std::optional<double> tokens = figure(line, " max_total_num_tokens=");
+  if (tokens && *tokens >= 1 && *tokens < 1e15) server.pool_tokens = static_cast<std::uint64_t>(*tokens);
 }
 
 }  // namespace
@@ -80,7 +88,7 @@ std::map<std::pair<std::string, std::string>, std::vector<MeasuredBatch>> read_b
   return batches;
 }
 
-std::vector<std::vector<MeasuredBatch>> read_server_log(scheduler::TraceInput& input) {
+std::vector<std::vector<MeasuredBatch>> read_server_log(scheduler::TraceInput& input, LoggedServer* server) {
   std::vector<std::vector<MeasuredBatch>> loads(1);
   std::string_view line;
   while (input.next_line(line)) {
@@ -106,11 +114,30 @@ std::vector<std::vector<MeasuredBatch>> read_server_log(scheduler::TraceInput& i
       batch.new_tokens = small(line, "#new-token: ", place);
       batch.cached_tokens = small(line, "#cached-token: ", place);
     } else {
+      if (server != nullptr) read_other_line(line, place, *server);
       continue;
     }
     loads.back().push_back(batch);
   }
   return loads;
+}
+
+std::vector<std::vector<MeasuredBatch>> parts_of_loads(const std::vector<double>& tokens,
+                                                       std::vector<std::vector<MeasuredBatch>> parts) {
+  std::vector<std::vector<MeasuredBatch>> out(tokens.size());
+  std::size_t next = 1;  // behind what came before the first flush
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    for (std::size_t part = next; part < parts.size(); ++part) {
+      double prefilled = 0;
+      for (const MeasuredBatch& batch : parts[part])
+        prefilled += static_cast<double>(batch.new_tokens + batch.cached_tokens);
+      if (tokens[i] == 0 || std::abs(prefilled - tokens[i]) > 0.01 * tokens[i]) continue;
+      out[i] = std::move(parts[part]);
+      next = part + 1;
+      break;
+    }
+  }
+  return out;
 }
 
 std::vector<std::pair<std::uint32_t, double>> accept_lens(const std::vector<MeasuredBatch>& batches,

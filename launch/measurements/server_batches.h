@@ -1,7 +1,10 @@
 // The batches that a server logged with --decode-log-interval 1.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,10 +20,22 @@ namespace tpsim::launch {
 std::map<std::pair<std::string, std::string>, std::vector<MeasuredBatch>> read_batches(
     scheduler::TraceInput& input);
 
+// What a log says of its server, besides batches.
+struct LoggedServer {
+  nlohmann::json server_args;                // its arguments; null where the log has none
+  std::optional<std::uint64_t> pool_tokens;  // "max_total_num_tokens=906051"
+};
+
 // A log of the server itself ("Prefill batch, #new-seq: 1, …", "Decode batch, #running-req: 1, …"), cut where
 // the cache was flushed, which a measuring client does before each load: element 0 is what came before the
 // first. Other lines mean nothing here; a batch line that lacks a figure throws UserError.
-std::vector<std::vector<MeasuredBatch>> read_server_log(scheduler::TraceInput& input);
+std::vector<std::vector<MeasuredBatch>> read_server_log(scheduler::TraceInput& input,
+                                                        LoggedServer* server = nullptr);
+
+// The parts that belong to loads, in their order, whose prompts have `tokens` in all: the cache is flushed
+// before each load, and maybe at other times, too. A load without such a part has no batches.
+std::vector<std::vector<MeasuredBatch>> parts_of_loads(const std::vector<double>& tokens,
+                                                       std::vector<std::vector<MeasuredBatch>> parts);
 
 // Mean tokens kept of a request's first step, its second …, as MeasuredLoad::accept_lens: an n-gram cache
 // fills while answers grow. The requests that have most steps behind them are taken to be those that ended;

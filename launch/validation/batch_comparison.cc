@@ -83,37 +83,30 @@ std::vector<MeasuredStep> prefill_steps(const std::vector<MeasuredBatch>& batche
   return steps;
 }
 
-proto::StepComparison compare_decode(const std::vector<MeasuredBatch>& batches,
-                                     const std::vector<ServedStep>& steps) {
+std::vector<MeasuredStep> predicted_decode_steps(const std::vector<MeasuredBatch>& batches,
+                                                 const std::vector<ServedStep>& steps) {
   std::map<std::uint32_t, Sized> known;
   for (const ServedStep& step : steps)
     if (step.decode && !step.prefill) known[step.running].emplace_back(step.kv_tokens, step.seconds);
   sort(known);
-  proto::StepComparison out;
-  out.set_mode("decode");
-  for (const MeasuredStep& step : decode_steps(batches)) {
+  std::vector<MeasuredStep> out = decode_steps(batches);
+  for (MeasuredStep& step : out) {
     const MeasuredBatch& batch = batches[step.first];
     const auto list = known.find(batch.running);
     const auto* const found = list == known.end() ? nullptr : nearest(list->second, batch.kv_tokens);
-    if (found == nullptr) {
-      out.set_without_counterpart(out.without_counterpart() + 1);
-    } else {
-      out.add_ratios(found->second / step.seconds);
-    }
+    if (found != nullptr) step.predicted = found->second;
   }
-  out.set_steps(static_cast<std::uint64_t>(out.ratios_size()));
   return out;
 }
 
-proto::StepComparison compare_prefill(const std::vector<MeasuredBatch>& batches,
-                                      const std::vector<ServedStep>& steps) {
+std::vector<MeasuredStep> predicted_prefill_steps(const std::vector<MeasuredBatch>& batches,
+                                                  const std::vector<ServedStep>& steps) {
   std::map<std::uint32_t, Sized> known;
   for (const ServedStep& step : steps)
     if (step.prefill && !step.decode) known[step.new_seqs].emplace_back(step.new_tokens, step.seconds);
   sort(known);
-  proto::StepComparison out;
-  out.set_mode("prefill");
-  for (const MeasuredStep& step : prefill_steps(batches)) {
+  std::vector<MeasuredStep> out = prefill_steps(batches);
+  for (MeasuredStep& step : out) {
     double seconds = 0;
     for (std::size_t i = step.first; i < step.first + step.count; ++i) {
       const auto list = known.find(batches[i].new_seqs);
@@ -125,14 +118,37 @@ proto::StepComparison compare_prefill(const std::vector<MeasuredBatch>& batches,
       }
       seconds += found->second;
     }
-    if (seconds > 0) {
-      out.add_ratios(seconds / step.seconds);
+    step.predicted = seconds;
+  }
+  return out;
+}
+
+namespace {
+
+proto::StepComparison comparison(const char* mode, const std::vector<MeasuredStep>& steps) {
+  proto::StepComparison out;
+  out.set_mode(mode);
+  for (const MeasuredStep& step : steps) {
+    if (step.predicted > 0) {
+      out.add_ratios(step.predicted / step.seconds);
     } else {
       out.set_without_counterpart(out.without_counterpart() + 1);
     }
   }
   out.set_steps(static_cast<std::uint64_t>(out.ratios_size()));
   return out;
+}
+
+}  // namespace
+
+proto::StepComparison compare_decode(const std::vector<MeasuredBatch>& batches,
+                                     const std::vector<ServedStep>& steps) {
+  return comparison("decode", predicted_decode_steps(batches, steps));
+}
+
+proto::StepComparison compare_prefill(const std::vector<MeasuredBatch>& batches,
+                                      const std::vector<ServedStep>& steps) {
+  return comparison("prefill", predicted_prefill_steps(batches, steps));
 }
 
 proto::BatchTimeline measured_timeline(const std::vector<MeasuredBatch>& batches, std::size_t points) {

@@ -23,12 +23,19 @@ double decode_interval(const MeasuredBatch& batch);
 struct MeasuredStep {
   double seconds = 0;
   std::size_t first = 0, count = 1;  // positions in the log
+  double predicted = 0;              // seconds of the run's counterpart; 0: none
 };
 std::vector<MeasuredStep> decode_steps(const std::vector<MeasuredBatch>& batches);
 std::vector<MeasuredStep> prefill_steps(const std::vector<MeasuredBatch>& batches);
 
-// The counterpart of a decode batch is the run's decode step of as many requests whose KV tokens are nearest;
-// of a prefill the one of as many new requests whose tokens are, where they are within 2 %.
+// The same with their counterparts in the run. That of a decode batch is the run's decode step of as many
+// requests whose KV tokens are nearest; of a prefill the one of as many new requests whose tokens are, where
+// they are within 2 %.
+std::vector<MeasuredStep> predicted_decode_steps(const std::vector<MeasuredBatch>& batches,
+                                                 const std::vector<ServedStep>& steps);
+std::vector<MeasuredStep> predicted_prefill_steps(const std::vector<MeasuredBatch>& batches,
+                                                  const std::vector<ServedStep>& steps);
+// Their ratios.
 proto::StepComparison compare_decode(const std::vector<MeasuredBatch>& batches,
                                      const std::vector<ServedStep>& steps);
 proto::StepComparison compare_prefill(const std::vector<MeasuredBatch>& batches,

@@ -144,9 +144,7 @@ class Table {
       group.set_reason(reason);
       return;
     }
-    const attention::PlanCost cost(profile_,
-                                   coefficients_of<PlanCoefficients>(profile_, "attention." + name + suffix),
-                                   attention::Residency::kHot);
+    const attention::PlanCost cost(profile_, "attention." + name + suffix, attention::Residency::kHot);
     std::map<std::string, std::vector<const AttentionRow*>> formats;
     for (const AttentionRow& row : rows)
       if (row.seconds > 0 && !row.lengths.empty()) formats[format_of(row.layer)].push_back(&row);
@@ -156,13 +154,7 @@ class Table {
       const std::size_t every = stride(members.size());
       for (std::size_t i = 0; i < members.size() && !stop_; i += every) {
         const AttentionRow& row = *members[i];
-        calibration::with_metadata(row, decode, [&](const attention::ForwardMetadata& metadata) {
-          planned->init_forward_metadata(metadata);
-          const attention::KernelCost kernel =
-              decode ? planned->decode_cost(cost, planned->decode_plan(row.layer), row.layer)
-                     : planned->extend_cost(cost, planned->extend_plan(row.layer), row.layer);
-          ratios.push_back(kernel.seconds / row.seconds);
-        });
+        ratios.push_back(calibration::price(*planned, cost, row, decode) / row.seconds);
       }
       end(group, ratios);
     }
@@ -228,8 +220,9 @@ Kernels price_kernels(const KernelTask& task, const std::atomic<bool>& stop) {
   if (name == "custom_allreduce_perf")
     return table.operators([](const std::string& of) { return of == "all_reduce.custom"; });
   if (name == "nccl_perf")
-    return table.operators(
-        [](const std::string& of) { return of == "all_reduce.nccl" || of == "all_gather"; });
+    return table.operators([](const std::string& of) {
+      return of == "all_reduce.nccl" || of == "all_gather" || of == "reduce_scatter" || of == "all_to_all";
+    });
   if (name == "encoder_attention_perf")
     return table.not_priced("attention without a causal mask is no backend's of language models");
   return table.not_priced(

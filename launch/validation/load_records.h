@@ -33,6 +33,7 @@ class LoadRecords : public scheduler::RunObserver {
 
   const std::vector<ServedStep>& steps() const { return steps_; }
   std::uint64_t completed() const { return completed_; }
+  bool stopped() const { return stop_; }
   // Requests that were refused.
   std::uint64_t rejected() const { return rejected_; }
   // Of the completed requests, as figures_of() makes them of measured ones.

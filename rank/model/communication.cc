@@ -89,7 +89,8 @@ double Communication::copied_elements(const PassRows& rows) const {
 void Communication::all_reduce(double bytes, std::uint32_t gpus, double times,
                                std::vector<Exchange>& out) const {
   if (gpus > 1 && bytes > 0)
-    out.push_back({costs_.all_reduce(bytes, gpus), costs_.all_reduce_sent(bytes, gpus), times});
+    out.push_back({costs_.all_reduce(bytes, gpus), costs_.all_reduce_sent(bytes, gpus), times,
+                   !costs_.uses_custom_all_reduce(bytes, gpus)});
 }
 
 void Communication::all_gather(double bytes_per_gpu, std::uint32_t gpus, double times,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 
 namespace tpsim::rank {
 namespace {
@@ -16,8 +17,9 @@ constexpr std::array<Tile, 4> kTiles = {{{64, 64}, {64, 128}, {128, 128}, {128, 
 
 }  // namespace
 
-KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProfile& profile, double b,
-                        double m, double n, double k, double bytes, double memory_share) {
+KernelCost batched_gemm(const OperatorCoefficients& c, const Corrections& corrections,
+                        const proto::HardwareProfile& profile, double b, double m, double n, double k,
+                        double bytes, double memory_share) {
   const double flops =
       bytes < 2 && profile.dense_flops_fp8() > 0 ? profile.dense_flops_fp8() : profile.dense_flops_bf16();
   KernelCost cost;
@@ -38,6 +40,11 @@ KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProf
   }
   const double memory = memory_share * cost.bytes / (profile.memory_bandwidth() * c.memory);
   cost.seconds = c.fixed_seconds + std::max(arithmetic, memory) + c.overlap * std::min(arithmetic, memory);
+  if (corrections.empty()) return cost;
+  const double features[] = {b, m, n};
+  static_assert(std::size(features) == std::size(kBatchedGemmFeatures));
+  const double least = std::max(cost.flops / flops, memory_share * cost.bytes / profile.memory_bandwidth());
+  cost.seconds = std::max(cost.seconds * corrections.factor(features), least);
   return cost;
 }
 
@@ -45,6 +52,7 @@ MlaCosts::MlaCosts(const ModelConfig& model, const Shard& shard, const proto::Ha
                    const WeightFormat& kv_b)
     : profile_(profile),
       bmm_(operator_coefficients(profile, product_class(kv_b))),
+      bmm_corrections_(find_efficiency(profile, product_class(kv_b)), kBatchedGemmFeatures),
       heads_(shard.q_heads.count()),
       latent_(model.mla.kv_lora_rank),
       nope_(model.mla.qk_nope_head_dim),
@@ -54,8 +62,9 @@ MlaCosts::MlaCosts(const ModelConfig& model, const Shard& shard, const proto::Ha
       kv_b_(kv_b) {}
 
 KernelCost MlaCosts::absorbed(double rows) const {
-  KernelCost cost = batched_gemm(bmm_, profile_, heads_, rows, latent_, nope_, product_bytes_);
-  cost += batched_gemm(bmm_, profile_, heads_, rows, v_dim_, latent_, product_bytes_);
+  KernelCost cost =
+      batched_gemm(bmm_, bmm_corrections_, profile_, heads_, rows, latent_, nope_, product_bytes_);
+  cost += batched_gemm(bmm_, bmm_corrections_, profile_, heads_, rows, v_dim_, latent_, product_bytes_);
   return cost;
 }
 

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "attention/backend.h"
+#include "proto/correction_surface.h"
 #include "proto/hardware.pb.h"
 #include "rank/model/model_config.h"
 #include "rank/model/op_cost.h"
@@ -22,11 +23,12 @@
 
 namespace tpsim::rank {
 
-// C[b, m, n] = A[b, m, k] B[b, k, n], `bytes` (1 or 2) an element of A and B; c: of product_class().
-// `memory_share`: how much of the bytes' time counts (a benchmark that calls it again and again finds some in
-// L2).
-KernelCost batched_gemm(const OperatorCoefficients& c, const proto::HardwareProfile& profile, double b,
-                        double m, double n, double k, double bytes, double memory_share = 1);
+// C[b, m, n] = A[b, m, k] B[b, k, n], `bytes` (1 or 2) an element of A and B; c and corrections: of
+// product_class(), whose features are kBatchedGemmFeatures, b, m and n. `memory_share`: how much of the
+// bytes' time counts (a benchmark that calls it again and again finds some in L2).
+KernelCost batched_gemm(const OperatorCoefficients& c, const Corrections& corrections,
+                        const proto::HardwareProfile& profile, double b, double m, double n, double k,
+                        double bytes, double memory_share = 1);
 
 class MlaCosts {
  public:
@@ -53,6 +55,7 @@ class MlaCosts {
  private:
   const proto::HardwareProfile& profile_;
   OperatorCoefficients bmm_;
+  Corrections bmm_corrections_;
   double heads_, latent_, nope_, rope_, v_dim_, product_bytes_;
   WeightFormat kv_b_;
 };

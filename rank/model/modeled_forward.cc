@@ -9,11 +9,19 @@ namespace {
 constexpr double kElement = 2;  // bytes of an activation (bf16)
 constexpr double kLogit = 4;    // bytes of a logit (fp32) in sampling
 
-// Kernels of one layer that an eager pass issues on top of those that are priced one by one: their bytes are
+// Kernels of one layer that a pass issues on top of those that are priced one by one: their bytes are
 // counted with a neighbour's. Counted in SGLang 0.5.12's models/deepseek_v2.py and fused_moe_triton.
 constexpr double kMlaIssued = 4;     // norm of the latent, copies of rotated q and k, k put together
 constexpr double kMoeIssued = 3;     // second kernel of the alignment, activation, sum over the experts
 constexpr double kSharedIssued = 3;  // activation of the shared experts, scaling, sum with the routed ones
+
+// Launches of a pass in captured pieces: a layer's piece and what surrounds its attention (its kernel, that
+// of the cache, copies), counted in a profile of SGLang 0.5.12 on an H200 (llama-3.1-8b, fa3, 1,024 tokens:
+// 258 with those before and behind the layers); an all-reduce that splits a piece: another graph, the kernel
+// and the events between two streams.
+constexpr double kPieceLaunches = 6.5;
+constexpr double kInPlaceLaunches = 4;
+constexpr double kEndLaunches = 50;
 
 }  // namespace
 
@@ -43,6 +51,7 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       expert_load_(std::move(options.expert_load)),
       tracks_states_(options.tracks_states),
       hands_selection_over_(options.hands_selection_over) {
+  if (find_efficiency(profile, kPowerClass) != nullptr) power_ = operator_coefficients(profile, kPowerClass);
   if (model_.is_mla())
     mla_costs_.emplace(model_, shard_, profile_, weight_named(weights_, "kv_b_proj").format);
   if (!options.cuda_graph_bs.empty()) {
@@ -67,6 +76,12 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     dense.bytes += cost.bytes * times;
     dense.launches += cost.launches * times;
   };
+  const auto add_product = [&](MatrixClass kernel, const KernelCost& cost, double times) {
+    add(&Dense::gemm, cost, times);
+    if (matrix_class(kernel).rate != MatrixClassRow::Rate::k16Bit) return;
+    dense.products += cost.seconds * times;
+    dense.product_flops += cost.flops * times;
+  };
   const auto other = [&](double elements, double times) {
     add(&Dense::other, costs_.elementwise(elements * kElement), times);
   };
@@ -74,6 +89,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     for (const Communication::Exchange& one : exchanges) {
       add(&Dense::collective, one.cost, one.times);
       dense.communicated += one.sent * one.times;
+      dense.in_place += one.in_place ? one.times : 0;
     }
   };
 
@@ -86,7 +102,8 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
         add(&Dense::other, mla_costs_->joining(costs_, m), weight.layers);
       continue;
     }
-    add(&Dense::gemm, costs_.gemm(weight_rows, weight.n, weight.k, weight.format), weight.layers);
+    add_product(linear_kernel(weight.format, profile_),
+                costs_.gemm(weight_rows, weight.n, weight.k, weight.format), weight.layers);
   }
   for (const WeightSpec& weight : weights_) {
     if (weight.role != WeightRole::kExperts || weight.name != "experts.gate_up_proj" || rows.routed == 0)
@@ -110,7 +127,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
         experts.rows = busiest.rows + double(rows.routed) * fused;
         experts.hit = busiest.hit + fused;
       }
-      add(&Dense::gemm, costs_.moe(kernel, experts, weight.format), layers_of_load);
+      add_product(kernel, costs_.moe(kernel, experts, weight.format), layers_of_load);
     }
   }
   if (const std::uint32_t dense_layers = model_.num_layers - model_.moe.num_layers; dense_layers > 0) {
@@ -263,6 +280,7 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
     step.memory_bytes += cost.bytes;
     attention_launches += cost.launches;
   }
+  step.gemm += throttling(dense, step.attention + plan.seconds + step.gemm + step.collective + step.other);
   Uncaptured pass;
   if (captured) {
     step.launch = graph_replay_ + (dense.launches + plan.launches + attention_launches) * graph_gap_;
@@ -276,8 +294,23 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   step.device_seconds =
       captured ? step.attention + step.gemm + step.collective + step.other + step.launch : pass.device;
   step.issue_seconds = pass.issue;
+  step.run_batch_seconds = pass.run_batch;
+  step.launches = captured ? 1
+                  : pieces
+                      ? kPieceLaunches * model_.num_layers + kInPlaceLaunches * dense.in_place + kEndLaunches
+                      : dense.issued + plan.launches + attention_launches;
   if (!idle) step.host_seconds = backend_->plan_host_seconds();
   return step;
+}
+
+// Boards hold their boost clock only as long as the power drawn allows: products of 16 bit draw more than the
+// limit, everything else less, so a long pass takes as long as its products at the rate that they sustain
+// and a share of the rest, but for what the time before it left to draw.
+double ModeledForward::throttling(const Dense& dense, double device) const {
+  if (!power_) return 0;
+  const double sustained = dense.product_flops / (profile_.dense_flops_bf16() * power_->compute) +
+                           power_->overlap * (device - dense.products) - power_->fixed_seconds;
+  return std::max(0.0, sustained - device);
 }
 
 // The captured size that a pass with an extend part is padded to; 0: it runs eagerly. Data-parallel ranks
@@ -335,12 +368,14 @@ ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, cons
       host.once_seconds;
   if (host.synchronous) {
     const double seconds = std::max(other_device, other_host) + std::max(attention_device, attention_host);
-    return {.seconds = seconds, .device = seconds, .issue = 0};
+    // Behind the last wait come the rest of the last layer and what follows it.
+    const double waited = seconds * (1 - 1.0 / model_.num_layers);
+    return {.seconds = seconds, .device = seconds, .issue = 0, .run_batch = waited};
   }
   if (pieces) attention_host = host.once_seconds;
   const double device = other_device + attention_device;
   const double issue = other_host + attention_host;
-  return {.seconds = std::max(device, issue), .device = device, .issue = issue};
+  return {.seconds = std::max(device, issue), .device = device, .issue = issue, .run_batch = issue};
 }
 
 }  // namespace tpsim::rank

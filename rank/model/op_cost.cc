@@ -9,9 +9,6 @@
 namespace tpsim::rank {
 namespace {
 
-// What each GPU sends for a reduce-scatter and an all-gather.
-double ring_sent(double bytes, std::uint32_t gpus) { return 2 * bytes * (gpus - 1) / gpus; }
-
 using TileShape = std::array<double, 2>;
 // Tile shapes of GEMM libraries, and of the grouped products of MoE kernels.
 constexpr double kGemmTiles[][2] = {{64, 64}, {64, 128}, {128, 128}, {128, 256}, {256, 128}};
@@ -26,14 +23,35 @@ std::span<const TileShape> moe_tiles(MatrixClass kernel) {
   return kMoeTiles;
 }
 
-// Coefficients of `id`, or of the class that stands in for it.
-OperatorCoefficients matrix_coefficients(const proto::HardwareProfile& profile, MatrixClass id) {
-  for (;;) {
-    const MatrixClassRow& row = matrix_class(id);
-    if (find_efficiency(profile, row.name) != nullptr) return operator_coefficients(profile, row.name);
-    if (row.stands_in == id) return {};
-    id = row.stands_in;
+// Times that a product's k may be cut.
+constexpr double kSplits[] = {2, 4, 8};
+
+// `id`, or the class that stands in for it.
+MatrixClass matrix_entry(const proto::HardwareProfile& profile, MatrixClass id) {
+  while (find_efficiency(profile, matrix_class(id).name) == nullptr && matrix_class(id).stands_in != id)
+    id = matrix_class(id).stands_in;
+  return id;
+}
+
+// Points of the corrections' axes of `feature`, of all surfaces, ascending.
+std::vector<double> axis_points(const proto::OperatorEfficiency* entry, std::string_view feature) {
+  std::vector<double> points;
+  if (entry == nullptr) return points;
+  for (const proto::CorrectionSurface& surface : entry->corrections()) {
+    for (const auto& axis : surface.axes())
+      if (axis.feature() == feature) points.insert(points.end(), axis.points().begin(), axis.points().end());
   }
+  std::sort(points.begin(), points.end());
+  points.erase(std::unique(points.begin(), points.end()), points.end());
+  return points;
+}
+
+// `size`: the feature that prices must not fall along.
+PricedClass priced_class(const proto::HardwareProfile& profile, std::string_view operator_class,
+                         std::string_view size) {
+  const proto::OperatorEfficiency* const entry = find_efficiency(profile, operator_class);
+  return {operator_coefficients(profile, operator_class), Corrections(entry, feature_names(operator_class)),
+          axis_points(entry, size)};
 }
 
 }  // namespace
@@ -51,29 +69,29 @@ std::span<const std::string_view> operator_classes() {
   static const std::vector<std::string_view> kClasses = [] {
     std::vector<std::string_view> names;
     for (std::size_t i = 0; i < kMatrixClasses; ++i) names.push_back(matrix_class(MatrixClass(i)).name);
-    names.insert(names.end(),
-                 {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter", "all_to_all",
-                  "deepep.normal", "deepep.low_latency", "elementwise", "mla_bmm", "mla_bmm_fp8"});
+    names.insert(names.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter",
+                               "all_to_all", "deepep.normal", "deepep.low_latency", "elementwise", "mla_bmm",
+                               "mla_bmm_fp8", kPowerClass});
     return names;
   }();
   return kClasses;
 }
 
 OperatorCosts::OperatorCosts(const proto::HardwareProfile& profile)
-    : custom_(operator_coefficients(profile, "all_reduce.custom")),
-      nccl_(operator_coefficients(profile, "all_reduce.nccl")),
-      gather_(operator_coefficients(profile, "all_gather")),
-      scatter_(operator_coefficients(profile, "reduce_scatter")),
-      all_to_all_(operator_coefficients(profile, "all_to_all")),
-      deepep_(operator_coefficients(profile, "deepep.normal")),
-      low_latency_(operator_coefficients(profile, "deepep.low_latency")),
-      elementwise_(operator_coefficients(profile, "elementwise")),
+    : elementwise_(operator_coefficients(profile, "elementwise")),
       profile_(profile),
       bandwidth_(profile.memory_bandwidth()),
       link_(profile.link_bandwidth()),
       multiprocessors_(profile.multiprocessors()),
       nvlink_(profile.nvlink()) {
-  for (std::size_t i = 0; i < kMatrixClasses; ++i) matrix_[i] = matrix_coefficients(profile, MatrixClass(i));
+  for (std::size_t i = 0; i < kMatrixClasses; ++i) {
+    const MatrixClassRow& row = matrix_class(matrix_entry(profile, MatrixClass(i)));
+    matrix_[i] = priced_class(profile, row.name, row.moe() ? "tokens" : "m");
+  }
+  static constexpr std::array<std::string_view, kCollectives> kNames = {
+      "all_reduce.custom", "all_reduce.nccl", "all_gather",        "reduce_scatter",
+      "all_to_all",        "deepep.normal",   "deepep.low_latency"};
+  for (std::size_t i = 0; i < kCollectives; ++i) collectives_[i] = priced_class(profile, kNames[i], "bytes");
   // Without fp8 arithmetic there is int8 at the same rate, twice that of 16 bit (Turing, Ampere).
   const double fp8 =
       profile.dense_flops_fp8() > 0 ? profile.dense_flops_fp8() : 2 * profile.dense_flops_bf16();
@@ -86,8 +104,8 @@ double OperatorCosts::rate(MatrixClass kernel) const {
 }
 
 double OperatorCosts::tiles_seconds(MatrixClass kernel, double n, double k, double tiles_m, double bytes,
-                                    Tile tile) const {
-  const OperatorCoefficients& c = matrix_[static_cast<std::size_t>(kernel)];
+                                    Tile tile, double hot) const {
+  const OperatorCoefficients& c = matrix(kernel).coefficients;
   const double tiles = tiles_m * std::ceil(n / tile.n);
   const double one = 2 * tile.m * tile.n * k / (rate(kernel) * c.compute / multiprocessors_) +
                      c.tile_seconds + c.k_seconds * k;
@@ -98,34 +116,72 @@ double OperatorCosts::tiles_seconds(MatrixClass kernel, double n, double k, doub
   const double arithmetic = (full + (rest > 0 ? std::max(rest, full > 0 ? 0.5 : 1.0) : 0)) * one;
   // Few tiles cannot draw the whole bandwidth; split-k helps up to a point.
   const double reach = std::min(1.0, c.fill * tiles / multiprocessors_);
-  const double memory = bytes / (bandwidth_ * c.memory * reach);
+  const double memory = bytes / (bandwidth_ * c.memory * hot * reach);
   return std::max(arithmetic, memory) + c.overlap * std::min(arithmetic, memory);
+}
+
+double OperatorCosts::product_seconds(MatrixClass kernel, double m, double n, double k, double bytes,
+                                      double hot) const {
+  const double split = matrix(kernel).coefficients.split_seconds;
+  double best = 0;
+  const auto take = [&best](double seconds) {
+    if (best == 0 || seconds < best) best = seconds;
+  };
+  for (const auto& [tile_m, tile_n] : kGemmTiles) {
+    const double tiles_m = std::ceil(m / tile_m);
+    take(tiles_seconds(kernel, n, k, tiles_m, bytes, {tile_m, tile_n}, hot));
+    // A wave of tiles that is full already gains nothing by more and shorter ones.
+    if (split == 0 || tiles_m * std::ceil(n / tile_n) > multiprocessors_) continue;
+    for (const double parts : kSplits) {
+      // The parts' sums, in fp32, mostly stay in the L2.
+      const double sums = parts * m * n * 4 / bandwidth_;
+      take(tiles_seconds(kernel, n, k / parts, parts * tiles_m, bytes, {tile_m, tile_n}, hot) + split + sums);
+    }
+  }
+  return best;
 }
 
 KernelCost OperatorCosts::gemm(double m, std::uint64_t n, std::uint64_t k, const WeightFormat& weight) const {
   return gemm(linear_kernel(weight, profile_), m, n, k, weight);
 }
 
-KernelCost OperatorCosts::gemm(MatrixClass kernel, double m, std::uint64_t n, std::uint64_t k,
-                               const WeightFormat& weight) const {
-  const OperatorCoefficients& c = matrix_[static_cast<std::size_t>(kernel)];
+KernelCost OperatorCosts::gemm_physics(MatrixClass kernel, double m, std::uint64_t n, std::uint64_t k,
+                                       const WeightFormat& weight, bool hot) const {
+  const OperatorCoefficients& c = matrix(kernel).coefficients;
   const MatrixClassRow& row = matrix_class(kernel);
   const auto columns = static_cast<double>(n);
   const auto depth = static_cast<double>(k);
   const double product =
       m * depth * row.input_bytes + static_cast<double>(weight.bytes(n, k)) + m * columns * 2;
-  double best = 0;
-  for (const auto& [tile_m, tile_n] : kGemmTiles) {
-    const double seconds =
-        tiles_seconds(kernel, columns, depth, std::ceil(m / tile_m), product, {tile_m, tile_n});
-    if (best == 0 || seconds < best) best = seconds;
-  }
-  KernelCost cost{c.fixed_seconds + best, 2 * m * columns * depth, product, 1};
+  const double seconds = product_seconds(kernel, m, columns, depth, product, hot ? c.hot_memory : 1);
+  KernelCost cost{c.fixed_seconds + seconds, 2 * m * columns * depth, product, 1};
   if (row.quantizes()) {
     const double bytes = m * depth * (2 + row.input_bytes);
     cost.seconds += bytes / (bandwidth_ * c.quantize);
     cost.bytes += bytes;
     ++cost.launches;
+  }
+  return cost;
+}
+
+KernelCost OperatorCosts::gemm(MatrixClass kernel, double m, std::uint64_t n, std::uint64_t k,
+                               const WeightFormat& weight, bool hot) const {
+  KernelCost cost = gemm_physics(kernel, m, n, k, weight, hot);
+  const PricedClass& priced = matrix(kernel);
+  if (priced.corrections.empty()) return cost;
+  const auto corrected = [&](double rows, double seconds) {
+    const double features[] = {rows, static_cast<double>(n), static_cast<double>(k)};
+    return seconds * priced.corrections.factor(features);
+  };
+  const MonotonePrice& price = prices_.of(
+      {static_cast<std::uint64_t>(kernel), n, k, weight.bytes(n, k), hot}, priced.points,
+      [&](double rows) { return corrected(rows, gemm_physics(kernel, rows, n, k, weight, hot).seconds); });
+  cost.seconds = std::max(price(m, corrected(m, cost.seconds)), cost.flops / rate(kernel));
+  // Of the input that is quantised first only what the product reads of it has to come from memory.
+  if (!hot) {
+    const double input = m * static_cast<double>(k) * matrix_class(kernel).input_bytes;
+    const double least = input + static_cast<double>(weight.bytes(n, k)) + 2 * m * static_cast<double>(n);
+    cost.seconds = std::max(cost.seconds, least / bandwidth_);
   }
   return cost;
 }
@@ -136,15 +192,9 @@ MatrixClass OperatorCosts::experts(std::string_view architecture, const RoutedEx
                        experts.tokens, chooses_trtllm(architecture, weight, profile_));
 }
 
-KernelCost OperatorCosts::moe(MatrixClass kernel, const RoutedExperts& experts,
-                              const WeightFormat& weight) const {
-  const OperatorCoefficients& c = matrix_[static_cast<std::size_t>(kernel)];
-  const double input = matrix_class(kernel).input_bytes;
-  const auto hidden = static_cast<double>(experts.hidden);
-  const auto width = static_cast<double>(experts.width);
+ExpertWork OperatorCosts::work_of(const RoutedExperts& experts) {
   const double chosen_rows = experts.tokens * experts.top_k;
   const double rows = std::max(1.0, experts.rows > 0 ? experts.rows : chosen_rows / experts.ep_size);
-  const double all_rows = experts.only_own_rows ? rows : chosen_rows;
   const double all_experts = double(experts.experts) * experts.ep_size;
   // Experts that are hit: each token chooses top_k different ones.
   const double chance =
@@ -152,6 +202,16 @@ KernelCost OperatorCosts::moe(MatrixClass kernel, const RoutedExperts& experts,
   const double even = experts.rows > 0 ? experts.hit : experts.experts * chance;
   const double hit =
       experts.in_turn ? std::min<double>(experts.experts, rows) : std::min<double>(rows, std::max(1.0, even));
+  return {rows, experts.only_own_rows ? rows : chosen_rows, hit};
+}
+
+KernelCost OperatorCosts::moe_physics(MatrixClass kernel, const RoutedExperts& experts,
+                                      const ExpertWork& work, const WeightFormat& weight) const {
+  const OperatorCoefficients& c = matrix(kernel).coefficients;
+  const double input = matrix_class(kernel).input_bytes;
+  const auto hidden = static_cast<double>(experts.hidden);
+  const auto width = static_cast<double>(experts.width);
+  const auto& [rows, all_rows, hit] = work;
   const double per_expert = rows / hit;
   const double up = static_cast<double>(weight.bytes(2 * experts.width, experts.hidden)) * hit;
   const double down = static_cast<double>(weight.bytes(experts.hidden, experts.width)) * hit;
@@ -162,8 +222,9 @@ KernelCost OperatorCosts::moe(MatrixClass kernel, const RoutedExperts& experts,
     // Where rows fall at random, an expert's last tile is half full on average.
     const double tiles = experts.in_turn ? std::ceil(per_expert / tile_m)
                                          : std::max(1.0, per_expert / tile_m + (tile_m - 1) / (2 * tile_m));
-    const double seconds = tiles_seconds(kernel, 2 * width, hidden, hit * tiles, up_bytes, {tile_m, tile_n}) +
-                           tiles_seconds(kernel, hidden, width, hit * tiles, down_bytes, {tile_m, tile_n});
+    const Tile tile = {tile_m, tile_n};
+    const double seconds = tiles_seconds(kernel, 2 * width, hidden, hit * tiles, up_bytes, tile, 1) +
+                           tiles_seconds(kernel, hidden, width, hit * tiles, down_bytes, tile, 1);
     if (best == 0 || seconds < best) best = seconds;
   }
   // Activation, and the sum over each token's experts: over all rows, also those of other ranks' experts.
@@ -173,60 +234,44 @@ KernelCost OperatorCosts::moe(MatrixClass kernel, const RoutedExperts& experts,
           matrix_class(kernel).quantizes() ? 7U : 5U};
 }
 
-bool OperatorCosts::uses_custom_all_reduce(double bytes, std::uint32_t gpus) const {
-  return gpus <= 8 && gpus % 2 == 0 && bytes <= kCustomAllReduceLimit && (nvlink_ || gpus == 2);
+double OperatorCosts::moe_factor(MatrixClass kernel, RoutedExperts experts,
+                                 const WeightFormat& weight) const {
+  const PricedClass& priced = matrix(kernel);
+  if (priced.corrections.empty()) return 1;
+  experts.rows = experts.hit = 0;
+  const auto physics = [&](double tokens) {
+    experts.tokens = tokens;
+    return moe_physics(kernel, experts, work_of(experts), weight).seconds;
+  };
+  const auto corrected = [&](double tokens, double seconds) {
+    experts.tokens = tokens;
+    const ExpertWork work = work_of(experts);
+    const double features[] = {tokens,
+                               static_cast<double>(experts.hidden),
+                               static_cast<double>(experts.width),
+                               static_cast<double>(experts.experts),
+                               static_cast<double>(experts.top_k),
+                               work.rows / work.hit};
+    return seconds * priced.corrections.factor(features);
+  };
+  const double tokens = experts.tokens;
+  const std::uint64_t flags = 2U * experts.only_own_rows + experts.in_turn;
+  const MonotonePrice& price = prices_.of(
+      {static_cast<std::uint64_t>(kernel), experts.hidden, experts.width,
+       (std::uint64_t{experts.experts} << 32U) + experts.top_k,
+       (std::uint64_t{experts.ep_size} << 2U) + flags, weight.bytes(experts.hidden, experts.width)},
+      priced.points, [&](double point) { return corrected(point, physics(point)); });
+  const double seconds = physics(tokens);
+  return price(tokens, corrected(tokens, seconds)) / seconds;
 }
 
-bool OperatorCosts::is_one_shot(double bytes, std::uint32_t gpus) {
-  return gpus == 2 || bytes < (gpus <= 4 ? 512 : 256) * 1024.0;
-}
-
-double OperatorCosts::all_reduce_sent(double bytes, std::uint32_t gpus) const {
-  if (gpus <= 1) return 0;
-  if (uses_custom_all_reduce(bytes, gpus) && is_one_shot(bytes, gpus)) return bytes * (gpus - 1);
-  return ring_sent(bytes, gpus);
-}
-
-KernelCost OperatorCosts::custom_all_reduce(double bytes, std::uint32_t gpus) const {
-  const double sent = all_reduce_sent(bytes, gpus);
-  const double barrier = is_one_shot(bytes, gpus) ? 0 : custom_.two_shot_seconds;
-  return {custom_.fixed_seconds + barrier + custom_.per_gpu_seconds * gpus + sent / (link_ * custom_.memory),
-          0, 2 * bytes, 1};
-}
-
-KernelCost OperatorCosts::nccl_all_reduce(double bytes, std::uint32_t gpus) const {
-  const double sent = ring_sent(bytes, gpus);
-  return {nccl_.fixed_seconds + nccl_.per_gpu_seconds * gpus + sent / (link_ * nccl_.memory), 0, 2 * bytes,
-          1};
-}
-
-KernelCost OperatorCosts::all_reduce(double bytes, std::uint32_t gpus) const {
-  if (gpus <= 1) return {};
-  return uses_custom_all_reduce(bytes, gpus) ? custom_all_reduce(bytes, gpus) : nccl_all_reduce(bytes, gpus);
-}
-
-KernelCost OperatorCosts::all_gather(double bytes_per_gpu, std::uint32_t gpus) const {
-  if (gpus <= 1) return {};
-  const double sent = bytes_per_gpu * (gpus - 1);
-  return {gather_.fixed_seconds + gather_.per_gpu_seconds * gpus + sent / (link_ * gather_.memory), 0,
-          bytes_per_gpu * gpus, 1};
-}
-
-KernelCost OperatorCosts::reduce_scatter(double bytes, std::uint32_t gpus) const {
-  if (gpus <= 1) return {};
-  const double sent = bytes * (gpus - 1) / gpus;
-  return {scatter_.fixed_seconds + scatter_.per_gpu_seconds * gpus + sent / (link_ * scatter_.memory), 0,
-          bytes, 1};
-}
-
-KernelCost OperatorCosts::send(double bytes) const {
-  return {all_to_all_.fixed_seconds + all_to_all_.per_gpu_seconds * 2 + bytes / (link_ * all_to_all_.memory),
-          0, bytes, 1};
-}
-
-KernelCost OperatorCosts::expert_exchange(double bytes, bool low_latency) const {
-  const OperatorCoefficients& c = low_latency ? low_latency_ : deepep_;
-  return {c.fixed_seconds + bytes / (link_ * c.memory), 0, 2 * bytes, low_latency ? 2U : 3U};
+KernelCost OperatorCosts::moe(MatrixClass kernel, const RoutedExperts& experts,
+                              const WeightFormat& weight) const {
+  KernelCost cost = moe_physics(kernel, experts, work_of(experts), weight);
+  if (matrix(kernel).corrections.empty()) return cost;
+  cost.seconds = std::max({cost.seconds * moe_factor(kernel, experts, weight), cost.flops / rate(kernel),
+                           cost.bytes / bandwidth_});
+  return cost;
 }
 
 KernelCost OperatorCosts::elementwise(double bytes) const {

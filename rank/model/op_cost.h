@@ -4,8 +4,12 @@
 // tile shapes, as a library would choose; in 8 and 4 bit also the kernel that quantises the input, which
 // the measured figures contain. MoE: both projections so, on the experts' rows padded to whole tiles, with
 // the weights of the experts that are hit, and the passes over all rows between and behind them.
-// Collectives: a fixed latency and the bytes that cross the links. Elementwise: bytes. Coefficients
-// (proto/coefficients.h) are fitted to measured kernels by tests/calibration/fit_operators.cc.
+// Collectives (collective_cost.cc): a fixed latency and the bytes that cross the links. Elementwise: bytes.
+//
+// What a class's corrections (proto/correction_surface.h) say multiplies that. A corrected price does not
+// fall as m, the tokens or the bytes grow (rank/model/monotone_price.h), nor below the peaks of the
+// datasheet. Coefficients (proto/coefficients.h) and corrections are fitted to measured kernels by
+// launch/calibrate/fit_operators.cc.
 #pragma once
 
 #include <array>
@@ -13,11 +17,14 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "attention/backend.h"
 #include "proto/coefficients.h"
+#include "proto/correction_surface.h"
 #include "proto/hardware.pb.h"
 #include "rank/model/matrix_kernel.h"
+#include "rank/model/monotone_price.h"
 #include "rank/model/weight_format.h"
 
 namespace tpsim::rank {
@@ -27,6 +34,10 @@ using attention::KernelCost;
 // DeepEP's classes have defaults of their own.
 OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile,
                                            std::string_view operator_class);
+// The board's power limit (rank/model/modeled_forward.h): `compute` is the share of dense_flops_bf16 that
+// matrix products of 16 bit sustain, `overlap` what a second of all else takes of the limit, `fixed_seconds`
+// what a pass may be ahead of it. A profile without this class has no limit.
+inline constexpr std::string_view kPowerClass = "power";
 // Names of OperatorEfficiency.operator_class but for attention.
 std::span<const std::string_view> operator_classes();
 
@@ -47,18 +58,35 @@ struct RoutedExperts {
   bool in_turn = false;
 };
 
+// Rows that a rank's experts work on.
+struct ExpertWork {
+  double rows = 0;      // of this rank
+  double all_rows = 0;  // that the passes between and behind the products go over
+  double hit = 0;       // experts of this rank with rows
+};
+
+// An operator class as a profile has it.
+struct PricedClass {
+  OperatorCoefficients coefficients;
+  Corrections corrections;
+  std::vector<double> points;  // of the corrections' axes of the size that prices must not fall along
+};
+
+// Of one thread: shapes that were priced once are remembered.
 class OperatorCosts {
  public:
   explicit OperatorCosts(const proto::HardwareProfile& profile);
 
   // C[m, n] = A[m, k] B[k, n], C in 16 bit.
   KernelCost gemm(double m, std::uint64_t n, std::uint64_t k, const WeightFormat& weight = {}) const;
-  KernelCost gemm(MatrixClass kernel, double m, std::uint64_t n, std::uint64_t k,
-                  const WeightFormat& weight) const;
+  // `hot`: operands lie in the L2, as a benchmark's may that calls one product again and again.
+  KernelCost gemm(MatrixClass kernel, double m, std::uint64_t n, std::uint64_t k, const WeightFormat& weight,
+                  bool hot = false) const;
   // The kernel of a model's experts on this GPU, --moe-runner-backend auto.
   MatrixClass experts(std::string_view architecture, const RoutedExperts& experts,
                       const WeightFormat& weight = {}) const;
   KernelCost moe(MatrixClass kernel, const RoutedExperts& experts, const WeightFormat& weight = {}) const;
+  static ExpertWork work_of(const RoutedExperts& experts);
   // SGLang's custom all-reduce where uses_custom_all_reduce(), NCCL's ring else.
   KernelCost all_reduce(double bytes, std::uint32_t gpus) const;
   // SGLang's conditions: 2, 4, 6 or 8 GPUs, messages up to 8 MiB, and NVLink between all of them unless they
@@ -67,7 +95,9 @@ class OperatorCosts {
   KernelCost all_gather(double bytes_per_gpu, std::uint32_t gpus) const;
   // `bytes`: of the whole message, of which each GPU keeps its part of the sum.
   KernelCost reduce_scatter(double bytes, std::uint32_t gpus) const;
-  // From one GPU to another: NCCL's all-to-all, which is made of such sends.
+  // `bytes`: of each GPU's message, of which it keeps its own part.
+  KernelCost all_to_all(double bytes, std::uint32_t gpus) const;
+  // From one GPU to another: as NCCL's all-to-all of two, which is made of such sends.
   KernelCost send(double bytes) const;
   // One direction of DeepEP's all-to-all, `bytes` leaving each GPU, by its kernels for throughput or for low
   // latency. DeepEP's own figures (docs/legacy.md: H800 with 200 GB/s of NVLink, 8 ranks, 7,168 wide, 8
@@ -83,12 +113,6 @@ class OperatorCosts {
 
   static constexpr double kCustomAllReduceLimit = 8.0 * 1024 * 1024;  // bytes
 
-  void set_matrix(MatrixClass id, const OperatorCoefficients& c) {
-    matrix_[static_cast<std::size_t>(id)] = c;
-  }
-  void set_custom(const OperatorCoefficients& c) { custom_ = c; }
-  void set_nccl(const OperatorCoefficients& c) { nccl_ = c; }
-  void set_gather(const OperatorCoefficients& c) { gather_ = c; }
   KernelCost custom_all_reduce(double bytes, std::uint32_t gpus) const;
   KernelCost nccl_all_reduce(double bytes, std::uint32_t gpus) const;
 
@@ -96,19 +120,45 @@ class OperatorCosts {
   struct Tile {
     double m, n;
   };
-  // `tiles_m` tiles along m of one or more products [.., k] [k, n] that move `bytes`.
-  double tiles_seconds(MatrixClass kernel, double n, double k, double tiles_m, double bytes, Tile tile) const;
+  enum class Collective : std::uint8_t {
+    kCustomAllReduce,
+    kNcclAllReduce,
+    kAllGather,
+    kReduceScatter,
+    kAllToAll,
+    kDeepEp,
+    kDeepEpLowLatency
+  };
+  static constexpr std::size_t kCollectives = 7;
+  const PricedClass& matrix(MatrixClass kernel) const { return matrix_[static_cast<std::size_t>(kernel)]; }
   double rate(MatrixClass kernel) const;
+  // `tiles_m` tiles along m of one or more products [.., k] [k, n] that move `bytes`.
+  double tiles_seconds(MatrixClass kernel, double n, double k, double tiles_m, double bytes, Tile tile,
+                       double hot) const;
+  // The best tile's time, in the best number of parts of k.
+  double product_seconds(MatrixClass kernel, double m, double n, double k, double bytes, double hot) const;
+  KernelCost gemm_physics(MatrixClass kernel, double m, std::uint64_t n, std::uint64_t k,
+                          const WeightFormat& weight, bool hot) const;
+  KernelCost moe_physics(MatrixClass kernel, const RoutedExperts& experts, const ExpertWork& work,
+                         const WeightFormat& weight) const;
+  // What corrections make of the physics for as many tokens that choose evenly.
+  double moe_factor(MatrixClass kernel, RoutedExperts experts, const WeightFormat& weight) const;
   static bool is_one_shot(double bytes, std::uint32_t gpus);  // of the custom all-reduce
+  // Seconds before corrections, of a message of which each GPU sends `sent` bytes.
+  double collective_physics(Collective kind, double bytes, std::uint32_t gpus) const;
+  double sent(Collective kind, double bytes, std::uint32_t gpus) const;
+  double collective_seconds(Collective kind, double bytes, std::uint32_t gpus) const;
 
-  std::array<OperatorCoefficients, kMatrixClasses> matrix_;
-  OperatorCoefficients custom_, nccl_, gather_, scatter_, all_to_all_, deepep_, low_latency_, elementwise_;
+  std::array<PricedClass, kMatrixClasses> matrix_;
+  std::array<PricedClass, kCollectives> collectives_;
+  OperatorCoefficients elementwise_;
   std::array<double, 3> rates_;  // by MatrixClassRow::Rate
   proto::HardwareProfile profile_;
   double bandwidth_;
   double link_;
   double multiprocessors_;
   bool nvlink_;
+  mutable MonotonePrices prices_;
 };
 
 }  // namespace tpsim::rank

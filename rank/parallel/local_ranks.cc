@@ -25,7 +25,8 @@ double arrival_of(const StepCost& cost) {
 }
 
 StepTimes times_of(const StepCost& cost) {
-  return StepTimes{arrival_of(cost), cost.collective, cost.host_seconds};
+  return StepTimes{arrival_of(cost), cost.collective, cost.host_seconds, cost.run_batch_seconds,
+                   cost.launches};
 }
 
 RankStateConfig state_of(const DeploymentConfig& config, std::uint32_t first_rank) {
@@ -40,6 +41,8 @@ void StepTimes::take_slowest(const StepTimes& other) {
   arrival = std::max(arrival, other.arrival);
   collective = std::max(collective, other.collective);
   host = std::max(host, other.host);
+  issue = std::max(issue, other.issue);
+  launches = std::max(launches, other.launches);
 }
 
 LocalRanks::LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank, std::uint32_t num_ranks,

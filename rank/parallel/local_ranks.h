@@ -44,8 +44,12 @@ struct StepTimes {
   double arrival = 0;     // everything before the collectives
   double collective = 0;  // after the last rank has arrived
   double host = 0;
+  double issue = 0, launches = 0;  // as StepOutcome's
 
   double step_time() const { return arrival + collective; }
+  scheduler::StepOutcome outcome() const {
+    return {.step_time = step_time(), .host_time = host, .issue_time = issue, .launches = launches};
+  }
   void take_slowest(const StepTimes& other);
   friend bool operator==(const StepTimes&, const StepTimes&) = default;
 };

@@ -9,7 +9,9 @@ ModeledExecutor::ModeledExecutor(LocalRanks ranks) : ranks_(std::move(ranks)) {}
 scheduler::StepOutcome ModeledExecutor::forward(const proto::ForwardBatch& batch) {
   const StepTimes times = ranks_.price(batch);
   ranks_.account(times.arrival);
-  return {.step_time = times.step_time(), .host_time = times.host, .stages = ranks_.stages()};
+  scheduler::StepOutcome outcome = times.outcome();
+  outcome.stages = ranks_.stages();
+  return outcome;
 }
 
 std::vector<proto::RankReport> ModeledExecutor::finish() { return ranks_.reports(); }

@@ -40,7 +40,9 @@ scheduler::StepOutcome MpiExecutor::forward_streamed(const proto::ForwardBatch& 
     link_.send();
     expected_[link_.message_number() % expected_.size()].clear();
   }
-  return {.step_time = slowest.step_time(), .host_time = slowest.host, .stages = ranks_.stages()};
+  scheduler::StepOutcome outcome = slowest.outcome();
+  outcome.stages = ranks_.stages();
+  return outcome;
 }
 
 scheduler::StepOutcome MpiExecutor::forward_synchronous(const proto::ForwardBatch& batch) {
@@ -52,7 +54,7 @@ scheduler::StepOutcome MpiExecutor::forward_synchronous(const proto::ForwardBatc
   ranks_.account(slowest_.arrival);
   // With the next message the others learn how long they had to wait.
   link_.message().add(Outcome{batch.sequence_number(), slowest_.arrival});
-  return {slowest_.step_time(), slowest_.host};
+  return slowest_.outcome();
 }
 
 void MpiExecutor::on_answer(std::uint32_t process, std::uint64_t message, const AnswerHead& head,

@@ -9,8 +9,11 @@ fit=$1 bmm=$2 kernels=$3
 here=$(cd "$(dirname "$0")" && pwd)
 catalogue=$here/../../rank/catalogue
 own=$here/measured/h200-sxm_mla.csv
+ragged=$here/measured/h200-sxm_ragged_mla.csv
 enter() { # GPU [FROM-GPU CLASS…]: JSON lines in; each replaces that GPU's entry of its class in BACKEND.json
   python3 -c 'import json,os,sys
+sys.path.insert(0,sys.argv[1]+"/../../tests/calibration")
+from catalogue_json import written
 folder,gpu,*carried=sys.argv[1:]
 def short(v): return float(f"{v:.4g}") if isinstance(v,float) else v
 def path(row): return folder+"/attention/"+row["operator_class"].split(".")[1]+".json"
@@ -19,16 +22,17 @@ for name in carried[1:]:
     for r in json.load(open(path({"operator_class":name})))[carried[0]]:
         if r["operator_class"]==name:
             r["source"]="uncalibrated on "+gpu+": efficiencies of "+carried[0]+", fitted on "+r["source"]
-            rows.append({**r,"median_error":0})
+            rows.append({**r,"median_error":0,"p90_error":0})
 for r in rows:
     r["parameters"]={k:short(v) for k,v in sorted(r["parameters"].items())}
     for k in list(r): r[k]=short(r[k])
+    for axis in (a for c in r.get("corrections",[]) for a in c["axes"]): axis["points"]=[short(p) for p in axis["points"]]
     attention=r["operator_class"].startswith("attention.")
     file=path(r) if attention else folder+"/hardware/"+gpu+".json"
     whole=json.load(open(file)) if os.path.exists(file) else {}
     entries=whole.setdefault(gpu if attention else "efficiencies",[])
     entries[:]=[e for e in entries if e["operator_class"]!=r["operator_class"]]+[r]
-    open(file,"w").write(json.dumps(whole,indent=2,sort_keys=attention)+"\n")' "$catalogue" "$@"
+    open(file,"w").write(written(whole,sort_keys=attention))' "$catalogue" "$@"
 }
 one() { # GPU BACKEND KERNEL …
   local gpu=$1
@@ -36,12 +40,12 @@ one() { # GPU BACKEND KERNEL …
   "$fit" "$catalogue/hardware/$gpu.json" "$@"
 }
 {
-  one h200-sxm fa3 mla_decode --table "$kernels/h200_sxm" flash_attention
-  one h200-sxm fa3 mla_extend --table "$kernels/h200_sxm" flash_attention
-  one h200-sxm fa3 mla_prefill --module "$kernels/h200_sxm" FLASH_ATTN
+  one h200-sxm fa3 mla_decode --table "$kernels/h200_sxm" flash_attention --ragged "$ragged"
+  one h200-sxm fa3 mla_extend --table "$kernels/h200_sxm" flash_attention --ragged "$ragged"
+  one h200-sxm fa3 mla_prefill --module "$kernels/h200_sxm" FLASH_ATTN --ragged "$ragged"
   one h200-sxm flashinfer mla_decode --beside "$kernels/h200_sxm" fa3
   one h200-sxm flashinfer mla_prefill --beside "$kernels/h200_sxm" fa3
-  one h200-sxm flashmla mla_decode --own "$own"
+  one h200-sxm flashmla mla_decode --ragged "$ragged"
   one h200-sxm triton mla_decode --own "$own"
   one h200-sxm triton mla_extend --own "$own"
   one h200-sxm triton mla_prefill --own "$own"

@@ -8,7 +8,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 hardware=$here/../../rank/catalogue/hardware
 for pair in h200-sxm:h200_sxm h100-sxm:h100_sxm b200:b200_sxm gb200:gb200; do
   "$fit" "$hardware/${pair%:*}.json" "$kernels/${pair#*:}" | sed "s/^/${pair%:*} /"
-done | python3 -c 'import json,sys
+done | PYTHONPATH="$here" python3 -c 'import json,sys
+from catalogue_json import written
 USED = {"block_compute", "block_seconds", "l2_memory", "overlap", "select_seconds", "select_token_seconds"}
 short = lambda v: float(f"{v:.4g}") if isinstance(v, float) else v
 gpus = {}
@@ -16,5 +17,7 @@ for line in sys.stdin:
     gpu, text = line.split(" ", 1)
     row = json.loads(text)
     row["parameters"] = {k: short(v) for k, v in sorted(row["parameters"].items()) if k in USED}
+    for axis in (a for c in row.get("corrections", []) for a in c["axes"]):
+        axis["points"] = [short(p) for p in axis["points"]]
     gpus.setdefault(gpu, []).append({k: short(v) for k, v in row.items()})
-open(sys.argv[1], "w").write(json.dumps(gpus, indent=2, sort_keys=True) + "\n")' "$here/../../rank/catalogue/attention/nsa.json"
+open(sys.argv[1], "w").write(written(gpus, sort_keys=True))' "$here/../../rank/catalogue/attention/nsa.json"

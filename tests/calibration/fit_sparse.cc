@@ -4,11 +4,14 @@
 //
 // prints OperatorEfficiency objects ("attention.nsa.KERNEL.extend" …) as JSON lines, and errors to stderr. A
 // row is a whole attention module, so the fit has coefficients of its own for what surrounds the attention:
-// matrix products by roofline, and a fixed rest. They are not printed. Left out are prefills that take hardly
-// longer than the smallest of their group (the host's time of an eager pass hides the device's), and those of
-// "skip_indexer" rows, whose selection was made up, and whose times jump with it. One row in five, by a hash
-// of its shape, is held out of the fit; errors are of those rows.
+// matrix products by roofline, and a fixed rest; a prefill, which runs eager, takes as long as the slower of
+// that and the host, whose time is that of the smallest prefills of one server and length of its caches. They
+// are not printed. Left out are prefills of "skip_indexer" rows, whose selection was made up, and whose times
+// jump with it, and decodes of more requests than graphs were captured for, which take the host's time. One
+// row in five, by a hash of its shape, is held out of the fit; errors are of those of these rows that take
+// longer than the host, and beside them of all.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -16,9 +19,10 @@
 #include <map>
 #include <sstream>
 
+#include "launch/calibrate/coordinate_search.h"
+#include "launch/calibrate/corrections.h"
 #include "launch/kernels/sparse_rows.h"
 #include "tests/calibration/fit_files.h"
-#include "tests/calibration/search.h"
 
 namespace tpsim::calibration {
 namespace {
@@ -57,10 +61,10 @@ std::vector<Product> products(const SparseRow& row, bool dense) {
 
 class Fit {
  public:
-  static constexpr std::uint32_t kSmall = 64;  // new tokens of prefills that the host's time covers
-  static constexpr std::uint32_t kFew = 512;   // with fewer, the host waits for the device's free memory …
-  static constexpr double kPool = 1e6;         // tokens: more than the KV pool of a server holds
-  static constexpr double kVisible = 1.5;      // times the host's
+  // New tokens of prefills that the host's time covers; with a few more it may, unless they take far longer.
+  static constexpr std::uint32_t kSmall = 256, kFew = 512;
+  static constexpr double kVisible = 1.5, kFar = 2.5;  // times the host's
+  static constexpr std::uint32_t kLong = 100000;       // tokens of a request from which the host does more
 
   Fit(const proto::HardwareProfile& profile, bool decode) : profile_(profile), decode_(decode) {
     const bool blackwell = profile.architecture() == "blackwell";
@@ -71,22 +75,30 @@ class Fit {
 
   void add(std::vector<SparseRow> rows, std::size_t most) {
     std::map<std::string, std::vector<double>> small;
-    for (const SparseRow& row : rows) {
+    for (SparseRow& row : rows) {
+      const std::uint32_t length = row.q_len + row.prefix;
+      if (length >= kLong)
+        row.group += " " + std::to_string(std::bit_width(length)) + "x" + std::to_string(row.batch);
       if (row.batch * row.q_len <= kSmall) small[row.group].push_back(row.seconds);
     }
-    std::map<std::string, double> floor;
-    for (auto& [group, seconds] : small) {
-      std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
-      floor[group] = seconds[seconds.size() / 2];
+    if (!decode_) {
+      for (auto& [group, seconds] : small) {
+        std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 4, seconds.end());
+        host_[group] = seconds[seconds.size() / 4];
+      }
     }
     const std::size_t before = rows.size();
-    std::erase_if(rows, [&](const SparseRow& row) {
-      if (decode_) return row.batch > most_captured_;
-      const double stored = double(row.batch) * (row.q_len + row.prefix);
-      return !row.indexer || row.batch * row.q_len < kFew || stored > kPool ||
-             row.seconds < kVisible * floor[row.group];
-    });
+    std::erase_if(rows,
+                  [&](const SparseRow& row) { return decode_ ? row.batch > most_captured_ : !row.indexer; });
     left_out_ = before - rows.size();
+    const std::size_t kept = rows.size();
+    for (SparseRow& row : rows) {
+      if (!row.held_out || !covered(row)) continue;
+      plan(row);
+      covered_.push_back(row);
+    }
+    std::erase_if(rows, [&](const SparseRow& row) { return covered(row); });
+    behind_host_ = kept - rows.size();
     std::size_t seen = 0;
     const std::size_t every = std::max<std::size_t>(1, rows.size() / most);
     for (SparseRow& row : rows) {
@@ -127,15 +139,69 @@ class Fit {
       for (const SparseRow& row : rows_) sum += std::min(1.0, std::abs(std::log(price(row) / row.seconds)));
       return sum / double(rows_.size());
     };
-    for (int round = 0; round < 2; ++round) calibration::minimise(values_, low_, high_, loss);
+    for (int round = 0; round < 2; ++round) calibrate::minimise(values_, low_, high_, loss);
+  }
+
+  // What the rows of the fit say beyond the formulas: of each kernel, of the module's time less the price of
+  // all else; then of the indexer, less the corrected kernels. Only where it is a good part of the module.
+  void correct() {
+    constexpr double kPart = 0.2;
+    const std::vector<calibrate::GridWish> kernel_grids = {
+        {{"requests", 3}, {"group", 3}, {"element_bytes", 2}},
+        {{"requests", 5}, {"prefix", 3}, {"group", 3}, {"element_bytes", 2}},
+        {{"requests", 5}, {"tokens", 4}, {"group", 5}, {"element_bytes", 2}},
+        {{"requests", 6}, {"tokens", 4}, {"prefix", 4}, {"group", 3}, {"element_bytes", 2}},
+        {{"requests", 6}, {"tokens", 4}, {"l2_fill", 4}, {"group", 3}, {"element_bytes", 2}},
+    };
+    const std::vector<calibrate::GridWish> dense_grids = {
+        {{"tokens", 3}, {"requests", 3}, {"kv_heads", 3}},
+        {{"tokens", 5}, {"requests", 5}, {"prefix", 4}, {"kv_heads", 3}}};
+    const std::vector<calibrate::GridWish> index_grids = {
+        {{"requests", 3}, {"prefix", 3}, {"group", 2}},
+        {{"requests", 5}, {"tokens", 4}, {"prefix", 5}, {"group", 2}},
+    };
+    const auto add = [&](std::vector<calibrate::SurfaceRow>& to, const SparseRow& row, const Parts& parts,
+                         double own, const attention::PlanFeatures& features) {
+      const double ratio = (row.seconds - (parts.sum() - own)) / own;
+      if (own < kPart * parts.sum() || ratio < 0.2 || ratio > 5) return;
+      const auto values = features.values();
+      to.push_back({{values.begin(), values.end()}, ratio, own / parts.sum()});
+    };
+    for (const auto& [name, c] : kernels_) {
+      std::vector<calibrate::SurfaceRow> rows;
+      for (const SparseRow& row : rows_) {
+        if (row.kernel != name) continue;
+        const Parts parts = parts_of(row);
+        add(rows, row, parts, parts.attend, parts.attend_features);
+      }
+      if (auto chosen =
+              calibrate::choose_correction(rows, kPlanFeatures, name == "dense" ? dense_grids : kernel_grids))
+        *corrected_[name].add_corrections() = *chosen;
+    }
+    std::vector<calibrate::SurfaceRow> rows;
+    for (const SparseRow& row : rows_) {
+      const Parts parts = parts_of(row);
+      if (parts.index_features.requests > 0) add(rows, row, parts, parts.index, parts.index_features);
+    }
+    if (auto chosen = calibrate::choose_correction(rows, kPlanFeatures, index_grids))
+      *corrected_["indexer"].add_corrections() = *chosen;
+  }
+  std::vector<proto::CorrectionSurface> corrections_found(const std::string& name) const {
+    const auto found = corrected_.find(name);
+    if (found == corrected_.end()) return {};
+    return {found->second.corrections().begin(), found->second.corrections().end()};
   }
 
   // Relative errors of the held-out rows that `which` accepts: how many, median, 90th percentile.
   template <typename Which>
-  std::string errors(Which which) const {
+  std::string errors(Which which, bool with_covered = false) const {
     std::vector<double> errors;
+    last_median_ = last_p90_ = 0;
     for (const SparseRow& row : held_out_) {
       if (which(row)) errors.push_back(std::abs(price(row) / row.seconds - 1));
+    }
+    for (const SparseRow& row : covered_) {
+      if (with_covered && which(row)) errors.push_back(std::abs(price(row) / row.seconds - 1));
     }
     if (errors.empty()) return "none";
     std::sort(errors.begin(), errors.end());
@@ -143,9 +209,11 @@ class Fit {
     std::snprintf(text, sizeof text, "%zu held out, median %.1f %%, p90 %.1f %%", errors.size(),
                   100 * errors[errors.size() / 2], 100 * errors[errors.size() * 9 / 10]);
     last_median_ = errors[errors.size() / 2];
+    last_p90_ = errors[errors.size() * 9 / 10];
     return text;
   }
   double last_median() const { return last_median_; }
+  double last_p90() const { return last_p90_; }
   // Median of the relative error of (row with indexer) - (row without), over pairs of equal shape.
   std::string indexer_errors() const {
     std::map<std::string, const SparseRow*> without;
@@ -179,46 +247,75 @@ class Fit {
   const IndexCoefficients& index() const { return index_; }
   const Products& products_of(bool fp8) const { return products_[fp8 ? 1 : 0]; }
   std::size_t left_out() const { return left_out_; }
+  std::size_t behind_host() const { return behind_host_; }
   const std::vector<SparseRow>& held_out() const { return held_out_; }
   std::size_t size() const { return rows_.size(); }
-  double price(const SparseRow& row) const {
+  // Seconds of one module's operators.
+  struct Parts {
+    double around = 0, attend = 0, index = 0;
+    attention::PlanFeatures attend_features, index_features;
+    double sum() const { return around + attend + index; }
+  };
+  double price(const SparseRow& row) const { return std::max(parts_of(row).sum(), host_of(row)); }
+
+ private:
+  double host_of(const SparseRow& row) const {
+    const auto found = host_.find(row.group);
+    return found == host_.end() ? 0 : found->second;
+  }
+  bool covered(const SparseRow& row) const {
+    return row.seconds < (row.batch * row.q_len < kFew ? kFar : kVisible) * host_of(row);
+  }
+
+  Corrections corrections_of(const std::string& name) const {
+    const auto found = corrected_.find(name);
+    return {found == corrected_.end() ? nullptr : &found->second, kPlanFeatures};
+  }
+  Parts parts_of(const SparseRow& row) const {
     const bool dense = row.kernel == "dense";
-    const PlanCoefficients& c = kernels_.at(row.kernel);
-    const attention::SparseCost costs(profile_, c, index_);
+    const attention::SparseCost costs(profile_, kernels_.at(row.kernel), index_, corrections_of(row.kernel),
+                                      corrections_of("indexer"));
     const Products& of = products_[row.fp8_gemm ? 1 : 0];
     const double rate = (row.fp8_gemm ? profile_.dense_flops_fp8() : profile_.dense_flops_bf16());
-    double seconds = of.rest + of.per_row * row.load.queries;
+    Parts parts;
+    parts.around = of.rest + of.per_row * row.load.queries;
     for (const Product& p : products(row, dense)) {
       const bool fp8 = row.fp8_gemm && p.times == 1;
       const double flops = 2 * p.m * p.n * p.k * p.times;
       const double bytes = (p.n * p.k * (fp8 ? 1 : 2) + p.m * (p.k * (fp8 ? 1 : 2) + p.n * 2)) * p.times;
-      seconds += std::max(flops / ((fp8 ? rate : profile_.dense_flops_bf16()) * of.compute),
-                          bytes / (profile_.memory_bandwidth() * of.memory));
+      parts.around += std::max(flops / ((fp8 ? rate : profile_.dense_flops_bf16()) * of.compute),
+                               bytes / (profile_.memory_bandwidth() * of.memory));
     }
     const attention::IndexShape index{static_cast<std::uint32_t>(row.model.index_heads), 128};
-    if (dense) {
-      attention::LayerShape layer;
-      layer.form = attention::AttentionForm::kMlaExpanded;
-      layer.num_q_heads = row.heads;
-      layer.head_dim = static_cast<std::uint32_t>(row.model.nope + kRope);
-      layer.v_head_dim = static_cast<std::uint32_t>(row.model.v);
-      seconds += costs.dense(row.plan, row.load, layer).seconds;
-      return seconds + costs.index_keys_only(row.load, index).seconds;
-    }
     attention::LayerShape layer;
     layer.num_q_heads = row.heads;
+    if (dense) {
+      layer.form = attention::AttentionForm::kMlaExpanded;
+      layer.head_dim = static_cast<std::uint32_t>(row.model.nope + kRope);
+      layer.v_head_dim = static_cast<std::uint32_t>(row.model.v);
+      parts.attend = costs.dense(row.plan, row.load, layer).seconds;
+      parts.attend_features = costs.dense_features(row.load, layer);
+      parts.index = costs.index_keys_only(row.load, index).seconds;
+      return parts;
+    }
     layer.num_kv_heads = 1;
     layer.head_dim = 576;
     layer.v_head_dim = 512;
     const bool raw = row.kernel == "trtllm" && row.fp8_kv;
     layer.q_bytes = raw ? 1 : 2;
     const double token_bytes = raw ? 576 : row.fp8_kv ? 656 : 1152;
-    seconds += costs.attend(row.plan, row.load, layer, token_bytes).seconds;
-    if (row.indexer) seconds += costs.index(row.load, index, !decode_).seconds;
-    return seconds;
+    parts.attend = costs.attend(row.plan, row.load, layer, token_bytes).seconds;
+    parts.attend_features = costs.attend_features(row.load, layer, token_bytes);
+    if (!row.indexer) return parts;
+    if (!decode_ && row.load.searching == 0) {
+      parts.index = costs.index_keys_only(row.load, index).seconds;
+      return parts;
+    }
+    parts.index = costs.index(row.load, index, !decode_).seconds;
+    parts.index_features = costs.index_features(row.load, index);
+    return parts;
   }
 
- private:
   void vary(double& value, double low, double high) {
     values_.push_back(&value);
     low_.push_back(low);
@@ -230,7 +327,7 @@ class Fit {
     const std::uint32_t q_len = decode_ ? 1 : row.q_len;
     for (std::uint32_t i = 0; i < row.batch; ++i) row.plan.items.push_back({i, row.prefix, q_len});
     row.plan.top_k = kTopK;
-    row.plan.whole_list = row.kernel == "flashmla_kv";
+    row.plan.whole_list = row.kernel == "flashmla_kv" || row.kernel == "flashmla_sparse";
     row.plan.rows = row.kernel == "fa3" || row.kernel == "trtllm"
                         ? std::max(64U, row.heads)
                         : (row.heads + padding_ - 1) / padding_ * padding_;
@@ -250,11 +347,14 @@ class Fit {
   std::map<std::string, PlanCoefficients> kernels_;
   IndexCoefficients index_;
   Products products_[2];
-  std::size_t left_out_ = 0;
+  std::map<std::string, double> host_;                          // seconds, by group of rows
+  std::map<std::string, proto::OperatorEfficiency> corrected_;  // their corrections only; and "indexer"
+  std::size_t left_out_ = 0, behind_host_ = 0;
   std::vector<SparseRow> rows_, held_out_;
+  std::vector<SparseRow> covered_;  // held out, too, and of the host's time
   std::vector<double*> values_;
   std::vector<double> low_, high_;
-  mutable double last_median_ = 0;
+  mutable double last_median_ = 0, last_p90_ = 0;
 };
 
 int run(int argc, char** argv) {
@@ -272,8 +372,13 @@ int run(int argc, char** argv) {
     fit.add(sparse_rows(folder, decode), 4000);
     fit.minimise();
     const auto all = [](const SparseRow&) { return true; };
-    std::fprintf(stderr, "%s %s: %zu rows, %zu left out, %s\n", profile.name().c_str(), phase.c_str(),
-                 fit.size(), fit.left_out(), fit.errors(all).c_str());
+    const std::string alone = fit.errors(all);
+    fit.correct();
+    std::fprintf(stderr,
+                 "%s %s: %zu rows, %zu left out, formulas alone %s, corrected %s; %zu of the host's time, "
+                 "with them %s\n",
+                 profile.name().c_str(), phase.c_str(), fit.size(), fit.left_out(), alone.c_str(),
+                 fit.errors(all).c_str(), fit.behind_host(), fit.errors(all, true).c_str());
     std::fprintf(stderr, "   indexer alone: %s\n", fit.indexer_errors().c_str());
     for (const bool fp8 : {false, true}) {
       const Products& p = fit.products_of(fp8);
@@ -291,10 +396,12 @@ int run(int argc, char** argv) {
                 .c_str());
       }
       fit.errors([&](const SparseRow& row) { return row.kernel == kernel; });
-      print_entry("attention.nsa." + kernel + "." + phase, c, fit.last_median(), source);
+      print_entry("attention.nsa." + kernel + "." + phase, c, fit.last_median(), source, fit.last_p90(),
+                  fit.corrections_found(kernel));
     }
     fit.errors([&](const SparseRow& row) { return row.indexer && row.kernel != "dense"; });
-    print_entry("attention.nsa.indexer." + phase, fit.index(), fit.last_median(), source);
+    print_entry("attention.nsa.indexer." + phase, fit.index(), fit.last_median(), source, fit.last_p90(),
+                fit.corrections_found("indexer"));
     if (argc > 3) {
       std::ofstream dump(argv[3], decode ? std::ios::trunc : std::ios::app);
       for (const SparseRow& row : fit.held_out())

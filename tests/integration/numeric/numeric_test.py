@@ -486,16 +486,18 @@ class Speculative(Numeric):
         self.assert_refused([*base, *self.NGRAM, "--speculative-accept-rates", "0.5"], "verify drafts themselves")
 
 
-class Commands(Numeric):
-    def test_verify(self):
-        for model in models():
+class Verify(Numeric):
+    def test_every_model(self):
+        """Of all models with `launch/test --long`; else of one in three."""
+        chosen = models() if os.environ.get("TPSIM_LONG") else models()[::3]
+        for model in chosen:
             with self.subTest(model=model):
                 done = self.tpsim("verify", "--model-path", os.path.join(MODELS, model), "--tp", "8",
                                   "--attention-backends", "all", "--max-new-tokens", "8")
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertIn("All agree with the dense reference", done.stdout)
 
-    def test_verify_notices_coarse_arithmetic(self):
+    def test_notices_coarse_arithmetic(self):
         """What rounds where the reference does not is found; a cache of a narrow format is the reference's, too."""
         verify = ["verify", "--model-path", os.path.join(MODELS, "llama"), "--attention-backends", "flashinfer",
                   "--max-new-tokens", "4"]
@@ -505,6 +507,8 @@ class Commands(Numeric):
         done = self.tpsim(*verify, "--kv-cache-dtype", "fp8_e5m2")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
+
+class Commands(Numeric):
     def write_trace(self):
         with open(self.path("trace.jsonl"), "w") as file:
             for i in range(12):

@@ -37,8 +37,7 @@ TEST_P(AttentionCalibration, MedianErrorIsUnderAQuarter) {
     ASSERT_GT(rows.size(), 50u);
     const std::string operator_class =
         std::string("attention.") + GetParam().backend + (decode ? ".decode" : ".extend");
-    const PlanCost model(profile, coefficients_of<PlanCoefficients>(profile, operator_class),
-                         Residency::kHot);
+    const PlanCost model(profile, operator_class, Residency::kHot);
     std::vector<double> errors;
     for (const auto& row : rows) {
       calibration::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {

@@ -254,12 +254,13 @@ TEST(Nsa, ShortPrefillsAttendDense) {
   backend->init_forward_metadata(metadata);
   const double seen = 2048.0 * 2049 / 2 + 100.0 * 101 / 2;
   EXPECT_DOUBLE_EQ(backend->forward_extend(expanded).flops, 2 * seen * 16 * (192 + 128));
-  // Heads padded to 64; no token is scored.
-  EXPECT_DOUBLE_EQ(backend->forward_extend(layer(16, kBf16, 1152)).flops, 2 * seen * 64 * (576 + 512));
+  // Heads padded to 64, whole lists; no token is scored.
+  EXPECT_DOUBLE_EQ(backend->forward_extend(layer(16, kBf16, 1152)).flops,
+                   2 * 2148.0 * 2048 * 64 * (576 + 512));
 }
 
-// The fp8 kernel of FlashMLA walks all top_k places of a list, the others what it holds.
-TEST(Nsa, FlashMlaKvWalksTheWholeList) {
+// FlashMLA's kernels walk all top_k places of a list, the others what it holds.
+TEST(Nsa, FlashMlaWalksTheWholeList) {
   SparsePlan plan;
   plan.top_k = 2048;
   plan.rows = 64;
@@ -268,6 +269,45 @@ TEST(Nsa, FlashMlaKvWalksTheWholeList) {
   plan.whole_list = true;
   EXPECT_EQ(load_of(plan).walked, 2 * 2048);
   EXPECT_EQ(load_of(plan).listed, 100 + 2048);
+  EXPECT_TRUE(walks_whole_list(SparseKernel::kFlashMlaSparse));
+  EXPECT_TRUE(walks_whole_list(SparseKernel::kFlashMlaKv));
+  EXPECT_FALSE(walks_whole_list(SparseKernel::kFa3));
+  EXPECT_FALSE(walks_whole_list(SparseKernel::kTrtllm));
+}
+
+// Factors multiply what the formulas say, of the kernel and of the indexer each its own, and never lead below
+// the arithmetic at its peak.
+TEST(Nsa, CorrectionsMultiplyAndStopAtTheRoofline) {
+  proto::HardwareProfile profile = gpu("hopper");
+  SparsePlan plan;
+  plan.top_k = 2048;
+  plan.rows = 64;
+  plan.items = {{0, 5000, 700}};
+  const SparseLoad load = load_of(plan);
+  const LayerShape shape = layer(64, kBf16, 1152);
+  const IndexShape indexer{64, 128};
+  const auto with = [&](std::uint32_t attend, std::uint32_t index) {
+    proto::HardwareProfile own = profile;
+    for (const auto& [name, factor] :
+         {std::pair{"attention.nsa.k.extend", attend}, {"attention.nsa.i.extend", index}}) {
+      auto& entry = *own.add_efficiencies();
+      entry.set_operator_class(name);
+      entry.set_compute(0.5);
+      entry.set_memory(0.5);
+      auto& surface = *entry.add_corrections();
+      auto& axis = *surface.add_axes();
+      axis.set_feature("requests");
+      axis.add_points(1);
+      surface.add_factors(factor);
+    }
+    const SparseCost cost(own, "attention.nsa.k.extend", "attention.nsa.i.extend");
+    return std::pair{cost.attend(plan, load, shape, 1152).seconds, cost.index(load, indexer, true).seconds};
+  };
+  const auto [attend, index] = with(1000, 1000);
+  const auto [more_attend, less_index] = with(1500, 900);
+  EXPECT_DOUBLE_EQ(more_attend, 1.5 * attend);
+  EXPECT_DOUBLE_EQ(less_index, 0.9 * index);
+  EXPECT_DOUBLE_EQ(with(1, 1000).first, 2 * load.listed * 64 * (576 + 512) / profile.dense_flops_bf16());
 }
 
 }  // namespace

@@ -89,10 +89,7 @@ class Ranking {
     auto& made = backends_[backend];
     if (made == nullptr) made = create_attention_backend(backend, profile_, 1);
     auto& planned = dynamic_cast<PlannedBackend&>(*made);
-    const PlanCost model(profile_,
-                         coefficients_of<PlanCoefficients>(
-                             profile_, "attention." + backend + (decode ? ".decode" : ".extend")),
-                         row.residency);
+    const PlanCost model(profile_, "attention." + backend + (decode ? ".decode" : ".extend"), row.residency);
     double seconds = 0;
     calibration::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {
       planned.init_forward_metadata(metadata);

@@ -212,6 +212,38 @@ TEST(Benchmarks, KnowWhatTpSizeIsWhereExpertsAreSpreadAndCut) {
   EXPECT_TRUE(has_flag(loads[2].flags, "--enable-dp-attention"));
 }
 
+TEST(Benchmarks, AreAskedAsTheirPublishedScriptsRunThem) {
+  const std::string head =
+      "id,backend_version,model_path,system,precision,isl,osl,concurrency,tp_size,pp_size,attention_dp_size,"
+      "moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms\n";
+  const std::vector<MeasuredLoad> loads =
+      read(head + "a,0.5.9,deepseek-ai/DeepSeek-R1,b200_sxm,fp4,1024,512,16,64,1,1,8,8,285.8,16.6\n" +
+           "b,0.5.9,deepseek-ai/DeepSeek-R1,b200_sxm,fp8,8192,1024,32,4,1,1,4,1,285.8,16.6\n" +
+           "c,0.5.10.post1,deepseek-ai/DeepSeek-V3,h200_sxm,fp8,1024,1024,8,8,1,1,8,1,285.8,16.6\n" +
+           "d,0.5.6.post2,meta-llama/Llama-3.1-8B-Instruct,h200_sxm,fp8,1000,100,8,2,1,,1,1,12.5,8.25\n" +
+           "e,0.5.1.post1,Qwen/Qwen3-32B,h100_sxm,,1000,100,8,2,1,,1,1,12.5,8.25\n" +
+           "f,,deepseek-ai/DeepSeek-R1,b200_sxm,fp4,1024,1024,4,4,1,1,4,1,285.8,16.6\n");
+  ASSERT_EQ(loads.size(), 6U);
+  EXPECT_TRUE(has_pair(loads[0], "--scheduler-recv-interval", "30"));
+  EXPECT_TRUE(has_pair(loads[0], "--stream-interval", "10"));
+  EXPECT_TRUE(has_pair(loads[0], "--random-range-ratio", "0.8"));
+  EXPECT_TRUE(has_pair(loads[0], "--num-prompts", "160"));
+  EXPECT_TRUE(has_flag(loads[0].flags, "--disable-prefill-cuda-graph"));
+  EXPECT_FALSE(has_flag(loads[0].flags, "--compile-seconds"));
+  EXPECT_TRUE(has_pair(loads[1], "--mem-fraction-static", "0.95"));
+  EXPECT_TRUE(has_pair(loads[1], "--scheduler-recv-interval", "10"));
+  EXPECT_TRUE(has_pair(loads[2], "--attention-backend", "flashinfer"));
+  EXPECT_TRUE(has_pair(loads[2], "--max-running-requests", "512"));
+  EXPECT_FALSE(has_flag(loads[2].flags, "--disable-prefill-cuda-graph"));
+  EXPECT_TRUE(has_flag(loads[3].flags, "--enable-mixed-chunk"));
+  EXPECT_TRUE(has_pair(loads[3], "--max-prefill-tokens", "2500"));
+  EXPECT_TRUE(has_pair(loads[3], "--random-range-ratio", "1"));
+  EXPECT_FALSE(has_flag(loads[3].flags, "--pass-gap-ms"));
+  EXPECT_FALSE(has_flag(loads[4].flags, "--enable-mixed-chunk"));
+  EXPECT_TRUE(has_flag(loads[4].flags, "--pass-gap-ms"));
+  EXPECT_TRUE(has_flag(loads[5].flags, "--compile-seconds"));
+}
+
 TEST(Loads, ThatWereRepeatedCountOnceAndTheLastTime) {
   const std::vector<MeasuredLoad> loads = read(
       "server,model,backend,flags,load,tpot_ms,ttft_ms,duration_s\n"

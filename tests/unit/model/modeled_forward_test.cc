@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <vector>
 
 #include "rank/model/hardware.h"
 #include "rank/model/memory.h"
@@ -118,6 +120,67 @@ TEST_F(ModeledForwardTest, EagerDecodeOfSmallShardsIsBoundByLaunches) {
   // A long prefill hides its launches, but for the gaps between kernels.
   const StepCost prefill = forward.forward(extend(16384));
   EXPECT_LT(prefill.launch, 0.02 * total(prefill));
+}
+
+// The scheduler's thread issues an eager pass kernel by kernel, one in captured pieces piece by piece, which
+// NCCL's all-reduces split, and a captured one at once.
+TEST_F(ModeledForwardTest, TheHostIssuesWhatIsNotCaptured) {
+  ModeledForward forward = make("llama-3.1-8b", 1, {1});
+  const StepCost graph = forward.forward(decode(1, 1)), eager = forward.forward(decode(1, 0));
+  EXPECT_EQ(graph.launches, 1);
+  EXPECT_EQ(graph.run_batch_seconds, 0);
+  EXPECT_GE(eager.launches, 32 * 9);
+  EXPECT_EQ(eager.run_batch_seconds, eager.issue_seconds);
+  EXPECT_DOUBLE_EQ(eager.run_batch_seconds, eager.launches * profile_.kernel_launch_seconds());
+
+  const auto launches = [this](std::uint32_t tp, std::uint32_t tokens) {
+    config_ = load_model_config("llama-3.1-8b");
+    shard_ = make_shard(config_, tp, 0);
+    ModeledForward pieces(config_, profile_, shard_, std::make_unique<FakeBackend>(&calls_),
+                          {.cuda_graph_bs = {1}, .prefill_graphs = {.tokens = {512, 8192}}});
+    const StepCost step = pieces.forward(extend(tokens));
+    EXPECT_DOUBLE_EQ(step.run_batch_seconds, 32 * profile_.piecewise_layer_seconds());
+    return step.launches;
+  };
+  EXPECT_EQ(launches(1, 8000), launches(1, 500));
+  EXPECT_EQ(launches(2, 500), launches(1, 500));  // SGLang's own all-reduce is part of a piece
+  EXPECT_GE(launches(2, 8000), launches(1, 8000) + 2 * 2 * 32);
+}
+
+// Long passes of 16-bit products run at the rate that the board's power allows, short ones and others as
+// their kernels alone.
+TEST_F(ModeledForwardTest, ThePowerLimitSlowsLongPassesOfProducts) {
+  const auto unlimited = [this] {
+    proto::HardwareProfile profile = profile_;
+    auto& entries = *profile.mutable_efficiencies();
+    entries.erase(std::remove_if(entries.begin(), entries.end(),
+                                 [](const auto& entry) { return entry.operator_class() == kPowerClass; }),
+                  entries.end());
+    return profile;
+  }();
+  const auto seconds = [this](const proto::HardwareProfile& profile, const attention::ForwardMetadata& pass,
+                              const char* name) {
+    config_ = load_model_config(name);
+    shard_ = make_shard(config_, 1, 0);
+    ModeledForward forward(config_, profile, shard_, std::make_unique<FakeBackend>(&calls_),
+                           {.cuda_graph_bs = {1, 64}});
+    const StepCost step = forward.forward(pass);
+    return step.attention + step.gemm + step.collective + step.other + step.launch;
+  };
+  const char* const dense = "llama-3.1-8b";
+  for (const std::uint32_t tokens : {64U, 256U, 512U})
+    EXPECT_EQ(seconds(profile_, extend(tokens), dense), seconds(unlimited, extend(tokens), dense));
+  EXPECT_EQ(seconds(profile_, decode(64, 64), dense), seconds(unlimited, decode(64, 64), dense));
+  double before = 0, share = 1;
+  for (const std::uint32_t tokens : {2048U, 4096U, 8192U, 16384U, 32768U}) {
+    const double limited = seconds(profile_, extend(tokens), dense);
+    EXPECT_GT(limited, before);
+    EXPECT_GE(limited / seconds(unlimited, extend(tokens), dense), share);  // longer passes, more of it
+    before = limited;
+    share = limited / seconds(unlimited, extend(tokens), dense);
+  }
+  EXPECT_GT(share, 1.05);
+  EXPECT_LT(share, 1.35);
 }
 
 TEST_F(ModeledForwardTest, FlopsAreThoseOfTheModel) {

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <vector>
 
 #include "proto/versions.h"
 #include "tests/unit/scheduler/fake_executor.h"
@@ -56,6 +58,52 @@ TEST(Engine, OneRequestTakesOnePrefillAndADecodePerFurtherToken) {
   EXPECT_EQ(report.total_output_tokens(), 5u);
 }
 
+// SGLang's SchedulerRecvSkipper: what comes while others decode waits till enough passes went by; behind a
+// prefill, and where nothing runs, it is seen at once.
+TEST(Engine, LooksForRequestsEveryFewDecodePasses) {
+  for (const std::uint32_t interval : {1U, 2U, 10U}) {
+    SchedulerConfig config = small_config();
+    config.recv_interval = interval;
+    FakeExecutor executor;
+    RecordingObserver observer;
+    Workload workload;
+    workload.requests.push_back(request(0, 1000, 100, 30));
+    workload.requests.push_back(request(0.015, 2000, 100, 2));
+    workload.requests.push_back(request(5, 3000, 100, 2));
+    const proto::RunReport report = run(config, workload, executor, observer);
+    std::vector<std::size_t> prefills;
+    for (std::size_t i = 0; i < executor.batches.size(); ++i)
+      if (executor.batches[i].forward_mode() == proto::EXTEND) prefills.push_back(i);
+    ASSERT_EQ(prefills.size(), 3u);
+    EXPECT_EQ(prefills[1], 1 + interval);
+    EXPECT_NEAR(report.duration(), 5 + 0.021, 1e-9);
+  }
+}
+
+// A gap of the host's behind each pass, and what is compiled once.
+TEST(Engine, HostTimeThatOverlapDoesNotHide) {
+  SchedulerConfig config = small_config();
+  config.disable_overlap_schedule = false;
+  Workload workload;
+  for (std::uint32_t i = 0; i < 3; ++i) workload.requests.push_back(request(0, 1000 + 200 * i, 100, 11));
+  FakeExecutor executor;
+  RecordingObserver observer;
+  const proto::RunReport plain = run(config, workload, executor, observer);
+  config.pass_gap_seconds = 0.001;
+  config.pass_gap_request_seconds = 0.0002;
+  FakeExecutor gaps;
+  const proto::RunReport slower = run(config, workload, gaps, observer);
+  EXPECT_NEAR(slower.mean_tpot_ms(), plain.mean_tpot_ms() + 1 + 3 * 0.2, 1e-9);
+  config.pass_gap_seconds = config.pass_gap_request_seconds = 0;
+  config.compile_batch_seconds = 2;
+  config.compile_chunk_seconds = 30;
+  FakeExecutor compiles;
+  EXPECT_NEAR(run(config, workload, compiles, observer).mean_ttft_ms(), plain.mean_ttft_ms() + 2000, 1e-9);
+  config.chunked_prefill_size = 256;  // two prompts and a part of the third
+  FakeExecutor chunks;
+  EXPECT_GT(run(config, workload, chunks, observer).mean_ttft_ms(), plain.mean_ttft_ms() + 32000);
+}
+
 // With overlap the end of a request is seen one pass late: one more decode runs, and its token is dropped.
 // The last token is foreseen by its number, so nothing is decoded behind it; before 0.5.23 it was.
 TEST(Engine, OverlapHidesHostWorkAndForeseesTheLastToken) {
@@ -81,6 +129,45 @@ TEST(Engine, OverlapHidesHostWorkAndForeseesTheLastToken) {
   FakeExecutor serial;
   RecordingObserver ignored;
   EXPECT_NEAR(run(config, workload, serial, ignored).mean_tpot_ms(), 12, 1e-9);
+}
+
+// The result of a pass is looked at when the next one has been issued: a prefill's first token waits for the
+// host to issue a prefill behind it, and for the device's queue to take the last of its kernels.
+TEST(Engine, AFirstTokenWaitsUntilThePrefillBehindItsOwnIsIssued) {
+  SchedulerConfig config = small_config();
+  config.disable_overlap_schedule = false;
+  config.chunked_prefill_size = 1000;
+  Workload workload;
+  workload.requests.push_back(request(0, 1000, 1000, 3));
+  workload.requests.push_back(request(0, 5000, 1000, 3));  // passes of 20 ms each
+  config.launch_queue = 300;
+  const auto first_tokens = [&](double issue, double launches) {
+    FakeExecutor executor;
+    executor.prefill_issue = issue;
+    executor.prefill_launches = launches;
+    RecordingObserver observer;
+    run(config, workload, executor, observer);
+    EXPECT_EQ(executor.batches[1].extend_lens_size(), 1);
+    std::array<double, 2> seen{};
+    for (const RequestRecord& record : observer.requests) seen[record.id] = record.first_token_time;
+    return seen;
+  };
+  const auto expect = [](std::array<double, 2> seen, double first, double second) {
+    EXPECT_NEAR(seen[0], first, 1e-12);
+    EXPECT_NEAR(seen[1], second, 1e-12);
+  };
+  expect(first_tokens(0, 0), 0.020, 0.040);
+  expect(first_tokens(0.005, 0), 0.020, 0.040);  // issued at 5 and 10 ms, behind the first pass
+  expect(first_tokens(0.030, 0), 0.060, 0.060);  // at 30 and 60 ms, when both have run
+  expect(first_tokens(0, 600), 0.030, 0.040);    // the second pass has run to its half by then
+  expect(first_tokens(0, 1200), 0.035, 0.040);
+  expect(first_tokens(0, 150), 0.020, 0.040);  // both fit in
+  expect(first_tokens(0, 200), 0.020, 0.040);  // there is room before the first pass has ended
+  config.launch_queue = 0;
+  expect(first_tokens(0, 600), 0.020, 0.040);
+  config.launch_queue = 300;
+  config.disable_overlap_schedule = true;  // every result is looked at before anything else
+  expect(first_tokens(0.005, 600), 0.020, 0.040);
 }
 
 TEST(Engine, SharedPrefixIsComputedOnce) {

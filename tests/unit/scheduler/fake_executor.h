@@ -16,13 +16,18 @@ class FakeExecutor : public Executor {
  public:
   double base = 0.01;
   double per_prefill_token = 1e-5;
+  double prefill_issue = 0;  // StepOutcome::issue_time of a prefill, of any size
+  double prefill_launches = 0;
   std::vector<proto::ForwardBatch> batches;
 
   StepOutcome forward(const proto::ForwardBatch& batch) override {
     batches.push_back(batch);
     double tokens = 0;
     for (const std::uint32_t length : batch.extend_lens()) tokens += length;
-    return {base + per_prefill_token * tokens, 0};
+    const bool prefill = tokens > 0;
+    return {.step_time = base + per_prefill_token * tokens,
+            .issue_time = prefill ? prefill_issue : 0,
+            .launches = prefill ? prefill_launches : 0};
   }
 };
 

@@ -62,13 +62,20 @@ TEST(FrontEnd, RandomRequestsPassOneByOne) {
 // back.
 TEST(FrontEnd, AnswersQueueWhereStepsAreTooShort) {
   FrontEnd front_end({.stream_seconds = 1e-4, .response_seconds = 1e-3});
-  EXPECT_DOUBLE_EQ(front_end.stream(0.1, 10), 0.102);
-  EXPECT_DOUBLE_EQ(front_end.stream(0.2, 10), 0.202);
+  EXPECT_DOUBLE_EQ(front_end.stream(0.1, 10, 0), 0.102);
+  EXPECT_DOUBLE_EQ(front_end.stream(0.2, 0, 10), 0.202);
   double seen = 0;
-  for (int step = 1; step <= 100; ++step) seen = front_end.stream(0.3 + 0.004 * step, 50);
+  for (int step = 1; step <= 100; ++step) seen = front_end.stream(0.3 + 0.004 * step, 0, 50);
   EXPECT_NEAR(seen, 0.304 + 100 * 50 * 1e-4 + 1e-3, 1e-12);
   EXPECT_DOUBLE_EQ(front_end.seen(0.7), seen);  // behind what was streamed
   EXPECT_DOUBLE_EQ(front_end.seen(2), 2.001);
+}
+
+// --stream-interval: first tokens go at once, later ones several together.
+TEST(FrontEnd, TokensThatGoTogetherAreOneMessage) {
+  FrontEnd front_end({.stream_seconds = 1e-4, .stream_interval = 10});
+  EXPECT_DOUBLE_EQ(front_end.stream(0.1, 10, 0), 0.101);
+  EXPECT_DOUBLE_EQ(front_end.stream(0.2, 0, 50), 0.2005);
 }
 
 // Of requests sent together the first prefill holds one, as on real servers; a client that waits for answers

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-namespace tpsim::calibration {
+namespace tpsim::calibrate {
 
 inline double minimise(std::vector<double*> values, const std::vector<double>& low,
                        const std::vector<double>& high, const std::function<double()>& loss) {
@@ -33,4 +33,4 @@ inline double minimise(std::vector<double*> values, const std::vector<double>& l
   return best;
 }
 
-}  // namespace tpsim::calibration
+}  // namespace tpsim::calibrate

@@ -1,0 +1,83 @@
+#include "attention/plan_features.h"
+
+#include <algorithm>
+
+namespace tpsim::attention {
+namespace {
+
+PlanFeatures of_layer(const LayerShape& layer) {
+  PlanFeatures features;
+  features.kv_heads = layer.num_kv_heads;
+  features.group = double(layer.num_q_heads) / layer.num_kv_heads;
+  features.head_dim = layer.head_dim;
+  features.window = layer.sliding_window;
+  features.element_bytes = layer.q_bytes + layer.kv_bytes();
+  return features;
+}
+
+double width_of(const LayerShape& layer) { return double(layer.head_dim) + layer.v_head_dim; }
+
+// 1 + 2 + … + n, each at most `most`, for n >= 0.
+double sum_up_to(double n, double most) {
+  return n <= most ? n * (n + 1) / 2 : most * (most + 1) / 2 + (n - most) * most;
+}
+
+}  // namespace
+
+PlanFeatures plan_features(const DecodePlan& plan, const LayerShape& layer) {
+  PlanFeatures features = of_layer(layer);
+  std::uint64_t tokens = 0;
+  std::uint32_t longest = 0;
+  for (const DecodeItem& item : plan.items) {
+    tokens += item.kv_end - item.kv_begin;
+    longest = std::max(longest, item.kv_end - item.kv_begin);
+  }
+  features.requests = static_cast<double>(plan.items.size());
+  features.tokens = static_cast<double>(tokens) / features.requests;
+  features.rows = features.group;
+  if (tokens != 0) features.spread = longest / features.tokens;
+  return features;
+}
+
+PlanFeatures plan_features(const ExtendPlan& plan, const LayerShape& layer) {
+  PlanFeatures features = of_layer(layer);
+  std::uint64_t tokens = 0;
+  std::uint64_t prefix = 0;
+  std::uint32_t longest = 0;
+  for (const ExtendItem& item : plan.items) {
+    tokens += item.q_len;
+    prefix += item.prefix;
+    longest = std::max(longest, item.q_len + item.prefix);
+  }
+  features.requests = static_cast<double>(plan.items.size());
+  features.tokens = static_cast<double>(tokens) / features.requests;
+  features.prefix = static_cast<double>(prefix) / features.requests;
+  features.rows = features.tokens * features.group;
+  features.spread = longest / (features.tokens + features.prefix);
+  return features;
+}
+
+PlanWork least_work(const DecodePlan& plan, const LayerShape& layer) {
+  std::uint64_t tokens = 0;
+  for (const DecodeItem& item : plan.items) tokens += item.kv_end - item.kv_begin;
+  const double per_query = layer.num_q_heads * width_of(layer);
+  return {2.0 * static_cast<double>(tokens) * per_query,
+          static_cast<double>(tokens) * layer.kv_elements() * layer.kv_bytes() +
+              static_cast<double>(plan.items.size()) * per_query * layer.q_bytes};
+}
+
+PlanWork least_work(const ExtendPlan& plan, const LayerShape& layer) {
+  const double per_query = layer.num_q_heads * width_of(layer);
+  const double kv_token_bytes = layer.kv_elements() * layer.kv_bytes();
+  PlanWork work;
+  for (const ExtendItem& item : plan.items) {
+    const double seen = double(item.prefix) + item.q_len;
+    const double window = layer.sliding_window != 0 ? layer.sliding_window : seen;
+    work.flops += 2.0 * per_query * (sum_up_to(seen, window) - sum_up_to(item.prefix, window));
+    work.bytes +=
+        item.q_len * per_query * layer.q_bytes + std::min(seen, window + item.q_len) * kv_token_bytes;
+  }
+  return work;
+}
+
+}  // namespace tpsim::attention

@@ -1,0 +1,40 @@
+// How the public benchmarks were run whose figures a benchmark file repeats. Its rows name model, GPU,
+// lengths and parallelism; what else the servers were started with, how long the loops went on and how
+// lengths spread is in the scripts that made them:
+//
+//   InferenceX (InferenceMAX before 2026), DeepSeek models: benchmarks/single_node/dsr1_{fp8,fp4}_{b200,h200,
+//     b300}.sh, RANDOM_RANGE_RATIO of .github/workflows/benchmark-tmpl.yml, run_benchmark_serving() of
+//     benchmarks/benchmark_lib.sh (ten rounds behind a warm-up of two), github.com/SemiAnalysisAI/InferenceX;
+//   AIConfigurator's own, the others: ten rounds behind a warm-up of two of prompts of one length
+//     (eval/benchmarks/genai_perf_runner.py), deployed with what generator/rule_plugin/sglang.rule and
+//     backend_templates/sglang/cli_args.*.j2 of a release ask for, behind Dynamo, which tokenizes itself,
+//     github.com/ai-dynamo/aiconfigurator.
+//
+// SGLang's own defaults of a release that differ from those of the releases that tpsim follows are among the
+// flags, too.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tpsim::launch {
+
+struct PublishedRow {
+  std::string model, hardware, precision;  // hardware by tpsim's name; precision fp8, fp4 or empty: 16 bit
+  std::string version;                     // of SGLang; empty: not said, taken for an old one
+  std::uint64_t isl = 0, osl = 0;          // tokens
+  std::uint64_t concurrency = 0;
+  std::uint32_t tp_size = 1, dp_size = 1;  // dp_size: of attention
+};
+
+struct PublishedPattern {
+  std::vector<std::string> server_flags;  // of `tpsim run`, beside model, GPU, parallelism and release
+  double range_ratio = 1;                 // of the lengths, shortest over longest
+  std::uint64_t rounds = 10;              // prompts of each of the places in flight
+  std::string front_end;                  // --front-end
+};
+
+PublishedPattern published_pattern(const PublishedRow& row);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,71 @@
+#include "launch/validation/servable_load.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "launch/images.h"
+#include "launch/run_flags.h"
+#include "launch/simulate.h"
+#include "launch/speculation.h"
+#include "launch/stage.h"
+#include "launch/workload_args.h"
+#include "proto/base/error.h"
+
+namespace tpsim::launch {
+namespace {
+
+// A number from 0 to 1 of request `id` at its step `step`, the same in every process (splitmix64).
+double draw(std::uint64_t id, std::uint64_t step) {
+  std::uint64_t x = (id << 32 | step) + 0x9E3779B97F4A7C15ULL;
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBULL;
+  return static_cast<double>((x ^ x >> 31) >> 11) * 0x1p-53;
+}
+
+// What each request keeps of its steps: of a mean between two whole numbers now the lower, now the upper one;
+// together, all keep what brings them to the mean.
+void set_accept_lens(const MeasuredLoad& load, scheduler::Workload& workload) {
+  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
+    scheduler::WorkloadRequest& request = workload.requests[i];
+    std::size_t part = 0;
+    std::uint32_t kept = 0;
+    for (std::uint32_t step = 0; kept < request.max_new_tokens; ++step) {
+      while (part + 1 < load.accept_lens.size() && load.accept_lens[part + 1].first <= step) ++part;
+      const double mean = load.accept_lens[part].second;
+      const double low = std::floor(mean);
+      double length = low + (draw(i, step) < mean - low ? 1 : 0);
+      if (load.accept_together) length = std::floor((step + 1) * mean) - std::floor(step * mean);
+      request.accept_lens.push_back(static_cast<std::uint32_t>(length));
+      kept += request.accept_lens.back();
+    }
+  }
+}
+
+}  // namespace
+
+ServableLoad::ServableLoad(const MeasuredLoad& load, const std::vector<std::string>& flags)
+    : args_(read_run_flags(flags)),
+      deployment_(std::move(resolve_deployments(args_, /*compare=*/false).at(0))),
+      workload_(load.workload ? *load.workload : load_workload(args_)) {
+  if (!load.accept_lens.empty()) set_accept_lens(load, workload_);
+  place_workload_images(args_, deployment_.model, workload_);
+  check_workload(workload_, deployment_);
+  check_accept_lens(deployment_.speculation, args_.speculation.accept_from_trace, workload_);
+}
+
+proto::RunReport ServableLoad::serve(const Deployment& deployment, LoadRecords& records) const {
+  rank::ProcessGroup alone;
+  alone.tp_size = deployment.ranks.num_ranks();
+  const Stage stage(args_, alone, nullptr, nullptr);
+  std::optional<std::string> loss;
+  proto::RunReport report = serve_deployment(stage, deployment, workload_, records, loss);
+  if (!records.stopped() && records.rejected() > 0)
+    throw_user_error("{} of the {} requests do not fit the pool or the context that tpsim finds",
+                     records.rejected(), workload_.requests.size());
+  return report;
+}
+
+}  // namespace tpsim::launch

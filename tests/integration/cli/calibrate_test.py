@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""`tpsim calibrate`: a GPU that is not what its profile says is found out from its measurements, and what is malformed is
+refused with nothing left behind.
+
+Usage: calibrate_test.py TPSIM [CLASS ...]
+"""
+
+import csv
+import json
+import os
+
+from command_line import CommandLine, main
+
+HEADER = ("server,model,tp,prefill_attention_backend,decode_attention_backend,kv_cache_dtype,load,request,sent_s,"
+          "first_token_s,last_token_s,input_tokens,output_tokens,cached_tokens,arrival_s,other_flags\n")
+BATCHES = "server,load,step,mode,new_seqs,new_tokens,cached_tokens,running,gen_tokens_per_s,kv_tokens\n"
+LOADS = ((1024, 64, 1, 4), (1024, 64, 16, 48), (4096, 32, 32, 96), (512, 128, 64, 192), (2048, 96, 4, 16),
+         (256, 64, 128, 384), (1024, 64, 32, 96), (8192, 32, 8, 24))
+
+
+class Calibrate(CommandLine):
+    def measure(self, hardware):
+        """A folder of what a server on `hardware` would have logged, by tpsim itself."""
+        folder = os.path.join(self.folder, "serving")
+        os.makedirs(folder, exist_ok=True)
+        requests, batches = HEADER, BATCHES
+        for lengths in LOADS:
+            load = "closed:" + ":".join(map(str, lengths))
+            report = os.path.join(self.folder, "measured", load.replace(":", "-"))
+            done = self.tpsim("run", "--model-path", "llama-3.1-8b", "--hardware", hardware, "--sglang-version", "0.5.12",
+                              "--attention-backend", "fa3", "--front-end", "ids", "--dataset-name", "random",
+                              "--random-input-len", str(lengths[0]), "--random-output-len", str(lengths[1]),
+                              "--random-range-ratio", "1", "--max-concurrency", str(lengths[2]), "--num-prompts",
+                              str(lengths[3]), "--report-dir", report)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(os.path.join(report, "requests.csv")) as stream:
+                for r in csv.DictReader(stream):
+                    requests += (f"s,llama-3.1-8b,1,fa3,fa3,auto,{load},{r['id']},{r['arrival_time']},"
+                                 f"{r['first_token_time']},{r['finish_time']},{r['input_tokens']},{r['output_tokens']},"
+                                 f"{r['cached_tokens']},,\n")
+            before = None
+            with open(os.path.join(report, "steps.csv")) as stream:
+                for k, s in enumerate(csv.DictReader(stream)):
+                    end = float(s["start_time"]) + float(s["step_time"])
+                    if int(s["decode_requests"]):
+                        rate = int(s["decode_requests"]) / (end - before) if before is not None else 1
+                        batches += f"s,{load},{k},decode,,,,{s['decode_requests']},{rate!r},{s['kv_allocated_tokens']}\n"
+                        before = end
+                    else:
+                        batches += (f"s,{load},{k},extend,{s['extend_requests']},{s['extend_tokens']},"
+                                    f"{s['cached_tokens']},{s['running']},,\n")
+        for name, text in (("requests.csv", requests), ("batches.csv", batches),
+                           ("servers.jsonl", json.dumps({"server": "s", "version": "0.5.12", "page_size": 1, "tp_size": 1}) + "\n")):
+            with open(os.path.join(folder, name), "w") as out:
+                out.write(text)
+        return os.path.join(folder, "requests.csv")
+
+    def spoilt(self, factors):
+        """A profile of the H200 with some coefficients multiplied; the first calibration writes the whole of it."""
+        file = self.measure("h200-sxm")
+        done = self.tpsim("calibrate", "--from", file, "--hardware", "h200-sxm", "--output", "same.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(self.folder, "same.json")) as stream:
+            profile = json.load(stream)
+        for (name, field), factor in factors.items():
+            of = profile if name is None else next(e for e in profile["efficiencies"] if e["operator_class"] == name)
+            of[field] *= factor
+        path = os.path.join(self.folder, "spoilt.json")
+        with open(path, "w") as stream:
+            json.dump(profile, stream)
+        return path
+
+    def errors(self, file, hardware):
+        done = self.tpsim("validate", "--measurements", file, "--hardware", hardware, "--report-dir", "v")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(self.folder, "v", "validation.json")) as stream:
+            result = json.load(stream)
+        steps = {s["mode"]: s["error"]["median"] for s in result["steps"] if s["server"] == "all"}
+        return result["groups"][0]["tpot_ms"]["mean"], steps["decode"], steps["prefill"]
+
+    def test_a_gpu_is_found_out(self):
+        """What a spoilt profile predicts wrongly, the profile calibrated from it predicts as measured."""
+        spoilt = self.spoilt({("gemm", "memory"): 0.75, ("gemm", "compute"): 0.8, ("attention.fa3.decode", "memory"): 0.7})
+        file = os.path.join(self.folder, "serving", "requests.csv")
+        before = self.errors(file, spoilt)
+        done = self.tpsim("calibrate", "--from", file, "--hardware", spoilt, "--output", "mine.json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for words in ("gemm memory", "gemm compute", "attention.fa3.decode memory", "Left as they were", "held out"):
+            self.assertIn(words, done.stdout)
+        after = self.errors(file, "mine.json")
+        for name, was, limit, now in zip(("tpot", "decode", "prefill"), before, (0.15, 0.15, 0.1), after):
+            self.assertGreater(was, limit, name)
+            self.assertLess(now, 0.02, name)
+        with open(os.path.join(self.folder, "mine.json")) as stream:
+            profile = json.load(stream)
+        gemm = next(e for e in profile["efficiencies"] if e["operator_class"] == "gemm")
+        self.assertIn("tpsim calibrate", gemm["source"])
+        self.assertLess(gemm["median_error"], 0.03)
+        self.assertAlmostEqual(gemm["memory"], 0.9133, delta=0.03)
+        # What these rows cannot tell is as it was, and as unmeasured as before.
+        self.assertNotIn("scheduler_step_seconds", [fit["constant"] for fit in profile["constant_fits"]])
+        self.assertEqual(profile["scheduler_step_seconds"], 0.001)
+
+    def test_the_same_twice_and_with_any_number_of_threads(self):
+        file = self.measure("h200-sxm")
+        profiles = []
+        for jobs in ("1", "3"):
+            done = self.tpsim("calibrate", "--from", file, "--hardware", "h100-sxm", "--output", "o.json", "--jobs", jobs)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            profiles.append(self.read(os.path.join(self.folder, "o.json")))
+        self.assertEqual(*profiles)
+
+    def test_requests_without_logs(self):
+        """The times of requests tell something, too."""
+        file = self.measure("h100-sxm")
+        os.remove(os.path.join(self.folder, "serving", "batches.csv"))
+        done = self.tpsim("calibrate", "--from", file, "--hardware", "h200-sxm", "--output", "o.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("time per token", done.stdout)
+
+    def test_refusals_leave_nothing(self):
+        good = HEADER + "a,llama-3.1-8b,1,fa3,fa3,auto,closed:64:8:1:1,0,0,0.1,0.2,64,8,0,,\n"
+        file = self.write("requests.csv", good)
+        out = os.path.join(self.folder, "o.json")
+        wanted = ["--hardware", "h200-sxm", "--output", out]
+        for words, parts in (
+                (wanted, ["--from", "required"]),
+                (["--from", file, "--output", out], ["--hardware", "required"]),
+                (["--from", file, "--hardware", "h200-sxm"], ["--output", "required"]),
+                (["--from", "nowhere.csv", *wanted], ["nowhere.csv", "no such file"]),
+                (["--from", self.write("bad.csv", good + "a,b\n"), *wanted], ["bad.csv:3", "columns"]),
+                (["--from", self.write("other.csv", "x,y\n1,2\n"), *wanted], ["other.csv:1", "format"]),
+                (["--from", file, *wanted], ["too few", "at least"]),
+                (["--from", file, "--hardware", "h201", "--output", out], ["h201"]),
+                (["--from", file, "--hardware", "h200-sxm", "--output", "nowhere/o.json"], ["--output nowhere/o.json"]),
+                (["--from", file, *wanted, "--jobs", "0"], ["--jobs 0"])):
+            self.assert_refused(["calibrate", *words], *parts)
+            self.assertFalse(os.path.exists(out))
+        # A profile that is there stays as it was.
+        self.write("o.json", "{}")
+        self.assert_refused(["calibrate", "--from", file, *wanted], "too few")
+        self.assertEqual(self.read(out), b"{}")
+
+    def test_help(self):
+        done = self.tpsim("calibrate", "--help")
+        self.assertEqual(done.returncode, 0)
+        for flag in ("--from", "--hardware", "--output", "--decode-log-interval 1"):
+            self.assertIn(flag, done.stdout)
+
+
+if __name__ == "__main__":
+    main()

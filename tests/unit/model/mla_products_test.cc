@@ -1,0 +1,94 @@
+// MLA's batched products (rank/model/mla_cost.h): their corrections, growth and roofline, and their price
+// against mla_bmm_perf where shared/data has it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "launch/kernels/kernel_table.h"
+#include "proto/coefficients.h"
+#include "rank/model/hardware.h"
+#include "rank/model/mla_cost.h"
+
+namespace tpsim::rank {
+namespace {
+
+constexpr const char* kGpus[] = {"h200-sxm", "h100-sxm", "b200", "gb200", "rtx-pro-6000", "l40s", "a100-sxm"};
+
+struct Products {
+  Products(const std::string& gpu, bool fp8)
+      : profile(load_hardware(gpu)),
+        name(fp8 ? "mla_bmm_fp8" : "mla_bmm"),
+        c(operator_coefficients(profile, name)),
+        corrections(find_efficiency(profile, name), kBatchedGemmFeatures),
+        bytes(fp8 ? 1 : 2) {}
+
+  double seconds(double heads, double rows, bool into_latent, bool corrected = true) const {
+    return batched_gemm(c, corrected ? corrections : Corrections(), profile, heads, rows,
+                        into_latent ? 512 : 128, into_latent ? 128 : 512, bytes)
+        .seconds;
+  }
+
+  proto::HardwareProfile profile;
+  std::string name;
+  OperatorCoefficients c;
+  Corrections corrections;
+  double bytes;
+};
+
+// Corrected or not, and up to twice what was measured.
+TEST(MlaProducts, GrowWithTheWorkAndStayAboveTheRoofline) {
+  constexpr double kMonotone = 0.97;
+  for (const char* gpu : kGpus) {
+    for (const bool fp8 : {false, true}) {
+      const Products products(gpu, fp8);
+      for (const bool into_latent : {true, false}) {
+        for (double heads = 1; heads <= 128; heads *= 2) {
+          for (double rows = 1; rows <= 16384; rows = std::ceil(rows * 1.5)) {
+            const double one = products.seconds(heads, rows, into_latent);
+            EXPECT_GE(one, heads * 512 * 128 * products.bytes / products.profile.memory_bandwidth());
+            EXPECT_GE(products.seconds(heads, 2 * rows, into_latent), kMonotone * one)
+                << gpu << " " << products.name << " " << heads << " heads, " << rows << " rows";
+            EXPECT_GE(products.seconds(2 * heads, rows, into_latent), kMonotone * one)
+                << gpu << " " << products.name << " " << heads << " heads, " << rows << " rows";
+          }
+        }
+      }
+    }
+  }
+}
+
+// Weights of one layer stay in L2 between the calls of a benchmark, which the formula, for a model whose
+// layers follow each other, does not know: only products that are larger than L2 are compared.
+TEST(MlaProducts, AreAsLongAsMeasuredWhereL2HoldsThemNot) {
+  const std::filesystem::path kernels = std::filesystem::path(TPSIM_SOURCE_DIR) / "../shared/data/kernels";
+  if (!std::filesystem::exists(kernels)) GTEST_SKIP() << kernels << " is not here";
+  for (const auto& [gpu, folder] : {std::pair{"h200-sxm", "h200_sxm"}, {"h100-sxm", "h100_sxm"}}) {
+    const calibration::KernelTable table(kernels / folder / "mla_bmm_perf.csv.gz");
+    for (const bool fp8 : {false, true}) {
+      const Products products(gpu, fp8);
+      std::vector<double> errors;
+      for (std::size_t i = 0; i < table.size(); ++i) {
+        if ((table.text(i, "bmm_dtype") == "fp8") != fp8) continue;
+        const double heads = table.number(i, "num_heads");
+        const double rows = table.number(i, "num_tokens");
+        if (heads * rows * 640 * products.bytes < 1.5 * products.profile.l2_bytes()) continue;
+        const double price = products.seconds(heads, rows, table.text(i, "op_name") == "mla_gen_pre");
+        errors.push_back(std::abs(price / (table.number(i, "latency_ms") / 1e3) - 1));
+      }
+      ASSERT_GT(errors.size(), 20U);
+      std::sort(errors.begin(), errors.end());
+      std::cout << gpu << " " << products.name << ": median error " << 100 * errors[errors.size() / 2]
+                << " %, p90 " << 100 * errors[errors.size() * 9 / 10] << " %, " << errors.size() << " rows\n";
+      EXPECT_LE(errors[errors.size() / 2], 0.06);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tpsim::rank
