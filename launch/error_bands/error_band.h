@@ -15,6 +15,7 @@
 // without GPU and family. (A conformal prediction band whose scores are normalised by the level's spread: Lei
 // et al., "Distribution-free predictive inference for regression", 2018, section 5; groups left out instead
 // of single rows.)
+// Bands of levels that step over to other GPUs hold those of each GPU that was measured.
 //
 // No logarithms: bands are the same bits on every machine.
 #pragma once
