@@ -175,8 +175,9 @@ std::string load_kind(std::string_view load) { return std::string(load.substr(0,
 void offer_requests(const std::vector<MeasuredRequest>& requests, const MeasurementFile& file,
                     const Place& place, MeasuredLoad& load) {
   load.load_kind = load_kind(load.load);
-  add(load, {"--front-end", "ids"});
-  if (load.load_kind == "closed" || load.load_kind == "burst") {
+  const bool drawn = load.load_kind == "closed" || load.load_kind == "burst";
+  add(load, {"--front-end", drawn ? "kit" : "ids"});
+  if (drawn) {
     const bool closed = load.load_kind == "closed";
     const std::vector<double> numbers =
         closed ? numbers_of(load, 4, true, place, kClosedForm) : numbers_of(load, 3, true, place, kBurstForm);
@@ -213,7 +214,7 @@ void offer_requests(const std::vector<MeasuredRequest>& requests, const Measurem
 
 void offer_by_name(const Place& place, MeasuredLoad& load) {
   load.load_kind = load_kind(load.load);
-  add(load, {"--front-end", "ids"});
+  add(load, {"--front-end", "kit"});
   if (load.load_kind == "closed") {
     const std::vector<double> numbers = numbers_of(load, 4, true, place, kClosedForm);
     offer_closed(numbers, static_cast<std::uint64_t>(numbers[3]), load);

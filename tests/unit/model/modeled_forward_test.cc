@@ -153,9 +153,10 @@ TEST_F(ModeledForwardTest, ThePowerLimitSlowsLongPassesOfProducts) {
   const auto unlimited = [this] {
     proto::HardwareProfile profile = profile_;
     auto& entries = *profile.mutable_efficiencies();
-    entries.erase(std::remove_if(entries.begin(), entries.end(),
-                                 [](const auto& entry) { return entry.operator_class() == kPowerClass; }),
-                  entries.end());
+    entries.erase(
+        std::remove_if(entries.begin(), entries.end(),
+                       [](const auto& entry) { return entry.operator_class().starts_with(kPowerClass); }),
+        entries.end());
     return profile;
   }();
   const auto seconds = [this](const proto::HardwareProfile& profile, const attention::ForwardMetadata& pass,
