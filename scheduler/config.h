@@ -95,10 +95,12 @@ struct SchedulerConfig {
   // it.
   double pass_gap_seconds = 0;
   double pass_gap_request_seconds = 0;
-  // What the server compiles when it first meets a prefill of several requests, and one of a whole chunk.
+  // What the server compiles when it first meets a prefill of several requests, one of a whole chunk, and a
+  // captured decode batch of several; host time in front of the pass.
   double compile_batch_seconds = 0;
   double compile_chunk_seconds = 0;
-  double launch_queue = 0;            // launches that wait on the device before the host does; 0: any number
+  double compile_decode_seconds = 0;
+  double launch_queue = 0;  // launches that wait on the device before the host does; 0: any number
   SpeculationConfig speculation;
   DataParallelConfig data_parallel;  // the other options are those of one rank
   PipelineConfig pipeline;

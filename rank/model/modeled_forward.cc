@@ -302,7 +302,6 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   step.device_seconds =
       captured ? step.attention + step.gemm + step.collective + step.other + step.launch : pass.device;
   step.issue_seconds = pass.issue;
-  step.run_batch_seconds = pass.run_batch;
   step.launches = captured ? 1
                   : pieces
                       ? kPieceLaunches * model_.num_layers + kInPlaceLaunches * dense.in_place + kEndLaunches
@@ -374,14 +373,13 @@ ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, cons
       host.once_seconds;
   if (host.synchronous) {
     const double seconds = std::max(other_device, other_host) + std::max(attention_device, attention_host);
-    // Behind the last wait come the rest of the last layer and what follows it.
-    const double waited = seconds * (1 - 1.0 / model_.num_layers);
-    return {.seconds = seconds, .device = seconds, .issue = 0, .run_batch = waited};
+    // When the host goes on is the queue's to say: on real servers it is some layers ahead of the device.
+    return {.seconds = seconds, .device = seconds, .issue = 0};
   }
   if (pieces) attention_host = host.once_seconds;
   const double device = other_device + attention_device;
   const double issue = other_host + attention_host;
-  return {.seconds = std::max(device, issue), .device = device, .issue = issue, .run_batch = issue};
+  return {.seconds = std::max(device, issue), .device = device, .issue = issue};
 }
 
 }  // namespace tpsim::rank

@@ -94,10 +94,10 @@ class ModeledForward : public RankModel {
   // An MLA layer that expands what the extend planned last sees.
   attention::KernelCost expansion(const attention::MlaExtend& extend,
                                   const attention::ForwardMetadata& metadata, std::uint32_t rows) const;
-  // An eager pass, or one whose pieces are captured: all of it, the device's part alone, the host's that
-  // issues its kernels (0 where it waits for them in between), and StepCost::run_batch_seconds.
+  // An eager pass, or one whose pieces are captured: all of it, the device's part alone and the host's that
+  // issues its kernels (0 where it waits for them in between).
   struct Uncaptured {
-    double seconds = 0, device = 0, issue = 0, run_batch = 0;
+    double seconds = 0, device = 0, issue = 0;
   };
   // `attention` and `attention_launches` of the pass are the attention layers'.
   Uncaptured uncaptured(const StepCost& step, const Dense& dense, const attention::KernelCost& plan,
