@@ -57,6 +57,8 @@ struct PlanCoefficients {
   // loop, however few tokens it has.
   double block_width_seconds = 0;
   double merge_part_seconds = 0;  // of each part of the request with the most, which are added up in turn
+  double merge_row_seconds = 0;   // of each query row and head that is merged, on one multiprocessor (extend)
+  double cached = 1;              // a step over cached tokens, of one over new ones, in one kernel (extend)
   double prefix = 1;              // factor on the rate of a separate kernel for the cached prefix (extend)
   // Host time of an eager pass. Of one kernel of this backend (0: as any other kernel), and of each KV length
   // that a decode meets for the first time (libraries that build an execution plan for every shape).

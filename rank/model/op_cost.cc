@@ -77,7 +77,7 @@ std::span<const std::string_view> operator_classes() {
     for (std::size_t i = 0; i < kMatrixClasses; ++i) names.push_back(matrix_class(MatrixClass(i)).name);
     names.insert(names.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter",
                                "all_to_all", "deepep.normal", "deepep.low_latency", "elementwise", "mla_bmm",
-                               "mla_bmm_fp8", kPowerClass});
+                               "mla_bmm_fp8", kPowerClass, kPowerFp8Class});
     return names;
   }();
   return kClasses;
