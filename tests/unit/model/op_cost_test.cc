@@ -194,11 +194,11 @@ TEST(OpCost, ErrorsOnMeasuredKernels) {
       // Collectives were measured at some dozens of sizes, on PCIe with others on the same links.
       const bool gemm = operator_class.starts_with("gemm");
       EXPECT_LT(median, errors.size() < 100 ? 0.11 : 0.075) << name << " " << operator_class;
-      EXPECT_LT(p90, gemm ? 0.26 : 0.46) << name << " " << operator_class;
+      EXPECT_LT(p90, errors.size() < 100 ? 0.46 : gemm ? 0.25 : 0.24) << name << " " << operator_class;
       // Of rows left out, and so no better than of all.
       const proto::OperatorEfficiency& entry = *find_efficiency(profile, operator_class);
       EXPECT_LT(median, entry.median_error() + 0.01) << name << " " << operator_class;
-      EXPECT_LT(p90, entry.p90_error() + 0.03) << name << " " << operator_class;
+      EXPECT_LT(p90, entry.p90_error() + 0.04) << name << " " << operator_class;
     }
   }
 }
