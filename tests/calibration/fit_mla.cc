@@ -138,10 +138,7 @@ class Fit {
       rows.push_back(
           {{features.begin(), features.end()}, ratio, p.weight * own / (own + p.row.rest_seconds)});
     }
-    calibrate::CorrectionOptions options;
-    constexpr std::size_t kFew = 500;
-    if (rows.size() < kFew) options.smoothness = {1.0, 3.0};
-    return calibrate::choose_corrections(std::move(rows), kPlanFeatures, stages(), options);
+    return calibrate::choose_corrections(std::move(rows), kPlanFeatures, stages());
   }
 
   // Median and 90th percentile of the relative error of the rows that `which` accepts.
