@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -27,8 +28,11 @@ std::vector<SurfaceAxis> axes_of(std::span<const SurfaceRow> rows, std::span<con
   std::vector<SurfaceAxis> axes;
   for (const AxisWish& want : wish) {
     SurfaceAxis axis = axis_of(rows, features, want.feature, want.points.empty() ? want.most : rows.size());
-    std::erase_if(axis.points,
-                  [](double point) { return !(point > 0); });  // no value: the first point's factor
+    // No value at all (no window, no prefix) is a point below the others.
+    if (!axis.points.empty() && axis.points.front() <= 0) {
+      std::erase_if(axis.points, [](double point) { return point <= 1; });
+      axis.points.insert(axis.points.begin(), 1);
+    }
     if (!want.points.empty() && !axis.points.empty())
       axis.points = near_values(want.points, axis.points.front(), axis.points.back());
     if (axis.points.size() > 1) axes.push_back(std::move(axis));
@@ -46,17 +50,33 @@ std::uint64_t fold_of(const SurfaceRow& row) {
   return hash >> 7 & 3;
 }
 
-// Small for a surface that serves the median row and nine in ten.
-double score(std::span<const double> ratios) {
-  const RelativeErrors errors = relative_errors(ratios);
-  return errors.median + errors.p90 / 3;
+struct Ratio {
+  double ratio;  // measured / predicted
+  double weight;
+};
+
+// Small for a surface that serves the median row and nine in ten, by weight.
+double score(std::vector<Ratio> ratios) {
+  double all = 0;
+  for (Ratio& row : ratios) {
+    row.ratio = std::abs(1 / row.ratio - 1);
+    all += row.weight;
+  }
+  std::sort(ratios.begin(), ratios.end(), [](const Ratio& a, const Ratio& b) { return a.ratio < b.ratio; });
+  double below = 0, median = 0;
+  for (const Ratio& row : ratios) {
+    if (below < all / 2) median = row.ratio;
+    if (below >= all * 0.9) return median + row.ratio / 3;
+    below += row.weight;
+  }
+  return ratios.empty() ? 0 : median + ratios.back().ratio / 3;
 }
 
 // Errors of the rows of each fold under a surface that the other rows made.
 double score_unseen(std::span<const SurfaceRow> rows, std::span<const std::string_view> features,
                     std::span<const SurfaceAxis> axes, const SurfaceOptions& surface_options,
                     std::size_t folds) {
-  std::vector<double> left;
+  std::vector<Ratio> left;
   for (std::uint64_t fold = 0; fold < folds; ++fold) {
     std::vector<SurfaceRow> others;
     for (const SurfaceRow& row : rows)
@@ -64,16 +84,23 @@ double score_unseen(std::span<const SurfaceRow> rows, std::span<const std::strin
     if (others.empty()) continue;
     const CorrectionSurface surface(fit_surface(others, features, axes, surface_options), features);
     for (const SurfaceRow& row : rows)
-      if (fold_of(row) == fold) left.push_back(row.ratio / surface.factor(row.features));
+      if (fold_of(row) == fold) left.push_back({row.ratio / surface.factor(row.features), row.weight});
   }
-  return score(left);
+  return score(std::move(left));
 }
 
-// Every so many, by their order.
+// Every so many, by their order; heavy ones, of a source with few rows, all.
 std::vector<SurfaceRow> some_of(std::span<const SurfaceRow> rows, std::size_t most) {
   const std::size_t every = (rows.size() + most - 1) / most;
+  double mean = 0;
+  for (const SurfaceRow& row : rows) mean += row.weight / static_cast<double>(rows.size());
   std::vector<SurfaceRow> some;
-  for (std::size_t i = 0; i < rows.size(); i += every) some.push_back(rows[i]);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const bool heavy = rows[i].weight > 2 * mean;
+    if (!heavy && i % every != 0) continue;
+    some.push_back(rows[i]);
+    if (!heavy) some.back().weight *= static_cast<double>(every);
+  }
   return some;
 }
 
@@ -86,10 +113,10 @@ std::optional<proto::CorrectionSurface> choose_correction(std::span<const Surfac
   constexpr std::size_t kFewest = 12;  // rows that say anything
   if (rows.size() < kFewest) return std::nullopt;
   const std::vector<SurfaceRow> some = some_of(rows, options.most_rows);
-  std::vector<double> alone;
+  std::vector<Ratio> alone;
   for (const SurfaceRow& row : some)
-    if (fold_of(row) < options.folds) alone.push_back(row.ratio);
-  double best = score(alone) * options.better;
+    if (fold_of(row) < options.folds) alone.push_back({row.ratio, row.weight});
+  double best = score(std::move(alone)) * options.better;
   std::vector<SurfaceAxis> chosen;
   SurfaceOptions chosen_options;
   for (const GridWish& grid : grids) {
