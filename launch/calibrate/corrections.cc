@@ -50,33 +50,35 @@ std::uint64_t fold_of(const SurfaceRow& row) {
   return hash >> 7 & 3;
 }
 
-struct Ratio {
-  double ratio;  // measured / predicted
-  double weight;
+// A row that a surface did not see: what it left of measured / modeled, and how much the row counts.
+struct Unseen {
+  double ratio, weight;
 };
 
 // Small for a surface that serves the median row and nine in ten, by weight.
-double score(std::vector<Ratio> ratios) {
+double score(std::span<const Unseen> rows) {
+  std::vector<std::pair<double, double>> errors;
   double all = 0;
-  for (Ratio& row : ratios) {
-    row.ratio = std::abs(1 / row.ratio - 1);
+  for (const Unseen& row : rows) {
+    errors.emplace_back(std::abs(1 / row.ratio - 1), row.weight);
     all += row.weight;
   }
-  std::sort(ratios.begin(), ratios.end(), [](const Ratio& a, const Ratio& b) { return a.ratio < b.ratio; });
-  double below = 0, median = 0;
-  for (const Ratio& row : ratios) {
-    if (below < all / 2) median = row.ratio;
-    if (below >= all * 0.9) return median + row.ratio / 3;
-    below += row.weight;
+  std::sort(errors.begin(), errors.end());
+  double below = 0;
+  double median = -1;
+  for (const auto& [error, weight] : errors) {
+    below += weight;
+    if (median < 0 && below >= 0.5 * all) median = error;
+    if (below >= 0.9 * all) return median + error / 3;
   }
-  return ratios.empty() ? 0 : median + ratios.back().ratio / 3;
+  return 0;
 }
 
 // Errors of the rows of each fold under a surface that the other rows made.
 double score_unseen(std::span<const SurfaceRow> rows, std::span<const std::string_view> features,
                     std::span<const SurfaceAxis> axes, const SurfaceOptions& surface_options,
                     std::size_t folds) {
-  std::vector<Ratio> left;
+  std::vector<Unseen> left;
   for (std::uint64_t fold = 0; fold < folds; ++fold) {
     std::vector<SurfaceRow> others;
     for (const SurfaceRow& row : rows)
@@ -86,7 +88,7 @@ double score_unseen(std::span<const SurfaceRow> rows, std::span<const std::strin
     for (const SurfaceRow& row : rows)
       if (fold_of(row) == fold) left.push_back({row.ratio / surface.factor(row.features), row.weight});
   }
-  return score(std::move(left));
+  return score(left);
 }
 
 // Every so many, by their order; heavy ones, of a source with few rows, all.
@@ -113,10 +115,10 @@ std::optional<proto::CorrectionSurface> choose_correction(std::span<const Surfac
   constexpr std::size_t kFewest = 12;  // rows that say anything
   if (rows.size() < kFewest) return std::nullopt;
   const std::vector<SurfaceRow> some = some_of(rows, options.most_rows);
-  std::vector<Ratio> alone;
+  std::vector<Unseen> alone;
   for (const SurfaceRow& row : some)
     if (fold_of(row) < options.folds) alone.push_back({row.ratio, row.weight});
-  double best = score(std::move(alone)) * options.better;
+  double best = score(alone) * options.better;
   std::vector<SurfaceAxis> chosen;
   SurfaceOptions chosen_options;
   for (const GridWish& grid : grids) {
@@ -127,6 +129,8 @@ std::optional<proto::CorrectionSurface> choose_correction(std::span<const Surfac
     for (const double smoothness : options.smoothness) {
       SurfaceOptions surface_options;
       surface_options.smoothness = smoothness;
+      surface_options.least = options.least;
+      surface_options.most = options.most;
       const double now = score_unseen(some, features, axes, surface_options, options.folds);
       if (now >= best) continue;
       best = now;
