@@ -73,6 +73,7 @@ struct Table<OperatorCoefficients> {
                                            {"split_seconds", &C::split_seconds},
                                            {"hot_memory", &C::hot_memory},
                                            {"per_gpu_seconds", &C::per_gpu_seconds},
+                                           {"shared_link", &C::shared_link},
                                            {"two_shot_seconds", &C::two_shot_seconds}};
 };
 

@@ -93,7 +93,9 @@ struct OperatorCoefficients {
   double split_seconds = 0;
   // Products in a benchmark's loop whose operands stay in the L2: factor on `memory`. No served layer's do.
   double hot_memory = 1;
-  double per_gpu_seconds = 0;   // collectives, per GPU of the group
+  double per_gpu_seconds = 0;  // collectives, per GPU of the group
+  // Collectives over links that the GPUs share (PCIe): share by which each GPU beyond two slows the bytes.
+  double shared_link = 0;
   double two_shot_seconds = 0;  // the custom all-reduce in two shots: the barrier between them
 };
 
