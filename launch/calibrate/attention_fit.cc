@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <initializer_list>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -30,18 +28,6 @@ struct Planned {
   attention::ExtendPlan extend;
 };
 
-std::uint64_t shape_hash(const AttentionRow& row) {
-  const LayerShape& l = row.layer;
-  std::uint64_t hash = 1469598103934665603U;
-  for (const std::uint64_t part : std::initializer_list<std::uint64_t>{
-           l.num_q_heads, l.num_kv_heads, l.head_dim, l.sliding_window, l.q_bytes,
-           static_cast<std::uint64_t>(l.kv_format), row.lengths.size(), row.lengths[0]}) {
-    hash = (hash ^ part) * 0x9E3779B97F4A7C15U;
-    hash ^= hash >> 32;
-  }
-  return hash >> 8;
-}
-
 class Fit {
  public:
   Fit(const proto::HardwareProfile& profile, const std::string& name, bool decode)
@@ -65,7 +51,7 @@ class Fit {
         } else {
           p.extend = planned_->extend_plan(row.layer);
         }
-        p.aside = row.held || (source.keep_aside && shape_hash(row) % 4 == 0);
+        p.aside = row.held || (source.keep_aside && calibration::kept_aside(row));
         p.searched = !p.aside && (rows_.size() - first) % every == 0;
         rows_.push_back(std::move(p));
       });
@@ -226,6 +212,14 @@ std::vector<GridWish> attention_grids() {
       {{"requests", 12}, tokens, {"kv_heads", 5}},
       {{"prefix", 0, {1, 64, 512, 4096, 32768}}, tokens, {"spread", 0, {1, 1.5, 3, 8}}},
       {blocks, {"spread", 0, {1, 1.5, 3, 8}}, {"part", 0, {128, 512, 2048, 8192}}},
+      // Small ones, for few rows.
+      {{"kv_heads", 4}, group},
+      {{"kv_heads", 4}, few_tokens},
+      {{"kv_heads", 4}, coarse_blocks},
+      {{"rows", 0, {1, 16, 64, 512, 8192}}, {"prefix", 0, {1, 512, 8192}}},
+      {{"rows", 0, {1, 16, 64, 512, 8192}}, bytes},
+      {head_dim, bytes, {"blocks", 0, {0.9, 4}}},
+      {coarse_blocks, bytes},
   };
 }
 
@@ -256,6 +250,11 @@ std::vector<proto::CorrectionSurface> Fit::corrections(const PlanCoefficients& c
   options.folds = 2;
   options.better = 0.97;
   options.most_rows = 5000;
+  constexpr std::size_t kFew = 1500;  // rows of which all can be left out in turn, and that need more care
+  if (surface_rows.size() < kFew) {
+    options.smoothness = {0.2, 1, 4};
+    options.folds = 4;
+  }
   constexpr std::size_t kMostSurfaces = 4;
   const std::vector<std::vector<GridWish>> stages(kMostSurfaces, attention_grids());
   return choose_corrections(std::move(surface_rows), kPlanFeatures, stages, options);

@@ -19,7 +19,7 @@ namespace tpsim::calibrate {
 // Rows of one table or file. Each source has the same weight, however many rows it has.
 struct AttentionSource {
   std::vector<calibration::AttentionRow> rows;
-  // One in four is kept aside, by a hash of its shape, for the errors. Rows that are `held` always are.
+  // One shape in four is kept aside for the errors (kept_aside()). Rows that are `held` always are.
   bool keep_aside = false;
 };
 

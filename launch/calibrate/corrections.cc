@@ -28,8 +28,11 @@ std::vector<SurfaceAxis> axes_of(std::span<const SurfaceRow> rows, std::span<con
   std::vector<SurfaceAxis> axes;
   for (const AxisWish& want : wish) {
     SurfaceAxis axis = axis_of(rows, features, want.feature, want.points.empty() ? want.most : rows.size());
-    std::erase_if(axis.points,
-                  [](double point) { return !(point > 0); });  // no value: the first point's factor
+    // No value at all (no window, no prefix) is a point below the others.
+    if (!axis.points.empty() && axis.points.front() <= 0) {
+      std::erase_if(axis.points, [](double point) { return point <= 1; });
+      axis.points.insert(axis.points.begin(), 1);
+    }
     if (!want.points.empty() && !axis.points.empty())
       axis.points = near_values(want.points, axis.points.front(), axis.points.back());
     if (axis.points.size() > 1) axes.push_back(std::move(axis));
@@ -88,11 +91,18 @@ double score_unseen(std::span<const SurfaceRow> rows, std::span<const std::strin
   return score(left);
 }
 
-// Every so many, by their order.
+// Every so many, by their order; heavy ones, of a source with few rows, all.
 std::vector<SurfaceRow> some_of(std::span<const SurfaceRow> rows, std::size_t most) {
   const std::size_t every = (rows.size() + most - 1) / most;
+  double mean = 0;
+  for (const SurfaceRow& row : rows) mean += row.weight / static_cast<double>(rows.size());
   std::vector<SurfaceRow> some;
-  for (std::size_t i = 0; i < rows.size(); i += every) some.push_back(rows[i]);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const bool heavy = rows[i].weight > 2 * mean;
+    if (!heavy && i % every != 0) continue;
+    some.push_back(rows[i]);
+    if (!heavy) some.back().weight *= static_cast<double>(every);
+  }
   return some;
 }
 

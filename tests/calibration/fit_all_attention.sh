@@ -14,10 +14,17 @@ export PYTHONPATH=$here
 start=$(mktemp)
 trap 'rm -f "$start"' EXIT
 wanted() { [[ $only == "  " || $only == *" $1 "* ]]; }
-entries() { # GPU: those of all backends, as a flat list
+entries() { # GPU: those of all backends, as a flat list; what a cached token costs was measured on the H200 only
   python3 -c 'import glob,json,sys
 folder,gpu=sys.argv[1:]
-json.dump([r for path in glob.glob(folder+"/*.json") for r in json.load(open(path)).get(gpu,[])],sys.stdout)' "$catalogue/attention" "$1"
+rows=[]
+for path in glob.glob(folder+"/*.json"):
+    gpus=json.load(open(path))
+    cached={r["operator_class"]: r["parameters"]["cached"] for r in gpus.get("h200-sxm",[]) if "cached" in r["parameters"]}
+    for r in gpus.get(gpu,[]):
+        if r["operator_class"] in cached: r["parameters"]["cached"]=cached[r["operator_class"]]
+        rows.append(r)
+json.dump(rows,sys.stdout)' "$catalogue/attention" "$1"
 }
 finish() { # GPU BACKENDS-TO-CARRY…: JSON lines in; replaces these classes of this GPU
   python3 -c 'import json,os,sys
@@ -26,7 +33,7 @@ folder,gpu,*carried=sys.argv[1:]
 rows=[json.loads(line) for line in sys.stdin]
 for backend in carried:
     for r in json.load(open(folder+"/"+backend+".json"))["h200-sxm"]:
-        if r["operator_class"] not in ["attention."+backend+"."+phase for phase in ("extend","decode")]: continue
+        if r["operator_class"] not in ["attention."+backend+"."+phase for phase in ("extend","decode","paged.extend")]: continue
         rows.append({**r,"median_error":0,"p90_error":0,"source":"uncalibrated on "+gpu+": efficiencies of h200-sxm, fitted on "+r["source"]})
 def short(v): return float(f"{v:.4g}") if isinstance(v,float) else v
 for r in rows:
@@ -58,6 +65,7 @@ table() { echo --table "$kernels/$1" "$2"; }
 h200-sxm() {
   one h200-sxm fa3 $(table h200_sxm fa3) --ragged "$ragged"
   one h200-sxm flashinfer --own "$own" --ragged "$ragged"
+  one h200-sxm flashinfer --ragged "$ragged" --kernel paged --phase extend
   one h200-sxm triton $(table h200_sxm triton) --own "$own" --ragged "$ragged"
   one h200-sxm torch_native --own "$own"
 }
