@@ -58,7 +58,7 @@ std::vector<MeasuredLoad> read(std::unique_ptr<scheduler::ByteSource> bytes, Mea
 
 std::filesystem::path MeasurementFile::traces() const {
   if (!options.traces.empty()) return options.traces;
-  // The folder of a bare file name is "", which has no absolute path.
+  // Of a bare name the folder is empty, which has no absolute path.
   return std::filesystem::absolute(path).lexically_normal().parent_path().parent_path() / "traces";
 }
 
