@@ -32,6 +32,7 @@ template <typename Fit>
 void take(const Fit& fit, proto::Calibration& row) {
   row.set_source(fit.source());
   row.set_median_error(fit.median_error());
+  if constexpr (requires { fit.p90_error(); }) row.set_p90_error(fit.p90_error());
   if (fit.median_error() > 0 && !fit.source().empty()) row.set_status("calibrated");
 }
 

@@ -95,6 +95,20 @@ void Reach::on_step(const scheduler::StepRecord& record) {
 }
 
 void Reach::write(proto::RunReport& report) const {
+  const auto& rows = report.calibration();
+  if (std::none_of(rows.begin(), rows.end(), [](const proto::Calibration& row) {
+        const std::string& name = row.operator_class();
+        return row.status() == "calibrated" &&
+               (name.starts_with("attention.") || name.starts_with("gemm") || name.starts_with("moe"));
+      })) {
+    proto::Extrapolation& out = *report.add_extrapolations();
+    out.set_operator_class("all");
+    out.set_shape("GPU");
+    out.set_time_share(1);
+    out.set_message(fmt::format(
+        "{}: no attention kernel and no matrix product was measured on it; prices follow its datasheet",
+        report.hardware()));
+  }
   for (const MeasuredRange& range : ranges_) {
     const auto shape = static_cast<std::size_t>(range.shape);
     if (!(largest_[shape] > range.largest)) continue;
@@ -105,11 +119,13 @@ void Reach::write(proto::RunReport& report) const {
     out.set_largest(largest_[shape]);
     out.set_measured(range.largest);
     out.set_time_share(share);
-    out.set_message(
-        fmt::format("{}: up to {:.0f} {}, measured up to {:.0f} ({:.1f} times as far); {:.1f} % of the time "
-                    "is in such steps",
-                    range.operator_class, largest_[shape], kNames[shape], range.largest,
-                    largest_[shape] / range.largest, 100 * share));
+    const std::string time = share >= 0.0005
+                                 ? fmt::format("{:.1f} % of the time is in such steps", 100 * share)
+                                 : std::string("hardly any of the time is in such steps");
+    out.set_message(fmt::format(
+        "{}: up to {:.0f} {}, measured up to {:.0f} ({:.1f} times as far{}); {}", range.operator_class,
+        largest_[shape], kNames[shape], range.largest, largest_[shape] / range.largest,
+        largest_[shape] > 2 * range.largest ? ": too far to be relied on" : "", time));
   }
 }
 

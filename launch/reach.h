@@ -42,7 +42,8 @@ class Reach : public scheduler::RunObserver {
   void on_step(const scheduler::StepRecord& record) override;
   bool on_progress(const scheduler::Progress& progress) override { return sink_.on_progress(progress); }
 
-  // Fills extrapolations, one for each shape that went beyond its narrowest class.
+  // Fills extrapolations: one for each shape that went beyond its narrowest class, and one where the report's
+  // calibration has no attention kernel and no matrix product that was measured on its GPU.
   void write(proto::RunReport& report) const;
 
  private:

@@ -67,6 +67,15 @@ std::string_view arrivals_of(const ServerArgs& args, const scheduler::Workload& 
   return spread ? "open" : "burst";
 }
 
+// Flags that pace steps whatever the kernels are, with a space before each.
+std::string paced_by(const Deployment& deployment) {
+  std::string flags;
+  if (deployment.layout.dp_size > 1) flags += " --enable-dp-attention";
+  if (deployment.scheduler.pipeline.staged()) flags += " --pp-size";
+  if (deployment.scheduler.disable_overlap_schedule) flags += " --disable-overlap-schedule";
+  return flags;
+}
+
 }  // namespace
 
 proto::LoadTraits traits_of(const ServerArgs& args, const Deployment& deployment,
@@ -76,7 +85,7 @@ proto::LoadTraits traits_of(const ServerArgs& args, const Deployment& deployment
   traits.set_model(report.model());
   traits.set_family(std::string(family_of(deployment.model)));
   traits.set_weights(std::string(weights_of(deployment)));
-  traits.set_backend(report.backend());
+  traits.set_backend(report.backend() + paced_by(deployment));
   traits.set_gpus(deployment.ranks.num_ranks());
   traits.set_speculation(deployment.speculation.algorithm);
   traits.set_arrivals(std::string(arrivals_of(args, workload)));

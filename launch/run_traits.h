@@ -10,7 +10,8 @@
 
 namespace tpsim::launch {
 
-// `report`: of the run that served `workload`.
+// `report`: of the run that served `workload`. Flags that pace the steps of all kernels alike (data-parallel
+// attention, pipeline stages, no overlap) follow the backend's name.
 proto::LoadTraits traits_of(const ServerArgs& args, const Deployment& deployment,
                             const scheduler::Workload& workload, const proto::RunReport& report);
 

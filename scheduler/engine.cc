@@ -285,8 +285,10 @@ class Engine {
       seconds += config_.compile_batch_seconds;
       compiled_batch_ = true;
     }
-    if (!compiled_chunk_ && config_.chunked_prefill_size > 0 &&
-        batch.extend_tokens >= config_.chunked_prefill_size) {
+    // The budget of a chunk counts each request's last page whole.
+    const std::uint64_t budget =
+        batch.extend_tokens + std::uint64_t{batch.extend_requests} * config_.page_size;
+    if (!compiled_chunk_ && config_.chunked_prefill_size > 0 && budget >= config_.chunked_prefill_size) {
       seconds += config_.compile_chunk_seconds;
       compiled_chunk_ = true;
     }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace tpsim::launch {
 namespace {
@@ -85,8 +86,43 @@ double score(double ratio, const Band& band) {
 }
 
 void stretch(double factor, Band& band) {
-  band.high = 1 + factor * (band.high - 1);
-  band.low = 1 / (1 + factor * (1 / band.low - 1));
+  band.high = 1 + std::max(factor * (band.high - 1), kNarrowest);
+  band.low = 1 / (1 + std::max(factor * (1 / band.low - 1), kNarrowest));
+}
+
+void widen(const Band& other, Band& band) {
+  band.low = std::min(band.low, other.low);
+  band.high = std::max(band.high, other.high);
+}
+
+std::optional<Band> stretched_band(const ResidualTable& table, Figure figure, Likeness like,
+                                   const Traits& asked, std::string_view without) {
+  const auto level = static_cast<std::size_t>(like);
+  std::optional<Band> band = plain_band(table.rows, figure, [&](const Residual& row) {
+    return kLevels[level].holds(asked, row.traits) && (without.empty() || row.server != without);
+  });
+  if (!band) return band;
+  band->like = like;
+  stretch(table.stretches.at(level)[static_cast<std::size_t>(figure)], *band);
+  return band;
+}
+
+bool other_gpus(Likeness like) { return like == Likeness::kFamily || like == Likeness::kAnything; }
+
+// Of a level that steps over to other GPUs: what is not known of a GPU is at least as much as of each that
+// was measured.
+void widen_to_each_gpu(const ResidualTable& table, Figure figure, const Traits& asked,
+                       std::string_view without, Band& band) {
+  std::set<std::pair<std::string_view, std::string_view>> seen;
+  for (const Residual& row : table.rows) {
+    if (!kLevels[static_cast<std::size_t>(band.like)].holds(asked, row.traits)) continue;
+    if (!seen.emplace(row.traits.hardware(), row.traits.family()).second) continue;
+    Traits there = asked;
+    there.set_hardware(row.traits.hardware());
+    there.set_family(row.traits.family());
+    if (const auto known = stretched_band(table, figure, Likeness::kGpuAndFamily, there, without))
+      widen(*known, band);
+  }
 }
 
 // Where the rows that have a band of that level lie in it, made without what it leaves out: those that find
@@ -146,21 +182,16 @@ std::optional<Band> error_band(const ResidualTable& table, Figure figure, const 
   std::optional<Band> found;
   for (std::size_t l = 0; l < kNumLevels; ++l) {
     const auto like = static_cast<Likeness>(l);
-    const bool other_gpus = like == Likeness::kFamily || like == Likeness::kAnything;
-    if (found && !other_gpus) continue;
-    std::optional<Band> band = plain_band(table.rows, figure, [&](const Residual& row) {
-      return kLevels[l].holds(asked, row.traits) && (without.empty() || row.server != without);
-    });
+    if (found && !other_gpus(like)) continue;
+    std::optional<Band> band = stretched_band(table, figure, like, asked, without);
     if (!band) continue;
-    band->like = like;
-    stretch(table.stretches.at(l)[static_cast<std::size_t>(figure)], *band);
+    if (other_gpus(like)) widen_to_each_gpu(table, figure, asked, without, *band);
     if (found) {
-      found->low = std::min(found->low, band->low);
-      found->high = std::max(found->high, band->high);
+      widen(*band, *found);
     } else {
       found = band;
     }
-    if (!carried_over || other_gpus) break;
+    if (!carried_over || other_gpus(like)) break;
   }
   return found;
 }

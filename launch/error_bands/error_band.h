@@ -9,11 +9,13 @@
 // side), and the prediction itself always inside.
 //
 // Loads of one server, or GPU, are off alike, and a run that is asked for is of neither. So each level's
-// bands are stretched by one factor for each figure: the one by which kCoverage of the measured loads lie in
-// bands made without their server; of levels that step over to other GPUs, without their GPU; to other
-// families on the GPU, without that family's loads on it; of the last, without GPU and family. (A conformal
-// prediction band whose scores are normalised by the level's spread: Lei et al., "Distribution-free
-// predictive inference for regression", 2018, section 5; groups left out instead of single rows.)
+// bands are stretched by one factor for each figure: the one by which kCoverage of the measured loads that
+// find no nearer level without their server lie in bands made without it; of levels that step over to other
+// GPUs, without their GPU; to other families on the GPU, without that family's loads on it; of the last,
+// without GPU and family. (A conformal prediction band whose scores are normalised by the level's spread: Lei
+// et al., "Distribution-free predictive inference for regression", 2018, section 5; groups left out instead
+// of single rows.)
+// Bands of levels that step over to other GPUs hold those of each GPU that was measured.
 //
 // No logarithms: bands are the same bits on every machine.
 #pragma once

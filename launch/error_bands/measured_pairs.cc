@@ -21,7 +21,12 @@ std::string differences(const Traits& a, const Traits& b) {
   const auto add = [&out](bool differ, const char* name) {
     if (differ) out += out.empty() ? name : fmt::format(" and {}", name);
   };
-  add(a.backend() != b.backend(), "attention backends");
+  const auto kernels = [](const Traits& traits) {
+    return traits.backend().substr(0, traits.backend().find(' '));
+  };
+  const auto flags = [&](const Traits& traits) { return traits.backend().substr(kernels(traits).size()); };
+  add(kernels(a) != kernels(b), "attention backends");
+  add(flags(a) != flags(b), "data-parallel attention or overlap");
   add(a.gpus() != b.gpus(), "numbers of GPUs");
   add(a.weights() != b.weights(), "weights");
   add(a.speculation() != b.speculation(), "speculation");

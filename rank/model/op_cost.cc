@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <vector>
 
 #include "rank/model/power.h"
@@ -33,17 +34,22 @@ MatrixClass matrix_entry(const proto::HardwareProfile& profile, MatrixClass id) 
   return id;
 }
 
-// Points of the corrections' axes of `feature`, of all surfaces, ascending.
+// Points of the corrections' axes of `feature`, of all surfaces, ascending, and as many between them that
+// each is at most twice the one before.
 std::vector<double> axis_points(const proto::OperatorEfficiency* entry, std::string_view feature) {
-  std::vector<double> points;
-  if (entry == nullptr) return points;
-  for (const proto::CorrectionSurface& surface : entry->corrections()) {
-    for (const auto& axis : surface.axes())
-      if (axis.feature() == feature) points.insert(points.end(), axis.points().begin(), axis.points().end());
+  std::set<double> points;
+  if (entry != nullptr) {
+    for (const proto::CorrectionSurface& surface : entry->corrections()) {
+      for (const auto& axis : surface.axes())
+        if (axis.feature() == feature) points.insert(axis.points().begin(), axis.points().end());
+    }
   }
-  std::sort(points.begin(), points.end());
-  points.erase(std::unique(points.begin(), points.end()), points.end());
-  return points;
+  std::vector<double> out;
+  for (const double point : points) {
+    while (!out.empty() && 2 * out.back() < point) out.push_back(2 * out.back());
+    out.push_back(point);
+  }
+  return out;
 }
 
 // `size`: the feature that prices must not fall along.

@@ -27,6 +27,7 @@ function answer() {
   if (best >= 0 && runs.length > 1) {
     lead.append(element("strong", labels[best]), document.createTextNode(" serves this workload best"));
     box.append(lead, element("p", report.best_reason.replace(/\b\d{5,}\b/g, n => count(Number(n))), "why"));
+    if (report.certainty) box.append(element("p", report.certainty, report.ties ? "why warn" : "why"));
   } else if (winner) {
     lead.append(element("strong", labels[0]), document.createTextNode(` serves ${show(winner.total_throughput)} tokens/s`));
     box.append(lead);
@@ -38,11 +39,13 @@ function answer() {
   const tiles = element("div", undefined, "tiles");
   const tile = (name, value, unit, more) => tiles.append(within(element("div", undefined, "tile"), element("div", name, "name"),
     within(element("div", value + " ", "value"), element("small", unit)), element("div", more, "more")));
+  // Where a measurement would lie, of a run that was priced.
+  const likely = (figure, text) => { const b = winner.error_bands?.bands.find(b => b.figure === figure); return b ? `; likely ${text(b.low)} to ${text(b.high)} if measured` : ""; };
   const time = v => { const [value, unit] = milliseconds(v).split(" "); return [value, unit ?? ""]; };
   tile("Throughput", show(winner.total_throughput), "tokens/s", `${show(winner.output_throughput)} of them generated; ${show(winner.request_throughput)} requests/s`);
-  tile("Time to first token", ...time(winner.mean_ttft_ms), `mean; p99 ${milliseconds(winner.p99_ttft_ms)}`);
-  tile("Time per output token", ...time(winner.mean_tpot_ms), `mean; p99 ${milliseconds(winner.p99_tpot_ms)}`);
-  tile("Whole request", ...time(winner.mean_e2e_latency_ms), `mean; p99 ${milliseconds(winner.p99_e2e_latency_ms)}`);
+  tile("Time to first token", ...time(winner.mean_ttft_ms), `mean; p99 ${milliseconds(winner.p99_ttft_ms)}${likely("mean_ttft_ms", milliseconds)}`);
+  tile("Time per output token", ...time(winner.mean_tpot_ms), `mean; p99 ${milliseconds(winner.p99_tpot_ms)}${likely("mean_tpot_ms", milliseconds)}`);
+  tile("Whole request", ...time(winner.mean_e2e_latency_ms), `mean; p99 ${milliseconds(winner.p99_e2e_latency_ms)}${likely("mean_e2e_latency_ms", milliseconds)}`);
   if (winner.request_goodput != null) tile("Goodput", show(winner.request_goodput), "requests/s", `${percent(winner.goodput_share)} of the requests within ${levels()}`);
   if (winner.max_goodput_rate != null) tile("Highest rate", show(winner.max_goodput_rate), "requests/s", `that keeps ${winner.max_goodput_search ? percent(winner.max_goodput_search.goodput_share) + " of the requests within " : ""}${levels()}`);
   tile("Prefix cache", percent(winner.cache_hit_rate), "", `of the prompt tokens found; KV pool ${percent(winner.peak_kv_usage)} full at most${winner.swa_pool_tokens ? `, window pool ${percent(winner.peak_swa_usage)}` : ""}`);
@@ -88,6 +91,7 @@ function notices() {
   notice("Highest rate not found.", each(r => r.max_goodput_search && r.max_goodput_rate == null ? r.max_goodput_search.message : ""));
   notice("Settings that cannot be carried out.", (report.refused || []).map(({ settings, reason }) => `${Object.entries(settings).map(([flag, value]) => settingText(flag, value)).join(" · ")}: ${reason}`));
   notice("Left out.", report.left_out || []);
+  notice("Beyond what was measured.", runs.flatMap((r, i) => (r.extrapolations || []).map(e => of(i, e.message))));
   notice("Refused.", each(r => r.failed > 0 ? `${plural(r.failed, "request")} longer than the context or the KV pool` : ""));
   const unknown = [...new Set(report.calibration.filter(c => c.status !== "calibrated").map(c => c.operator_class))];
   if (unknown.length && runs[0].clock !== "wall") {

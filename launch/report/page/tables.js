@@ -73,11 +73,26 @@ function calibrationTable() {
   const note = byId("calibration-note");
   if (!report.calibration.length) { table.closest("section").hidden = true; return; }
   note.append("How far the cost of each operator class is from the measured kernels it was fitted to. Read the share of what was not measured with care.");
-  table.append(within(element("tr"), element("th", "operator class", "text"), element("th", "status", "text"), element("th", "median error"), element("th", "fitted on", "text")));
+  table.append(within(element("tr"), element("th", "operator class", "text"), element("th", "status", "text"), element("th", "median error"), element("th", "1 in 10 above"), element("th", "fitted on", "text")));
   const known = c => c.status === "calibrated";
   for (const c of [...report.calibration].sort((a, b) => known(a) - known(b))) {
     table.append(within(element("tr"), element("td", c.operator_class, "text"), element("td", c.status, known(c) ? "text" : "text warn"),
-      element("td", known(c) ? percent(c.median_error) : "–"), element("td", c.source || "–", "text wrap")));
+      element("td", known(c) ? percent(c.median_error) : "–"), element("td", known(c) && c.p90_error ? percent(c.p90_error) : "–"), element("td", c.source || "–", "text wrap")));
+  }
+}
+
+// How wide each run's error bands are, and which measured loads say so.
+function errorTable() {
+  const table = byId("errors"), named = { mean_ttft_ms: "TTFT", mean_tpot_ms: "TPOT", mean_e2e_latency_ms: "latency", duration: "duration" };
+  const banded = [...runs.keys()].filter(i => runs[i].error_bands);
+  if (!banded.length) { table.closest("section").hidden = true; return; }
+  byId("errors-note").textContent = `Where a measurement would lie: ${percent(runs[banded[0]].error_bands.coverage)} of the measured loads do, in bands made of other servers' loads. As wide as predictions of the measured loads most like the run were off.`;
+  table.append(within(element("tr"), ...["setting", "figure"].map(t => element("th", t, "text")), ...["predicted", "from", "to"].map(t => element("th", t)), element("th", "resting on", "text")));
+  for (const i of banded.slice(0, kRows)) for (const b of runs[i].error_bands.bands) {
+    const text = v => b.figure === "duration" ? milliseconds(1000 * v) : milliseconds(v);
+    table.append(within(element("tr"), element("td", b === runs[i].error_bands.bands[0] ? labels[i] : "", "text"), element("td", named[b.figure] || b.figure, "text"),
+      ...[b.predicted, b.low, b.high].map(v => element("td", text(v))),
+      element("td", `${plural(b.loads, "load")} of ${plural(b.servers, "server")} with the same ${b.like}${b.widened ? `; wider, for ${b.widened}` : ""}`, "text wrap")));
   }
 }
 
@@ -104,6 +119,7 @@ if (runs.length) {
   distributions();
   timelines();
   stepView();
+  errorTable();
   calibrationTable();
   optionTables();
   tidyAxes();

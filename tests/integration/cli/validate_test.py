@@ -114,6 +114,24 @@ class Validate(CommandLine):
             again, _ = self.validated("--measurements", file, *words, processes=processes)
             self.assertEqual(again, first)
 
+    def test_residuals_are_written(self):
+        file = self.measurements()
+        path = os.path.join(self.folder, "residuals.json")
+        self.validated("--measurements", file, "--write-residuals", path)
+        with open(path) as stream:
+            table = json.load(stream)
+        self.assertEqual(table["sources"], ["serving/requests.csv"])
+        self.assertEqual(len(table["rows"]), 4)
+        for row in (dict(zip(table["columns"], row)) for row in table["rows"]):
+            self.assertEqual((row["hardware"], row["family"], row["weights"], row["backend"]),
+                             ("h200-sxm", "dense", "16bit", "fa3"))
+            self.assertEqual(row["arrivals"], "closed" if row["load"].startswith("closed") else "open")
+            for figure in ("ttft", "tpot", "latency", "duration"):
+                self.assertAlmostEqual(row[figure], 1, delta=1e-4)
+        before = self.read(path)
+        self.validated("--measurements", file, "--write-residuals", path, processes=2)
+        self.assertEqual(self.read(path), before)
+
     def test_what_cannot_be_asked_is_said(self):
         path = self.write("requests.csv", HEADER +
                           "a,no-such-model,1,fa3,fa3,auto,closed:64:8:1:1,0,0,0.1,0.2,64,8,0,,\n"
@@ -162,6 +180,10 @@ class Validate(CommandLine):
         self.assertLess(whole["tpot_ms"]["mean"], 0.1)
         self.assertLess(whole["duration_s"]["mean"], 0.1)
         self.assertEqual(len(result["pools"]), 9)
+        bands = {b["figure"]: b for b in result["bands"] if b["like"] == "all"}
+        for figure in ("mean_ttft_ms", "mean_tpot_ms", "mean_e2e_latency_ms", "duration"):
+            self.assertGreaterEqual(bands[figure]["count"], 25)
+            self.assertAlmostEqual(bands[figure]["inside"] / bands[figure]["count"], 0.8, delta=0.15)
         self.assertGreater(sum(s["steps"] for s in result["steps"] if s["server"] == "all"), 30000)
 
 

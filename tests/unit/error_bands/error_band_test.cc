@@ -44,8 +44,9 @@ Coverage without_servers(const std::vector<Residual>& rows, Figure figure) {
 
 TEST(ErrorBand, LoadsOfServersLeftOutLieInsideAsOftenAsPromised) {
   Coverage all;
-  for (std::uint32_t seed = 1; seed <= 12; ++seed) {
-    const auto rows = made_up_residuals({.server = 0.05, .load = 0.03}, seed, 2, 2, 4, 4);
+  for (std::uint32_t seed = 1; seed <= 8; ++seed) {
+    auto rows = made_up_residuals({.server = 0.05, .load = 0.03}, seed, 2, 2, 4, 4);
+    for (Residual& row : rows) row.ratio = {0, row.of(Figure::kTpot), 0, 0};
     const Coverage coverage = without_servers(rows, Figure::kTpot);
     all.inside += coverage.inside;
     all.count += coverage.count;
@@ -111,6 +112,20 @@ TEST(ErrorBand, IsWiderForAGpuThatWasNotMeasured) {
       known +=
           width(*error_band(table, Figure::kTpot, made_up_traits(fmt::format("gpu{}", g), "family0"))) / 6;
     EXPECT_GT(width(*error_band(table, Figure::kTpot, made_up_traits("gpu9", "family0"))), known) << seed;
+  }
+}
+
+TEST(ErrorBand, OfAnUnknownGpuHoldsThoseOfEachKnownOne) {
+  for (std::uint32_t seed = 1; seed <= 8; ++seed) {
+    const ResidualTable table =
+        made_up_table(made_up_residuals({.gpu = 0.1, .family = 0.1, .server = 0.03, .load = 0.03}, seed));
+    const Band unknown = *error_band(table, Figure::kTpot, made_up_traits("gpu9", "family1"));
+    for (const char* gpu : {"gpu0", "gpu1", "gpu2"}) {
+      const Band known = *error_band(table, Figure::kTpot, made_up_traits(gpu, "family1", "flashinfer"));
+      EXPECT_EQ(known.like, Likeness::kGpuAndFamily);
+      EXPECT_LE(unknown.low, known.low);
+      EXPECT_GE(unknown.high, known.high);
+    }
   }
 }
 
