@@ -15,9 +15,9 @@ constexpr double kIndex = 4;       // bytes of a selected position (int32)
 
 // What an exchange between data-parallel ranks takes in a captured pass beyond the loops of one kernel that
 // fits see, where all ranks come at the same time: decode steps of deepseek-v2-lite --tp 2 --dp-size 2 on
-// H200s (SGLang 0.5.12) at 1, 8 and 32 requests a rank were 0.31, 0.46 and 0.39 ms longer than priced without
-// it, with 54 exchanges each.
-constexpr double kExchangeSkew = 7e-6;
+// H200s (SGLang 0.5.12), of 1 to 32 requests a rank, are 0.3 ms longer than priced without it, with 54
+// exchanges each. The only server that it is from.
+constexpr double kExchangeSkew = 5.5e-6;
 
 std::uint32_t ceil_align(std::uint32_t value, std::uint32_t unit) { return (value + unit - 1) / unit * unit; }
 
