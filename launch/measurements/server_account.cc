@@ -136,8 +136,15 @@ ServerAccount read_server_account(const Json& json, const Place& place) {
   if (out.decode_backend.empty()) out.decode_backend = both;
   const std::string algorithm = text_of(json, "speculative_algorithm", place);
   for (const std::string_view field : kValues) {
-    const std::string value = text_of(json, field, place);
+    std::string value = text_of(json, field, place);
     if (value.empty() || is_default(field, value)) continue;
+    // The server tells what it has made of its flag: a data-parallel rank's share (server_args.py,
+    // _handle_data_parallelism).
+    if (field == "chunked_prefill_size" && value.front() != '-' &&
+        truth_of(json, "enable_dp_attention", place)) {
+      const std::uint64_t ranks = count_of(json, "dp_size", place).value_or(1);
+      value = std::to_string(count_of(json, field, place).value_or(0) * ranks);
+    }
     if (field.starts_with("speculative_") && algorithm.empty()) continue;
     // The server fills them in, too, where there is no draft model.
     if (algorithm == "NGRAM" && (field == "speculative_eagle_topk" || field == "speculative_num_steps"))

@@ -26,8 +26,8 @@ double draw(std::uint64_t id, std::uint64_t step) {
 }
 
 // What each request keeps of its steps: of a mean between two whole numbers now the lower, now the upper one;
-// together, all keep what brings them to the mean. N-grams are right in all their drafts or in none, and once
-// a text repeats itself it goes on: of a mean some requests keep `most`, at all steps the same ones first.
+// together, all keep what brings them to the mean. N-grams are right in all their drafts or in none, so that
+// answers end one by one and not together.
 void set_accept_lens(const MeasuredLoad& load, const scheduler::SpeculationConfig& config,
                      scheduler::Workload& workload) {
   const bool ngram = config.algorithm == scheduler::SpeculativeAlgorithm::kNgram;
@@ -41,7 +41,7 @@ void set_accept_lens(const MeasuredLoad& load, const scheduler::SpeculationConfi
       const double mean = load.accept_lens[part].second;
       const double low = std::floor(mean);
       double length = low + (draw(i, step) < mean - low ? 1 : 0);
-      if (ngram) length = draw(i, 0) * (most - 1) < mean - 1 ? most : 1;
+      if (ngram) length = draw(i, step) * (most - 1) < mean - 1 ? most : 1;
       if (load.accept_together) length = std::floor((step + 1) * mean) - std::floor(step * mean);
       request.accept_lens.push_back(static_cast<std::uint32_t>(length));
       kept += request.accept_lens.back();

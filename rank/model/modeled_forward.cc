@@ -14,6 +14,15 @@ constexpr double kLogit = 4;    // bytes of a logit (fp32) in sampling
 constexpr double kMlaIssued = 4;     // norm of the latent, copies of rotated q and k, k put together
 constexpr double kMoeIssued = 3;     // second kernel of the alignment, activation, sum over the experts
 constexpr double kSharedIssued = 3;  // activation of the shared experts, scaling, sum with the routed ones
+constexpr double kGroupedTopK = 7;   // DeepSeek V2's grouped_topk_gpu, of torch.compile: softmax and the best
+                                     // of each group, two top-k, scatter, mask, two casts
+constexpr double kGathered = 4;      // data-parallel attention: buffers cleared and copied (dp_attention.py)
+
+// Host seconds of a layer of an eager pass with data-parallel attention beyond its launches. Passes with a
+// prefill of deepseek-v2-lite --tp 2 --dp-size 2 (SGLang 0.5.12, H200s, 27 layers) took 98 to 107 ms whatever
+// their tokens, from 26 to 8,192; launches come to 52 ms of them. Why was not found: one server is all that
+// was measured.
+constexpr double kGatherHost = 1.78e-3;
 
 // Launches of a pass in captured pieces: a layer's piece and what surrounds its attention (its kernel, that
 // of the cache, copies), counted in a profile of SGLang 0.5.12 on an H200 (llama-3.1-8b, fa3, 1,024 tokens:
@@ -187,6 +196,12 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   if (model_.is_mla()) dense.issued += kMlaIssued * layers;
   const bool shared_apart = model_.moe.num_shared_experts > shard_.num_fused_shared_experts;
   dense.issued += (kMoeIssued + (shared_apart ? kSharedIssued : 0)) * model_.moe.num_layers;
+  // V3's and other models' routers are one kernel.
+  if (model_.architecture == "DeepseekV2ForCausalLM") dense.issued += kGroupedTopK * model_.moe.num_layers;
+  if (layout.dp_size > 1 && !rows.max_len) {
+    dense.issued += kGathered * layers;
+    dense.host = kGatherHost * layers;
+  }
   return dense;
 }
 
@@ -369,7 +384,7 @@ ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, cons
       step.gemm + step.collective + step.other + plan.seconds + (dense.launches + plan.launches) * graph_gap_;
   const double attention_device = step.attention + attention_launches * graph_gap_;
   const double other_host = pieces ? piecewise_layer_ * model_.num_layers  // one attention call included
-                                   : (dense.issued + plan.launches) * kernel_launch_;
+                                   : (dense.issued + plan.launches) * kernel_launch_ + dense.host;
   double attention_host =
       attention_launches * (host.launch_seconds > 0 ? host.launch_seconds : kernel_launch_) +
       host.once_seconds;

@@ -65,6 +65,7 @@ class ModeledForward : public RankModel {
     double flops = 0, bytes = 0, communicated = 0;
     double launches = 0;
     double issued = 0;     // kernels, with those whose bytes are counted with a neighbour's
+    double host = 0;       // seconds of an eager pass's host beside launches
     double in_place = 0;   // all-reduces of the layers
     double products = 0;   // seconds of the matrix products whose sustained rate is known …
     double sustained = 0;  // … and what they take at that rate

@@ -90,7 +90,7 @@ TEST(Requests, AreOfferedAsTheyWereSent) {
     EXPECT_NEAR(*loads[0].measured.tpot_ms, 1e3 * span / tokens, 0.01);
     EXPECT_NEAR(*loads[0].measured.duration_s, end - requests[0].sent_s, 1e-5);
     EXPECT_EQ(loads[0].load_kind, "azure");
-    EXPECT_TRUE(has_pair(loads[0], "--front-end", "kit"));
+    EXPECT_TRUE(has_pair(loads[0], "--front-end", "ids"));  // prompts of a trace are drawn before it starts
   }
 }
 
@@ -422,6 +422,21 @@ TEST(Batches, TellWhatIsKeptByStep) {
   EXPECT_EQ(lens[0], (std::pair<std::uint32_t, double>(0, 2)));
   EXPECT_EQ(lens[1], (std::pair<std::uint32_t, double>(5, 5)));
   EXPECT_EQ(accept_lens({}, 10).size(), 1U);
+}
+
+// SGLang divides the chunk among data-parallel ranks before it tells what it has.
+TEST(Servers, OfDataParallelRanksSayTheirShareOfTheChunk) {
+  const TemporaryFolder folder;
+  const auto flags = [&](const std::string& account) {
+    write_file(folder / "requests.csv", kHeader + row("closed:64:8:1:1", {0, 0, 0.1, 0.2, 64, 8, 0}, ""));
+    write_file(folder / "servers.jsonl", "{\"server\": \"srv\", \"version\": \"0.5.12\", " + account + "}\n");
+    return read_measurements(folder / "requests.csv", {}).at(0);
+  };
+  const std::string share = "\"chunked_prefill_size\": 4096, \"dp_size\": 2";
+  EXPECT_TRUE(has_pair(flags(share + ", \"enable_dp_attention\": true"), "--chunked-prefill-size", "8192"));
+  EXPECT_TRUE(has_pair(flags(share), "--chunked-prefill-size", "4096"));
+  EXPECT_TRUE(has_pair(flags("\"chunked_prefill_size\": -1, \"dp_size\": 2, \"enable_dp_attention\": true"),
+                       "--chunked-prefill-size", "-1"));
 }
 
 TEST(Servers, OfAnUnknownReleaseTakeTheNearest) {

@@ -146,6 +146,38 @@ TEST_F(ModeledForwardTest, TheHostIssuesWhatIsNotCaptured) {
   EXPECT_GE(launches(2, 8000), launches(1, 8000) + 2 * 2 * 32);
 }
 
+// Data-parallel ranks that prefill wait for their hosts, whatever the tokens; those that decode in graphs
+// exchange tokens, and come apart meanwhile.
+TEST_F(ModeledForwardTest, DataParallelRanksWaitForTheirHosts) {
+  config_ = load_model_config("qwen3-30b-a3b");
+  ParallelLayout layout;
+  layout.tp_size = layout.dp_size = 2;
+  shard_ = make_shard(config_, layout, 0);
+  ModeledForward ranks(config_, profile_, shard_, std::make_unique<FakeBackend>(&calls_),
+                       {.cuda_graph_bs = {1, 8}});
+  std::vector<std::uint32_t> counts, logits = {1, 1};
+  const auto together = [&](attention::ForwardMetadata metadata, std::uint32_t own, std::uint32_t other) {
+    counts = {own, other};
+    metadata.global_num_tokens = counts;
+    metadata.global_num_tokens_for_logprob = logits;
+    metadata.is_extend_in_batch = metadata.forward_mode == proto::EXTEND || other > 8;
+    return ranks.forward(metadata);
+  };
+  const StepCost few = together(extend(26), 26, 0), many = together(extend(2048), 2048, 8);
+  EXPECT_EQ(few.issue_seconds, many.issue_seconds);
+  EXPECT_GT(few.issue_seconds, config_.num_layers * 1.5e-3);
+  EXPECT_LT(many.device_seconds, many.issue_seconds);
+  // A rank that decodes beside a prefill is as slow.
+  EXPECT_NEAR(together(decode(1, 0), 1, 1024).issue_seconds / few.issue_seconds, 1, 0.05);
+
+  const StepCost captured = together(decode(8, 8), 8, 8);
+  const OperatorCosts costs(profile_);
+  const double own = 8.0 * config_.hidden_size * 2;
+  const double alone = costs.all_gather(own, 2).seconds + costs.reduce_scatter(2 * own, 2).seconds;
+  EXPECT_EQ(captured.issue_seconds, 0);
+  EXPECT_GT(captured.collective, config_.num_layers * (alone + 1e-5));
+}
+
 // Long passes of 16-bit products run at the rate that the board's power allows, short ones and others as
 // their kernels alone.
 TEST_F(ModeledForwardTest, ThePowerLimitSlowsLongPassesOfProducts) {

@@ -141,6 +141,26 @@ TEST(Engine, OverlapHidesHostWorkAndForeseesTheLastToken) {
   EXPECT_NEAR(run(config, workload, serial, ignored).mean_tpot_ms(), 12, 1e-9);
 }
 
+// Without overlap each pass waits for what the host does between two, and a prefill for more.
+TEST(Engine, WithoutOverlapTheHostIsPaid) {
+  SchedulerConfig config = small_config();
+  config.scheduler_step_seconds = 0.001;
+  Workload workload;
+  for (std::uint32_t i = 0; i < 4; ++i) workload.requests.push_back(request(0, 1000 + 200 * i, 100, 11));
+  FakeExecutor executor;
+  RecordingObserver observer;
+  const proto::RunReport plain = run(config, workload, executor, observer);
+  config.pass_gap_seconds = 0.0015;
+  config.pass_gap_request_seconds = 0.0001;
+  FakeExecutor host;
+  const proto::RunReport serial = run(config, workload, host, observer);
+  EXPECT_NEAR(serial.mean_tpot_ms(), plain.mean_tpot_ms() - 1 + 1.5 + 4 * 0.1, 1e-9);
+  EXPECT_NEAR(serial.mean_ttft_ms(), plain.mean_ttft_ms() + 4, 1e-9);
+  config.disable_overlap_schedule = false;
+  FakeExecutor hidden;
+  EXPECT_LT(run(config, workload, hidden, observer).mean_ttft_ms(), plain.mean_ttft_ms() + 1);
+}
+
 // The result of a pass is looked at when the next one has been issued: a prefill's first token waits for the
 // host to issue a prefill behind it, and for the device's queue to take the last of its kernels.
 TEST(Engine, AFirstTokenWaitsUntilThePrefillBehindItsOwnIsIssued) {
