@@ -28,9 +28,8 @@ class FrontEnd {
   // images take `image_seconds`.
   void send(LoadGenerator::Sent sent, std::uint64_t tokens, double image_seconds = 0) {
     const auto length = static_cast<double>(tokens);
-    client_free_ =
-        std::max(client_free_, sent.time) + config_.client_seconds + config_.client_token_seconds * length;
-    sent.time = client_free_;
+    const double client = config_.client_seconds + config_.client_token_seconds * length;
+    if (client > 0) sent.time = client_free_ = std::max(client_free_, sent.time) + client;
     free_ = std::max(free_, sent.time) + config_.request_seconds + config_.token_seconds * length;
     if (config_.prepares_images) free_ += image_seconds;
     under_way_.push_back({free_ + config_.pass_seconds, sent});

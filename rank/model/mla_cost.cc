@@ -86,7 +86,7 @@ KernelCost MlaCosts::absorbed(double rows) const {
 // page, lengths cast (flashmla_backend.py, forward_absorb_core of deepseek_v2.py). What a layer of a real
 // server of deepseek-v2-lite with flashmla takes beyond all that is priced, at 1 and at 16 requests (SGLang
 // 0.5.12, H200).
-constexpr double kTorchKernels = 1e-5;  // seconds
+constexpr double kTorchKernels = 6e-6;  // seconds
 
 KernelCost MlaCosts::joining(const OperatorCosts& costs, double rows) const {
   const double width = 2 * (latent_ + rope_) * kElement;  // read and written

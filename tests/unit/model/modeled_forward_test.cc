@@ -181,38 +181,39 @@ TEST_F(ModeledForwardTest, DataParallelRanksWaitForTheirHosts) {
 // Long passes of 16-bit products run at the rate that the board's power allows, short ones and others as
 // their kernels alone.
 TEST_F(ModeledForwardTest, ThePowerLimitSlowsLongPassesOfProducts) {
-  const auto unlimited = [this] {
+  // With a limit of `share` of the dense rate; 0: none.
+  const auto seconds = [this](double share, const attention::ForwardMetadata& pass) {
     proto::HardwareProfile profile = profile_;
     auto& entries = *profile.mutable_efficiencies();
     entries.erase(
         std::remove_if(entries.begin(), entries.end(),
                        [](const auto& entry) { return entry.operator_class().starts_with(kPowerClass); }),
         entries.end());
-    return profile;
-  }();
-  const auto seconds = [this](const proto::HardwareProfile& profile, const attention::ForwardMetadata& pass,
-                              const char* name) {
-    config_ = load_model_config(name);
+    if (share > 0) {
+      proto::OperatorEfficiency& power = *entries.Add();
+      power.set_operator_class(std::string(kPowerClass));
+      power.set_compute(share);
+      power.set_memory(1);
+      power.set_fixed_seconds(0.002);
+    }
+    config_ = load_model_config("llama-3.1-8b");
     shard_ = make_shard(config_, 1, 0);
     ModeledForward forward(config_, profile, shard_, std::make_unique<FakeBackend>(&calls_),
                            {.cuda_graph_bs = {1, 64}});
     const StepCost step = forward.forward(pass);
     return step.attention + step.gemm + step.collective + step.other + step.launch;
   };
-  const char* const dense = "llama-3.1-8b";
-  for (const std::uint32_t tokens : {64U, 256U, 512U})
-    EXPECT_EQ(seconds(profile_, extend(tokens), dense), seconds(unlimited, extend(tokens), dense));
-  EXPECT_EQ(seconds(profile_, decode(64, 64), dense), seconds(unlimited, decode(64, 64), dense));
-  double before = 0, share = 1;
+  EXPECT_EQ(seconds(0.5, extend(64)), seconds(0, extend(64)));
+  EXPECT_EQ(seconds(0.5, decode(64, 64)), seconds(0, decode(64, 64)));
+  double before = 0;
   for (const std::uint32_t tokens : {2048U, 4096U, 8192U, 16384U, 32768U}) {
-    const double limited = seconds(profile_, extend(tokens), dense);
+    const double limited = seconds(0.5, extend(tokens)), unlimited = seconds(0, extend(tokens));
     EXPECT_GT(limited, before);
-    EXPECT_GE(limited / seconds(unlimited, extend(tokens), dense), share);  // longer passes, more of it
+    EXPECT_GT(limited, 1.05 * unlimited);
+    EXPECT_GE(limited, 2.0 * 6.98e9 * tokens / (0.5 * profile_.dense_flops_bf16()) - 0.002);
+    EXPECT_EQ(seconds(1, extend(tokens)), unlimited);
     before = limited;
-    share = limited / seconds(unlimited, extend(tokens), dense);
   }
-  EXPECT_GT(share, 1.05);
-  EXPECT_LT(share, 1.35);
 }
 
 TEST_F(ModeledForwardTest, FlopsAreThoseOfTheModel) {
