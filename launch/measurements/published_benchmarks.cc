@@ -105,8 +105,8 @@ PublishedPattern published_pattern(const PublishedRow& row) {
   if (is_older(row.version, "0.5.10")) flags.name("--disable-prefill-cuda-graph");
   // Fp8 rows without a version are no slower than their experts' spread explains.
   const bool unknown_fp8 = row.version.empty() && row.precision == "fp8";
-  if (is_older(row.version, "0.5.6") && !unknown_fp8) {
-    flags.value("--pass-gap-ms", kOverlapThreadGapMs);
+  if (is_older(row.version, "0.5.6")) {
+    if (!unknown_fp8) flags.value("--pass-gap-ms", kOverlapThreadGapMs);
   } else if (is_older(row.version, "0.5.8")) {
     flags.value("--pass-gap-ms", kGap056Ms);
   }
