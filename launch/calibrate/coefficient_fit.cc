@@ -31,11 +31,15 @@ double deviation_of(const Eigen::MatrixXd& matrix, std::size_t index) {
   return std::sqrt(matrix(i, i));
 }
 
-double median(Vector values) {
+// The value that half of the weight lies below. `values`: with their weights.
+double weighted_median(std::vector<std::pair<double, double>> values) {
   if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  std::sort(values.begin(), values.end());
+  double half = 0;
+  for (const auto& [value, weight] : values) half += weight / 2;
+  std::size_t i = 0;
+  for (double sum = values[0].second; sum < half && i + 1 < values.size();) sum += values[++i].second;
+  return values[i].first;
 }
 
 class Fit {
@@ -75,10 +79,10 @@ class Fit {
 
   // Of a row's logarithm, from the rows themselves.
   double deviation() const {
-    Vector sizes;
+    std::vector<std::pair<double, double>> sizes;
     for (std::size_t i = 0; i < r_.size(); ++i)
-      if (weights_[i] > 0 && std::isfinite(r_[i])) sizes.push_back(std::abs(r_[i]));
-    return std::clamp(1.4826 * median(std::move(sizes)), kLeastDeviation, kMostDeviation);
+      if (weights_[i] > 0 && std::isfinite(r_[i])) sizes.emplace_back(std::abs(r_[i]), weights_[i]);
+    return std::clamp(1.4826 * weighted_median(std::move(sizes)), kLeastDeviation, kMostDeviation);
   }
 
   static double loss_of(double deviations) {

@@ -30,6 +30,7 @@ constexpr double kHalfWeight = 3;          // steps that weigh half of what very
 constexpr double kLoadWeight = 3;          // of all rows of a load: what one does wrong, its others do, too
 constexpr double kHiccup = 5;
 constexpr std::size_t kEveryHeldOut = 4;
+constexpr std::size_t kManyLoads = 8;  // of which whole ones can be held out
 
 // FNV-1a.
 std::uint64_t hash_of(const std::string& text) {
@@ -154,7 +155,7 @@ void ServingRows::hold_out() {
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto key = [this](std::size_t load) { return hash_of(name_of(served_[load].measured)); };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
-  const bool whole = served_.size() >= kEveryHeldOut;
+  const bool whole = served_.size() >= kManyLoads;
   for (std::size_t i = 0; i < order.size(); ++i) {
     if (whole && i % kEveryHeldOut != kEveryHeldOut - 1) continue;
     const std::vector<std::size_t>& rows = served_[order[i]].rows;

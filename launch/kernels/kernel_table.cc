@@ -1,6 +1,7 @@
 #include "launch/kernels/kernel_table.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <string_view>
 #include <system_error>
@@ -8,7 +9,6 @@
 
 #include "proto/base/error.h"
 #include "scheduler/workload/byte_source.h"
-#include "scheduler/workload/trace_input.h"
 
 namespace tpsim::calibration {
 namespace {
@@ -42,6 +42,7 @@ KernelTable::KernelTable(const std::filesystem::path& csv) : name_(csv.string())
     if (fields.size() != header.size())
       input.place().fail("the line has {} columns; the header names {}", fields.size(), header.size());
     rows_.push_back(std::move(fields));
+    lines_.push_back(input.place().line);
   }
 }
 
@@ -54,7 +55,24 @@ const std::string& KernelTable::text(std::size_t row, const std::string& column)
 
 double KernelTable::number(std::size_t row, const std::string& column) const {
   const auto found = columns_.find(column);
-  return found == columns_.end() ? 0 : std::strtod(rows_[row][found->second].c_str(), nullptr);
+  if (found == columns_.end()) return 0;
+  const std::string& text = rows_[row][found->second];
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (end != text.c_str() + text.size() || !std::isfinite(value))
+    place(row).fail("{} is {}; a number is needed", column, in_quotes(text));
+  return value;
 }
+
+void KernelTable::check(std::size_t row, const std::string& column, double least, double most) const {
+  text(row, column);
+  const double value = number(row, column);
+  if (!(value >= least && value <= most))
+    place(row).fail("{} is {:g}; a number from {:g} to {:g} is meant", column, value, least, most);
+}
+
+void KernelTable::fail(std::size_t row, const std::string& wrong) const { place(row).fail("{}", wrong); }
+
+scheduler::Place KernelTable::place(std::size_t row) const { return {name_, lines_[row]}; }
 
 }  // namespace tpsim::calibration

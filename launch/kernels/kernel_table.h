@@ -1,10 +1,13 @@
 // Reads tables of measured kernels (shared/data/kernels): CSV with a header line, gzipped or not.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
+
+#include "scheduler/workload/trace_input.h"
 
 namespace tpsim::calibration {
 
@@ -21,13 +24,21 @@ class KernelTable {
   bool has(const std::string& column) const { return columns_.contains(column); }
   // Throws UserError where the table has no such column.
   const std::string& text(std::size_t row, const std::string& column) const;
-  // 0 where the table has no such column.
+  // 0 where the table has no such column, or nothing in it. Throws UserError for what is no number.
   double number(std::size_t row, const std::string& column) const;
+  // Throws UserError for a number beyond these, or no such column.
+  void check(std::size_t row, const std::string& column, double least, double most) const;
+
+  // Throws UserError "FILE:LINE: WRONG".
+  [[noreturn]] void fail(std::size_t row, const std::string& wrong) const;
 
  private:
+  scheduler::Place place(std::size_t row) const;
+
   std::string name_;
   std::map<std::string, std::size_t> columns_;
   std::vector<std::vector<std::string>> rows_;
+  std::vector<std::uint64_t> lines_;  // of the file, that the rows stand on
 };
 
 }  // namespace tpsim::calibration

@@ -110,6 +110,44 @@ class Calibrate(CommandLine):
             profiles.append(self.read(os.path.join(self.folder, "o.json")))
         self.assertEqual(*profiles)
 
+    GEMM = "version,op_name,kernel_source,gemm_dtype,m,n,k,latency_ms\n"
+
+    def gemm_rows(self, scale):
+        """A table of a GPU that is `scale` times as slow as an H200 of 3.2 PB/s and 600 TFLOP/s."""
+        rows = ""
+        for m in (1, 8, 64, 256, 1024, 4096, 16384):
+            for n in (1024, 4096, 14336, 28672):
+                for k in (1024, 4096, 8192):
+                    seconds = 4e-6 + scale * (2 * m * n * k / 6e14 + 2 * (m * k + n * k + m * n) / 3.2e12)
+                    rows += f"1,gemm,sglang,bfloat16,{m},{n},{k},{1e3 * seconds:.6g}\n"
+        return rows
+
+    def test_tables_of_kernels(self):
+        folder = os.path.join(self.folder, "kernels")
+        os.makedirs(folder)
+        self.write("kernels/gemm_perf.csv", self.GEMM + self.gemm_rows(2))
+        for given in ("kernels", "kernels/", "kernels/gemm_perf.csv"):
+            done = self.tpsim("calibrate", "--from", given, "--hardware", "h200-sxm", "--output", "o.json", timeout=200)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertRegex(done.stdout, r"gemm +gemm_perf +84 ")
+        with open(os.path.join(self.folder, "o.json")) as stream:
+            gemm = next(e for e in json.load(stream)["efficiencies"] if e["operator_class"] == "gemm")
+        self.assertLess(gemm["median_error"], 0.1)
+        self.assertIn("84 rows of gemm_perf of kernels", gemm["source"])
+        done = self.tpsim("run", "--model-path", "llama-3.1-8b", "--hardware", "o.json", "--dataset-name", "random",
+                          "--num-prompts", "4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        out = os.path.join(self.folder, "bad.json")
+        for name, rows, parts in (
+                ("gemm_perf.csv", "1,gemm,sglang,bfloat16,8,x,8,1\n", ["gemm_perf.csv:2", "n is", "number"]),
+                ("gemm_perf.csv", self.gemm_rows(1) + "1,gemm,sglang,bfloat16,8,8,8,-1\n", ["gemm_perf.csv:86", "latency_ms"]),
+                ("gemm_perf.csv", "1,gemm\n", ["gemm_perf.csv:2", "columns"])):
+            self.write("kernels/" + name, self.GEMM + rows)
+            self.assert_refused(["calibrate", "--from", "kernels", "--hardware", "h200-sxm", "--output", out], *parts)
+        os.remove(os.path.join(folder, "gemm_perf.csv"))
+        self.assert_refused(["calibrate", "--from", "kernels", "--hardware", "h200-sxm", "--output", out], "--from kernels",
+                            "gemm_perf")
+
     def test_requests_without_logs(self):
         """The times of requests tell something, too."""
         file = self.measure("h100-sxm")

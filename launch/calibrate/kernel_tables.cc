@@ -1,0 +1,159 @@
+#include "launch/calibrate/kernel_tables.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <system_error>
+
+#include "launch/kernels/kernel_table.h"
+#include "proto/base/error.h"
+
+namespace tpsim::calibrate {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 6> kTables = {"gemm_perf",
+                                                     "moe_perf",
+                                                     "custom_allreduce_perf",
+                                                     "nccl_perf",
+                                                     "context_attention_perf",
+                                                     "generation_attention_perf"};
+
+// "gemm_perf" of ".../gemm_perf.csv.gz"; empty where the name is no table's.
+std::string table_of_file(const fs::path& path) {
+  std::string name = path.filename().string();
+  for (const std::string_view end : {".gz", ".csv"}) {
+    if (!name.ends_with(end)) continue;
+    name.resize(name.size() - end.size());
+  }
+  return std::find(kTables.begin(), kTables.end(), name) == kTables.end() ? "" : name;
+}
+
+// Whether a plain CSV begins as measure_attention.py's do.
+bool is_own_attention(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  return std::getline(file, line) && line.starts_with("kernel,phase,heads,kv_heads,head_dim,");
+}
+
+// What a row may say. The bounds are wider than any measurement and keep a slip from filling the memory.
+struct Column {
+  std::string_view table;  // the end of its name
+  const char* name;
+  double least, most;
+};
+constexpr double kMostLatency = 1e6;  // milliseconds
+constexpr Column kColumns[] = {
+    {"gemm_perf", "m", 1, 1e8},
+    {"gemm_perf", "n", 1, 1e8},
+    {"gemm_perf", "k", 1, 1e8},
+    {"moe_perf", "num_tokens", 1, 1e8},
+    {"moe_perf", "hidden_size", 1, 1e6},
+    {"moe_perf", "inter_size", 1, 1e6},
+    {"moe_perf", "topk", 1, 1e4},
+    {"moe_perf", "num_experts", 1, 1e5},
+    {"moe_perf", "moe_tp_size", 1, 1e4},
+    {"moe_perf", "moe_ep_size", 1, 1e4},
+    {"custom_allreduce_perf", "num_gpus", 1, 1e4},
+    {"custom_allreduce_perf", "message_size", 1, 1e13},
+    {"nccl_perf", "num_gpus", 1, 1e4},
+    {"nccl_perf", "message_size", 1, 1e13},
+    {"attention_perf", "batch_size", 1, 1e5},
+    {"attention_perf", "isl", 0, 1e8},
+    {"attention_perf", "step", 0, 1e8},
+    {"attention_perf", "num_heads", 1, 1e4},
+    {"attention_perf", "num_key_value_heads", 1, 1e4},
+    {"attention_perf", "head_dim", 1, 1e4},
+    {"attention_perf", "window_size", 0, 1e8},
+};
+
+std::optional<std::uint64_t> number(std::string_view digits, std::uint64_t most) {
+  std::uint64_t value = 0;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || stop != digits.data() + digits.size() || value > most) return std::nullopt;
+  return value;
+}
+
+// "512;1024x8": lengths, each maybe so many times.
+bool is_list_of_lengths(const std::string& text) {
+  constexpr std::uint64_t kMostTokens = 100'000'000, kMostSequences = 100'000;
+  std::uint64_t sequences = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(';', at), text.size());
+    const std::string_view part = std::string_view(text).substr(at, end - at);
+    const std::size_t times = std::min(part.find('x'), part.size());
+    const std::optional<std::uint64_t> count = times == part.size()
+                                                   ? std::optional<std::uint64_t>(1)
+                                                   : number(part.substr(times + 1), kMostSequences);
+    if (!number(part.substr(0, times), kMostTokens) || !count) return false;
+    sequences += *count;
+    at = end + 1;
+  }
+  return sequences <= kMostSequences;
+}
+
+void check_own_row(const calibration::KernelTable& table, std::size_t row) {
+  for (const char* const column : {"heads", "kv_heads", "head_dim"}) table.check(row, column, 1, 1e4);
+  table.check(row, "ms", 0, kMostLatency);
+  if (table.has("window")) table.check(row, "window", 0, 1e8);
+  for (const char* const column : {"prefix", "lengths"})
+    if (!is_list_of_lengths(table.text(row, column)))
+      table.fail(row, fmt::format("{} is {}; lengths such as 512;1024x8 are needed", column,
+                                  in_quotes(table.text(row, column))));
+}
+
+}  // namespace
+
+fs::path KernelTableFile::path() const {
+  return file.empty() ? calibration::table_file(folder, table) : folder / file;
+}
+
+std::string KernelTableFile::source() const {
+  return file.empty() ? fmt::format("{} of {}", table, fs::absolute(folder).filename().string()) : file;
+}
+
+std::vector<KernelTableFile> kernel_tables(const fs::path& given) {
+  std::error_code error;
+  const fs::path path = (given / "").parent_path();  // without a slash at its end
+  std::vector<KernelTableFile> tables;
+  if (!fs::is_directory(path, error)) {
+    if (const std::string table = table_of_file(path); !table.empty() && fs::exists(path, error))
+      tables.push_back({path.parent_path(), table, ""});
+    else if (is_own_attention(path))
+      tables.push_back({path.parent_path(), kOwnAttention, path.filename().string()});
+    return tables;
+  }
+  std::set<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path))
+    if (const std::string table = table_of_file(entry.path()); !table.empty()) names.insert(table);
+  if (names.empty())
+    throw_user_error("--from {}: is a folder without tables of kernels; {} are known, each .csv or .csv.gz",
+                     given.string(), fmt::join(kTables, ", "));
+  for (const std::string& name : names) tables.push_back({path, name, ""});
+  return tables;
+}
+
+void check_table(const KernelTableFile& file) {
+  const calibration::KernelTable table(file.path());
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (file.table == kOwnAttention) {
+      check_own_row(table, i);
+      continue;
+    }
+    table.text(i, "kernel_source");
+    table.check(i, "latency_ms", 0, kMostLatency);
+    for (const Column& column : kColumns)
+      if (file.table.ends_with(column.table)) table.check(i, column.name, column.least, column.most);
+  }
+}
+
+}  // namespace tpsim::calibrate
