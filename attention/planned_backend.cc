@@ -110,7 +110,7 @@ KernelCost PlannedBackend::forward_extend(const LayerShape& of) {
   if (verifies_drafts(metadata_.forward_mode) && verifies_by_decoding()) return verify_by_decoding(layer);
   const PlanCost& model = layer.form == AttentionForm::kMlaAbsorbed   ? mla_extend_cost_
                           : layer.form == AttentionForm::kMlaExpanded ? mla_prefill_cost_
-                                                                      : extend_cost_;
+                                                                      : extend_model();
   return extend_cost(model, extend_plan(layer), layer);
 }
 

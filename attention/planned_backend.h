@@ -48,6 +48,8 @@ class PlannedBackend : public AttentionBackend {
   virtual void plan_decode(const LayerShape& layer, DecodePlan& plan) = 0;
   virtual void plan_extend(const LayerShape& layer, ExtendPlan& plan) = 0;
   virtual MlaRule mla_rule() const { return {}; }
+  // Prices the MHA extends of this pass: by the class "attention.NAME.extend", unless kernels differ by pass.
+  virtual const PlanCost& extend_model() const { return extend_cost_; }
   // Whether the decode kernel takes several query tokens of a request, as more rows of its heads, and so
   // verifies drafts; else the extend kernel does.
   virtual bool verifies_by_decoding() const { return false; }

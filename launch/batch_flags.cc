@@ -135,6 +135,10 @@ void declare_batches(FlagSet& flags, ServerArgs& args) {
       "what a server that was not warmed up compiles at its first prefill of several requests, and "
       "of a whole chunk (default 0,0)",
       pair_of_reals(args.compile_seconds));
+  flags.add_value("--compile-decode-seconds", "S",
+                  "what such a server compiles at its first captured decode batch of several requests "
+                  "(default 0)",
+                  real(args.compile_decode_seconds, 0, true, 3600, true));
   flags.add_value("--schedule-policy", "NAME",
                   "of the waiting queue: lpm, dfs-weight, fcfs, lof or random (default fcfs)",
                   choice(kSchedulePolicies, args.schedule_policy));

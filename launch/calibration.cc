@@ -111,7 +111,8 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
   if (layout.dp_size > 1 || layout.a2a() || layout.moe_dense_tp1) operators.emplace_back("reduce_scatter");
   if (run.pipeline) operators.emplace_back("all_to_all");  // whose sends those between stages are taken for
   operators.emplace_back("elementwise");
-  if (find_efficiency(run.hardware, rank::kPowerClass) != nullptr) operators.emplace_back(rank::kPowerClass);
+  for (const std::string_view name : {rank::kPowerClass, rank::kPowerFp8Class})
+    if (find_efficiency(run.hardware, name) != nullptr) operators.emplace_back(name);
   for (const std::string& name : operators) add_operator(run, name, report);
   if (layout.a2a()) {
     for (const char* const kernels : {"deepep.normal", "deepep.low_latency"})

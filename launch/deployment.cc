@@ -177,6 +177,7 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   if (!args.pass_gap_ms.empty()) out["pass_gap_ms"] = fmt::format("{}", fmt::join(args.pass_gap_ms, ","));
   if (!args.compile_seconds.empty())
     out["compile_seconds"] = fmt::format("{}", fmt::join(args.compile_seconds, ","));
+  if (args.compile_decode_seconds) out["compile_decode_seconds"] = format_real(*args.compile_decode_seconds);
   if (args.stream_interval > 1) out["stream_interval"] = std::to_string(args.stream_interval);
   out["schedule_policy"] = to_string(config.schedule_policy);
   out["sglang_version"] = scheduler::sglang_release_name(config.sglang_release);
@@ -560,6 +561,7 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
     config.compile_batch_seconds = args.compile_seconds[0];
     config.compile_chunk_seconds = args.compile_seconds[1];
   }
+  config.compile_decode_seconds = args.compile_decode_seconds.value_or(0);
   config.schedule_policy = args.schedule_policy;
   config.sglang_release = args.sglang_release;
   config.priority = args.priority;

@@ -165,10 +165,11 @@ void declare_load(FlagSet& flags, ServerArgs& args) {
   flags.add_value(
       "--front-end", "KIND",
       "what lies between clients and scheduler: ids (SGLang's HTTP server, prompts as token ids), "
-      "text (prompts that it tokenizes) or none (default ids; none for traces of tpsim's own "
-      "format, which name when requests reach the scheduler)",
+      "text (prompts that it tokenizes), kit (ids, drawn by the client of launch/measure when a request is "
+      "due) or none (default ids; none for traces of tpsim's own format, which name when requests reach the "
+      "scheduler)",
       [&args](std::string_view flag, const std::string& value) {
-        word({"ids", "text", "none"}, args.front_end.emplace())(flag, value);
+        word({"ids", "text", "kit", "none"}, args.front_end.emplace())(flag, value);
       });
   flags.add_value("--stream-interval", "TOKENS",
                   "of an answer that go to its client together; gaps between tokens are reported as if each "

@@ -120,6 +120,7 @@ struct ServerArgs {
   std::uint32_t scheduler_recv_interval = 1;
   std::vector<double> pass_gap_ms;      // of a pass, and of each request in it; empty: hidden
   std::vector<double> compile_seconds;  // at the first prefill of several requests, and of a whole chunk
+  std::optional<double> compile_decode_seconds;
   scheduler::SchedulePolicy schedule_policy = scheduler::SchedulePolicy::kFcfs;
   double schedule_conservativeness = 1.0;
   scheduler::SglangRelease sglang_release = scheduler::kNewestRelease;

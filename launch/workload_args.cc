@@ -20,7 +20,9 @@ scheduler::FrontEndConfig front_end(const ServerArgs& args, const scheduler::Wor
   const std::string kind =
       args.front_end.value_or(args.numeric() || workload.format == "tpsim" ? "none" : "ids");
   if (kind == "none") return {};
-  scheduler::FrontEndConfig config = kind == "ids" ? scheduler::kTokenIdFrontEnd : scheduler::kTextFrontEnd;
+  scheduler::FrontEndConfig config = kind == "ids"   ? scheduler::kTokenIdFrontEnd
+                                     : kind == "kit" ? scheduler::kKitFrontEnd
+                                                     : scheduler::kTextFrontEnd;
   config.stream_interval = args.stream_interval;
   return config;
 }

@@ -24,6 +24,8 @@ struct Table<PlanCoefficients> {
                                            {"tail", &C::tail},
                                            {"wave_tail", &C::wave_tail},
                                            {"hot_seconds", &C::hot_seconds},
+                                           {"merge_row_seconds", &C::merge_row_seconds},
+                                           {"cached", &C::cached},
                                            {"in_order", &C::in_order},
                                            {"merge_seconds", &C::merge_seconds},
                                            {"vector_compute", &C::vector_compute},
@@ -71,6 +73,7 @@ struct Table<OperatorCoefficients> {
                                            {"split_seconds", &C::split_seconds},
                                            {"hot_memory", &C::hot_memory},
                                            {"per_gpu_seconds", &C::per_gpu_seconds},
+                                           {"shared_link", &C::shared_link},
                                            {"two_shot_seconds", &C::two_shot_seconds}};
 };
 

@@ -57,6 +57,8 @@ struct PlanCoefficients {
   // loop, however few tokens it has.
   double block_width_seconds = 0;
   double merge_part_seconds = 0;  // of each part of the request with the most, which are added up in turn
+  double merge_row_seconds = 0;   // of each query row and head that is merged, on one multiprocessor (extend)
+  double cached = 1;              // a step over cached tokens, of one over new ones, in one kernel (extend)
   double prefix = 1;              // factor on the rate of a separate kernel for the cached prefix (extend)
   // Host time of an eager pass. Of one kernel of this backend (0: as any other kernel), and of each KV length
   // that a decode meets for the first time (libraries that build an execution plan for every shape).
@@ -91,7 +93,9 @@ struct OperatorCoefficients {
   double split_seconds = 0;
   // Products in a benchmark's loop whose operands stay in the L2: factor on `memory`. No served layer's do.
   double hot_memory = 1;
-  double per_gpu_seconds = 0;   // collectives, per GPU of the group
+  double per_gpu_seconds = 0;  // collectives, per GPU of the group
+  // Collectives over links that the GPUs share (PCIe): share by which each GPU beyond two slows the bytes.
+  double shared_link = 0;
   double two_shot_seconds = 0;  // the custom all-reduce in two shots: the barrier between them
 };
 

@@ -95,10 +95,12 @@ struct SchedulerConfig {
   // it.
   double pass_gap_seconds = 0;
   double pass_gap_request_seconds = 0;
-  // What the server compiles when it first meets a prefill of several requests, and one of a whole chunk.
+  // What the server compiles when it first meets a prefill of several requests, one of a whole chunk, and a
+  // captured decode batch of several; host time in front of the pass.
   double compile_batch_seconds = 0;
   double compile_chunk_seconds = 0;
-  double launch_queue = 0;            // launches that wait on the device before the host does; 0: any number
+  double compile_decode_seconds = 0;
+  double launch_queue = 0;  // launches that wait on the device before the host does; 0: any number
   SpeculationConfig speculation;
   DataParallelConfig data_parallel;  // the other options are those of one rank
   PipelineConfig pipeline;
@@ -121,6 +123,8 @@ enum class SessionMode : std::uint8_t {
 
 // Seconds between a client and the scheduler (scheduler/front_end.h).
 struct FrontEndConfig {
+  double client_seconds = 0;  // of each request, before it is sent
+  double client_token_seconds = 0;
   double pass_seconds = 0;
   double request_seconds = 0;
   double token_seconds = 0;
@@ -132,25 +136,37 @@ struct FrontEndConfig {
   std::uint32_t stream_interval = 1;
 };
 
-// Measured on SGLang 0.5.12 servers on one H200 machine, by clocks at the doors of the tokenizer manager and
-// of the scheduler: 12 bursts of 16 to 128 prompts of 512 to 4,096 token ids (--skip-tokenizer-init; the last
-// of a burst within 30 %, in half of them), and single requests of 1,024 ids, which reach the scheduler 4.2
-// ms after they were sent and whose token is with the client 0.95 ms after it was there. Handling what a step
-// gives to a request took 44 to 57 us at 16 to 128 requests a step; and of a public server (0.5.6, 8B in fp8
-// on 8 GPUs, 512 in flight) a token took 44 to 57 us, too, in all, twice its kernels' time.
-inline constexpr FrontEndConfig kTokenIdFrontEnd = {.pass_seconds = 1.5e-3,
-                                                    .request_seconds = 1.4e-3,
-                                                    .token_seconds = 1.23e-6,
+// Measured on SGLang 0.5.12 servers on H200 machines. Single requests of 1,024 ids reach the scheduler 4.2 ms
+// after they were sent, and their token is with the client 0.95 ms after it was there (clocks at the doors of
+// the tokenizer manager and of the scheduler). Requests of 512 ids sent together come 1.05 ms, of 4,096
+// ids 3.7 ms after each other (--skip-tokenizer-init): by the batches that 9 servers of shared/data/serving
+// made of bursts of 32 and 128, 0.9 to 1.2 ms and 3.4 to 4 ms; where a client opens a connection for each,
+// the first come later. Handling what a step gives to a request took 44 to 57 us at 16 to 128 requests a
+// step; and of a public server (0.5.6, 8B in fp8 on 8 GPUs, 512 in flight) a token took 44 to 57 us, too, in
+// all, twice its kernels' time.
+inline constexpr FrontEndConfig kTokenIdFrontEnd = {.pass_seconds = 2.75e-3,
+                                                    .request_seconds = 0.67e-3,
+                                                    .token_seconds = 0.74e-6,
                                                     .stream_seconds = 4.5e-5,
                                                     .response_seconds = 0.95e-3,
                                                     .prepares_images = true};
 // With text, by a byte-level BPE of 32,000 entries.
-inline constexpr FrontEndConfig kTextFrontEnd = {.pass_seconds = 1.5e-3,
-                                                 .request_seconds = 1.4e-3,
+inline constexpr FrontEndConfig kTextFrontEnd = {.pass_seconds = 2.75e-3,
+                                                 .request_seconds = 0.67e-3,
                                                  .token_seconds = 7e-6,
                                                  .stream_seconds = 4.5e-5,
                                                  .response_seconds = 0.95e-3,
                                                  .prepares_images = true};
+// The client of shared/measure, that draws each prompt's ids when its turn has come: times between the
+// sending of requests whose turns came together, 0.28 ms for 512 ids, 0.42 for 1,024 and 1.3 for 4,096.
+inline constexpr FrontEndConfig kKitFrontEnd = {.client_seconds = 0.13e-3,
+                                                .client_token_seconds = 0.285e-6,
+                                                .pass_seconds = kTokenIdFrontEnd.pass_seconds,
+                                                .request_seconds = kTokenIdFrontEnd.request_seconds,
+                                                .token_seconds = kTokenIdFrontEnd.token_seconds,
+                                                .stream_seconds = kTokenIdFrontEnd.stream_seconds,
+                                                .response_seconds = kTokenIdFrontEnd.response_seconds,
+                                                .prepares_images = true};
 
 // How requests are offered (the names are those of SGLang's serving benchmark).
 struct LoadConfig {

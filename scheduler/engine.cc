@@ -249,14 +249,13 @@ class Engine {
   // `not_before`: of pipeline stages, when the first may begin.
   Launched launch(LockstepBatch& batch, double not_before = 0) {
     scheduler_.write_forward_batch(batch, sequence_number_++, message_);
-    StepOutcome outcome = executor_.forward(message_);
-    outcome.step_time += compile_seconds(batch);
+    const StepOutcome outcome = executor_.forward(message_);
     scheduler_.take_sampled(batch, outcome);
-    const double host = config_.scheduler_step_seconds + outcome.host_time;
+    const double forming = config_.scheduler_step_seconds + compile_seconds(batch);
+    const double host = forming + outcome.host_time;
     double start, gpu_seconds = outcome.step_time;
     if (config_.pipeline.staged()) {
-      const PipelineTimeline::Pass pass =
-          pipeline_.launch(now_ + host, config_.scheduler_step_seconds, not_before, outcome.stages);
+      const PipelineTimeline::Pass pass = pipeline_.launch(now_ + host, forming, not_before, outcome.stages);
       start = pass.start;
       gpu_free_ = pass.end;
       gpu_seconds = PipelineTimeline::busy_seconds(outcome.stages);
@@ -264,7 +263,7 @@ class Engine {
       start = std::max(gpu_free_ + pass_gap(batch), now_ + host);
       gpu_free_ = start + outcome.step_time;
     }
-    double returned = now_ + config_.scheduler_step_seconds;
+    double returned = now_ + forming;
     if (outcome.issue_time > 0) returned = now_ + host + outcome.issue_time;
     if (!config_.pipeline.staged()) {
       const QueuedPass queued{start, gpu_free_, outcome.launches};
@@ -286,10 +285,17 @@ class Engine {
       seconds += config_.compile_batch_seconds;
       compiled_batch_ = true;
     }
-    if (!compiled_chunk_ && config_.chunked_prefill_size > 0 &&
-        batch.extend_tokens >= config_.chunked_prefill_size) {
+    // The budget of a chunk counts each request's last page whole.
+    const std::uint64_t budget =
+        batch.extend_tokens + std::uint64_t{batch.extend_requests} * config_.page_size;
+    if (!compiled_chunk_ && config_.chunked_prefill_size > 0 && budget >= config_.chunked_prefill_size) {
       seconds += config_.compile_chunk_seconds;
       compiled_chunk_ = true;
+    }
+    if (!compiled_decode_ && batch.forward_mode == proto::DECODE && batch.decode_requests > 1 &&
+        batch.capture_bucket > 0) {
+      seconds += config_.compile_decode_seconds;
+      compiled_decode_ = true;
     }
     return seconds;
   }
@@ -411,6 +417,7 @@ class Engine {
   std::uint32_t passes_since_look_ = 0;
   bool compiled_batch_ = false;
   bool compiled_chunk_ = false;
+  bool compiled_decode_ = false;
   bool stopped_ = false;
 };
 

@@ -5,6 +5,8 @@
 //
 // Each way is a queue with one server. To the scheduler: `pass_seconds` for everybody, side by side, and
 // `request_seconds` and `token_seconds` (of the prompt) in turn, and what preparing a request's images takes.
+// A client may need time of its own before it sends one, and do so one by one, too (`client_seconds` and
+// `client_token_seconds`): the request's clock starts behind it.
 // Back: `stream_seconds` for each request that got something, in turn, and `response_seconds`. All zero:
 // requests are where they are sent at once, as in comparisons with SGLang's scheduler alone.
 #pragma once
@@ -22,17 +24,20 @@ class FrontEnd {
  public:
   explicit FrontEnd(const FrontEndConfig& config) : config_(config) {}
 
-  // A request with a prompt of `tokens` is sent at `sent.time`, not before the one of the last call; its
+  // A request with a prompt of `tokens` is due at `sent.time`, not before the one of the last call; its
   // images take `image_seconds`.
-  void send(const LoadGenerator::Sent& sent, std::uint64_t tokens, double image_seconds = 0) {
-    free_ = std::max(free_, sent.time) + config_.request_seconds +
-            config_.token_seconds * static_cast<double>(tokens);
+  void send(LoadGenerator::Sent sent, std::uint64_t tokens, double image_seconds = 0) {
+    const auto length = static_cast<double>(tokens);
+    client_free_ =
+        std::max(client_free_, sent.time) + config_.client_seconds + config_.client_token_seconds * length;
+    sent.time = client_free_;
+    free_ = std::max(free_, sent.time) + config_.request_seconds + config_.token_seconds * length;
     if (config_.prepares_images) free_ += image_seconds;
     under_way_.push_back({free_ + config_.pass_seconds, sent});
   }
   // When the next one reaches the scheduler; LoadGenerator::kNever where none is under way.
   double next_time() const { return under_way_.empty() ? LoadGenerator::kNever : under_way_.front().arrival; }
-  // REQUIRES: next_time() is not kNever.
+  // With the time at which it was sent. REQUIRES: next_time() is not kNever.
   LoadGenerator::Sent pop() {
     const LoadGenerator::Sent sent = under_way_.front().sent;
     under_way_.pop_front();
@@ -56,6 +61,7 @@ class FrontEnd {
 
   FrontEndConfig config_;
   std::deque<UnderWay> under_way_;
+  double client_free_ = 0;
   double free_ = 0;      // when it is done with what was sent
   double streamed_ = 0;  // and with what was streamed
 };

@@ -22,6 +22,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "attention/backend_description.h"
@@ -35,6 +37,8 @@ namespace {
 
 constexpr std::uint32_t kBlocksPerMultiprocessor = 2;  // that the plan of the tensor-core kernels counts on
 constexpr std::uint32_t kMinChunk = 128;               // KV tokens
+// Prefills in pieces by the FA2 template, where it was measured beside another one (Hopper).
+constexpr std::string_view kPagedClass = "attention.flashinfer.paged.extend";
 
 // Thread blocks of the vector decode kernel that fit one multiprocessor, by shared memory.
 std::uint32_t decode_blocks_per_multiprocessor(const LayerShape& layer, double shared_memory_bytes) {
@@ -53,7 +57,9 @@ std::uint32_t decode_blocks_per_multiprocessor(const LayerShape& layer, double s
 class FlashInferBackend : public PlannedBackend {
  public:
   FlashInferBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("flashinfer", profile, page_size) {}
+      : PlannedBackend("flashinfer", profile, page_size) {
+    if (find_efficiency(profile, kPagedClass) != nullptr) paged_cost_.emplace(profile, kPagedClass);
+  }
 
   KernelCost plan_cost() const override;
   double plan_host_seconds() const override;
@@ -62,6 +68,9 @@ class FlashInferBackend : public PlannedBackend {
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
   MlaRule mla_rule() const override { return kFlashInferMlaRule; }
+  const PlanCost& extend_model() const override {
+    return metadata().in_pieces && paged_cost_ ? *paged_cost_ : PlannedBackend::extend_model();
+  }
 
  private:
   // A request for smallest_chunk: its query tiles, each to be cut into parts of its KV tokens.
@@ -71,6 +80,7 @@ class FlashInferBackend : public PlannedBackend {
   // is set to the answer, since the next pass's answer is near, and changes nothing but the time.
   std::uint32_t smallest_chunk(std::uint64_t room, std::uint32_t& guess);
 
+  std::optional<PlanCost> paged_cost_;
   std::uint32_t decode_guess_ = 0;
   std::uint32_t extend_guess_ = 0;
   std::uint32_t prefix_guess_ = 0;

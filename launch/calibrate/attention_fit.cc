@@ -53,7 +53,7 @@ class Fit {
   }
 
   void add(const AttentionSource& source) {
-    constexpr std::size_t kMostSearched = 2000;
+    constexpr std::size_t kMostSearched = 1500;
     const std::size_t every = std::max<std::size_t>(1, source.rows.size() / kMostSearched);
     const std::size_t first = rows_.size();
     for (const AttentionRow& row : source.rows) {
@@ -178,6 +178,12 @@ double Fit::search(PlanCoefficients& c) {
     vary(c.tail, 1e-3, 1);
     vary(c.wave_tail, 0.01, 1);
     vary(c.in_order, 0.01, 1);
+    if (any([](const Planned& p) { return p.extend.kv_chunk != 0 || p.extend.prefix_rows != 0; }))
+      vary(c.merge_row_seconds, 1e-9, 1e-5);
+    if (any([](const Planned& p) {
+          return p.extend.prefix_rows == 0 && !p.row->prefixes.empty() && p.row->prefixes[0] != 0;
+        }))
+      vary(c.cached, 0.8, 3);
     if (any([](const Planned& p) { return p.extend.prefix_rows != 0 || p.extend.prefix_kernel; }))
       vary(c.prefix, 0.1, 2);
   }
@@ -191,7 +197,7 @@ double Fit::search(PlanCoefficients& c) {
     return sum;
   };
   double left = 0;
-  for (int round = 0; round < 3; ++round) left = minimise(values, low, high, loss);
+  for (int round = 0; round < 2; ++round) left = minimise(values, low, high, loss);
   return left;
 }
 

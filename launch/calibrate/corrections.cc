@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -46,17 +47,35 @@ std::uint64_t fold_of(const SurfaceRow& row) {
   return hash >> 7 & 3;
 }
 
-// Small for a surface that serves the median row and nine in ten.
-double score(std::span<const double> ratios) {
-  const RelativeErrors errors = relative_errors(ratios);
-  return errors.median + errors.p90 / 3;
+// A row that a surface did not see: what it left of measured / modeled, and how much the row counts.
+struct Unseen {
+  double ratio, weight;
+};
+
+// Small for a surface that serves the median row and nine in ten, by weight.
+double score(std::span<const Unseen> rows) {
+  std::vector<std::pair<double, double>> errors;
+  double all = 0;
+  for (const Unseen& row : rows) {
+    errors.emplace_back(std::abs(1 / row.ratio - 1), row.weight);
+    all += row.weight;
+  }
+  std::sort(errors.begin(), errors.end());
+  double below = 0;
+  double median = -1;
+  for (const auto& [error, weight] : errors) {
+    below += weight;
+    if (median < 0 && below >= 0.5 * all) median = error;
+    if (below >= 0.9 * all) return median + error / 3;
+  }
+  return 0;
 }
 
 // Errors of the rows of each fold under a surface that the other rows made.
 double score_unseen(std::span<const SurfaceRow> rows, std::span<const std::string_view> features,
                     std::span<const SurfaceAxis> axes, const SurfaceOptions& surface_options,
                     std::size_t folds) {
-  std::vector<double> left;
+  std::vector<Unseen> left;
   for (std::uint64_t fold = 0; fold < folds; ++fold) {
     std::vector<SurfaceRow> others;
     for (const SurfaceRow& row : rows)
@@ -64,7 +83,7 @@ double score_unseen(std::span<const SurfaceRow> rows, std::span<const std::strin
     if (others.empty()) continue;
     const CorrectionSurface surface(fit_surface(others, features, axes, surface_options), features);
     for (const SurfaceRow& row : rows)
-      if (fold_of(row) == fold) left.push_back(row.ratio / surface.factor(row.features));
+      if (fold_of(row) == fold) left.push_back({row.ratio / surface.factor(row.features), row.weight});
   }
   return score(left);
 }
@@ -86,9 +105,9 @@ std::optional<proto::CorrectionSurface> choose_correction(std::span<const Surfac
   constexpr std::size_t kFewest = 12;  // rows that say anything
   if (rows.size() < kFewest) return std::nullopt;
   const std::vector<SurfaceRow> some = some_of(rows, options.most_rows);
-  std::vector<double> alone;
+  std::vector<Unseen> alone;
   for (const SurfaceRow& row : some)
-    if (fold_of(row) < options.folds) alone.push_back(row.ratio);
+    if (fold_of(row) < options.folds) alone.push_back({row.ratio, row.weight});
   double best = score(alone) * options.better;
   std::vector<SurfaceAxis> chosen;
   SurfaceOptions chosen_options;
@@ -100,6 +119,8 @@ std::optional<proto::CorrectionSurface> choose_correction(std::span<const Surfac
     for (const double smoothness : options.smoothness) {
       SurfaceOptions surface_options;
       surface_options.smoothness = smoothness;
+      surface_options.least = options.least;
+      surface_options.most = options.most;
       const double now = score_unseen(some, features, axes, surface_options, options.folds);
       if (now >= best) continue;
       best = now;

@@ -27,6 +27,7 @@ struct CorrectionOptions {
   std::vector<double> smoothness = {0.1, 1.0};
   std::size_t folds = 4;           // quarters of the rows that are left out in turn
   double better = 0.95;            // a grid is worth its factors if errors fall to this share
+  double least = 0.2, most = 5;    // of a factor
   std::size_t most_rows = 100000;  // that the choice looks at, evenly
 };
 

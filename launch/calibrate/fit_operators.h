@@ -15,14 +15,15 @@ namespace tpsim::calibrate {
 
 struct OperatorFit {
   // The class's coefficients, corrections and errors; `source` is the caller's to set. The errors are those
-  // of the rows left out.
+  // of rows left out: one in five, by a hash of their shape; where there are few, each of five parts in turn.
   proto::OperatorEfficiency entry;
   std::size_t rows = 0;
   RelativeErrors left_out;
   RelativeErrors formula;  // of the rows left out, without the corrections
 };
 
-// One row in five, by its shape alone: on every machine and in every order of the rows the same ones.
+// Of the first of those parts, which many rows' fits leave out: by its shape alone, so on every machine and
+// in every order of the rows the same ones.
 bool is_left_out(const calibration::OperatorRow& row);
 
 // Fewer rows than this tell no coefficients.

@@ -147,6 +147,7 @@ std::vector<MeasuredLoad> read_kit_file(scheduler::TraceInput& input, const Meas
       loads[entry->second] = std::move(load);
     }
   }
+  expect_compiles(loads);
   return loads;
 }
 

@@ -194,6 +194,7 @@ std::vector<MeasuredLoad> read_requests_file(scheduler::TraceInput& input, const
     offer_requests(rows.requests, file, {input.name(), rows.line}, load);
     loads.push_back(std::move(load));
   }
+  expect_compiles(loads);
   return loads;
 }
 

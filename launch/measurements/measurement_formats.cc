@@ -58,7 +58,8 @@ std::vector<MeasuredLoad> read(std::unique_ptr<scheduler::ByteSource> bytes, Mea
 
 std::filesystem::path MeasurementFile::traces() const {
   if (!options.traces.empty()) return options.traces;
-  return std::filesystem::absolute(folder()).lexically_normal().parent_path() / "traces";
+  // Of a bare name the folder is empty, which has no absolute path.
+  return std::filesystem::absolute(path).lexically_normal().parent_path().parent_path() / "traces";
 }
 
 std::filesystem::path MeasurementFile::beside(const std::string& end) const {

@@ -16,7 +16,7 @@ using scheduler::Place;
 
 // Fields of SGLang's server arguments that are flags of the same name. A field that the server resolved on
 // its own may be said again: the flag then asks for what it has.
-constexpr std::array<std::string_view, 19> kValues = {
+constexpr std::array<std::string_view, 20> kValues = {
     "page_size",
     "quantization",
     "kv_cache_dtype",
@@ -30,6 +30,7 @@ constexpr std::array<std::string_view, 19> kValues = {
     "load_format",
     "context_length",
     "max_total_tokens",
+    "chunked_prefill_size",
     "speculative_algorithm",
     "speculative_draft_model_path",
     "speculative_num_steps",

@@ -26,8 +26,12 @@ double draw(std::uint64_t id, std::uint64_t step) {
 }
 
 // What each request keeps of its steps: of a mean between two whole numbers now the lower, now the upper one;
-// together, all keep what brings them to the mean.
-void set_accept_lens(const MeasuredLoad& load, scheduler::Workload& workload) {
+// together, all keep what brings them to the mean. N-grams are right in all their drafts or in none, and once
+// a text repeats itself it goes on: of a mean some requests keep `most`, at all steps the same ones first.
+void set_accept_lens(const MeasuredLoad& load, const scheduler::SpeculationConfig& config,
+                     scheduler::Workload& workload) {
+  const bool ngram = config.algorithm == scheduler::SpeculativeAlgorithm::kNgram;
+  const double most = config.num_draft_tokens;
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {
     scheduler::WorkloadRequest& request = workload.requests[i];
     std::size_t part = 0;
@@ -37,6 +41,7 @@ void set_accept_lens(const MeasuredLoad& load, scheduler::Workload& workload) {
       const double mean = load.accept_lens[part].second;
       const double low = std::floor(mean);
       double length = low + (draw(i, step) < mean - low ? 1 : 0);
+      if (ngram) length = draw(i, 0) * (most - 1) < mean - 1 ? most : 1;
       if (load.accept_together) length = std::floor((step + 1) * mean) - std::floor(step * mean);
       request.accept_lens.push_back(static_cast<std::uint32_t>(length));
       kept += request.accept_lens.back();
@@ -50,7 +55,7 @@ ServableLoad::ServableLoad(const MeasuredLoad& load, const std::vector<std::stri
     : args_(read_run_flags(flags)),
       deployment_(std::move(resolve_deployments(args_, /*compare=*/false).at(0))),
       workload_(load.workload ? *load.workload : load_workload(args_)) {
-  if (!load.accept_lens.empty()) set_accept_lens(load, workload_);
+  if (!load.accept_lens.empty()) set_accept_lens(load, deployment_.speculation.config, workload_);
   place_workload_images(args_, deployment_.model, workload_);
   check_workload(workload_, deployment_);
   check_accept_lens(deployment_.speculation, args_.speculation.accept_from_trace, workload_);

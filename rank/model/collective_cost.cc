@@ -45,8 +45,9 @@ double OperatorCosts::sent(Collective kind, double bytes, std::uint32_t gpus) co
 double OperatorCosts::collective_physics(Collective kind, double bytes, std::uint32_t gpus) const {
   const OperatorCoefficients& c = collectives_[static_cast<std::size_t>(kind)].coefficients;
   const bool barrier = kind == Collective::kCustomAllReduce && !is_one_shot(bytes, gpus);
+  const double slowed = gpus > 2 ? 1 + c.shared_link * (gpus - 2) : 1;
   return c.fixed_seconds + (barrier ? c.two_shot_seconds : 0) + c.per_gpu_seconds * gpus +
-         sent(kind, bytes, gpus) / (link_ * c.memory);
+         sent(kind, bytes, gpus) / (link_ * c.memory) * slowed;
 }
 
 double OperatorCosts::collective_seconds(Collective kind, double bytes, std::uint32_t gpus) const {

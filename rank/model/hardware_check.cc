@@ -67,7 +67,8 @@ constexpr Constant kEfficiency[] = {
 // Further coefficients divide and multiply; times and shares that are added may be 0.
 Constant parameter(const std::string& name) {
   if (name.ends_with("_seconds")) return {name.c_str(), 0, 1, "seconds", Constant::kOptional};
-  if (name == "overlap" || name == "tail" || name == "wave_tail" || name == "in_order")
+  if (name == "overlap" || name == "tail" || name == "wave_tail" || name == "in_order" ||
+      name == "shared_link")
     return {name.c_str(), 0, 1000, "a share", Constant::kOptional};
   return {name.c_str(), 1e-3, 1000, "a factor", Constant::kOptional};
 }

@@ -51,7 +51,12 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       expert_load_(std::move(options.expert_load)),
       tracks_states_(options.tracks_states),
       hands_selection_over_(options.hands_selection_over) {
-  if (find_efficiency(profile, kPowerClass) != nullptr) power_ = operator_coefficients(profile, kPowerClass);
+  const auto power = [&profile](std::string_view name) {
+    const bool known = find_efficiency(profile, name) != nullptr;
+    return known ? std::optional(operator_coefficients(profile, name)) : std::nullopt;
+  };
+  power_ = power(kPowerClass);
+  power_fp8_ = power(kPowerFp8Class);
   if (model_.is_mla())
     mla_costs_.emplace(model_, shard_, profile_, weight_named(weights_, "kv_b_proj").format);
   if (!options.cuda_graph_bs.empty()) {
@@ -78,9 +83,12 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   };
   const auto add_product = [&](MatrixClass kernel, const KernelCost& cost, double times) {
     add(&Dense::gemm, cost, times);
-    if (matrix_class(kernel).rate != MatrixClassRow::Rate::k16Bit) return;
+    const bool fp8 = matrix_class(kernel).rate == MatrixClassRow::Rate::kFp8;
+    const std::optional<OperatorCoefficients>& power = fp8 ? power_fp8_ : power_;
+    if (!power || matrix_class(kernel).rate == MatrixClassRow::Rate::kFp4) return;
     dense.products += cost.seconds * times;
-    dense.product_flops += cost.flops * times;
+    const double rate = fp8 ? profile_.dense_flops_fp8() : profile_.dense_flops_bf16();
+    dense.sustained += cost.flops * times / (rate * power->compute);
   };
   const auto other = [&](double elements, double times) {
     add(&Dense::other, costs_.elementwise(elements * kElement), times);
@@ -280,7 +288,7 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
     step.memory_bytes += cost.bytes;
     attention_launches += cost.launches;
   }
-  step.gemm += throttling(dense, step.attention + plan.seconds + step.gemm + step.collective + step.other);
+  step.gemm += throttling(dense);
   Uncaptured pass;
   if (captured) {
     step.launch = graph_replay_ + (dense.launches + plan.launches + attention_launches) * graph_gap_;
@@ -294,7 +302,6 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   step.device_seconds =
       captured ? step.attention + step.gemm + step.collective + step.other + step.launch : pass.device;
   step.issue_seconds = pass.issue;
-  step.run_batch_seconds = pass.run_batch;
   step.launches = captured ? 1
                   : pieces
                       ? kPieceLaunches * model_.num_layers + kInPlaceLaunches * dense.in_place + kEndLaunches
@@ -303,14 +310,12 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   return step;
 }
 
-// Boards hold their boost clock only as long as the power drawn allows: products of 16 bit draw more than the
-// limit, everything else less, so a long pass takes as long as its products at the rate that they sustain
-// and a share of the rest, but for what the time before it left to draw.
-double ModeledForward::throttling(const Dense& dense, double device) const {
-  if (!power_) return 0;
-  const double sustained = dense.product_flops / (profile_.dense_flops_bf16() * power_->compute) +
-                           power_->overlap * (device - dense.products) - power_->fixed_seconds;
-  return std::max(0.0, sustained - device);
+// Boards hold their boost clock only as long as the power drawn allows. In a long pass matrix products run at
+// the rate that they sustain, but for what the time before it, and its own collectives, leave to draw.
+double ModeledForward::throttling(const Dense& dense) const {
+  const OperatorCoefficients& power = power_ ? *power_ : power_fp8_.value_or(OperatorCoefficients{});
+  return std::max(0.0,
+                  dense.sustained - dense.products - power.overlap * dense.collective - power.fixed_seconds);
 }
 
 // The captured size that a pass with an extend part is padded to; 0: it runs eagerly. Data-parallel ranks
@@ -368,14 +373,13 @@ ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, cons
       host.once_seconds;
   if (host.synchronous) {
     const double seconds = std::max(other_device, other_host) + std::max(attention_device, attention_host);
-    // Behind the last wait come the rest of the last layer and what follows it.
-    const double waited = seconds * (1 - 1.0 / model_.num_layers);
-    return {.seconds = seconds, .device = seconds, .issue = 0, .run_batch = waited};
+    // When the host goes on is the queue's to say: on real servers it is some layers ahead of the device.
+    return {.seconds = seconds, .device = seconds, .issue = 0};
   }
   if (pieces) attention_host = host.once_seconds;
   const double device = other_device + attention_device;
   const double issue = other_host + attention_host;
-  return {.seconds = std::max(device, issue), .device = device, .issue = issue, .run_batch = issue};
+  return {.seconds = std::max(device, issue), .device = device, .issue = issue};
 }
 
 }  // namespace tpsim::rank

@@ -64,15 +64,16 @@ class ModeledForward : public RankModel {
     double receive = 0, send = 0;  // pipeline stages
     double flops = 0, bytes = 0, communicated = 0;
     double launches = 0;
-    double issued = 0;                       // kernels, with those whose bytes are counted with a neighbour's
-    double in_place = 0;                     // all-reduces of the layers
-    double products = 0, product_flops = 0;  // of the 16-bit matrix products: seconds, operations
+    double issued = 0;     // kernels, with those whose bytes are counted with a neighbour's
+    double in_place = 0;   // all-reduces of the layers
+    double products = 0;   // seconds of the matrix products whose sustained rate is known …
+    double sustained = 0;  // … and what they take at that rate
   };
   std::uint32_t prefill_bucket(const attention::ForwardMetadata& metadata, std::uint32_t tokens) const;
   // The gated delta-net layers, projections not included.
   attention::KernelCost linear_attention(const attention::ForwardMetadata& metadata, std::uint32_t rows);
-  // What the board's power limit adds to a pass of `device` seconds of kernels.
-  double throttling(const Dense& dense, double device) const;
+  // What the board's power limit adds to the products of a pass.
+  double throttling(const Dense& dense) const;
   // What an MLA pass makes of kv_b_proj.
   enum class Latent : std::uint8_t {
     kExpanded,        // multiplies with it; all other models, too
@@ -93,10 +94,10 @@ class ModeledForward : public RankModel {
   // An MLA layer that expands what the extend planned last sees.
   attention::KernelCost expansion(const attention::MlaExtend& extend,
                                   const attention::ForwardMetadata& metadata, std::uint32_t rows) const;
-  // An eager pass, or one whose pieces are captured: all of it, the device's part alone, the host's that
-  // issues its kernels (0 where it waits for them in between), and StepCost::run_batch_seconds.
+  // An eager pass, or one whose pieces are captured: all of it, the device's part alone and the host's that
+  // issues its kernels (0 where it waits for them in between).
   struct Uncaptured {
-    double seconds = 0, device = 0, issue = 0, run_batch = 0;
+    double seconds = 0, device = 0, issue = 0;
   };
   // `attention` and `attention_launches` of the pass are the attention layers'.
   Uncaptured uncaptured(const StepCost& step, const Dense& dense, const attention::KernelCost& plan,
@@ -113,7 +114,8 @@ class ModeledForward : public RankModel {
   const GatedDeltaCosts gated_delta_;
   const std::vector<WeightSpec> weights_;
   double kernel_launch_, piecewise_layer_, graph_replay_, graph_gap_;
-  std::optional<OperatorCoefficients> power_;  // where the board's limit was measured
+  // Matrix products under the board's power limit, of 16 bit and fp8; where it was measured.
+  std::optional<OperatorCoefficients> power_, power_fp8_;
   PrefillGraphs prefill_graphs_;
   std::uint32_t experts_in_use_ = 0;
   ExpertLoad expert_load_;

@@ -2,8 +2,8 @@
 //
 // Measured kernels do fall at places (a library changes its tile, or the call before was a slow one), and
 // corrections follow them. A scheduler that asks what one more token costs must not be told "less than
-// nothing": at the points of a correction's axis a price is at least that of every point before, and between
-// two points it stays between their prices.
+// nothing": at the points of a correction's axis prices are the rising ones that are nearest (isotonic
+// regression: where some fall, they share their mean), and between two points they stay between these.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace tpsim::rank {
@@ -23,11 +24,19 @@ class MonotonePrice {
   // `points`: sizes, ascending. `price`: seconds of a size.
   template <typename Price>
   MonotonePrice(std::span<const double> points, const Price& price) : points_(points.begin(), points.end()) {
-    double most = 0;
+    // Pools of neighbours whose prices fell, each with its mean and its number of points.
+    std::vector<std::pair<double, double>> pools;
     for (const double point : points_) {
-      most = std::max<double>(most, price(point));
-      least_.push_back(most);
+      pools.emplace_back(price(point), 1);
+      while (pools.size() > 1 && pools[pools.size() - 2].first > pools.back().first) {
+        const auto [seconds, count] = pools.back();
+        pools.pop_back();
+        auto& [mean, held] = pools.back();
+        mean = (mean * held + seconds * count) / (held + count);
+        held += count;
+      }
     }
+    for (const auto& [mean, held] : pools) least_.insert(least_.end(), static_cast<std::size_t>(held), mean);
   }
 
   // Seconds of `size`, whose own price is `seconds`.

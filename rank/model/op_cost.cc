@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <vector>
 
 #include "rank/model/power.h"
@@ -33,17 +34,22 @@ MatrixClass matrix_entry(const proto::HardwareProfile& profile, MatrixClass id) 
   return id;
 }
 
-// Points of the corrections' axes of `feature`, of all surfaces, ascending.
+// Points of the corrections' axes of `feature`, of all surfaces, ascending, and as many between them that
+// each is at most twice the one before.
 std::vector<double> axis_points(const proto::OperatorEfficiency* entry, std::string_view feature) {
-  std::vector<double> points;
-  if (entry == nullptr) return points;
-  for (const proto::CorrectionSurface& surface : entry->corrections()) {
-    for (const auto& axis : surface.axes())
-      if (axis.feature() == feature) points.insert(points.end(), axis.points().begin(), axis.points().end());
+  std::set<double> points;
+  if (entry != nullptr) {
+    for (const proto::CorrectionSurface& surface : entry->corrections()) {
+      for (const auto& axis : surface.axes())
+        if (axis.feature() == feature) points.insert(axis.points().begin(), axis.points().end());
+    }
   }
-  std::sort(points.begin(), points.end());
-  points.erase(std::unique(points.begin(), points.end()), points.end());
-  return points;
+  std::vector<double> out;
+  for (const double point : points) {
+    while (!out.empty() && 2 * out.back() < point) out.push_back(2 * out.back());
+    out.push_back(point);
+  }
+  return out;
 }
 
 // `size`: the feature that prices must not fall along.
@@ -71,7 +77,7 @@ std::span<const std::string_view> operator_classes() {
     for (std::size_t i = 0; i < kMatrixClasses; ++i) names.push_back(matrix_class(MatrixClass(i)).name);
     names.insert(names.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter",
                                "all_to_all", "deepep.normal", "deepep.low_latency", "elementwise", "mla_bmm",
-                               "mla_bmm_fp8", kPowerClass});
+                               "mla_bmm_fp8", kPowerClass, kPowerFp8Class});
     return names;
   }();
   return kClasses;

@@ -34,10 +34,11 @@ using attention::KernelCost;
 // DeepEP's classes have defaults of their own.
 OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile,
                                            std::string_view operator_class);
-// The board's power limit (rank/model/modeled_forward.h): `compute` is the share of dense_flops_bf16 that
-// matrix products of 16 bit sustain, `overlap` what a second of all else takes of the limit, `fixed_seconds`
-// what a pass may be ahead of it. A profile without this class has no limit.
-inline constexpr std::string_view kPowerClass = "power";
+// The board's power limit (rank/model/modeled_forward.h): `compute` is the share of the dense rate that
+// matrix products sustain, `fixed_seconds` what a pass may be ahead of it, `overlap` what each second of
+// collectives adds to that. A profile without these classes has no limit.
+inline constexpr std::string_view kPowerClass = "power";         // 16 bit
+inline constexpr std::string_view kPowerFp8Class = "power.fp8";  // its `compute` only, where both are known
 // Names of OperatorEfficiency.operator_class but for attention.
 std::span<const std::string_view> operator_classes();
 

@@ -24,9 +24,7 @@ struct StepCost {
   // Of a pass alone on the device, and of the host that issues its kernels (0: captured); `launch` is what
   // the longer of the two has beyond the kernels.
   double device_seconds = 0, issue_seconds = 0;
-  // Host time in SGLang's run_batch(), that issues the pass (0: a captured one), and its launches, of kernels
-  // and graphs, that take a place in the device's queue.
-  double run_batch_seconds = 0;
+  // Launches, of kernels and graphs, that take a place in the device's queue.
   double launches = 0;
   // Speculative decoding: of the seconds above, those of drafting and of extending the draft model.
   double draft_seconds = 0, draft_extend_seconds = 0;
@@ -43,7 +41,6 @@ struct StepCost {
     host_seconds += other.host_seconds;
     device_seconds += other.device_seconds;
     issue_seconds += other.issue_seconds;
-    run_batch_seconds += other.run_batch_seconds;
     launches += other.launches;
     draft_seconds += other.draft_seconds;
     draft_extend_seconds += other.draft_extend_seconds;

@@ -25,8 +25,7 @@ double arrival_of(const StepCost& cost) {
 }
 
 StepTimes times_of(const StepCost& cost) {
-  return StepTimes{arrival_of(cost), cost.collective, cost.host_seconds, cost.run_batch_seconds,
-                   cost.launches};
+  return StepTimes{arrival_of(cost), cost.collective, cost.host_seconds, cost.issue_seconds, cost.launches};
 }
 
 RankStateConfig state_of(const DeploymentConfig& config, std::uint32_t first_rank) {

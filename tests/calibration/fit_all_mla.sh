@@ -43,11 +43,11 @@ one() { # GPU BACKEND KERNEL …
   one h200-sxm fa3 mla_decode --table "$kernels/h200_sxm" flash_attention --ragged "$ragged"
   one h200-sxm fa3 mla_extend --table "$kernels/h200_sxm" flash_attention --ragged "$ragged"
   one h200-sxm fa3 mla_prefill --module "$kernels/h200_sxm" FLASH_ATTN --ragged "$ragged"
-  one h200-sxm flashinfer mla_decode --beside "$kernels/h200_sxm" fa3
+  one h200-sxm flashinfer mla_decode --ragged "$ragged"
   one h200-sxm flashinfer mla_prefill --beside "$kernels/h200_sxm" fa3
   one h200-sxm flashmla mla_decode --ragged "$ragged"
-  one h200-sxm triton mla_decode --own "$own"
-  one h200-sxm triton mla_extend --own "$own"
+  one h200-sxm triton mla_decode --ragged "$ragged"  # those of "$own" had 8 splits
+  one h200-sxm triton mla_extend --own "$own" --ragged "$ragged"
   one h200-sxm triton mla_prefill --own "$own"
 } | enter h200-sxm
 {

@@ -1,7 +1,7 @@
 // Fits an attention backend of one GPU (launch/calibrate/attention_fit.h) to measured kernels.
 //
 //   fit_attention HARDWARE_JSON BACKEND [--table FOLDER KERNEL_SOURCE] [--own CSV] [--ragged CSV]
-//                 [--start ATTENTION_JSON] [--phase extend|decode]
+//                 [--start ATTENTION_JSON] [--phase extend|decode] [--kernel paged]
 //
 // prints the OperatorEfficiency objects (extend, decode) as JSON lines. --table: context_attention_perf and
 // generation_attention_perf of FOLDER; --own and --ragged: files of measure_attention.py and
@@ -35,7 +35,7 @@ using calibrate::AttentionFit;
 using calibrate::AttentionSource;
 
 struct Arguments {
-  std::string hardware, backend, table, source, own, ragged, start, phase;
+  std::string hardware, backend, table, source, own, ragged, start, phase, kernel;
 };
 
 std::string file_of(const std::string& path) { return std::filesystem::path(path).filename().string(); }
@@ -92,10 +92,15 @@ int run(const Arguments& args) {
   }
   for (const bool decode : {false, true}) {
     if (!args.phase.empty() && (args.phase == "decode") != decode) continue;
-    const std::string operator_class = "attention." + args.backend + (decode ? ".decode" : ".extend");
+    const std::string operator_class = "attention." + args.backend +
+                                       (args.kernel.empty() ? "" : "." + args.kernel) +
+                                       (decode ? ".decode" : ".extend");
     std::vector<AttentionSource> sources;
     std::string source;
     const auto add = [&](std::vector<AttentionRow> rows, bool keep_aside, const std::string& name) {
+      if (args.backend == "flashinfer" && !decode)
+        std::erase_if(rows,
+                      [&](const AttentionRow& row) { return row.in_pieces != (args.kernel == "paged"); });
       if (rows.empty()) return;
       if (!source.empty()) source += "; ";
       source += std::to_string(rows.size()) + " rows of " + name;
@@ -114,18 +119,12 @@ int run(const Arguments& args) {
     if (sources.empty()) continue;
     // The search stays near where it starts.
     std::vector<PlanCoefficients> starts = {coefficients_of<PlanCoefficients>(start, operator_class)};
-    if (!args.start.empty()) {
-      PlanCoefficients fresh;
-      fresh.prefix = starts[0].prefix;  // no table has cached prefixes
-      starts.push_back(fresh);
-    }
-    if (decode) {
-      for (std::size_t i = 0, count = starts.size(); i < count; ++i) {
-        starts.push_back(starts[i]);
-        starts.back().resident = 8;
-      }
+    if (decode && starts[0].resident <= 1) {
+      starts.push_back(starts[0]);
+      starts.back().resident = 8;
     }
     AttentionFit fit = calibrate::fit_attention(profile, args.backend, decode, sources, starts);
+    fit.efficiency.set_operator_class(operator_class);
     fit.efficiency.set_source(source + "; errors of those kept aside, one shape in four" +
                               (args.ragged.empty() ? "" : " and the ragged ones marked so"));
     print_entry(fit.efficiency);
@@ -152,9 +151,10 @@ int main(int argc, char** argv) {
   option("--ragged", {&args.ragged});
   option("--start", {&args.start});
   option("--phase", {&args.phase});
+  option("--kernel", {&args.kernel});
   if (words.size() != 2 || (args.table.empty() && args.own.empty() && args.ragged.empty())) {
     std::cerr << "usage: fit_attention HARDWARE_JSON BACKEND [--table FOLDER KERNEL_SOURCE] [--own CSV] "
-                 "[--ragged CSV] [--start ATTENTION_JSON] [--phase extend|decode]\n";
+                 "[--ragged CSV] [--start ATTENTION_JSON] [--phase extend|decode] [--kernel paged]\n";
     return 2;
   }
   args.hardware = words[0];

@@ -190,9 +190,11 @@ class Fit {
       return {grids,
               {{{"l2_fill", 2}, {"spread", 3}, {"requests", 3}},
                {{"l2_fill", 2}, {"requests", 4}, {"tokens", 4}, {"group", 2}},
-               {{"l2_fill", 2}, {"part", 4}, {"blocks", 4}}}};
+               {{"l2_fill", 2}, {"requests", 5}, {"tokens", 4}, {"group", 3}, {"spread", 2}}},
+              {{{"l2_fill", 2}, {"part", 4}, {"blocks", 4}}, {{"part", 5}, {"group", 3}}}};
     return {grids,
-            {{{"prefix", 4}, {"tokens", 4}}, {{"prefix", 3}, {"rows", 3}, {"requests", 3}, {"spread", 2}}}};
+            {{{"prefix", 4}, {"tokens", 4}}, {{"prefix", 3}, {"rows", 3}, {"requests", 3}, {"spread", 2}}},
+            {{{"requests", 3}, {"spread", 3}, {"l2_fill", 2}}}};
   }
   template <typename Which>
   bool any(Which which) const {

@@ -7,9 +7,9 @@
 // matrix products by roofline, and a fixed rest; a prefill, which runs eager, takes as long as the slower of
 // that and the host, whose time is that of the smallest prefills of one server and length of its caches. They
 // are not printed. Left out are prefills of "skip_indexer" rows, whose selection was made up, and whose times
-// jump with it, and decodes of more requests than graphs were captured for, which take the host's time. One
-// row in five, by a hash of its shape, is held out of the fit; errors are of those of these rows that take
-// longer than the host, and beside them of all.
+// jump with it, those of more stored tokens than a GPU's KV pool holds, and decodes of more requests than
+// graphs were captured for, which take the host's time. One row in five, by a hash of its shape, is held out
+// of the fit; errors are of those of these rows that take longer than the host, and beside them of all.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -64,6 +64,7 @@ class Fit {
   // New tokens of prefills that the host's time covers; with a few more it may, unless they take far longer.
   static constexpr std::uint32_t kSmall = 256, kFew = 512;
   static constexpr double kVisible = 1.5, kFar = 2.5;  // times the host's
+  static constexpr double kPool = 3e6;                 // tokens: more than the KV pool of a GPU holds
   static constexpr std::uint32_t kLong = 100000;       // tokens of a request from which the host does more
 
   Fit(const proto::HardwareProfile& profile, bool decode) : profile_(profile), decode_(decode) {
@@ -88,8 +89,10 @@ class Fit {
       }
     }
     const std::size_t before = rows.size();
-    std::erase_if(rows,
-                  [&](const SparseRow& row) { return decode_ ? row.batch > most_captured_ : !row.indexer; });
+    std::erase_if(rows, [&](const SparseRow& row) {
+      const double stored = double(row.batch) * (row.q_len + row.prefix);
+      return decode_ ? row.batch > most_captured_ : !row.indexer || stored > kPool;
+    });
     left_out_ = before - rows.size();
     const std::size_t kept = rows.size();
     for (SparseRow& row : rows) {
@@ -146,6 +149,9 @@ class Fit {
   // all else; then of the indexer, less the corrected kernels. Only where it is a good part of the module.
   void correct() {
     constexpr double kPart = 0.2;
+    calibrate::CorrectionOptions options;
+    options.least = 0.4;  // beyond that the formula is wrong, and no surface makes it right
+    options.most = 2.5;
     const std::vector<calibrate::GridWish> kernel_grids = {
         {{"requests", 3}, {"group", 3}, {"element_bytes", 2}},
         {{"requests", 5}, {"prefix", 3}, {"group", 3}, {"element_bytes", 2}},
@@ -174,8 +180,8 @@ class Fit {
         const Parts parts = parts_of(row);
         add(rows, row, parts, parts.attend, parts.attend_features);
       }
-      if (auto chosen =
-              calibrate::choose_correction(rows, kPlanFeatures, name == "dense" ? dense_grids : kernel_grids))
+      if (auto chosen = calibrate::choose_correction(rows, kPlanFeatures,
+                                                     name == "dense" ? dense_grids : kernel_grids, options))
         *corrected_[name].add_corrections() = *chosen;
     }
     std::vector<calibrate::SurfaceRow> rows;
@@ -183,7 +189,7 @@ class Fit {
       const Parts parts = parts_of(row);
       if (parts.index_features.requests > 0) add(rows, row, parts, parts.index, parts.index_features);
     }
-    if (auto chosen = calibrate::choose_correction(rows, kPlanFeatures, index_grids))
+    if (auto chosen = calibrate::choose_correction(rows, kPlanFeatures, index_grids, options))
       *corrected_["indexer"].add_corrections() = *chosen;
   }
   std::vector<proto::CorrectionSurface> corrections_found(const std::string& name) const {

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -61,11 +60,11 @@ TEST_P(MlaCalibration, RowsLeftOutOfTheFitAreWithinTheTargets) {
             << 100 * p90 << " %, " << errors.size() << " rows\n";
   EXPECT_LE(median, 0.06);
   EXPECT_LE(p90, 0.2);
-  // The profile says of itself what it is worth (rounded to four digits).
+  // The profile says of itself what it is worth; of fa3 on the H200 with ragged rows among them.
   const proto::OperatorEfficiency* entry = find_efficiency(profile, operator_class);
   ASSERT_NE(entry, nullptr);
-  EXPECT_NEAR(entry->median_error(), median, 0.003);
-  EXPECT_NEAR(entry->p90_error(), p90, 0.006);
+  EXPECT_NEAR(entry->median_error(), median, 0.012);
+  EXPECT_NEAR(entry->p90_error(), p90, 0.03);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -126,10 +125,48 @@ TEST(MlaPrices, GrowWithTheWorkAndStayAboveTheRoofline) {
   }
 }
 
-// Which kernel is the faster one, of pairs that are more than 3 % apart. Our own measurements have flashmla
-// and triton on an H200, the public table has fa3 (in the same shapes, its KV in L2 where it fits: only what
-// does not is compared).
-TEST(MlaRanking, FlashMlaFa3AndTritonOnAnH200) {
+// Ragged batches drawn over realistic serving, measured on an H200 (measure_ragged_mla.py): the half that no
+// fit has seen.
+TEST(MlaRagged, HeldOutBatchesAreWithinTheTargets) {
+  const proto::HardwareProfile profile = rank::load_hardware("h200-sxm");
+  struct Kind {
+    const char* backend;
+    MlaKernel kernel;
+    double median, p90;
+  };
+  for (const Kind& kind :
+       {Kind{"fa3", MlaKernel::kDecode, 0.05, 0.15}, Kind{"fa3", MlaKernel::kExtend, 0.05, 0.17},
+        Kind{"fa3", MlaKernel::kPrefill, 0.05, 0.15}, Kind{"flashmla", MlaKernel::kDecode, 0.05, 0.16},
+        Kind{"flashinfer", MlaKernel::kDecode, 0.05, 0.15}, Kind{"triton", MlaKernel::kDecode, 0.05, 0.15},
+        Kind{"triton", MlaKernel::kExtend, 0.12, 0.3}}) {  // few rows: 30 to fit on
+    auto backend = create_attention_backend(kind.backend, profile, 64);
+    auto& planned = dynamic_cast<PlannedBackend&>(*backend);
+    const bool decode = kind.kernel == MlaKernel::kDecode;
+    const std::string operator_class =
+        std::string("attention.") + kind.backend + "." + calibration::class_suffix(kind.kernel);
+    const PlanCost model(profile, operator_class);
+    std::vector<double> errors;
+    for (const auto& row : calibration::measured_mla_rows(TPSIM_RAGGED_MLA, kind.backend, kind.kernel)) {
+      if (!row.held) continue;
+      calibration::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {
+        planned.init_forward_metadata(metadata);
+        const KernelCost cost = decode
+                                    ? planned.decode_cost(model, planned.decode_plan(row.layer), row.layer)
+                                    : planned.extend_cost(model, planned.extend_plan(row.layer), row.layer);
+        errors.push_back(std::abs(cost.seconds / row.seconds - 1));
+      });
+    }
+    ASSERT_GT(errors.size(), 20U) << operator_class;
+    std::sort(errors.begin(), errors.end());
+    std::cout << operator_class << ", ragged: median error " << 100 * errors[errors.size() / 2] << " %, p90 "
+              << 100 * errors[errors.size() * 9 / 10] << " %, " << errors.size() << " rows\n";
+    EXPECT_LE(errors[errors.size() / 2], kind.median) << operator_class;
+    EXPECT_LE(errors[errors.size() * 9 / 10], kind.p90) << operator_class;
+  }
+}
+
+// Which kernel is the faster one for the same held-out ragged batch, of pairs that are more than 3 % apart.
+TEST(MlaRanking, RaggedDecodesOnAnH200) {
   const proto::HardwareProfile profile = rank::load_hardware("h200-sxm");
   struct Point {
     std::string backend;
@@ -138,26 +175,16 @@ TEST(MlaRanking, FlashMlaFa3AndTritonOnAnH200) {
     double measured, predicted;
   };
   std::vector<Point> points;
-  const auto add = [&](const std::string& name, const std::vector<calibration::AttentionRow>& rows) {
+  for (const char* name : {"fa3", "flashmla", "flashinfer", "triton"}) {
     auto backend = create_attention_backend(name, profile, 64);
-    for (const auto& row : rows) {
-      if (row.layer.kv_bytes() != 2) continue;
+    for (const auto& row : calibration::measured_mla_rows(TPSIM_RAGGED_MLA, name, MlaKernel::kDecode)) {
+      if (!row.held || row.layer.kv_bytes() != 2) continue;
       calibration::with_metadata(row, true, [&](const ForwardMetadata& metadata) {
         backend->init_forward_metadata(metadata);
         points.push_back({name, row.layer.num_q_heads, row.lengths, row.seconds,
                           backend->forward_decode(row.layer).seconds});
       });
     }
-  };
-  for (const char* name : {"flashmla", "triton"})
-    add(name, calibration::measured_mla_rows(TPSIM_MEASURED_MLA, name, MlaKernel::kDecode));
-  const std::filesystem::path kernels = std::filesystem::path(TPSIM_SHARED_DATA) / "kernels" / "h200_sxm";
-  if (std::filesystem::exists(kernels)) {
-    auto rows = calibration::mla_rows(kernels, "flash_attention", MlaKernel::kDecode);
-    std::erase_if(rows, [](const auto& row) {
-      return 1152.0 * std::accumulate(row.lengths.begin(), row.lengths.end(), 0.0) < 80e6;
-    });
-    add("fa3", rows);
   }
   std::size_t pairs = 0, right = 0;
   for (std::size_t i = 0; i < points.size(); ++i) {
@@ -171,7 +198,7 @@ TEST(MlaRanking, FlashMlaFa3AndTritonOnAnH200) {
     }
   }
   std::cout << right << " of " << pairs << " pairs\n";
-  ASSERT_GT(pairs, 60U);
+  ASSERT_GT(pairs, 500U);
   EXPECT_GE(static_cast<double>(right), 0.9 * static_cast<double>(pairs));
 }
 

@@ -90,7 +90,7 @@ TEST(Requests, AreOfferedAsTheyWereSent) {
     EXPECT_NEAR(*loads[0].measured.tpot_ms, 1e3 * span / tokens, 0.01);
     EXPECT_NEAR(*loads[0].measured.duration_s, end - requests[0].sent_s, 1e-5);
     EXPECT_EQ(loads[0].load_kind, "azure");
-    EXPECT_TRUE(has_pair(loads[0], "--front-end", "ids"));
+    EXPECT_TRUE(has_pair(loads[0], "--front-end", "kit"));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <random>
 
 #include "launch/kernels/operator_rows.h"
 #include "rank/model/hardware.h"
@@ -33,17 +34,109 @@ TEST(OpCost, NoOperatorBeatsTheDatasheet) {
   }
 }
 
-TEST(OpCost, MoreWorkIsNeverMuchCheaper) {
-  const OperatorCosts costs(load_hardware("h200-sxm"));
-  double gemm = 0, moe = 0, reduce = 0;
-  for (double m = 1; m <= 16384; m *= 2) {
-    EXPECT_GE(costs.gemm(m, 4096, 4096).seconds, gemm * 0.999) << m;
-    EXPECT_GE(costs.all_reduce(m * 8192, 8).seconds, reduce * 0.75) << m;  // where the algorithm changes
-    EXPECT_GE(costs.moe(MatrixClass::kMoe, qwen(m)).seconds, moe * 0.9) << m;
-    gemm = costs.gemm(m, 4096, 4096).seconds;
-    moe = costs.moe(MatrixClass::kMoe, qwen(m)).seconds;
-    reduce = costs.all_reduce(m * 8192, 8).seconds;
+double log_uniform(std::mt19937& random, double least, double most) {
+  return std::floor(least * std::exp2(std::uniform_real_distribution(0.0, std::log2(most / least))(random)));
+}
+
+// Twice the rows are never cheaper, one row more hardly: corrections follow measured kernels, which fall at
+// places.
+TEST(OpCost, MoreWorkIsNotCheaper) {
+  constexpr double kOneMore = 0.97;
+  std::mt19937 random(7);
+  for (const std::string& name : hardware_catalogue()) {
+    const OperatorCosts costs(load_hardware(name));
+    for (int round = 0; round < 200; ++round) {
+      const auto kernel = MatrixClass(random() % 6);
+      const auto n = static_cast<std::uint64_t>(16 * log_uniform(random, 1, 8192));
+      const auto k = static_cast<std::uint64_t>(16 * log_uniform(random, 1, 8192));
+      const double m = log_uniform(random, 1, 70000);
+      const double once = costs.gemm(kernel, m, n, k, {}).seconds;
+      EXPECT_GE(costs.gemm(kernel, 2 * m, n, k, {}).seconds, once * 0.999)
+          << name << " " << matrix_class(kernel).name << " " << m << " " << n << " " << k;
+      EXPECT_GE(costs.gemm(kernel, m + 1, n, k, {}).seconds, once * kOneMore)
+          << name << " " << matrix_class(kernel).name << " " << m << " " << n << " " << k;
+    }
+    for (int round = 0; round < 100; ++round) {
+      const auto kernel = MatrixClass(6 + random() % 9);
+      RoutedExperts experts{.tokens = log_uniform(random, 1, 70000),
+                            .hidden = static_cast<std::uint64_t>(128 * log_uniform(random, 1, 64)),
+                            .width = static_cast<std::uint64_t>(64 * log_uniform(random, 1, 64)),
+                            .experts = static_cast<std::uint32_t>(log_uniform(random, 8, 512)),
+                            .top_k = static_cast<std::uint32_t>(log_uniform(random, 1, 8))};
+      const double once = costs.moe(kernel, experts).seconds;
+      experts.tokens *= 2;
+      EXPECT_GE(costs.moe(kernel, experts).seconds, once * 0.98)
+          << name << " " << matrix_class(kernel).name << " " << experts.tokens;
+    }
+    for (int round = 0; round < 100; ++round) {
+      const double bytes = log_uniform(random, 256, 2e9);
+      const std::uint32_t gpus = 2U << (random() % 3);
+      const auto doubled = [&](auto price) {
+        EXPECT_GE(price(2 * bytes).seconds, price(bytes).seconds * 0.999) << name << bytes << " " << gpus;
+      };
+      doubled([&](double size) { return costs.nccl_all_reduce(size, gpus); });
+      doubled([&](double size) { return costs.all_gather(size, gpus); });
+      doubled([&](double size) { return costs.reduce_scatter(size, gpus); });
+      doubled([&](double size) { return costs.all_to_all(size, gpus); });
+      doubled([&](double size) { return costs.send(size); });
+      // Where the algorithm changes, or the library.
+      EXPECT_GE(costs.all_reduce(2 * bytes, gpus).seconds, costs.all_reduce(bytes, gpus).seconds * 0.75)
+          << name << bytes << " " << gpus;
+    }
   }
+}
+
+// Far beyond every measured shape twice the work takes about twice as long.
+TEST(OpCost, GrowsSanelyBeyondWhatWasMeasured) {
+  for (const std::string& name : hardware_catalogue()) {
+    const OperatorCosts costs(load_hardware(name));
+    for (std::size_t i = 0; i < 6; ++i) {
+      const auto of = [&](double m) { return costs.gemm(MatrixClass(i), m, 8192, 8192, {}).seconds; };
+      EXPECT_NEAR(of(131072) / of(65536), 2, 0.1) << name << i;
+    }
+    const auto experts = [&](double tokens) { return costs.moe(MatrixClass::kMoe, qwen(tokens)).seconds; };
+    EXPECT_NEAR(experts(262144) / experts(131072), 2, 0.1) << name;
+  }
+}
+
+// A factor of two over one column of shapes doubles their prices and no others', and no factor takes a price
+// below what the datasheet's peaks leave.
+TEST(OpCost, CorrectionsMultiply) {
+  proto::HardwareProfile profile = load_hardware("h200-sxm");
+  for (auto& entry : *profile.mutable_efficiencies()) entry.clear_corrections();
+  const OperatorCosts plain(profile);
+  auto* const gemm = const_cast<proto::OperatorEfficiency*>(find_efficiency(profile, "gemm"));
+  auto& surface = *gemm->add_corrections();
+  auto& axis = *surface.add_axes();
+  axis.set_feature("n");
+  for (const double point : {1024, 1025}) axis.add_points(point);
+  for (const std::uint32_t factor : {1000, 2000}) surface.add_factors(factor);
+  const OperatorCosts corrected(profile);
+  for (const double m : {1.0, 100.0, 5000.0}) {
+    EXPECT_DOUBLE_EQ(corrected.gemm(m, 1024, 4096).seconds, plain.gemm(m, 1024, 4096).seconds) << m;
+    EXPECT_DOUBLE_EQ(corrected.gemm(m, 8192, 4096).seconds, 2 * plain.gemm(m, 8192, 4096).seconds) << m;
+  }
+  surface.set_factors(1, 1);
+  const OperatorCosts cheap(profile);
+  const KernelCost floor = cheap.gemm(5000, 8192, 4096);
+  EXPECT_DOUBLE_EQ(floor.seconds, floor.flops / profile.dense_flops_bf16());
+  const KernelCost read = cheap.gemm(1, 8192, 4096);
+  EXPECT_DOUBLE_EQ(read.seconds, read.bytes / profile.memory_bandwidth());
+}
+
+// Where there are fewer tiles than multiprocessors a long k is cut, if the class says what that costs.
+TEST(OpCost, ALongProductOfFewTilesIsCut) {
+  proto::HardwareProfile profile = load_hardware("h200-sxm");
+  auto* const gemm = const_cast<proto::OperatorEfficiency*>(find_efficiency(profile, "gemm"));
+  gemm->clear_corrections();
+  (*gemm->mutable_parameters())["split_seconds"] = 0;
+  const double whole = OperatorCosts(profile).gemm(64, 256, 65536).seconds;
+  const double many = OperatorCosts(profile).gemm(64, 65536, 1024).seconds;
+  (*gemm->mutable_parameters())["split_seconds"] = 2e-6;
+  EXPECT_LT(OperatorCosts(profile).gemm(64, 256, 65536).seconds, 0.5 * whole);
+  EXPECT_EQ(OperatorCosts(profile).gemm(64, 65536, 1024).seconds, many);
+  (*gemm->mutable_parameters())["split_seconds"] = 1;
+  EXPECT_EQ(OperatorCosts(profile).gemm(64, 256, 65536).seconds, whole);
 }
 
 TEST(OpCost, ExpertsThatAreHit) {
@@ -71,8 +164,8 @@ TEST(OpCost, WhenTheCustomAllReduceRuns) {
   EXPECT_EQ(nvlink.all_reduce_sent(64 << 20, 8), 2.0 * (64 << 20) * 7 / 8);  // ring
 }
 
-// The catalogue's coefficients against every measured row, not only those they were fitted on.
-TEST(OpCost, MedianErrorOnMeasuredKernels) {
+// The catalogue against every measured row, and what it says of its own errors.
+TEST(OpCost, ErrorsOnMeasuredKernels) {
   const std::filesystem::path kernels =
       std::filesystem::path(TPSIM_SOURCE_DIR) / ".." / "shared" / "data" / "kernels";
   if (!std::filesystem::is_directory(kernels)) {
@@ -80,7 +173,8 @@ TEST(OpCost, MedianErrorOnMeasuredKernels) {
   }
   for (const auto& [name, folder] :
        {std::pair{"h200-sxm", "h200_sxm"}, std::pair{"h100-sxm", "h100_sxm"}, std::pair{"b200", "b200_sxm"},
-        std::pair{"l40s", "l40s"}, std::pair{"a100-sxm", "a100_sxm"}}) {
+        std::pair{"gb200", "gb200"}, std::pair{"l40s", "l40s"}, std::pair{"a100-sxm", "a100_sxm"},
+        std::pair{"rtx-pro-6000", "rtx_pro_6000_server"}}) {
     const proto::HardwareProfile profile = load_hardware(name);
     const OperatorCosts costs(profile);
     for (const std::string& operator_class : calibration::operator_classes()) {
@@ -88,15 +182,16 @@ TEST(OpCost, MedianErrorOnMeasuredKernels) {
       for (const auto& row : calibration::operator_rows(kernels / folder, operator_class, profile)) {
         errors.push_back(std::abs(calibration::price(costs, operator_class, row) / row.seconds - 1));
       }
-      if (errors.empty()) continue;  // nobody measured it on this GPU
+      if (errors.size() < 10) continue;  // nobody measured it on this GPU
       std::sort(errors.begin(), errors.end());
       const double median = errors[errors.size() / 2];
-      EXPECT_LT(median, 0.25) << name << " " << operator_class;
-      for (const auto& entry : profile.efficiencies()) {
-        if (entry.operator_class() == operator_class) {
-          EXPECT_NEAR(entry.median_error(), median, 0.03) << name << " " << operator_class;
-        }
-      }
+      const double p90 = errors[errors.size() * 9 / 10];
+      EXPECT_LT(median, @MEDIAN@) << name << " " << operator_class;
+      EXPECT_LT(p90, @P90@) << name << " " << operator_class;
+      // Of rows left out, and so no better than of all.
+      const proto::OperatorEfficiency& entry = *find_efficiency(profile, operator_class);
+      EXPECT_LT(median, entry.median_error() + 0.01) << name << " " << operator_class;
+      EXPECT_LT(p90, entry.p90_error() + 0.02) << name << " " << operator_class;
     }
   }
 }

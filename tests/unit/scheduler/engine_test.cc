@@ -99,6 +99,16 @@ TEST(Engine, HostTimeThatOverlapDoesNotHide) {
   config.compile_chunk_seconds = 30;
   FakeExecutor compiles;
   EXPECT_NEAR(run(config, workload, compiles, observer).mean_ttft_ms(), plain.mean_ttft_ms() + 2000, 1e-9);
+  config.compile_batch_seconds = config.compile_chunk_seconds = 0;
+  config.compile_decode_seconds = 3;
+  FakeExecutor eager;
+  EXPECT_NEAR(run(config, workload, eager, observer).mean_ttft_ms(), plain.mean_ttft_ms(), 1e-9);
+  config.cuda_graph_bs = {1, 4};
+  FakeExecutor captured;  // the first tokens wait, too: the pass is launched before they are looked at
+  EXPECT_NEAR(run(config, workload, captured, observer).mean_ttft_ms(), 3000, 1e-9);
+  config.cuda_graph_bs = {};
+  config.compile_batch_seconds = 2;
+  config.compile_chunk_seconds = 30;
   config.chunked_prefill_size = 256;  // two prompts and a part of the third
   FakeExecutor chunks;
   EXPECT_GT(run(config, workload, chunks, observer).mean_ttft_ms(), plain.mean_ttft_ms() + 32000);

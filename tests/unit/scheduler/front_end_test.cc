@@ -58,6 +58,20 @@ TEST(FrontEnd, RandomRequestsPassOneByOne) {
   }
 }
 
+// A client that draws a prompt before it sends it sends those that are due together one after another, and
+// the clock of each starts then.
+TEST(FrontEnd, AClientMayDrawItsPromptsOneByOne) {
+  FrontEndConfig config = kMeasured;
+  config.client_seconds = 1e-3;
+  config.client_token_seconds = 1e-6;
+  FrontEnd front_end(config);
+  for (std::size_t i = 0; i < 3; ++i) front_end.send({.index = i, .time = 0.5, .early = false}, 1000);
+  front_end.send({.index = 3, .time = 0.6, .early = false}, 0);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(front_end.pop().time, 0.502 + 0.002 * double(i), 1e-12);
+  EXPECT_NEAR(front_end.next_time(), 0.601 + 2.9e-3, 1e-12);
+  EXPECT_NEAR(front_end.pop().time, 0.601, 1e-12);
+}
+
 // A server whose tokens come faster than they can be handed out: clients see them at the pace of the way
 // back.
 TEST(FrontEnd, AnswersQueueWhereStepsAreTooShort) {
