@@ -72,7 +72,11 @@ std::string paced_by(const Deployment& deployment) {
   std::string flags;
   if (deployment.layout.dp_size > 1) flags += " --enable-dp-attention";
   if (deployment.scheduler.pipeline.staged()) flags += " --pp-size";
-  if (deployment.scheduler.disable_overlap_schedule) flags += " --disable-overlap-schedule";
+  // Drafting has an overlap of its own, or none.
+  if (deployment.scheduler.disable_overlap_schedule && deployment.speculation.algorithm.empty())
+    flags += " --disable-overlap-schedule";
+  if (deployment.scheduler.cuda_graph_bs.empty()) flags += " --disable-cuda-graph";  // said, or the backend's
+  if (deployment.scheduler.enable_mixed_chunk) flags += " --enable-mixed-chunk";
   return flags;
 }
 

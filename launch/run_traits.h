@@ -11,7 +11,7 @@
 namespace tpsim::launch {
 
 // `report`: of the run that served `workload`. Flags that pace the steps of all kernels alike (data-parallel
-// attention, pipeline stages, no overlap) follow the backend's name.
+// attention, pipeline stages, no overlap, no graphs, mixed chunks) follow the backend's name.
 proto::LoadTraits traits_of(const ServerArgs& args, const Deployment& deployment,
                             const scheduler::Workload& workload, const proto::RunReport& report);
 

@@ -41,20 +41,20 @@ struct Level {
 bool none(const Traits&, const Traits&) { return false; }
 
 constexpr std::array<Level, kNumLevels> kLevels = {{
-    {"GPU, model family, weights, attention backend and about the same load",
+    {"with the same GPU, model family, weights, attention backend and about the same load",
      [](const Traits& a, const Traits& b) { return same_kernels(a, b) && same_load(a, b); }, none},
-    {"GPU, model family, weights and attention backend", same_kernels, none},
-    {"GPU and model family",
+    {"with the same GPU, model family, weights and attention backend", same_kernels, none},
+    {"with the same GPU and model family",
      [](const Traits& a, const Traits& b) {
        return same_gpu(a, b) && same_family(a, b) && same_drafts(a, b);
      },
      none},
-    {"model family, on any GPU",
+    {"with the same model family, on any GPU",
      [](const Traits& a, const Traits& b) { return same_family(a, b) && same_drafts(a, b); }, same_gpu},
-    {"GPU, with models of any family",
+    {"on the same GPU, with models of any family",
      [](const Traits& a, const Traits& b) { return same_gpu(a, b) && same_drafts(a, b); },
      [](const Traits& a, const Traits& b) { return same_gpu(a, b) && same_family(a, b); }},
-    {"nothing in particular: all that were measured", [](const Traits&, const Traits&) { return true; },
+    {"of any kind", [](const Traits&, const Traits&) { return true; },
      [](const Traits& a, const Traits& b) { return same_gpu(a, b) || same_family(a, b); }},
 }};
 
@@ -188,10 +188,11 @@ std::optional<Band> error_band(const ResidualTable& table, Figure figure, const 
     if (other_gpus(like)) widen_to_each_gpu(table, figure, asked, without, *band);
     if (found) {
       widen(*band, *found);
+      found->widened = true;
     } else {
       found = band;
     }
-    if (!carried_over || other_gpus(like)) break;
+    if (!carried_over || like == Likeness::kLoad || other_gpus(like)) break;
   }
   return found;
 }
@@ -212,7 +213,7 @@ void write_error_bands(const ResidualTable& table, const Traits& asked, const st
     out.set_like(std::string(to_string(band->like)));
     out.set_loads(band->loads);
     out.set_servers(band->servers);
-    out.set_widened(carried_over);
+    if (band->widened || other_gpus(band->like)) out.set_widened(carried_over);
   }
   if (bands.bands().empty()) return;
   bands.set_coverage(kCoverage);

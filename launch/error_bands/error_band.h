@@ -39,21 +39,23 @@ inline constexpr std::size_t kFewestServers = 2;
 // Levels of likeness, from the nearest on.
 enum class Likeness : std::uint8_t { kLoad, kBackend, kGpuAndFamily, kFamily, kGpu, kAnything };
 inline constexpr std::size_t kNumLevels = 6;
-// "GPU, model family, weights and attention backend": what loads of the level share with what is asked.
+// "with the same GPU and model family": what loads of the level share with what is asked.
 std::string_view to_string(Likeness level);
 
 struct Band {
   double low = 1, high = 1;  // of measured / predicted; low <= 1 <= high
   Likeness like = Likeness::kAnything;
   std::uint32_t loads = 0, servers = 0;
+  bool widened = false;  // to what is known of other GPUs
 };
 
 // The stretches that `rows` come to, [kNumLevels].
 std::vector<ByFigure> fit_stretches(const std::vector<Residual>& rows);
 
 // `carried_over`: much of the run is priced by what was not measured on its GPU, or beyond the shapes that
-// were; the band is then at least as wide as that of the first level which steps over to other GPUs.
-// `without`: loads of this server do not count. Empty where no level has enough loads.
+// were. The band is then at least as wide as that of the first level which steps over to other GPUs, unless
+// about the same load was measured with the same kernels: its errors are those of the same prices. `without`:
+// loads of this server do not count. Empty where no level has enough loads.
 std::optional<Band> error_band(const ResidualTable& table, Figure figure, const proto::LoadTraits& asked,
                                bool carried_over = false, std::string_view without = {});
 

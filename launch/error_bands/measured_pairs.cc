@@ -26,7 +26,7 @@ std::string differences(const Traits& a, const Traits& b) {
   };
   const auto flags = [&](const Traits& traits) { return traits.backend().substr(kernels(traits).size()); };
   add(kernels(a) != kernels(b), "attention backends");
-  add(flags(a) != flags(b), "data-parallel attention or overlap");
+  add(flags(a) != flags(b), "flags that pace steps");
   add(a.gpus() != b.gpus(), "numbers of GPUs");
   add(a.weights() != b.weights(), "weights");
   add(a.speculation() != b.speculation(), "speculation");

@@ -51,8 +51,8 @@ std::string error_band_basis(const proto::RunReport& run) {
   for (const Shown& shown : kShown) {
     for (const proto::ErrorBand& band : run.error_bands().bands()) {
       if (band.figure() != shown.figure) continue;
-      const std::string basis = fmt::format("{} measured loads of {} servers with the same {}", band.loads(),
-                                            band.servers(), band.like());
+      const std::string basis =
+          fmt::format("{} measured loads of {} servers {}", band.loads(), band.servers(), band.like());
       auto known = std::find_if(bases.begin(), bases.end(),
                                 [&basis](const auto& entry) { return entry.first == basis; });
       if (known == bases.end()) known = bases.insert(bases.end(), {basis, {}});
@@ -63,8 +63,10 @@ std::string error_band_basis(const proto::RunReport& run) {
   for (const auto& [basis, names] : bases)
     parts.push_back(bases.size() == 1 ? basis : fmt::format("{}: {}", joined(names, ", "), basis));
   std::string out = joined(parts, "; ");
-  if (const auto& bands = run.error_bands().bands(); !bands.empty() && !bands[0].widened().empty())
-    out += fmt::format("; wider, for {}", bands[0].widened());
+  const auto& bands = run.error_bands().bands();
+  const auto widened = std::find_if(bands.begin(), bands.end(),
+                                    [](const proto::ErrorBand& band) { return !band.widened().empty(); });
+  if (widened != bands.end()) out += fmt::format("; wider, for {}", widened->widened());
   return out;
 }
 

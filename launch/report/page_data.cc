@@ -138,7 +138,7 @@ std::vector<std::size_t> shown_runs(std::size_t best, const Json& report, const 
 void drop_series(const std::vector<std::size_t>& shown, Json& runs) {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (std::find(shown.begin(), shown.end(), i) != shown.end()) continue;
-    for (const char* name : {"timeline", "ttft_histogram", "tpot_histogram", "itl_histogram"})
+    for (const char* name : {"timeline", "ttft_histogram", "tpot_histogram", "itl_histogram", "error_bands"})
       runs[i].erase(name);
   }
 }

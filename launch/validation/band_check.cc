@@ -54,6 +54,8 @@ ResidualTable residuals_of(const proto::Validation& validation) {
     if (std::find(table.sources.begin(), table.sources.end(), source) == table.sources.end())
       table.sources.push_back(source);
   }
+  // The digits that the file keeps decide, so that its stretches are those of its rows.
+  table = parse_residuals(to_text(table));
   table.stretches = fit_stretches(table.rows);
   return table;
 }

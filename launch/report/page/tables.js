@@ -92,7 +92,7 @@ function errorTable() {
     const text = v => b.figure === "duration" ? milliseconds(1000 * v) : milliseconds(v);
     table.append(within(element("tr"), element("td", b === runs[i].error_bands.bands[0] ? labels[i] : "", "text"), element("td", named[b.figure] || b.figure, "text"),
       ...[b.predicted, b.low, b.high].map(v => element("td", text(v))),
-      element("td", `${plural(b.loads, "load")} of ${plural(b.servers, "server")} with the same ${b.like}${b.widened ? `; wider, for ${b.widened}` : ""}`, "text wrap")));
+      element("td", `${plural(b.loads, "load")} of ${plural(b.servers, "server")} ${b.like}${b.widened ? `; wider, for ${b.widened}` : ""}`, "text wrap")));
   }
 }
 

@@ -77,7 +77,7 @@ TEST(ErrorBand, TheCataloguesStretchesAreThoseOfItsRows) {
   ASSERT_EQ(table.stretches.size(), fitted.size());
   for (std::size_t l = 0; l < fitted.size(); ++l)
     for (std::size_t f = 0; f < kNumFigures; ++f)
-      EXPECT_NEAR(table.stretches[l][f] / fitted[l][f], 1, 0.02) << l << " " << f;
+      EXPECT_NEAR(table.stretches[l][f] / fitted[l][f], 1, 1e-3) << l << " " << f;
 }
 
 TEST(ErrorBand, RestsOnTheNearestLoadsThereAre) {
