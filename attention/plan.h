@@ -32,9 +32,6 @@ struct DecodePlan {
   std::uint32_t launched_splits =
       0;  // parts that blocks are launched for, empty ones included, of every request; 0: its own
   bool widens_kv = false;  // a kernel before this one makes a 16-bit copy of the KV it reads
-  // KV tokens that the busiest multiprocessor reads, one part after another; 0: as many as the longest part
-  // has.
-  double queued_tokens = 0;
   // Times that the same KV is read, by blocks of other query heads that run at another time; from L2 the
   // later ones, if a part of all requests fits it.
   double reads = 1;
@@ -54,7 +51,6 @@ struct DecodePlan {
     launched_splits = 0;
     widens_kv = false;
     reads = 1;
-    queued_tokens = 0;
   }
 };
 

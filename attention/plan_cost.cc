@@ -148,15 +148,15 @@ KernelCost PlanCost::decode_physics(const DecodePlan& plan, const LayerShape& st
   const double width = double(layer.head_dim) + layer.v_head_dim;
   std::uint64_t tokens = 0;
   std::uint64_t parts = 0;
-  double longest = plan.queued_tokens;  // tokens of one part, or of all parts of one persistent block
+  std::uint64_t longest = 0;  // tokens of one part, or of all parts of one persistent block
   std::uint32_t most_parts = 1;
   for (const DecodeItem& item : plan.items) {
     tokens += item.kv_end - item.kv_begin;
     parts += item.splits;
-    longest = std::max<double>(longest, item.split_tokens);
+    longest = std::max<std::uint64_t>(longest, item.split_tokens);
     most_parts = std::max(most_parts, item.splits);
   }
-  if (plan.busiest_block != 0) longest = static_cast<double>(plan.busiest_block);
+  if (plan.busiest_block != 0) longest = plan.busiest_block;
   const double blocks = double(parts) * plan.blocks_per_split;
   const double requests = static_cast<double>(plan.items.size());
   const double kv_bytes = double(tokens) * kv_token_bytes_of(layer);
@@ -174,16 +174,16 @@ KernelCost PlanCost::decode_physics(const DecodePlan& plan, const LayerShape& st
     device += again / (bandwidth_ * c_.memory);
   }
   // One block alone: its stream of KV and its arithmetic, at one multiprocessor's share of the device.
-  const double part_bytes = longest * kv_token_bytes_of(layer) / layer.num_kv_heads;
+  const double part_bytes = double(longest) * kv_token_bytes_of(layer) / layer.num_kv_heads;
   const double stream = device / cost.bytes * part_bytes * multiprocessors_ / c_.block_memory;
-  const double block =
-      std::max(stream, 2.0 * longest * plan.rows * width / (rate / multiprocessors_ * c_.block_compute));
+  const double block = std::max(
+      stream, 2.0 * double(longest) * plan.rows * width / (rate / multiprocessors_ * c_.block_compute));
   const double arithmetic = cost.flops / rate;
   const double most = std::max({device, block, arithmetic});
   const double launched =
       plan.launched_splits != 0 ? requests * plan.launched_splits * plan.blocks_per_split : blocks;
   const double room = multiprocessors_ * std::clamp(c_.resident, 1.0, static_cast<double>(plan.resident));
-  occupancy = {launched / multiprocessors_, longest};
+  occupancy = {launched / multiprocessors_, static_cast<double>(longest)};
   const double waves = plan.busiest_block != 0 ? 1 : std::ceil(launched / room);
   const double block_seconds = c_.block_seconds + c_.block_width_seconds * width * layer.kv_bytes() / 1024;
   cost.seconds =

@@ -79,26 +79,6 @@ bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSpl
   return split;
 }
 
-double queued_tokens(std::span<const DecodeItem> items, std::uint32_t blocks_per_split,
-                     std::uint32_t multiprocessors) {
-  double parts = 0;
-  double tokens = 0;
-  double squares = 0;
-  for (const DecodeItem& item : items) {
-    const double own = double(item.kv_end) - item.kv_begin;
-    parts += item.splits;
-    tokens += own;
-    squares += own * own / item.splits;
-  }
-  const double each = parts * blocks_per_split / multiprocessors;  // parts of a multiprocessor
-  if (each <= 1) return 0;
-  const double mean = tokens / parts;
-  const double variation = std::max(0.0, squares / parts / (mean * mean) - 1);  // squared
-  const double mixed = std::min(1.0, 2 * std::sqrt(variation * each));
-  const double left = (1 - mixed) * (std::ceil(each) - each) + mixed * 0.5 * (1 + variation);
-  return mean * (each + left);
-}
-
 void split_in_steps(std::uint32_t splits, std::uint32_t step, DecodePlan& plan) {
   if (splits == 1) return;
   for (DecodeItem& item : plan.items) {

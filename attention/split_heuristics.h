@@ -44,12 +44,6 @@ bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSpl
 // KV steps of one block, of `steps` over all blocks.
 std::uint32_t flash3_steps_per_block(std::uint64_t steps, std::uint32_t multiprocessors);
 
-// KV tokens that the busiest multiprocessor reads where each takes the next part when it is free: 0 where
-// there are no more parts than multiprocessors, 2 parts of equal ones for any number up to twice as many. The
-// more unequal parts there are, the better they fill up: half a part more than the mean is left on average.
-double queued_tokens(std::span<const DecodeItem> items, std::uint32_t blocks_per_split,
-                     std::uint32_t multiprocessors);
-
 // Every item of the plan in at most `splits` (at least 1) equal parts of whole steps of `step` tokens, merged
 // by the kernel itself: TensorRT-LLM's decode kernels (XQA and its successors).
 void split_in_steps(std::uint32_t splits, std::uint32_t step, DecodePlan& plan);

@@ -91,8 +91,6 @@ void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   }
   add_decode_items(layer, plan);
   plan.merge = flash3_split(plan.blocks_per_split, tile_n(layer), most_splits_, plan.items);
-  if (layer.form == AttentionForm::kMlaAbsorbed)
-    plan.queued_tokens = queued_tokens(plan.items, plan.blocks_per_split, multiprocessors());
 }
 
 void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {

@@ -4,11 +4,13 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <vector>
 
 namespace tpsim::rank {
 namespace {
 
-constexpr double kElement = 2;  // bytes of an activation (bf16)
+constexpr double kElement = 2;         // bytes of an activation (bf16)
+constexpr double kMostRows = 1 << 16;  // of a pass: far beyond what was measured
 
 struct Tile {
   double m, n;
@@ -59,12 +61,24 @@ MlaCosts::MlaCosts(const ModelConfig& model, const Shard& shard, const proto::Ha
       rope_(model.mla.qk_rope_head_dim),
       v_dim_(model.mla.v_head_dim),
       product_bytes_(kv_b.kind == WeightFormat::Kind::kFp8 ? 1 : 2),
-      kv_b_(kv_b) {}
+      kv_b_(kv_b) {
+  if (bmm_corrections_.empty()) return;
+  std::vector<double> rows;
+  for (double size = 1; size <= kMostRows; size = std::ceil(1.1 * size)) rows.push_back(size);
+  into_latent_ = MonotonePrice(rows, [this](double m) { return product(m, latent_, nope_).seconds; });
+  out_of_latent_ = MonotonePrice(rows, [this](double m) { return product(m, v_dim_, latent_).seconds; });
+}
+
+KernelCost MlaCosts::product(double rows, double n, double k) const {
+  return batched_gemm(bmm_, bmm_corrections_, profile_, heads_, rows, n, k, product_bytes_);
+}
 
 KernelCost MlaCosts::absorbed(double rows) const {
-  KernelCost cost =
-      batched_gemm(bmm_, bmm_corrections_, profile_, heads_, rows, latent_, nope_, product_bytes_);
-  cost += batched_gemm(bmm_, bmm_corrections_, profile_, heads_, rows, v_dim_, latent_, product_bytes_);
+  KernelCost cost = product(rows, latent_, nope_);
+  cost.seconds = into_latent_(rows, cost.seconds);
+  KernelCost back = product(rows, v_dim_, latent_);
+  back.seconds = out_of_latent_(rows, back.seconds);
+  cost += back;
   return cost;
 }
 

@@ -17,6 +17,7 @@
 #include "proto/correction_surface.h"
 #include "proto/hardware.pb.h"
 #include "rank/model/model_config.h"
+#include "rank/model/monotone_price.h"
 #include "rank/model/op_cost.h"
 #include "rank/model/shard.h"
 #include "rank/model/weight_format.h"
@@ -41,7 +42,7 @@ class MlaCosts {
     return kv_b.kind == WeightFormat::Kind::kFp8 ? "mla_bmm_fp8" : "mla_bmm";
   }
 
-  // Both products of one layer over `rows` tokens.
+  // Both products of one layer over `rows` tokens; more rows are never cheaper.
   KernelCost absorbed(double rows) const;
   // One layer's copies of queries and keys whose parts are put together (MlaRule::joins).
   KernelCost joining(const OperatorCosts& costs, double rows) const;
@@ -53,9 +54,12 @@ class MlaCosts {
                       double kv_bytes) const;
 
  private:
+  KernelCost product(double rows, double n, double k) const;
+
   const proto::HardwareProfile& profile_;
   OperatorCoefficients bmm_;
   Corrections bmm_corrections_;
+  MonotonePrice into_latent_, out_of_latent_;  // along the rows
   double heads_, latent_, nope_, rope_, v_dim_, product_bytes_;
   WeightFormat kv_b_;
 };

@@ -125,8 +125,10 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
                           .ep_size = shard_.ep_size};
     experts.only_own_rows = layout.a2a();
     const MatrixClass kernel = costs_.experts(model_.architecture, experts, weight.format);
-    if (experts_in_use_ > 0)
-      experts.experts = std::min(experts.experts, experts_in_use_ + shard_.num_fused_shared_experts);
+    if (experts_in_use_ > 0 && experts_in_use_ + shard_.num_fused_shared_experts < experts.experts) {
+      experts.experts = experts_in_use_ + shard_.num_fused_shared_experts;
+      experts.same_choice = true;
+    }
     const double layers_of_load = double(weight.layers) / double(expert_load_.num_layers());
     for (std::size_t i = 0; i < expert_load_.num_layers(); ++i) {
       if (!expert_load_.uniform()) {

@@ -243,7 +243,7 @@ KernelCost OperatorCosts::moe_physics(MatrixClass kernel, const RoutedExperts& e
 double OperatorCosts::moe_factor(MatrixClass kernel, RoutedExperts experts,
                                  const WeightFormat& weight) const {
   const PricedClass& priced = matrix(kernel);
-  if (priced.corrections.empty()) return 1;
+  if (priced.corrections.empty() || experts.same_choice) return 1;
   experts.rows = experts.hit = 0;
   const auto physics = [&](double tokens) {
     experts.tokens = tokens;

@@ -57,6 +57,9 @@ struct RoutedExperts {
   bool only_own_rows = false;  // an all-to-all brings this rank its rows, and no others
   // The rows go round the experts in turn, as in measurements, and are not each token's own choice.
   bool in_turn = false;
+  // All tokens choose the same few experts, as with dummy weights: `experts` are these. No measured kernel
+  // was so, and corrections of those that were, with few rows an expert, are not for it.
+  bool same_choice = false;
 };
 
 // Rows that a rank's experts work on.

@@ -82,9 +82,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Measured{"l40s", "l40s", "triton", "triton", MlaKernel::kDecode},
                       Measured{"l40s", "l40s", "triton", "triton", MlaKernel::kExtend}));
 
-// Corrected or not, and up to twice what was measured: twice the tokens or twice the requests are not cheaper
-// (a plan with better waves may save a little), and nothing is read faster than the datasheet says.
+// Corrected or not, and up to twice what was measured: twice the tokens are not cheaper, and nothing is read
+// faster than the datasheet says. Twice the requests may be, by what it saves that their parts need not be
+// merged: at tens of tokens the second kernel is a quarter of FlashInfer's time.
 constexpr double kMonotone = 0.97;
+constexpr double kUnmerged = 0.7;
 TEST(MlaPrices, GrowWithTheWorkAndStayAboveTheRoofline) {
   struct Priced {
     const char* gpu;
@@ -116,7 +118,7 @@ TEST(MlaPrices, GrowWithTheWorkAndStayAboveTheRoofline) {
           EXPECT_GE(seconds(heads, requests, 2 * tokens), kMonotone * one)
               << priced.gpu << " " << priced.backend << " " << heads << " heads, " << requests << " x "
               << tokens;
-          EXPECT_GE(seconds(heads, 2 * requests, tokens), kMonotone * one)
+          EXPECT_GE(seconds(heads, 2 * requests, tokens), kUnmerged * one)
               << priced.gpu << " " << priced.backend << " " << heads << " heads, " << requests << " x "
               << tokens;
         }

@@ -184,7 +184,7 @@ TEST(MlaCost, DecodeReadsTheLatentOnce) {
     const KernelCost cost = made->forward_decode(absorbed(16));
     const double stored = 64.0 * 8000 * 1152;
     EXPECT_GE(cost.bytes, stored) << backend->row.name;
-    EXPECT_LE(cost.bytes, stored * 1.1) << backend->row.name;
+    EXPECT_LE(cost.bytes, stored * 1.2) << backend->row.name;  // parts are written, and read to be merged
     EXPECT_GE(cost.seconds, stored / 4e12) << backend->row.name;
     if (backend->row.mla_fp8 == Support::kNo) continue;
     LayerShape fp8 = absorbed(16);
