@@ -255,7 +255,7 @@ std::vector<proto::CorrectionSurface> Fit::corrections(const PlanCoefficients& c
     options.smoothness = {0.2, 1, 4};
     options.folds = 4;
   }
-  constexpr std::size_t kMostSurfaces = 4;
+  constexpr std::size_t kMostSurfaces = 6;
   const std::vector<std::vector<GridWish>> stages(kMostSurfaces, attention_grids());
   return choose_corrections(std::move(surface_rows), kPlanFeatures, stages, options);
 }
