@@ -76,6 +76,18 @@ std::vector<std::string_view> matrix_classes(const PricedRun& run) {
   return names;
 }
 
+// Any of the run's products is in fp8, or not.
+bool multiplies_in(const PricedRun& run, bool fp8) {
+  const std::vector<std::string_view> names = matrix_classes(run);
+  for (std::size_t i = 0; i < rank::kMatrixClasses; ++i) {
+    const rank::MatrixClassRow& row = rank::matrix_class(rank::MatrixClass(i));
+    if ((row.rate == rank::MatrixClassRow::Rate::kFp8) == fp8 &&
+        std::find(names.begin(), names.end(), row.name) != names.end())
+      return true;
+  }
+  return false;
+}
+
 bool uses(const PricedRun& run, std::string_view backend) {
   return run.backends.prefill == backend || run.backends.decode == backend;
 }
@@ -111,8 +123,10 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
   if (layout.dp_size > 1 || layout.a2a() || layout.moe_dense_tp1) operators.emplace_back("reduce_scatter");
   if (run.pipeline) operators.emplace_back("all_to_all");  // whose sends those between stages are taken for
   operators.emplace_back("elementwise");
-  for (const std::string_view name : {rank::kPowerClass, rank::kPowerFp8Class})
-    if (find_efficiency(run.hardware, name) != nullptr) operators.emplace_back(name);
+  for (const std::string_view name : {rank::kPowerClass, rank::kPowerFp8Class}) {
+    if (find_efficiency(run.hardware, name) != nullptr && multiplies_in(run, name == rank::kPowerFp8Class))
+      operators.emplace_back(name);
+  }
   for (const std::string& name : operators) add_operator(run, name, report);
   if (layout.a2a()) {
     for (const char* const kernels : {"deepep.normal", "deepep.low_latency"})

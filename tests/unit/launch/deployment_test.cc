@@ -147,6 +147,7 @@ TEST(Deployment, EveryPriceHasACalibrationRow) {
                                    {"all_reduce.nccl", "calibrated"},
                                    {"all_gather", "calibrated"},
                                    {"elementwise", "calibrated"},
+                                   {"power", "calibrated"},
                                    {"sampling", "uncalibrated"},
                                    {"attention.metadata", "uncalibrated"},
                                    {"kernel_launch_seconds", "calibrated"},
@@ -167,6 +168,7 @@ TEST(Deployment, EveryPriceHasACalibrationRow) {
   // No configuration of the experts' kernel is tuned for an eighth of their width.
   EXPECT_EQ(calibration({}, "qwen3-30b-a3b").at("moe.default_config"), "calibrated");
   EXPECT_EQ(calibration({"--quantization", "fp8"}).at("gemm.fp8"), "calibrated");
+  EXPECT_EQ(calibration({"--quantization", "fp8"}).at("power.fp8"), "calibrated");
   // On Ampere fp8 weights are widened in a kernel that nobody measured.
   EXPECT_EQ(calibration({"--quantization", "fp8"}, "llama-3.1-70b", "a100-sxm").at("gemm.int4"),
             "uncalibrated");
