@@ -47,8 +47,12 @@ std::string profile_text(const proto::HardwareProfile& profile) {
   std::string json;
   if (!google::protobuf::util::MessageToJsonString(profile, &json, options).ok())
     throw std::logic_error("a hardware profile cannot be written");
+  Json ordered = Json::parse(json);
+  // A map's order is Protobuf's whim.
+  for (Json& entry : ordered["efficiencies"])
+    if (entry.contains("parameters")) entry["parameters"] = Json(nlohmann::json(entry["parameters"]));
   std::string out;
-  print(Json::parse(json), 0, out);
+  print(ordered, 0, out);
   return out + "\n";
 }
 
