@@ -18,8 +18,14 @@ constexpr double kToldShare = 1.0 / 3;    // of its width, that an unknown's dev
 constexpr double kHuber = 1.5;            // deviations of a row up to which its error counts in full
 constexpr double kLeastDeviation = 0.02;  // of a row: formulas are never better
 constexpr double kMostDeviation = 0.3;
+constexpr double kRowDeviation = 0.04;  // that a fit takes its rows to have at most
+// The deviation of rows is that of the nearest: of a normal distribution 30 % lie within 0.385 deviations.
+// Loads that the formulas do not describe are a part of most measurements, and must not decide for the
+// others.
+constexpr double kNearShare = 0.3;
+constexpr double kNearDeviation = 0.385;
 constexpr double kLongestMove = 0.4;  // of a logarithm in one step: slopes hold nearby
-constexpr int kSteps = 6;
+constexpr int kSteps = 8;
 
 Eigen::MatrixXd inverse(const Eigen::MatrixXd& matrix) {
   return matrix.ldlt().solve(Eigen::MatrixXd::Identity(matrix.rows(), matrix.cols()));
@@ -31,14 +37,14 @@ double deviation_of(const Eigen::MatrixXd& matrix, std::size_t index) {
   return std::sqrt(matrix(i, i));
 }
 
-// The value that half of the weight lies below. `values`: with their weights.
-double weighted_median(std::vector<std::pair<double, double>> values) {
+// The value that `share` of the weight lies below. `values`: with their weights.
+double weighted_quantile(std::vector<std::pair<double, double>> values, double share) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
-  double half = 0;
-  for (const auto& [value, weight] : values) half += weight / 2;
+  double wanted = 0;
+  for (const auto& [value, weight] : values) wanted += share * weight;
   std::size_t i = 0;
-  for (double sum = values[0].second; sum < half && i + 1 < values.size();) sum += values[++i].second;
+  for (double sum = values[0].second; sum < wanted && i + 1 < values.size();) sum += values[++i].second;
   return values[i].first;
 }
 
@@ -82,18 +88,19 @@ class Fit {
     std::vector<std::pair<double, double>> sizes;
     for (std::size_t i = 0; i < r_.size(); ++i)
       if (weights_[i] > 0 && std::isfinite(r_[i])) sizes.emplace_back(std::abs(r_[i]), weights_[i]);
-    return std::clamp(1.4826 * weighted_median(std::move(sizes)), kLeastDeviation, kMostDeviation);
+    return std::clamp(weighted_quantile(std::move(sizes), kNearShare) / kNearDeviation, kLeastDeviation,
+                      kMostDeviation);
   }
 
   static double loss_of(double deviations) {
     const double size = std::abs(deviations);
     return size <= kHuber ? 0.5 * size * size : kHuber * (size - 0.5 * kHuber);
   }
-  // Of the rows at hand: one without a prediction costs as much as one that is far off.
+  // Of the rows at hand: one without a prediction costs as much as one that is just not far off.
   double loss(const Vector& x, const Vector& r, double s) const {
     double sum = 0;
     for (std::size_t i = 0; i < r.size(); ++i)
-      if (weights_[i] > 0) sum += weights_[i] * loss_of(std::isfinite(r[i]) ? r[i] / s : 10);
+      if (weights_[i] > 0) sum += weights_[i] * loss_of(std::isfinite(r[i]) ? r[i] / s : kHuber);
     for (std::size_t p = 0; p < x.size(); ++p) sum += 0.5 * std::pow(x[p] / unknowns_[p].width, 2);
     return sum;
   }
@@ -140,13 +147,17 @@ class Fit {
       const std::vector<std::size_t> indices = active();
       if (indices.empty()) return;
       differentiate();
-      const double s = deviation(), now = loss(x_, r_, s);
+      // From wide to narrow: at first every row counts, and only what stays far off is an outlier.
+      const double wide = kMostDeviation * std::ldexp(1.0, -step);
+      const bool narrow = wide <= kRowDeviation;
+      // Not by what is left: rows that are all far off would be believed less than the profile.
+      const double s = narrow ? std::min(kRowDeviation, deviation()) : wide, now = loss(x_, r_, s);
       Eigen::VectorXd move = Eigen::VectorXd::Zero(static_cast<Eigen::Index>(indices.size()));
       const Eigen::MatrixXd matrix = normal_matrix(indices, s, &move);
       move = matrix.ldlt().solve(move);
       double moved = 0;
       bool better = false;
-      for (double share = 1; share > 0.1 && !better; share /= 2) {
+      for (double share = 1; share > 0.02 && !better; share /= 2) {
         Vector there = x_;
         moved = 0;
         for (std::size_t a = 0; a < indices.size(); ++a) {
@@ -164,7 +175,7 @@ class Fit {
           r_ = std::move(r);
         }
       }
-      if (!better || moved < 0.003) return;
+      if (narrow && (!better || moved < 0.003)) return;
     }
   }
 
