@@ -162,7 +162,7 @@ struct ServerArgs {
   std::uint32_t max_concurrency = 0;
   std::optional<std::string> front_end;  // default: by the workload (launch/workload_args.cc)
   std::uint32_t stream_interval = 1;
-  std::optional<double> time_scale;      // default 1
+  std::optional<double> time_scale;  // default 1
   std::uint32_t random_seed = 1;
   std::optional<std::uint32_t> seed;
 

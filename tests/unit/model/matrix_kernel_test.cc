@@ -65,7 +65,8 @@ TEST(MatrixKernel, FewerBitsAreFaster) {
     EXPECT_LT(b200.gemm(m, 28672, 8192, kNvfp4).seconds, 0.8 * b200.gemm(m, 28672, 8192, kFp8).seconds) << m;
   }
   const RoutedExperts deepseek{.tokens = 64, .hidden = 7168, .width = 256, .experts = 256, .top_k = 8};
-  const auto price = [](const OperatorCosts& costs, const RoutedExperts& experts, const WeightFormat& format) {
+  const auto price = [](const OperatorCosts& costs, const RoutedExperts& experts,
+                        const WeightFormat& format) {
     return costs.moe(costs.experts("DeepseekV3ForCausalLM", experts, format), experts, format).seconds;
   };
   EXPECT_LT(price(h200, deepseek, kBlocks), 0.8 * price(h200, deepseek, {}));
