@@ -51,6 +51,12 @@ class PageAllocator {
   void clear();
   bool is_allocated(std::uint32_t page) const { return !free_.test(page); }
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(available_, rover_, free_, free_blocks_);
+  }
+
  private:
   void set_block(std::uint32_t block, std::uint64_t bits);
   std::uint32_t free_run_length(std::uint32_t page, std::uint32_t limit) const;

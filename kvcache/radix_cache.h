@@ -171,6 +171,14 @@ class RadixCache {
   // index and its heap, and that every page in it is allocated and in it once. Walks the whole tree.
   void check_invariants() const;
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(nodes_, free_nodes_, buckets_, heap_, leaves_, clock_, lives_, evictable_size_, protected_size_);
+    if (window_) archive(*window_);
+    if (states_) archive(*states_);
+  }
+
  private:
   // Tokens of a key behind its units.
   std::uint32_t overlap() const { return options_.bigram_keys ? 1 : 0; }
@@ -210,6 +218,12 @@ class RadixCache {
     std::uint64_t hit_count = 0;
     std::int64_t priority = 0;
     std::uint32_t extra_key = 0;
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive(key, pages, length, lock_ref, parent, first_child, last_child, next_sibling, previous_sibling,
+              next_in_bucket, hash, last_access, creation, life, generation, hit_count, priority, extra_key);
+    }
   };
   // A position in a key.
   struct KeyView {

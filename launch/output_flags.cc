@@ -77,4 +77,39 @@ void declare_output(FlagSet& flags, ServerArgs& args) {
                   text(args.record_batches));
 }
 
+void declare_checkpoints(FlagSet& flags, ServerArgs& args) {
+  flags.add_value(
+      "--checkpoint", "FILE",
+      "receives the state of the run now and then, to be gone on with by --resume should the run be "
+      "killed; removed at its end",
+      text(args.checkpoint));
+  flags.add_value("--checkpoint-every", "SECONDS", "of the wall clock, between two states (default 60)",
+                  real(args.checkpoint_every, 0, true, 1e6, true));
+  flags.add_value(
+      "--resume", "FILE",
+      "goes on from this checkpoint of a run with the same flags, and keeps writing it; the report is "
+      "that of a run that was never interrupted, byte for byte",
+      text(args.resume));
+}
+
+void check_checkpoints(const ServerArgs& args) {
+  const std::string& file = args.checkpoint_file();
+  if (file.empty()) {
+    if (args.checkpoint_every)
+      throw_user_error("--checkpoint-every {}: needs --checkpoint, the file to write",
+                       format_real(*args.checkpoint_every));
+    return;
+  }
+  const char* const flag = args.resume.empty() ? "--checkpoint" : "--resume";
+  if (!args.resume.empty() && !args.checkpoint.empty() && args.checkpoint != args.resume)
+    throw_user_error("--checkpoint {}: --resume {} goes on in its own file; leave one out", args.checkpoint,
+                     args.resume);
+  if (args.numeric())
+    throw_user_error(
+        "{} {}: keeps priced runs, numeric execution is on the wall clock; use --executor modeled", flag,
+        file);
+  if (!args.record_batches.empty())
+    throw_user_error("{} {}: excludes --record-batches, whose stream would begin in the middle", flag, file);
+}
+
 }  // namespace tpsim::launch

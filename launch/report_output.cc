@@ -29,7 +29,8 @@ ReportOutput::ReportOutput(const ServerArgs& args, Kind kind) : kind_(kind), qui
     for (const char* records : {"requests.csv", "steps.csv", "requests.csv.gz", "steps.csv.gz"})
       folder_->leave_out(records);
   } else {
-    csv_.emplace(*folder_, CsvOptions{args.compress, args.steps_every, args.goodput});
+    csv_.emplace(*folder_, CsvOptions{args.compress, args.steps_every, args.checkpoint_file(),
+                                      !args.resume.empty(), args.goodput});
     folder_->leave_out("sweep.csv");
   }
 }
@@ -46,6 +47,18 @@ scheduler::RunObserver& ReportOutput::begin_run(const std::string& backend) {
   return records_.emplace(*csv_, steps_.emplace_back());
 }
 
+void ReportOutput::save_records(StateWriter& state) {
+  if (!csv_) return;
+  csv_->save(state);
+  state(steps_.back());
+}
+
+void ReportOutput::load_records(StateReader& state) {
+  if (!csv_) return;
+  csv_->load(state);
+  state(steps_.back());
+}
+
 void ReportOutput::end_run(proto::RunReport report) { *report_.add_runs() = std::move(report); }
 
 void ReportOutput::write_files() {
@@ -57,6 +70,7 @@ void ReportOutput::write_files() {
   json_->write(to_json(top).dump(2) + "\n");
   html_->write(html_page(report_, std::move(steps_)));
   folder_->commit_all();
+  if (csv_ && !report_.runs(report_.runs_size() - 1).stopped_early()) csv_->remove_spools();
 }
 
 void ReportOutput::write() {

@@ -39,6 +39,10 @@ class ReportOutput {
   scheduler::RunObserver& begin_run(const std::string& backend);
   void end_run(proto::RunReport report);
 
+  // Of the run that goes on, with --checkpoint: its records so far.
+  void save_records(StateWriter& state);
+  void load_records(StateReader& state);
+
   // Whether no run has ended yet.
   bool empty() const { return report_.runs().empty(); }
 

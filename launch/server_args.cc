@@ -48,6 +48,7 @@ void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_service_levels(flags, args);
   declare_output(flags, args);
   if (!compare) {
+    declare_checkpoints(flags, args);
     flags.refuse_lists(sweepable_flags());
     return;
   }
@@ -111,6 +112,7 @@ void check_server_args(const ServerArgs& args, bool compare) {
   check_load(args);
   check_images(args);
   check_service_levels(args);
+  check_checkpoints(args);
 }
 
 std::span<const std::string_view> sweepable_flags() { return kSweepableFlags; }

@@ -181,6 +181,9 @@ struct ServerArgs {
   bool no_progress = false;
   bool check_invariants = false;
   std::string record_batches;  // file; empty: none
+  std::string checkpoint;      // file that receives the run's state; empty: none, or `resume`
+  std::optional<double> checkpoint_every;  // seconds of the wall clock; default 60
+  std::string resume;                      // file to go on from; empty: none
 
   // Of compare.
   std::optional<std::uint32_t> jobs;  // settings of a sweep served at once, by each process
@@ -189,6 +192,7 @@ struct ServerArgs {
   // Flags of SGLang's server that were given and mean nothing here.
   std::vector<std::string> ignored_flags;
 
+  const std::string& checkpoint_file() const { return resume.empty() ? checkpoint : resume; }
   bool numeric() const { return executor == "numeric"; }
   bool dummy_weights() const { return load_format == "dummy"; }
   // Of dataset and arrivals.

@@ -41,5 +41,8 @@ void check_load(const ServerArgs& args);
 void declare_service_levels(FlagSet& flags, ServerArgs& args);
 void check_service_levels(const ServerArgs& args);
 void declare_output(FlagSet& flags, ServerArgs& args);
+// Of run alone.
+void declare_checkpoints(FlagSet& flags, ServerArgs& args);
+void check_checkpoints(const ServerArgs& args);
 
 }  // namespace tpsim::launch

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launch/batch_stream.h"
+#include "launch/checkpoint.h"
 #include "launch/commands.h"
 #include "launch/deployment.h"
 #include "launch/error_bands/error_band.h"
@@ -50,8 +51,8 @@ void check_workload(const scheduler::WorkloadOutline& workload, const Deployment
 
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
                                   const scheduler::StreamedWorkload& workload,
-                                  scheduler::RunObserver& observer,
-                                  std::optional<std::string>& loss) {
+                                  scheduler::RunObserver& observer, std::optional<std::string>& loss,
+                                  RunCheckpoints* checkpoints) {
   const scheduler::WorkloadOutline& outline = workload.outline();
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   std::optional<BatchStreamWriter> recording;
@@ -64,8 +65,9 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
   proto::RunReport report = deployment.header;
   report.set_trace(outline.name);
   Reach reach(measured_ranges(deployment), observer);
+  if (checkpoints != nullptr) checkpoints->attach(*executor, reach);
   report.MergeFrom(scheduler::run_workload(deployment.scheduler, load_config(stage.args(), outline), workload,
-                                           tolerant, reach));
+                                           tolerant, reach, checkpoints));
   describe_stages(deployment, report);
   if (recording) recording->commit();
   loss = tolerant.loss();
@@ -126,6 +128,7 @@ void write_speedup(const ServerArgs& args, const Deployment& deployment,
 int schedule(const Stage& stage, bool compare, const AllBackends* all,
              const std::vector<Deployment>& deployments) {
   const ServerArgs& args = stage.args();
+  check_new_checkpoint(args);
   for (const Deployment& deployment : deployments) {
     for (const std::string& note : deployment.notes) spdlog::info("{}", note);
     for (const std::string& warning : deployment.warnings) spdlog::warn("{}", warning);
@@ -143,6 +146,7 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
   ResultFile results(args.output_file);
   output.plan(deployments.size());
   if (all != nullptr) output.note(*all);
+  std::optional<RunCheckpoints> checkpoints;  // of the only run
   std::optional<std::string> loss;
   bool stopped = false;
   for (const Deployment& deployment : deployments) {
@@ -150,7 +154,10 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
                          deployment.backends.name());
     try {
       RunMonitor monitor(output.begin_run(deployment.backends.name()), progress);
-      proto::RunReport report = serve_deployment(stage, deployment, *workload, monitor, loss);
+      if (!args.checkpoint_file().empty())
+        checkpoints.emplace(args, identity_of(args, deployment, outline), output);
+      proto::RunReport report = serve_deployment(stage, deployment, *workload, monitor, loss,
+                                                 checkpoints ? &*checkpoints : nullptr);
       stopped = report.stopped_early();
       write_speedup(args, deployment, *workload, report);
       if (args.max_goodput_rate && !stopped) {
@@ -174,6 +181,7 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
     const StopFlag::Writing writing;
     output.write();
     results.write();
+    if (checkpoints && !stopped) checkpoints->remove();
   }
   if (loss) throw rank::RankLost(*loss);
   if (stopped) {

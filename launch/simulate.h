@@ -5,6 +5,7 @@
 #include <string>
 
 #include "launch/all_backends.h"
+#include "launch/checkpoint.h"
 #include "launch/deployment.h"
 #include "launch/server_args.h"
 #include "launch/stage.h"
@@ -19,8 +20,8 @@ namespace tpsim::launch {
 // the sentence of a lost rank. May be called by several threads at once, each with a stage of its own.
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
                                   const scheduler::StreamedWorkload& workload,
-                                  scheduler::RunObserver& observer,
-                                  std::optional<std::string>& loss);
+                                  scheduler::RunObserver& observer, std::optional<std::string>& loss,
+                                  RunCheckpoints* checkpoints = nullptr);
 
 // A pool or a context in which no request at all can be served is a mistake, not a result. Throws UserError.
 void check_workload(const scheduler::WorkloadOutline& workload, const Deployment& deployment);

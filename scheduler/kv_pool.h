@@ -96,6 +96,15 @@ class KvPool {
   // what its next step looks back at.
   void check_invariants(const std::vector<const Req*>& live) const;
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(allocator_, rows_, radix_, edits_, evicted_tokens_, evicted_states_);
+    if (window_pages_) archive(*window_pages_);
+    if (state_slots_) archive(*state_slots_);
+    if (states_) archive(*states_);
+  }
+
  private:
   void check_windows(const std::vector<const Req*>& live) const;
   void check_states(const std::vector<const Req*>& live) const;

@@ -3,6 +3,7 @@
 #include <fmt/compile.h>
 
 #include <iterator>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -23,11 +24,6 @@ std::string_view state_name(scheduler::RequestState state) {
   return "";
 }
 
-void flush(fmt::memory_buffer& buffer, OutputFile& file) {
-  file.write({buffer.data(), buffer.size()});
-  buffer.clear();
-}
-
 // Plain or compressed; a reader must not find the other one of an earlier run beside it.
 OutputFile& open_csv(ReportDir& dir, const std::string& name, bool compress) {
   dir.leave_out(compress ? name : name + ".gz");
@@ -45,15 +41,56 @@ CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
       "backend,id,state,session,input_tokens,output_tokens,cached_tokens,retractions,arrival_time,"
       "first_scheduled_time,first_token_time,finish_time");
   requests_.write(goodput_.any() ? ",good\n" : "\n");
+  if (!options.checkpoint.empty())
+    request_spool_.emplace(options.checkpoint.string() + ".requests", options.resumed);
   if (steps_ == nullptr) {
     dir.leave_out("steps.csv");
     dir.leave_out("steps.csv.gz");
     return;
   }
+  if (!options.checkpoint.empty())
+    step_spool_.emplace(options.checkpoint.string() + ".steps", options.resumed);
+}
+
+void CsvWriter::flush(fmt::memory_buffer& buffer, std::optional<RecordSpool>& spool, OutputFile& file) {
+  const std::string_view rows(buffer.data(), buffer.size());
+  if (spool) {
+    spool->write(rows);
+  } else {
+    file.write(rows);
+  }
+  buffer.clear();
+}
+
+void CsvWriter::save(StateWriter& state) {
+  flush(request_buffer_, request_spool_, requests_);
+  const std::uint64_t requests = request_spool_->sync();
+  std::uint64_t steps = 0;
+  if (steps_ != nullptr) {
+    flush(step_buffer_, step_spool_, *steps_);
+    steps = step_spool_->sync();
+  }
+  state(requests, steps, steps_begun_, with_windows_, with_states_);
+}
+
+void CsvWriter::load(StateReader& state) {
+  std::uint64_t requests = 0, steps = 0;
+  bool steps_begun = false;
+  state(requests, steps, steps_begun, with_windows_, with_states_);
+  request_spool_->cut(requests);
+  if (steps_ == nullptr) return;
+  step_spool_->cut(steps);
+  if (steps_begun) begin_steps(with_windows_, with_states_);
+}
+
+void CsvWriter::remove_spools() {
+  if (request_spool_) request_spool_->remove();
+  if (step_spool_) step_spool_->remove();
 }
 
 void CsvWriter::begin_steps(bool with_windows, bool with_states) {
   if (std::exchange(steps_begun_, true)) return;
+  with_windows_ = with_windows;
   with_states_ = with_states;
   steps_->write(
       "backend,sequence_number,forward_mode,start_time,step_time,extend_requests,extend_tokens,cached_tokens,"
@@ -69,7 +106,7 @@ void CsvWriter::on_request(const scheduler::RequestRecord& r) {
                  r.retractions, r.arrival_time, r.first_scheduled_time, r.first_token_time, r.finish_time);
   if (goodput_.any()) request_buffer_.append(std::string_view(goodput_.met_by(r) ? ",1" : ",0"));
   request_buffer_.push_back('\n');
-  if (request_buffer_.size() > kFlushBytes) flush(request_buffer_, requests_);
+  if (request_buffer_.size() > kFlushBytes) flush(request_buffer_, request_spool_, requests_);
 }
 
 void CsvWriter::on_step(const scheduler::StepRecord& s) {
@@ -88,14 +125,16 @@ void CsvWriter::on_step(const scheduler::StepRecord& s) {
     fmt::format_to(std::back_inserter(step_buffer_), FMT_COMPILE(",{},{},{}"), s.states_held, s.states_cached,
                    s.states_free);
   step_buffer_.push_back('\n');
-  if (step_buffer_.size() > kFlushBytes) flush(step_buffer_, *steps_);
+  if (step_buffer_.size() > kFlushBytes) flush(step_buffer_, step_spool_, *steps_);
 }
 
 void CsvWriter::finish() {
-  flush(request_buffer_, requests_);
+  flush(request_buffer_, request_spool_, requests_);
+  if (request_spool_) request_spool_->copy_to(requests_);
   if (steps_ == nullptr) return;
   begin_steps(/*with_windows=*/false, /*with_states=*/false);
-  flush(step_buffer_, *steps_);
+  flush(step_buffer_, step_spool_, *steps_);
+  if (step_spool_) step_spool_->copy_to(*steps_);
 }
 
 }  // namespace tpsim::launch

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "proto/base/archive.h"
 #include "proto/report.pb.h"
 #include "scheduler/executor.h"
 
@@ -14,6 +15,10 @@ class DeploymentExecutor : public scheduler::Executor {
   // Ends the run and returns the report of every rank, in rank order; the same for any number of processes.
   // REQUIRES: called once, after the last forward(). Throws what forward() throws.
   virtual std::vector<proto::RankReport> finish() = 0;
+
+  // What a run that goes on from a checkpoint needs of it, between two forward(). False: it keeps nothing.
+  virtual bool save(StateWriter&) { return false; }
+  virtual bool load(StateReader&) { return false; }
 };
 
 }  // namespace tpsim::rank

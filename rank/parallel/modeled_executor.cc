@@ -16,4 +16,14 @@ scheduler::StepOutcome ModeledExecutor::forward(const proto::ForwardBatch& batch
 
 std::vector<proto::RankReport> ModeledExecutor::finish() { return ranks_.reports(); }
 
+bool ModeledExecutor::save(StateWriter& state) {
+  state(ranks_);
+  return true;
+}
+
+bool ModeledExecutor::load(StateReader& state) {
+  state(ranks_);
+  return true;
+}
+
 }  // namespace tpsim::rank

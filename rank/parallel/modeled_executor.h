@@ -16,6 +16,8 @@ class ModeledExecutor : public DeploymentExecutor {
   // The step takes as long as the slowest rank needs to arrive at the collectives, and the collectives.
   scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override;
   std::vector<proto::RankReport> finish() override;
+  bool save(StateWriter& state) override;
+  bool load(StateReader& state) override;
 
  private:
   LocalRanks ranks_;

@@ -19,6 +19,12 @@ class PageCounts {
   // One less. Returns how many have none now. REQUIRES: all have one.
   std::uint32_t remove(kvcache::PageRun run);
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    for (ZeroedArray<std::uint8_t>* counts : {&low_, &high_}) archive.array(*counts, num_pages_);
+  }
+
  private:
   // Of the pages of `run` whose low byte is `low`, those with a high one. REQUIRES: high_ is there.
   std::uint32_t with_high(kvcache::PageRun run, std::uint8_t low) const;

@@ -1,8 +1,11 @@
 #include "scheduler/workload/streamed_workload.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <utility>
+
+#include "proto/base/hash.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -41,6 +44,13 @@ void OutlineBuilder::add(const WorkloadRequest& request, std::uint64_t prompt_le
     }
     last = static_cast<std::uint32_t>(position + 1);
   }
+  std::uint64_t hash = hash_with(outline_.fingerprint, std::bit_cast<std::uint64_t>(request.arrival_time));
+  hash = hash_with(hash, prompt_length << 32 ^ request.max_new_tokens);
+  hash = hash_with(hash, std::uint64_t{request.session} << 32 ^ request.extra_key);
+  for (const kvcache::TokenSequence* sequence : {&request.prompt, &request.output})
+    for (const kvcache::TokenRun& run : sequence->runs())
+      hash = hash_with(hash, run.first ^ std::uint64_t{run.length} << 32);
+  outline_.fingerprint = hash;
   if (position == 0) outline_.first_arrival = request.arrival_time;
   outline_.last_arrival = request.arrival_time;
   if (!replies) outline_.last_start = request.arrival_time;

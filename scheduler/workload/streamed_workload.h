@@ -22,6 +22,7 @@ struct WorkloadOutline {
   bool images = false;                 // some request has images,
   bool unsized_images = false;         // some image has no size
   std::uint64_t shortest_prompt = 0;   // tokens
+  std::uint64_t fingerprint = 0;       // of all requests: equal for equal workloads
   double first_arrival = 0;            // seconds
   double last_arrival = 0;             // of all requests
   double last_start = 0;               // of those that reply to nothing
