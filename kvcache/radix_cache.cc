@@ -671,4 +671,8 @@ void RadixCache::check_invariants() const {
   }
 }
 
+void RadixCache::save(StateWriter& state) { serialize(state); }
+
+void RadixCache::load(StateReader& state) { serialize(state); }
+
 }  // namespace tpsim::kvcache

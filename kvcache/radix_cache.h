@@ -122,7 +122,10 @@ class RadixCache final : public PrefixCache {
   // Of the tree, its counters, its index and its heap, and that every page in it is allocated and in it once.
   void check_invariants() const override;
 
-  // State of a checkpoint (proto/base/archive.h).
+  void save(StateWriter& state) override;
+  void load(StateReader& state) override;
+
+ private:
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(nodes_, free_nodes_, buckets_, heap_, leaves_, clock_, lives_, evictable_size_, protected_size_);
@@ -130,7 +133,6 @@ class RadixCache final : public PrefixCache {
     if (states_) archive(*states_);
   }
 
- private:
   // Tokens of a key behind its units.
   std::uint32_t overlap() const { return options_.bigram_keys ? 1 : 0; }
   // Whole pages of units that `tokens` tokens make.

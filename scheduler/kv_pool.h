@@ -101,7 +101,12 @@ class KvPool {
   // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
-    archive(allocator_, rows_, radix_, edits_, evicted_tokens_, evicted_states_);
+    archive(allocator_, rows_, edits_, evicted_tokens_, evicted_states_);
+    if constexpr (Archive::kReads) {
+      cache_->load(archive);
+    } else {
+      cache_->save(archive);
+    }
     if (window_pages_) archive(*window_pages_);
     if (state_slots_) archive(*state_slots_);
     if (states_) archive(*states_);
