@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""--checkpoint and --resume: a run that is killed, as often as may be, reports what an uninterrupted one does.
+
+Usage: checkpoint_test.py TPSIM [CLASS ...]
+"""
+
+import os
+import random
+import signal
+import time
+
+from command_line import CommandLine, main, mooncake
+
+FILES = ("report.json", "requests.csv", "steps.csv")
+
+
+class Checkpoints(CommandLine):
+    def trace_of(self, requests):
+        rng = random.Random(5)
+        lines, at = [], 0
+        for i in range(requests):
+            at += rng.randrange(60)
+            blocks = [rng.randrange(40)] + [1000 + rng.randrange(i + 1) for _ in range(rng.randrange(6))]
+            lines.append(mooncake(at, input_length=512 * len(blocks) - rng.randrange(100),
+                                  output_length=1 + rng.randrange(200), hash_ids=blocks))
+        return self.trace("".join(lines))
+
+    def whole(self, *words):
+        done = self.tpsim(*self.deployment(*words, "--report-dir", "whole"), timeout=200)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def assert_same_reports(self, files=FILES):
+        for name in files:
+            self.assertEqual(self.read(os.path.join(self.folder, "whole", name)),
+                             self.read(os.path.join(self.folder, "killed", name)), name)
+
+    def killed_and_resumed(self, *words, kills=6, every="0"):
+        """Kills the run at random moments and goes on each time; returns how often it was killed."""
+        rng = random.Random(7)
+        words = [*words, "--report-dir", "killed"]
+        checkpoint = os.path.join(self.folder, "state")
+        killed = 0
+        while True:
+            go_on = ["--resume", "state"] if os.path.exists(checkpoint) else ["--checkpoint", "state"]
+            child = self.start(*self.deployment(*words, *go_on, "--checkpoint-every", every))
+            if killed < kills:
+                deadline = time.monotonic() + 60
+                before = os.stat(checkpoint).st_ino if os.path.exists(checkpoint) else None
+                while child.poll() is None and time.monotonic() < deadline:
+                    if os.path.exists(checkpoint) and os.stat(checkpoint).st_ino != before:
+                        break
+                    time.sleep(0.002)
+                time.sleep(rng.random() * 0.15)
+                if child.poll() is None:
+                    child.send_signal(signal.SIGKILL)
+            _, err = child.communicate(timeout=200)
+            if child.returncode == 0:
+                break
+            self.assertEqual(child.returncode, -signal.SIGKILL, err)
+            killed += 1
+        self.assertFalse(os.path.exists(checkpoint), "a finished run leaves no checkpoint")
+        self.assertEqual([n for n in os.listdir(self.folder) if n.startswith("state")], [])
+        return killed
+
+    def test_killed_runs_report_the_same(self):
+        trace = ("--trace", self.trace_of(1500))
+        for words in ((), ("--disable-overlap-schedule", "--enable-mixed-chunk", "--chunked-prefill-size", "512"),
+                      ("--disable-radix-cache", "--page-size", "16"),
+                      ("--max-total-tokens", "20000", "--goodput", "ttft:500"),
+                      ("--warmup-requests", "2", "--front-end", "text", "--time-scale", "0.5")):
+            with self.subTest(words=words):
+                self.whole(*trace, *words)
+                self.assertGreater(self.killed_and_resumed(*trace, *words), 0)
+                self.assert_same_reports()
+
+    def test_other_deployments(self):
+        load = ("--dataset-name", "random", "--num-prompts", "600", "--random-input-len", "600",
+                "--random-output-len", "120", "--request-rate", "30")
+        for words in (("--model-path", "gpt-oss-20b"), ("--model-path", "qwen3-next-80b-a3b", "--tp", "4"),
+                      ("--model-path", "llama-3.1-70b", "--tp", "2", "--pp-size", "4"),
+                      ("--model-path", "deepseek-v3", "--tp", "8", "--dp-size", "8", "--enable-dp-attention"),
+                      ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "8",
+                       "--speculative-accept-rates", "0.7", "--max-concurrency", "16")):
+            with self.subTest(words=words):
+                given = [*load, *words]
+                if "--max-concurrency" in words:
+                    given = [word for word in given if word not in ("--request-rate", "30")]
+                self.whole(*given)
+                self.killed_and_resumed(*given, kills=3)
+                self.assert_same_reports()
+
+    def test_compressed_and_long(self):
+        words = ("--dataset-name", "random", "--num-prompts", "60000", "--random-input-len", "64",
+                 "--random-output-len", "16", "--request-rate", "400", "--steps", "every:100", "--compress")
+        self.whole(*words)
+        self.assertGreater(self.killed_and_resumed(*words, every="0.2"), 1)
+        self.assert_same_reports(("report.json", "requests.csv.gz", "steps.csv.gz"))
+
+    def interrupted(self, *words):
+        """Leaves the checkpoint of a killed run."""
+        child = self.start(*self.deployment(*words, "--report-dir", "killed", "--checkpoint", "state",
+                                            "--checkpoint-every", "0"))
+        deadline = time.monotonic() + 60
+        while not os.path.exists(os.path.join(self.folder, "state")) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        child.kill()
+        child.communicate()
+        self.assertTrue(os.path.exists(os.path.join(self.folder, "state")))
+
+    def test_refusals(self):
+        trace = self.trace_of(3000)
+        words = ["--trace", trace]
+        self.interrupted(*words)
+        go_on = self.deployment(*words, "--resume", "state")
+        self.assert_refused(self.deployment(*words, "--checkpoint", "state"), "--checkpoint state: is there already",
+                            "--resume")
+        self.assert_refused([*go_on, "--page-size", "16"], "--resume state", "--page-size 1", "16")
+        self.assert_refused([*go_on, "--max-concurrency", "3"], "--resume state", "--max-concurrency")
+        self.assert_refused(self.deployment(*words, "--resume", "nothing"), "--resume nothing: no such file")
+        self.assert_refused(self.deployment(*words, "--resume", trace), "is no checkpoint")
+        self.assert_refused(self.deployment(*words, "--checkpoint-every", "3"), "--checkpoint-every", "--checkpoint")
+        self.assert_refused([*go_on, "--checkpoint", "other"], "--checkpoint other", "--resume state")
+        self.assert_refused([*go_on, "--record-batches", "b.pb"], "--record-batches")
+        self.assert_refused([*go_on, "--executor", "numeric"], "--resume state", "--executor modeled")
+        good = self.read(os.path.join(self.folder, "state"))
+        for bad in (good[:-1], good[:40], good[:10], good[:100] + bytes([good[100] ^ 1]) + good[101:]):
+            self.write("state", bad)
+            self.assert_refused(go_on, "--resume state")
+        self.write("state", good)
+        with open(trace, "a") as file:
+            file.write(mooncake(10**9))
+        self.assert_refused(go_on, "--resume state: is of other requests", "3000 requests", "3001 requests")
+
+
+if __name__ == "__main__":
+    main()
