@@ -71,7 +71,11 @@ class KvPool {
   // pages do not suffice even after eviction.
   bool alloc_for_extend(Req& req);
   // One more token for `req`. False where no page is left. No heap allocation.
-  bool alloc_for_decode(Req& req);
+  bool alloc_for_decode(Req& req) {
+    if (opens_page(req.kv_committed_len) && !open_page(req)) return false;
+    ++req.kv_committed_len;
+    return true;
+  }
   // Before a decode step of `req`, or a further extend of it without a radix pool: frees what no window
   // reaches any more (SGLang's maybe_evict_swa). `in_flight`: tokens at the end of the prefix whose pass may
   // still run.
@@ -97,11 +101,17 @@ class KvPool {
   void check_invariants(const std::vector<const Req*>& live) const;
 
  private:
+  // Whether the token behind so many begins a page. A division by most page sizes is a mask.
+  bool opens_page(std::uint32_t tokens) const {
+    return page_mask_ ? (tokens & *page_mask_) == 0 : tokens % page_size_ == 0;
+  }
+  bool open_page(Req& req);
   void check_windows(const std::vector<const Req*>& live) const;
   void check_states(const std::vector<const Req*>& live) const;
   void evict_states(std::uint32_t states);
 
   std::uint32_t page_size_;
+  std::optional<std::uint32_t> page_mask_;  // where page_size_ is a power of two
   std::uint64_t capacity_;
   bool evict_shortfall_;
   std::uint32_t window_;

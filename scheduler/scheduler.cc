@@ -147,6 +147,9 @@ void Scheduler::add_request(std::uint64_t id, const WorkloadRequest& source, dou
                                      static_cast<std::int64_t>(pool_.capacity()) - paged_input - page - 1);
   req->max_new_tokens = static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(source.max_new_tokens, 0, std::max<std::int64_t>(room, 0)));
+  const bool ends_earlier = req->may_stop && !source.output.empty();
+  req->end_len =
+      ends_earlier ? std::min(req->max_new_tokens, clip32(source.output.size())) : req->max_new_tokens;
   if (!set_priority(*req)) {
     reject(*req,
            "it has a priority, and --abort-on-priority-when-disabled is set without priority scheduling");
@@ -213,6 +216,11 @@ ScheduleBatch* Scheduler::end_pass(ScheduleBatch* prefill, bool may_decode) {
   return batch;
 }
 
+// Whether one more token is its last, whatever it is.
+inline bool Scheduler::finishes_by_length(const Req& req) const {
+  return req.output_len + 1 >= req.max_new_tokens;
+}
+
 // Requests whose prefill was launched by the last batch go on to decode; an unfinished chunk's KV is made
 // available to others and the request stays out.
 void Scheduler::merge_last_extend() {
@@ -237,9 +245,6 @@ void Scheduler::merge_last_extend() {
   const bool shrunk = merged < last_batch_->reqs.size();
   if (shrunk || (replaced && merged > 0)) running_.batch_is_full = false;
 }
-
-// Whether one more token is its last, whatever it is.
-bool Scheduler::finishes_by_length(const Req& req) const { return req.output_len + 1 >= req.max_new_tokens; }
 
 void Scheduler::match_prefix_for_admission(Req& req) {
   req.spell_out();
@@ -278,7 +283,7 @@ ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
     running_.batch_is_full = true;
     return nullptr;
   }
-  policy_.calc_priority(waiting_);
+  policy_.calc_priority(waiting_.all());
 
   const bool mixed = config_.enable_mixed_chunk && config_.chunked_prefill_size > 0;
   PrefillAdder::Options options;
@@ -409,6 +414,7 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
   Req* unfinished = nullptr;
   if (std::find(admitted.begin(), admitted.end(), chunked_req_) == admitted.end()) unfinished = chunked_req_;
   bool out_of_pages = false;
+  std::size_t entered = 0;
   for (Req* req : admitted) {
     const bool first = req->kv_committed_len == 0;
     out_of_pages = out_of_pages || !pool_.alloc_for_extend(*req);
@@ -431,6 +437,7 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
     batch.extend_tokens += req->extend_len;
     if (req->fill_len() < req->full_len()) unfinished = batch.chunked_req = req;
     if (!first) continue;
+    ++entered;
     ++active_;
     batch.cached_tokens += req->prefix_len;
     if (!req->admitted_once) {
@@ -440,7 +447,7 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
     }
   }
   chunked_req_ = unfinished;
-  std::erase_if(waiting_, [](const Req* req) { return req->kv_committed_len > 0; });
+  waiting_.remove(entered, [](const Req* req) { return req->kv_committed_len > 0; });
   batch.num_extend = batch.reqs.size();
   batch.forward_mode = proto::EXTEND;
 }
@@ -770,18 +777,56 @@ void Scheduler::keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t p
   req.prompt_logits.assign(first, first + static_cast<std::ptrdiff_t>(vocabulary));
 }
 
+// Requests that decode together get their tokens at the same times: gaps are reported in groups. Tokens that
+// come at once share the time since the ones before, as in SGLang's serving benchmark.
+inline void Scheduler::tokens_arrived(Req& req, std::uint32_t count, double now) {
+  req.output_len += count;
+  if (req.output_len == count) {
+    req.first_token_time = now;
+  } else {
+    const double gap = count == 1 ? now - req.last_token_time : (now - req.last_token_time) / count;
+    if (gap != gap_) {
+      flush_inter_token();
+      gap_ = gap;
+    }
+    gap_count_ += count;
+  }
+  req.last_token_time = now;
+}
+
 bool Scheduler::is_finished(const Req& req) const {
+  if (req.output_ids.empty()) return req.output_len >= req.end_len;
   if (req.output_len >= req.max_new_tokens) return true;
   if (!req.may_stop) return false;
-  if (req.output_ids.empty()) {  // the workload says where the end of sequence came
-    return !req.source->output.empty() && req.output_len >= req.source->output.size();
-  }
   const auto& eos = config_.eos_token_ids;
   return std::find(eos.begin(), eos.end(), req.output_ids.back()) != eos.end();
 }
 
+// A priced decode pass, which is most of what a run is made of.
+void Scheduler::process_decoded(ScheduleBatch& batch, double now) {
+  for (Req* const decoded : batch.reqs) {
+    Req& req = *decoded;
+    --req.in_flight;
+    if (req.finished || req.retracted) [[unlikely]] {
+      if (req.in_flight == 0) req.retracted = false;
+      continue;
+    }
+    tokens_arrived(req, 1, now);
+    if (req.output_len >= req.end_len) [[unlikely]] {
+      finish(req);
+    } else if (finishes_by_length(req)) {
+      running_may_finish_ = true;
+    }
+  }
+  flush_inter_token();
+}
+
 void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
   select(batch.micro_batch);
+  if (batch.forward_mode == proto::DECODE && pool_.states() == nullptr && batch.next_token_ids.empty()) {
+    process_decoded(batch, now);
+    return;
+  }
   for (std::size_t i = 0; i < batch.reqs.size(); ++i) {
     Req& req = *batch.reqs[i];
     --req.in_flight;
@@ -861,23 +906,6 @@ std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std
   return kept;
 }
 
-// Requests that decode together get their tokens at the same times: gaps are reported in groups. Tokens that
-// come at once share the time since the ones before, as in SGLang's serving benchmark.
-void Scheduler::tokens_arrived(Req& req, std::uint32_t count, double now) {
-  req.output_len += count;
-  if (req.output_len == count) {
-    req.first_token_time = now;
-  } else {
-    const double gap = count == 1 ? now - req.last_token_time : (now - req.last_token_time) / count;
-    if (gap != gap_) {
-      flush_inter_token();
-      gap_ = gap;
-    }
-    gap_count_ += count;
-  }
-  req.last_token_time = now;
-}
-
 void Scheduler::flush_inter_token() {
   if (gap_count_ > 0) on_inter_token_(gap_, gap_count_);
   gap_count_ = 0;
@@ -944,8 +972,8 @@ bool Scheduler::on_idle(bool more_to_come) {
   }
   // What others leave in the cache may make a prefix that takes less of the window pool.
   if (more_to_come && pool_.has_windows()) return false;
-  Req* req = waiting_.front();
-  waiting_.erase(waiting_.begin());
+  Req* req = *waiting_.begin();
+  waiting_.remove(1, [](const Req*) { return true; });
   reject(*req, "prompt and output together do not fit the KV pool");
   return true;
 }

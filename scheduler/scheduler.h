@@ -23,6 +23,7 @@
 #include "scheduler/policy.h"
 #include "scheduler/prefill_adder.h"
 #include "scheduler/req.h"
+#include "scheduler/waiting_queue.h"
 
 namespace tpsim::scheduler {
 
@@ -84,7 +85,7 @@ class Scheduler {
   // something.
   bool on_idle(bool more_to_come);
 
-  const std::vector<Req*>& waiting_queue() const { return waiting_; }
+  const WaitingQueue& waiting_queue() const { return waiting_; }
   std::size_t num_running() const { return active_; }
   const KvPool& pool() const { return pool_; }
   // Empties the prefix cache (SGLang's /flush_cache). REQUIRES: no request is live.
@@ -146,6 +147,7 @@ class Scheduler {
   void prepare_for_decode(std::vector<Req*>& reqs);
   void match_prefix_for_admission(Req& req);
   void tokens_arrived(Req& req, std::uint32_t count, double now);
+  void process_decoded(ScheduleBatch& batch, double now);
   void take_verified(ScheduleBatch& batch, const StepOutcome& outcome);
   bool claims_bonus() const;
   std::uint32_t keep_accepted(Req& req, const ScheduleBatch& batch, std::size_t position,
@@ -173,7 +175,7 @@ class Scheduler {
   std::vector<Req*> retired_;  // finished or rejected, perhaps still named by a list or a pass
   std::size_t active_ = 0;     // requests with KV slots
 
-  std::vector<Req*> waiting_;
+  WaitingQueue waiting_;
   // Of the selected micro-batch; those of the others are put away.
   RunningBatch running_;
   std::vector<Req*> preempted_;  // in this pass
