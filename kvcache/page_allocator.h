@@ -56,6 +56,14 @@ class PageAllocator {
     if (before == ~std::uint64_t{0}) free_blocks_.reset(page / kBlock);
     return page;
   }
+  // Free pages from `page` on without a gap; `limit` at most.
+  std::uint32_t free_run_length(std::uint32_t page, std::uint32_t limit) const;
+  // Pages that are as good as handed out: they count as taken, but which they are is told later, page after
+  // page behind the end of sequences. Until they are, nothing else is allocated or freed. REQUIRES: so many
+  // are free.
+  void promise(std::uint32_t pages) { available_ -= pages; }
+  // REQUIRES: the run is free, and so many pages are promised.
+  void take_promised(PageRun run);
   // Throws std::logic_error, and changes nothing, if a page of `run` is free already or beyond the pool.
   void free(PageRun run);
   // Every page is free again.
@@ -66,7 +74,6 @@ class PageAllocator {
   std::uint32_t alloc_elsewhere();
   void take_blocks(std::uint32_t first, std::uint32_t count);
   void set_block(std::uint32_t block, std::uint64_t bits);
-  std::uint32_t free_run_length(std::uint32_t page, std::uint32_t limit) const;
   void take(std::uint32_t page, std::uint32_t count);
   void leave_gap(std::uint32_t end);
   std::uint32_t take_fragments(std::uint32_t from, std::uint32_t pages, std::vector<PageRun>& out);

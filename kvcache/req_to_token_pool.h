@@ -39,10 +39,10 @@ class ReqToTokenPool {
     append_run(rows_[row].runs, run);
     rows_[row].pages += run.count;
   }
-  // Appends the page after its last one. REQUIRES: the row has a page.
-  void extend_last(std::uint32_t row) {
-    ++rows_[row].runs.back().count;
-    ++rows_[row].pages;
+  // Appends the pages after its last one. REQUIRES: the row has a page.
+  void extend_last(std::uint32_t row, std::uint32_t pages = 1) {
+    rows_[row].runs.back().count += pages;
+    rows_[row].pages += pages;
   }
   // Appends pages [first_page, first_page + count) of the row to `out`, merging runs that touch.
   void copy_out(std::uint32_t row, std::uint32_t first_page, std::uint32_t count,

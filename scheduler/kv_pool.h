@@ -76,6 +76,17 @@ class KvPool {
     ++req.kv_committed_len;
     return true;
   }
+  // Steady decode (steady_decode.h), without windows. How many decode steps `req` can take without another
+  // page than those that follow its last one; `most` at most.
+  std::uint32_t steps_in_place(const Req& req, std::uint32_t most) const;
+  // The step, from 0, in which `req` next needs a page, and whose every page_size()-th successor needs one.
+  std::uint32_t steps_to_page(const Req& req) const {
+    return opens_page(req.kv_committed_len) ? 0 : page_size_ - req.kv_committed_len % page_size_;
+  }
+  void promise(std::uint32_t pages) { allocator_.promise(pages); }
+  // `steps` tokens more for `req`, whose pages were promised.
+  void take_promised(Req& req, std::uint32_t steps);
+
   // Before a decode step of `req`, or a further extend of it without a radix pool: frees what no window
   // reaches any more (SGLang's maybe_evict_swa). `in_flight`: tokens at the end of the prefix whose pass may
   // still run.

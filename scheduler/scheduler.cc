@@ -198,6 +198,9 @@ ScheduleBatch* Scheduler::get_next_batch_to_run(double now, std::uint32_t micro_
 
 ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
   select(micro_batch);
+  repeats_ = steady_goes_on();
+  if (repeats_) return nullptr;
+  settle();
   merge_last_extend();
   if (rules_.finished_leave_before_admission && filter_running()) running_.batch_is_full = false;
   // Prefill first, as SGLang: decoding goes on when no prefill can be formed.
@@ -205,6 +208,7 @@ ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
 }
 
 ScheduleBatch* Scheduler::end_pass(ScheduleBatch* prefill, bool may_decode) {
+  if (repeats_) return repeat_decode();
   ScheduleBatch* batch = prefill;
   if (batch == nullptr && may_decode && !running_.reqs.empty()) batch = update_running_batch();
   last_batch_ = batch;
@@ -214,11 +218,6 @@ ScheduleBatch* Scheduler::end_pass(ScheduleBatch* prefill, bool may_decode) {
   }
   recycle();
   return batch;
-}
-
-// Whether one more token is its last, whatever it is.
-inline bool Scheduler::finishes_by_length(const Req& req) const {
-  return req.output_len + 1 >= req.max_new_tokens;
 }
 
 // Requests whose prefill was launched by the last batch go on to decode; an unfinished chunk's KV is made
@@ -726,6 +725,7 @@ void Scheduler::write_idle_batch(std::uint32_t capture_bucket, proto::ForwardBat
 void Scheduler::take_sampled(ScheduleBatch& batch, const StepOutcome& outcome) {
   constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
   if (outcome.next_token_ids.empty()) return;
+  computes_ = true;
   if (batch.forward_mode == proto::TARGET_VERIFY) {
     take_verified(batch, outcome);
     return;
@@ -784,12 +784,7 @@ inline void Scheduler::tokens_arrived(Req& req, std::uint32_t count, double now)
   if (req.output_len == count) {
     req.first_token_time = now;
   } else {
-    const double gap = count == 1 ? now - req.last_token_time : (now - req.last_token_time) / count;
-    if (gap != gap_) {
-      flush_inter_token();
-      gap_ = gap;
-    }
-    gap_count_ += count;
+    add_gap(count == 1 ? now - req.last_token_time : (now - req.last_token_time) / count, count);
   }
   req.last_token_time = now;
 }
@@ -823,6 +818,8 @@ void Scheduler::process_decoded(ScheduleBatch& batch, double now) {
 
 void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
   select(batch.micro_batch);
+  if (defer_result(batch, now)) return;
+  settle();
   if (batch.forward_mode == proto::DECODE && pool_.states() == nullptr && batch.next_token_ids.empty()) {
     process_decoded(batch, now);
     return;
@@ -957,6 +954,7 @@ std::uint32_t Scheduler::capture_bucket(std::size_t bs) const {
 }
 
 bool Scheduler::on_idle(bool more_to_come) {
+  settle();
   if (waiting_.empty() && chunked_req_ == nullptr) {
     new_token_ratio_.on_idle();
     return false;
@@ -978,7 +976,8 @@ bool Scheduler::on_idle(bool more_to_come) {
   return true;
 }
 
-void Scheduler::visit_unfinished(const std::function<void(const Req&)>& visit) const {
+void Scheduler::visit_unfinished(const std::function<void(const Req&)>& visit) {
+  settle();
   std::vector<const Req*> live;
   for (const auto& req : arena_) {
     if (req->live && !req->finished) live.push_back(req.get());
@@ -987,7 +986,8 @@ void Scheduler::visit_unfinished(const std::function<void(const Req&)>& visit) c
   for (const Req* req : live) visit(*req);
 }
 
-void Scheduler::check_invariants() const {
+void Scheduler::check_invariants() {
+  settle();
   std::vector<const Req*> live;
   for (const auto& req : arena_) {
     if (req->live && !req->finished) live.push_back(req.get());
