@@ -20,6 +20,7 @@
 #include "scheduler/executor.h"
 #include "scheduler/kv_pool.h"
 #include "scheduler/new_token_ratio.h"
+#include "scheduler/pass_result.h"
 #include "scheduler/policy.h"
 #include "scheduler/prefill_adder.h"
 #include "scheduler/req.h"
@@ -51,17 +52,17 @@ struct ScheduleBatch {
 
 class Scheduler {
  public:
-  // Called once for each request that leaves: completed, or rejected with the reason.
-  using OnFinished = std::function<void(const Req&, const char* rejected_because)>;
+  // Called once for each request that is refused, with the reason.
+  using OnRejected = std::function<void(const Req&, const char* because)>;
   // Called for runs of requests that got a token `gap` seconds after their previous one.
   using OnInterToken = std::function<void(double gap, std::uint32_t count)>;
 
-  Scheduler(const SchedulerConfig& config, OnFinished on_finished, OnInterToken on_inter_token);
+  Scheduler(const SchedulerConfig& config, OnRejected on_rejected, OnInterToken on_inter_token);
   ~Scheduler();
 
   // A request arrives. Rejected at once where its prompt cannot fit the context or the pool; its output is
   // clipped to what fits.
-  void add_request(std::uint64_t id, const WorkloadRequest& source, double now);
+  void add_request(std::uint64_t id, RequestPtr source, double now);
 
   // The next pass of `micro_batch`, or null where there is nothing to run. The batch stays valid until
   // process_batch_result(). At most two are out at a time; with pipeline stages, one of each micro-batch.
@@ -77,8 +78,8 @@ class Scheduler {
   // What numeric execution sampled in `batch`; kept until process_batch_result(). Call it right after the
   // pass was launched. Throws std::logic_error where a request of the batch has no token.
   void take_sampled(ScheduleBatch& batch, const StepOutcome& outcome);
-  // The tokens of `batch` arrive at `now`.
-  void process_batch_result(ScheduleBatch& batch, double now);
+  // The tokens of `batch` arrive at `now`. Adds what it produced to `result`.
+  void process_batch_result(ScheduleBatch& batch, double now, PassResult& result);
 
   // Nothing to run and nothing in flight: forgets the estimates where nothing waits either, and rejects the
   // request at the head of the queue where even an idle server did not admit it (SGLang would wait for
@@ -151,7 +152,7 @@ class Scheduler {
   bool decode_fits(const std::vector<Req*>& reqs);
   void prepare_for_decode(std::vector<Req*>& reqs);
   void match_prefix_for_admission(Req& req);
-  void tokens_arrived(Req& req, std::uint32_t count, double now);
+  void tokens_arrived(Req& req, std::uint32_t count, double now, PassResult& result);
   void add_gap(double gap, std::uint32_t count) {
     if (gap != gap_) {
       flush_inter_token();
@@ -159,7 +160,7 @@ class Scheduler {
     }
     gap_count_ += count;
   }
-  void process_decoded(ScheduleBatch& batch, double now);
+  void process_decoded(ScheduleBatch& batch, double now, PassResult& result);
   // steady_decode.cc
   bool steady_goes_on();
   bool begin_steady();
@@ -183,7 +184,7 @@ class Scheduler {
   SchedulerConfig config_;
   ReleaseRules rules_;
   Limits limits_;
-  OnFinished on_finished_;
+  OnRejected on_rejected_;
   OnInterToken on_inter_token_;
   KvPool pool_;
   WaitingQueuePolicy policy_;
@@ -218,6 +219,7 @@ class Scheduler {
   SteadyDecode steady_;
   bool repeats_ = false;   // the pass being formed is one of steady_
   bool computes_ = false;  // the executor samples: tokens must be looked at
+  bool shows_tokens_ = false;  // somebody wants to know who got them
   bool idle_retried_ = false;
 };
 
