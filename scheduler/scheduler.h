@@ -217,8 +217,8 @@ class Scheduler {
   double gap_ = 0;
   std::uint32_t gap_count_ = 0;
   SteadyDecode steady_;
-  bool repeats_ = false;   // the pass being formed is one of steady_
-  bool computes_ = false;  // the executor samples: tokens must be looked at
+  bool repeats_ = false;       // the pass being formed is one of steady_
+  bool computes_ = false;      // the executor samples: tokens must be looked at
   bool shows_tokens_ = false;  // somebody wants to know who got them
   bool idle_retried_ = false;
 };

@@ -22,8 +22,9 @@ std::uint64_t Scheduler::tokens_of_a_page_each(const ScheduleBatch& batch) const
 }
 
 bool Scheduler::begin_steady() {
-  const bool simple = config_.defers_steady_decode && !computes_ && !shows_tokens_ && !config_.speculation.enabled() &&
-                      pool_.states() == nullptr && !pool_.has_windows() && put_away_.size() == 1;
+  const bool simple = config_.defers_steady_decode && !computes_ && !shows_tokens_ &&
+                      !config_.speculation.enabled() && pool_.states() == nullptr && !pool_.has_windows() &&
+                      put_away_.size() == 1;
   if (!simple || last_batch_ == nullptr || last_batch_->forward_mode != proto::DECODE) return false;
   // Nobody has ended, joined or left since it was formed.
   const bool somebody_leaves =
