@@ -18,6 +18,7 @@ struct Req {
   // Touched at every decode step; kept together.
   std::uint32_t output_len = 0;        // tokens generated
   std::uint32_t max_new_tokens = 0;    // clipped by the context length and the pool
+  std::uint32_t end_len = 0;           // output at which it ends, where it is not computed: there, or earlier
   std::uint32_t kv_committed_len = 0;  // tokens that have KV slots
   // Speculative decoding: tokens that pages are held for, drafts included; otherwise not above the one
   // before.
@@ -90,7 +91,7 @@ struct Req {
   // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
-    archive(output_len, max_new_tokens, kv_committed_len, kv_allocated_len, in_flight, extends, decodes,
+    archive(output_len, end_len, max_new_tokens, kv_committed_len, kv_allocated_len, in_flight, extends, decodes,
             last_token_time, finished, retracted, may_stop, in_decode_set, in_running, live, id, source,
             arrival_time, input_len, tokens, output_base, spelled_output, output_ids, prompt_logits, cache,
             states, queue_cursor, admission_cursor, num_matched_prefix_tokens, accepted_behind_end,
