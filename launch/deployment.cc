@@ -186,6 +186,7 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   if (!args.compile_seconds.empty())
     out["compile_seconds"] = fmt::format("{}", fmt::join(args.compile_seconds, ","));
   if (args.compile_decode_seconds) out["compile_decode_seconds"] = format_real(*args.compile_decode_seconds);
+  if (args.launch_queue) out["launch_queue"] = std::to_string(*args.launch_queue);
   if (args.stream_interval > 1) out["stream_interval"] = std::to_string(args.stream_interval);
   out["schedule_policy"] = to_string(config.schedule_policy);
   out["sglang_version"] = scheduler::sglang_release_name(config.sglang_release);
@@ -587,6 +588,7 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.scheduler_step_seconds = args.numeric() ? 0 : deployment.hardware.scheduler_step_seconds();
   if (!args.numeric() && attention::kCudaGenerations.contains(generation_of(deployment.hardware)))
     config.launch_queue = scheduler::kLaunchQueue;
+  if (args.launch_queue) config.launch_queue = *args.launch_queue;
   config.send_tokens = args.numeric() || !args.record_batches.empty();
   config.eos_token_ids = deployment.model.eos_token_ids;
   config.check_invariants = args.check_invariants;
@@ -793,7 +795,9 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
                        .prefill_pieces = !deployment.prefill_graphs.tokens.empty(),
                        .speculation = deployment.speculation.algorithm,
-                       .linear_attention = deployment.linear_attention},
+                       .linear_attention = deployment.linear_attention,
+                       .launch_queue = deployment.scheduler.launch_queue,
+                       .queue_stated = args.launch_queue.has_value()},
                       header);
   }
   write_images(deployment.hardware, deployment.model.vision, /*priced=*/!args.numeric(), header);
