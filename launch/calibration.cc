@@ -59,8 +59,9 @@ void add_launch_queue(const PricedRun& run, proto::RunReport& report) {
   if (run.queue_stated) {
     row.set_source("--launch-queue");
   } else if (run.hardware.name() == "h200-sxm") {
-    row.set_source("first tokens on real SGLang 0.5.12 servers on H200s: llama-3.1-8b, llama-3.1-70b at --tp 4, "
-                   "qwen3-30b-a3b at --tp 2");
+    row.set_source(
+        "first tokens on real SGLang 0.5.12 servers on H200s: llama-3.1-8b, llama-3.1-70b at --tp 4, "
+        "qwen3-30b-a3b at --tp 2");
     row.set_median_error(kError);
     row.set_status("calibrated");
   } else {

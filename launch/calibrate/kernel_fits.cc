@@ -145,8 +145,8 @@ void fit_attention_table(const KernelTableFile& file, const std::function<void()
   const bool decode = file.table.starts_with("generation");
   for (const std::string& kernel : values_of(calibration::KernelTable(file.path()), "kernel_source")) {
     on_class();
-    fit_attention_class(file, calibration::attention_source_backend(kernel), decode, calibration::attention_rows(file.folder, kernel, decode, 1),
-                        profile, fits);
+    fit_attention_class(file, calibration::attention_source_backend(kernel), decode,
+                        calibration::attention_rows(file.folder, kernel, decode, 1), profile, fits);
   }
 }
 
@@ -200,7 +200,11 @@ void fit_mla_modules(const KernelTableFile& file, const std::function<void()>& o
   const std::string expanded = "FLASH_ATTN";
   for (const std::string& source : values_of(calibration::KernelTable(file.path()), "kernel_source")) {
     if (source != expanded) {
-      fits.push_back({source, file.table, 0, {}, {},
+      fits.push_back({source,
+                      file.table,
+                      0,
+                      {},
+                      {},
                       "modules of this kernel are not taken apart: context_mla_perf times it alone"});
       continue;
     }
@@ -216,10 +220,9 @@ void fit_mla_beside(const KernelTableFile& file, const std::function<void()>& on
   const MlaKernel kernel =
       file.table.starts_with("wideep_generation") ? MlaKernel::kDecode : MlaKernel::kPrefill;
   const std::set<std::string> sources = values_of(calibration::KernelTable(file.path()), "kernel_source");
-  const bool comparable =
-      sources.contains(known) &&
-      find_efficiency(profile, fmt::format("attention.{}.{}", known, calibration::class_suffix(kernel))) !=
-          nullptr;
+  const bool comparable = sources.contains(known) &&
+                          find_efficiency(profile, fmt::format("attention.{}.{}", known,
+                                                               calibration::class_suffix(kernel))) != nullptr;
   for (const std::string& source : sources) {
     if (source == known) continue;
     on_class();
@@ -227,10 +230,14 @@ void fit_mla_beside(const KernelTableFile& file, const std::function<void()>& on
       fit_mla_class(file, source, kernel, rows_beside(file.folder, source, known, kernel, profile), false,
                     profile, fits);
     } else {
-      fits.push_back({fmt::format("attention.{}.{}", source, calibration::class_suffix(kernel)), file.table,
-                      0, {}, {},
-                      "its modules tell a kernel only beside those of fa3, measured in the same table and with "
-                      "a price of its own"});
+      fits.push_back(
+          {fmt::format("attention.{}.{}", source, calibration::class_suffix(kernel)),
+           file.table,
+           0,
+           {},
+           {},
+           "its modules tell a kernel only beside those of fa3, measured in the same table and with "
+           "a price of its own"});
     }
   }
 }
@@ -276,7 +283,11 @@ void fit_sparse_table(const KernelTableFile& file, const std::function<void()>& 
   SparseFit fitted;
   if (size >= kLeastRows) fitted = fit_sparse(profile, decode, std::move(rows));
   if (fitted.classes.empty())
-    fits.push_back({"attention.nsa", file.table, size, {}, {},
+    fits.push_back({"attention.nsa",
+                    file.table,
+                    size,
+                    {},
+                    {},
                     fmt::format("{} rows tell nothing: at least {} are needed that take longer than the host",
                                 size, kLeastRows)});
   for (const SparseFit::Class& of : fitted.classes)

@@ -3,9 +3,9 @@
 // Tables are FOLDER/TABLE.csv or .csv.gz with TABLE one of gemm_perf, moe_perf, custom_allreduce_perf,
 // nccl_perf, context_attention_perf, generation_attention_perf, context_mla_perf, generation_mla_perf,
 // mla_context_module_perf, wideep_context_mla_perf, wideep_generation_mla_perf, mla_bmm_perf,
-// dsa_context_module_perf and dsa_generation_module_perf, in the columns of AIConfigurator's public collection
-// (launch/kernels); or a CSV of any name that tests/calibration/measure_attention.py, measure_ragged.py,
-// measure_mla.py or measure_ragged_mla.py wrote, known by its first line.
+// dsa_context_module_perf and dsa_generation_module_perf, in the columns of AIConfigurator's public
+// collection (launch/kernels); or a CSV of any name that tests/calibration/measure_attention.py,
+// measure_ragged.py, measure_mla.py or measure_ragged_mla.py wrote, known by its first line.
 #pragma once
 
 #include <filesystem>

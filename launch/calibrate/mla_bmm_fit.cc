@@ -71,7 +71,8 @@ BmmFit fit_bmm(const std::vector<BmmRow>& rows, bool fp8, const proto::HardwareP
   const auto loss = [&] {
     double sum = 0;
     for (const BmmRow& row : rows)
-      if (!row.left_out) sum += std::min(kFarOff, std::abs(std::log(prices.of(row, c, {}, l2) / row.seconds)));
+      if (!row.left_out)
+        sum += std::min(kFarOff, std::abs(std::log(prices.of(row, c, {}, l2) / row.seconds)));
     return sum;
   };
   for (int round = 0; round < 3; ++round)
@@ -88,8 +89,7 @@ BmmFit fit_bmm(const std::vector<BmmRow>& rows, bool fp8, const proto::HardwareP
   BmmFit out;
   out.entry.set_operator_class(fp8 ? "mla_bmm_fp8" : "mla_bmm");
   write_coefficients(c, out.entry);
-  for (proto::CorrectionSurface& surface :
-       choose_corrections(std::move(known), kBatchedGemmFeatures, stages))
+  for (proto::CorrectionSurface& surface : choose_corrections(std::move(known), kBatchedGemmFeatures, stages))
     *out.entry.add_corrections() = std::move(surface);
   out.formula = prices.errors(rows, c, {}, l2);
   out.left_out = prices.errors(rows, c, {&out.entry, kBatchedGemmFeatures}, l2);

@@ -92,13 +92,8 @@ class Fit {
 
 // Only what some row can tell varies.
 void Fit::minimise(PlanCoefficients& c) {
-  std::vector<double*> values;
-  std::vector<double> low, high;
-  const auto vary = [&](double& value, double least, double most) {
-    values.push_back(&value);
-    low.push_back(least);
-    high.push_back(most);
-  };
+  SearchSpace space;
+  const auto vary = [&space](double& value, double least, double most) { space.vary(value, least, most); };
   vary(c.compute, 0.02, 1);
   vary(c.memory, 0.05, 1);
   vary(c.fixed_seconds, 5e-7, 3e-4);
@@ -137,7 +132,7 @@ void Fit::minimise(PlanCoefficients& c) {
         sum += p.weight * std::min(kFarOff, std::abs(std::log(price(p, now) / p.row->seconds)));
     return sum;
   };
-  for (int round = 0; round < 3; ++round) calibrate::minimise(values, low, high, loss);
+  space.minimise(loss, 3);
 }
 
 // A decode is told by its batch, an extend by its tiles: how long one is, and how many a multiprocessor has,

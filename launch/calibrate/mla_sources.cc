@@ -58,8 +58,7 @@ std::vector<AttentionRow> module_rows(const std::filesystem::path& folder, const
                                       MlaKernel kernel, const proto::HardwareProfile& profile) {
   constexpr double kMostRest = 0.5;
   const KernelTable table(calibration::table_file(
-      folder,
-      kernel == MlaKernel::kDecode ? "mla_generation_module_perf" : "mla_context_module_perf"));
+      folder, kernel == MlaKernel::kDecode ? "mla_generation_module_perf" : "mla_context_module_perf"));
   const rank::OperatorCosts costs(profile);
   std::vector<AttentionRow> rows;
   for (std::size_t i = 0; i < table.size(); ++i) {

@@ -226,13 +226,8 @@ Parts Fit::parts_of(const SparseRow& row, const Prices& prices) const {
 }
 
 void Fit::minimise() {
-  std::vector<double*> values;
-  std::vector<double> low, high;
-  const auto vary = [&](double& value, double least, double most) {
-    values.push_back(&value);
-    low.push_back(least);
-    high.push_back(most);
-  };
+  SearchSpace space;
+  const auto vary = [&space](double& value, double least, double most) { space.vary(value, least, most); };
   for (auto& [name, c] : fitted_.kernels) {
     vary(c.compute, 0.02, 1);
     vary(c.memory, 0.05, 1);
@@ -261,7 +256,7 @@ void Fit::minimise() {
       sum += std::min(1.0, std::abs(std::log(price(row, fitted_) / row.seconds)));
     return sum / double(rows_.size());
   };
-  for (int round = 0; round < 2; ++round) calibrate::minimise(values, low, high, loss);
+  space.minimise(loss, 2);
 }
 
 // What the rows of the fit say beyond the formulas: of each kernel, of the module's time less the price of

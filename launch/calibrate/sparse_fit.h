@@ -22,7 +22,7 @@ namespace tpsim::calibrate {
 
 // Of one kind of matrix products (bf16 or fp8 blocks) around the attention.
 struct SurroundingProducts {
-  double compute = 0.6, memory = 0.6;    // of the peaks
+  double compute = 0.6, memory = 0.6;  // of the peaks
   double rest = 2e-5, per_row = 1e-8;  // seconds of all else, and for each new token
 };
 

@@ -89,10 +89,10 @@ struct MlaSourceKernel {
   MlaKernel kernel = MlaKernel::kDecode;
 };
 inline MlaSourceKernel mla_source_kernel(const std::string& kernel_source, bool decode) {
-  return {kernel_source == "flash_attention" ? "fa3" : kernel_source,
-          decode                          ? MlaKernel::kDecode
-          : kernel_source == "trtllm_mla" ? MlaKernel::kPrefill
-                                          : MlaKernel::kExtend};
+  return {kernel_source == "flash_attention" ? "fa3" : kernel_source, decode ? MlaKernel::kDecode
+                                                                      : kernel_source == "trtllm_mla"
+                                                                          ? MlaKernel::kPrefill
+                                                                          : MlaKernel::kExtend};
 }
 
 // DeepSeek's layer over `heads` heads of one rank.

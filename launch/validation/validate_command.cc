@@ -7,12 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,11 +22,13 @@
 #include "launch/measurements/measurement_formats.h"
 #include "launch/progress.h"
 #include "launch/report/report_dir.h"
+#include "launch/server_flags.h"
 #include "launch/standard_output.h"
 #include "launch/terminal.h"
 #include "launch/validation/band_check.h"
 #include "launch/validation/kernel_errors.h"
 #include "launch/validation/leave_one_out.h"
+#include "launch/validation/measurement_flags.h"
 #include "launch/validation/predict_load.h"
 #include "launch/validation/validation_report.h"
 #include "proto/base/error.h"
@@ -64,17 +64,7 @@ void declare(FlagSet& flags, ValidateArgs& args) {
       "--kernels", "DIR",
       "tables of measured kernels, DIR/SYSTEM/TABLE_perf.csv.gz, of which each row is priced alone",
       text(args.kernels));
-  flags.add_value("--traces", "DIR",
-                  "where slices of traces are looked for, whose prompts share prefixes (default: ../traces "
-                  "beside the folder of the measurements)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    std::string folder;
-                    text(folder)(flag, value);
-                    std::error_code error;
-                    if (!std::filesystem::is_directory(folder, error))
-                      throw_user_error("{} {}: is no folder", flag, value);
-                    args.options.traces = folder;
-                  });
+  declare_traces(flags, args.options);
   flags.add_value("--hardware", "GPU", "of measurements that do not name theirs (default h200-sxm)",
                   [&args](std::string_view flag, const std::string& value) {
                     text(args.options.hardware)(flag, value);
@@ -94,10 +84,7 @@ void declare(FlagSet& flags, ValidateArgs& args) {
                   "receives what error bands rest on, a row for each load (the catalogue's: "
                   "rank/catalogue/residuals/serving.json)",
                   text(args.residuals));
-  flags.add_value("--log-level", "LEVEL", "debug, info, warning or error (default warning)",
-                  word({"debug", "info", "warning", "error"}, args.logging.log_level));
-  flags.add_switch("--quiet", "no progress bar and no table", args.logging.quiet);
-  flags.add_switch("--no-progress", "no progress bar", args.logging.no_progress);
+  declare_logging(flags, args.logging);
 }
 
 // What there is to do, the same in every process: loads, then tables of kernels.

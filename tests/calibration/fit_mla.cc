@@ -4,7 +4,8 @@
 //
 // KERNEL: mla_decode, mla_extend (absorbed) or mla_prefill (expanded). SOURCES, one or more of
 //   --table FOLDER KERNEL_SOURCE    generation_mla_perf or context_mla_perf
-//   --module FOLDER KERNEL_SOURCE   mla_*_module_perf, less what else a row times (launch/calibrate/mla_sources.h)
+//   --module FOLDER KERNEL_SOURCE   mla_*_module_perf, less what else a row times
+//   (launch/calibrate/mla_sources.h)
 //   --beside FOLDER OTHER           wideep_*_mla_perf, modules beside those of OTHER, whose kernel is fitted
 //   --own CSV                       a file of measure_mla.py
 //   --ragged CSV                    a file of measure_ragged_mla.py, which says itself what is left out
@@ -99,10 +100,9 @@ int run(std::vector<std::string> words) {
                 "mla_" + phase + "_module_perf of " + file_of(module) + ", " + module_source + ", ",
                 std::string(" rows, less their projections") + kLicence);
   if (!wideep.empty())  // the other kernel's price is that of the whole catalogue
-    sources.add(
-        calibrate::rows_beside(wideep, words[1], known, kernel, rank::load_hardware(profile.name())),
-        "wideep_" + phase + "_mla_perf of " + file_of(wideep) + ", ",
-        " rows beside those of " + known + kLicence);
+    sources.add(calibrate::rows_beside(wideep, words[1], known, kernel, rank::load_hardware(profile.name())),
+                "wideep_" + phase + "_mla_perf of " + file_of(wideep) + ", ",
+                " rows beside those of " + known + kLicence);
   if (!own.empty())
     sources.add(measured_mla_rows(own, words[1], kernel), "",
                 " rows of tests/calibration/measured/" + file_of(own));
@@ -128,8 +128,7 @@ int run(std::vector<std::string> words) {
   for (const int bytes : {2, 1})
     print_errors("kv of " + std::to_string(bytes) + " bytes",
                  errors(fit, [&](const MlaFit::Priced& p) { return p.row->layer.kv_bytes() == bytes; }));
-  if (!ragged.empty())
-    print_errors("ragged", errors(fit, [](const MlaFit::Priced& p) { return p.parted; }));
+  if (!ragged.empty()) print_errors("ragged", errors(fit, [](const MlaFit::Priced& p) { return p.parted; }));
   if (const char* path = std::getenv("FIT_DUMP")) dump(fit, path);
   return 0;
 }

@@ -2,8 +2,8 @@
 //
 //   fit_sparse HARDWARE_JSON KERNELS_FOLDER [DUMP]
 //
-// prints OperatorEfficiency objects ("attention.nsa.KERNEL.extend" …) as JSON lines, and errors to stderr. DUMP
-// receives every row left out with what was predicted.
+// prints OperatorEfficiency objects ("attention.nsa.KERNEL.extend" …) as JSON lines, and errors to stderr.
+// DUMP receives every row left out with what was predicted.
 #include <cmath>
 #include <cstdio>
 #include <filesystem>

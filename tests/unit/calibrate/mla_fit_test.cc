@@ -102,9 +102,9 @@ TEST(MlaBmmFit, FindsWhatTheRowsWereMadeOf) {
   for (const double heads : {8, 16, 64, 128})
     for (const double tokens : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024})
       for (const bool pre : {true, false}) {
-        const double seconds = rank::batched_gemm(truth, {}, profile, heads, tokens, pre ? 512 : 128,
-                                                  pre ? 128 : 512, 2)
-                                   .seconds;
+        const double seconds =
+            rank::batched_gemm(truth, {}, profile, heads, tokens, pre ? 512 : 128, pre ? 128 : 512, 2)
+                .seconds;
         table << "1," << (pre ? "mla_gen_pre" : "mla_gen_post") << ",default,bfloat16," << tokens << ","
               << heads << "," << 1e3 * seconds << "\n";
       }

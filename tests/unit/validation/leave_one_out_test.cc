@@ -33,11 +33,25 @@ std::vector<MeasuredLoad> eager_loads(const std::vector<std::string>& servers) {
       load.model = "llama-3.1-8b";
       load.hardware = "h200-sxm";
       const std::string backend = loads.size() % 2 == 0 ? "fa3" : "triton";
-      load.flags = {"--model-path",          "llama-3.1-8b", "--hardware",          "h200-sxm",
-                    "--attention-backend",   backend,        "--dataset-name",      "random",
-                    "--random-input-len",    "200",          "--random-output-len", "20",
-                    "--random-range-ratio",  "1",            "--num-prompts",       "8",
-                    "--disable-cuda-graph",  "--max-concurrency", at_once};
+      load.flags = {"--model-path",
+                    "llama-3.1-8b",
+                    "--hardware",
+                    "h200-sxm",
+                    "--attention-backend",
+                    backend,
+                    "--dataset-name",
+                    "random",
+                    "--random-input-len",
+                    "200",
+                    "--random-output-len",
+                    "20",
+                    "--random-range-ratio",
+                    "1",
+                    "--num-prompts",
+                    "8",
+                    "--disable-cuda-graph",
+                    "--max-concurrency",
+                    at_once};
       const ServableLoad servable(load, load.flags);
       Deployment deployment = servable.deployment();
       deployment.price_by(host);
@@ -105,8 +119,8 @@ TEST(LeaveOneOut, TheOnlyGroupOfAGpuHasNobodyElse) {
 TEST(LeaveOneOut, WhatIsGivenUpLeavesTheRowsAsTheyWere) {
   const std::vector<MeasuredLoad> loads = eager_loads({"a", "b"});
   std::vector<proto::ValidatedRow> rows = predicted(loads);
-  EXPECT_THROW(leave_one_out(loads, "server", 2, [](std::size_t, std::size_t) { throw std::runtime_error(""); },
-                             rows),
+  EXPECT_THROW(leave_one_out(
+                   loads, "server", 2, [](std::size_t, std::size_t) { throw std::runtime_error(""); }, rows),
                std::runtime_error);
   for (const proto::ValidatedRow& row : rows) EXPECT_FALSE(row.tpot_ms().has_left_out());
 }
@@ -121,7 +135,8 @@ TEST(ParallelLoop, DoesEachNumberOnce) {
     EXPECT_EQ(done, times.size());
     for (const auto& count : times) EXPECT_EQ(count, 1);
   }
-  parallel_loop(0, 4, [](std::size_t, const std::atomic<bool>&) { FAIL(); }, [](std::size_t) {});
+  parallel_loop(
+      0, 4, [](std::size_t, const std::atomic<bool>&) { FAIL(); }, [](std::size_t) {});
 }
 
 TEST(ParallelLoop, StopsTheOthersWhereOneFails) {
