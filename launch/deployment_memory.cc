@@ -11,6 +11,7 @@
 
 #include "kvcache/page_allocator.h"
 #include "launch/images.h"
+#include "launch/linear_attention_choice.h"
 #include "launch/parallel_args.h"
 #include "proto/base/error.h"
 #include "rank/model/layers.h"
