@@ -17,9 +17,10 @@
 
 namespace tpsim::launch {
 
-// The text of one answer, as its tokens come: SGLang's incremental detokenization. Invariant: the pieces and
-// finish(), put together, are Tokenizer::decode() of all ids, but that a character whose bytes are not all
-// there yet is held back.
+// The text of one answer, as its tokens come: SGLang's incremental detokenization. Invariants: every piece is
+// whole characters, for a character whose bytes are not all there yet is held back; where the ids are a text,
+// the pieces and finish(), put together, are its Tokenizer::decode(). (Where they are not, U+FFFD stands in
+// either, but a later byte can change how many of them decode() has.)
 class TextStream {
  public:
   virtual ~TextStream() = default;
