@@ -54,6 +54,8 @@ struct LiveDescription {
   std::uint32_t max_running_requests = 0;  // of all data-parallel ranks
   std::uint32_t context_length = 0;        // tokens
   bool speculative = false;
+  std::uint32_t speculative_num_draft_tokens = 0;
+  double startup_seconds = 0;  // of the wall, until it was ready
 };
 
 // One point of the last minutes, for the page's curves: what happened in the interval that ends at `time`,
@@ -73,6 +75,14 @@ struct LiveSample {
   double gpu_seconds = 0;       // of passes
   double mean_ttft = 0;         // of first tokens in the interval, seconds; 0: none
   double mean_inter_token = 0;  // seconds; 0: none
+};
+
+// Answers over HTTP.
+struct HttpCount {
+  std::string endpoint;  // the route's pattern, never what a client sent
+  std::string method;
+  unsigned status = 0;
+  std::uint64_t count = 0;
 };
 
 struct LiveStatistics {
@@ -97,7 +107,8 @@ struct LiveStatistics {
   std::uint64_t pending_prefill_tokens = 0;  // prompts of waiting requests
   std::uint64_t last_batch_requests = 0;     // of the last pass
   bool last_pass_used_graph = false;
-  double gen_throughput = 0;      // generated tokens per second over the last few seconds
+  std::uint64_t decode_sum_seq_lens = 0;  // tokens of the requests that run
+  double gen_throughput = 0;              // generated tokens per second over the last few seconds
   double cache_hit_rate = 0;      // of prompt tokens over the last few seconds; 0 where there were none
   double utilization = 0;         // share of the last few seconds in which a pass ran
   double spec_accept_length = 0;  // tokens kept of a verified step, since the start; 0: no speculation
@@ -116,10 +127,14 @@ struct LiveStatistics {
   std::uint64_t retractions = 0;
   std::uint64_t evicted_tokens = 0;
   std::uint64_t steps = 0;
-  std::uint64_t graph_steps = 0;  // that replayed a captured graph
-  double gpu_seconds = 0;         // of all passes
+  std::uint64_t prefill_steps = 0;  // with an extend part
+  std::uint64_t graph_steps = 0;    // that replayed a captured graph
+  double gpu_seconds = 0;           // of all passes
+  double prefill_gpu_seconds = 0;   // of those with an extend part
   std::uint64_t merged_deltas =
       0;  // pieces of answers that went out with later ones, because a reader was slow
+
+  std::vector<HttpCount> http_responses;
 
   LiveHistogram ttft{ttft_edges()};
   LiveHistogram inter_token{inter_token_edges()};
