@@ -185,7 +185,7 @@ void Connection::dispatch() {
               .http_1_0 = message.version() < 11,
               .head_only = message.method() == http::verb::head};
   request.body = std::move(message.body());
-  forget(pending_.empty() ? pending_ : out_);
+  if (pending_.empty()) forget(pending_);
 
   state_ = State::kAnswering;
   streaming_ = ending_ = false;
