@@ -26,6 +26,7 @@ constexpr int kStoppedEarly = 3;
 std::atomic<bool> stop_requested = false;
 std::atomic<bool> left_to_others = false;
 std::atomic<int> writing = 0;
+std::atomic<int> unhurried = 0;
 std::atomic<std::int64_t> first_signal = 0;  // milliseconds of the monotonic clock; 0: none yet
 // mpirun where launch/run has told it not to end the others when one process does; 0 elsewhere.
 std::atomic<pid_t> patient_parent = 0;
@@ -59,7 +60,7 @@ void on_stop(int) {
   std::int64_t before = 0;
   if (first_signal.compare_exchange_strong(before, now())) {
     stop_requested = true;
-    wake_after(kGrace);
+    if (unhurried == 0) wake_after(kGrace);
   } else if (now() - before > kSameSignal) {
     end_now();
   }
@@ -102,5 +103,14 @@ bool StopFlag::requested() noexcept { return stop_requested.load(std::memory_ord
 
 StopFlag::Writing::Writing() noexcept { ++writing; }
 StopFlag::Writing::~Writing() { --writing; }
+
+StopFlag::Unhurried::Unhurried() noexcept { ++unhurried; }
+StopFlag::Unhurried::~Unhurried() {
+  // What is left to do has the time that it always has.
+  if (--unhurried == 0 && stop_requested) {
+    first_signal = now();
+    wake_after(kGrace);
+  }
+}
 
 }  // namespace tpsim

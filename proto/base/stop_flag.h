@@ -42,6 +42,16 @@ class StopFlag {
     Writing& operator=(const Writing&) = delete;
     ~Writing();
   };
+
+  // While one of these lives, the first signal sets no deadline: whoever made it ends by itself, as a server that
+  // answers what it has begun. A second signal ends the process at once all the same.
+  class Unhurried {
+   public:
+    Unhurried() noexcept;
+    Unhurried(const Unhurried&) = delete;
+    Unhurried& operator=(const Unhurried&) = delete;
+    ~Unhurried();
+  };
 };
 
 }  // namespace tpsim
