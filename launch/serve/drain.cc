@@ -16,8 +16,9 @@ bool Drain::go_on() {
     began_ = now;
     server_.drain();
     if (server_.exchanges() > 0)
-      spdlog::warn("a signal came: {} calls are answered, no new ones are taken; a second signal ends at once",
-                   server_.exchanges());
+      spdlog::warn(
+          "a signal came: {} calls are answered, no new ones are taken; a second signal ends at once",
+          server_.exchanges());
   }
   if (server_.exchanges() == 0) return false;
   return !timeout_ || std::chrono::duration<double>(now - began_).count() < *timeout_;
@@ -27,7 +28,8 @@ void Drain::last_words() const {
   constexpr std::chrono::milliseconds kMoment{500};
   constexpr std::chrono::milliseconds kLook{5};
   const auto end = std::chrono::steady_clock::now() + kMoment;
-  while (server_.exchanges() > 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kLook);
+  while (server_.exchanges() > 0 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(kLook);
 }
 
 }  // namespace tpsim::launch

@@ -11,11 +11,13 @@ namespace tpsim::launch {
 
 class Drain {
  public:
-  // `draining` is set when it begins. `timeout`: seconds that answers may take after it; none: as long as they take.
+  // `draining` is set when it begins. `timeout`: seconds that answers may take after it; none: as long as
+  // they take.
   Drain(HttpServer& server, std::atomic<bool>& draining, std::optional<double> timeout)
       : server_(server), draining_(draining), timeout_(timeout) {}
 
-  // Asked again and again: whether the server goes on. Begins the drain at the first signal (proto/base/stop_flag.h).
+  // Asked again and again: whether the server goes on. Begins the drain at the first signal
+  // (proto/base/stop_flag.h).
   bool go_on();
   // After the answers that were cut off were told so: gives them a moment to get out.
   void last_words() const;

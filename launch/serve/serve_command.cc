@@ -29,6 +29,7 @@
 #include "launch/tokenizer/open.h"
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
+#include "rank/parallel/rank_lost.h"
 #include "scheduler/sglang_release.h"
 
 namespace tpsim::launch {
@@ -75,8 +76,9 @@ std::vector<std::string> notes_of(const ServeArgs& args, const OpenedTokenizer& 
   std::vector<std::string> notes = opened.notes;
   if (args.skip_tokenizer_init) notes.clear();
   if (!args.server.numeric())
-    notes.push_back("answers are invented: nobody computed them, only how long they take; they have max_new_tokens "
-                    "tokens, or --default-output-tokens where a client sets no limit");
+    notes.push_back(
+        "answers are invented: nobody computed them, only how long they take; they have max_new_tokens "
+        "tokens, or --default-output-tokens where a client sets no limit");
   return notes;
 }
 
@@ -116,7 +118,7 @@ std::vector<std::uint32_t> eos_of(const Deployment& deployment, const Tokenizer&
 
 std::string url_of(const WireConfig& wire, std::uint16_t port) {
   const bool six = wire.host.find(':') != std::string::npos;
-  return fmt::format(six ? "http://[{}]:{}" : "http://{}:{}", wire.host, port);
+  return fmt::format("http://{}:{}", six ? fmt::format("[{}]", wire.host) : wire.host, port);
 }
 
 int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deployment& deployment) {
