@@ -46,9 +46,10 @@ class Served : public testing::Test {
  protected:
   void start(LiveConfig live = {}, ServiceConfig keys = {}, WireConfig wire = {}) {
     const OpenedTokenizer opened = open_tokenizer("", kVocabulary);
-    replica =
-        std::make_unique<LiveReplica>(live, config, scheduler::FrontEndConfig{}, executor, clock,
-                                      LiveDescription{.max_total_num_tokens = config.max_total_num_tokens});
+    LiveDescription description;
+    description.max_total_num_tokens = config.max_total_num_tokens;
+    replica = std::make_unique<LiveReplica>(live, config, scheduler::FrontEndConfig{}, executor, clock,
+                                            description);
     context.reset(new ServeContext{.replica = *replica,
                                    .tokenizer = opened.tokenizer,
                                    .chat = opened.chat,
