@@ -13,9 +13,6 @@ import sys
 from pathlib import Path
 
 import msgspec
-import pydantic
-import typing
-import typing_extensions
 
 CLASSES = """PromptTokensDetails UsageInfo CachedTokensDetails SglExt ErrorResponse LogProbs TopLogprob
 ChatCompletionTokenLogprob ChoiceLogprobs CompletionResponseChoice CompletionResponse CompletionResponseStreamChoice
@@ -25,8 +22,8 @@ DeltaMessage ChatCompletionResponseStreamChoice ChatCompletionStreamResponse Mod
 
 def protocol(openai):
     source = (openai / "protocol.py").read_text()
-    names = {**vars(typing), **vars(typing_extensions), **vars(pydantic)}
-    exec("import time, uuid", names)
+    names = {}
+    exec("import time, uuid\nfrom typing import *\nfrom typing_extensions import *\nfrom pydantic import *", names)
     for name in CLASSES:
         found = re.search(rf"^class {name}\(.*?(?=^class |^def |^[A-Za-z_]+ ?[:=] )", source, re.S | re.M)
         exec(found.group(0), names)
@@ -36,8 +33,8 @@ def protocol(openai):
 def fast_sse(openai):
     source = (openai / "serving_chat.py").read_text()
     part = re.search(r"^class _StreamDelta.*?(?=^if TYPE_CHECKING)", source, re.S | re.M).group(0)
-    names = {**vars(typing), "msgspec": msgspec, "_SSE_DATA_B": b"data: ", "_SSE_NL_B": b"\n\n"}
-    exec(part, names)
+    names = {"msgspec": msgspec, "_SSE_DATA_B": b"data: ", "_SSE_NL_B": b"\n\n"}
+    exec("from typing import *\n" + part, names)
     return names["_fast_sse_content"]
 
 
