@@ -3,13 +3,10 @@
 #include <spdlog/spdlog.h>
 
 #include <thread>
-
-#include "proto/base/stop_flag.h"
-
 namespace tpsim::launch {
 
 bool Drain::go_on() {
-  if (!StopFlag::requested()) return true;
+  if (!signal_.asked()) return true;
   const auto now = std::chrono::steady_clock::now();
   if (!draining_) {
     draining_ = true;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "launch/serve/wire/http_server.h"
+#include "proto/base/stop_flag.h"
 
 namespace tpsim::launch {
 
@@ -13,8 +14,9 @@ class Drain {
  public:
   // `draining` is set when it begins. `timeout`: seconds that answers may take after it; none: as long as
   // they take.
-  Drain(HttpServer& server, std::atomic<bool>& draining, std::optional<double> timeout)
-      : server_(server), draining_(draining), timeout_(timeout) {}
+  Drain(HttpServer& server, const StopFlag::Unhurried& signal, std::atomic<bool>& draining,
+        std::optional<double> timeout)
+      : server_(server), signal_(signal), draining_(draining), timeout_(timeout) {}
 
   // Asked again and again: whether the server goes on. Begins the drain at the first signal
   // (proto/base/stop_flag.h).
@@ -24,6 +26,7 @@ class Drain {
 
  private:
   HttpServer& server_;
+  const StopFlag::Unhurried& signal_;
   std::atomic<bool>& draining_;
   const std::optional<double> timeout_;
   std::chrono::steady_clock::time_point began_;

@@ -166,7 +166,7 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
   print(fmt::format("tpsim: {} is served at {}\n", info.served_model_name, url_of(args.wire, server.port())));
   flush_output();
 
-  Drain drain(server, context.draining, args.drain_timeout);
+  Drain drain(server, unhurried, context.draining, args.drain_timeout);
   std::optional<std::string> loss;
   try {
     replica.run([&drain] { return drain.go_on(); });

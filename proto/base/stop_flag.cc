@@ -26,7 +26,8 @@ constexpr int kStoppedEarly = 3;
 std::atomic<bool> stop_requested = false;
 std::atomic<bool> left_to_others = false;
 std::atomic<int> writing = 0;
-std::atomic<int> unhurried = 0;
+std::atomic<bool> unhurried = false;
+std::atomic<bool> unhurried_asked = false;
 std::atomic<std::int64_t> first_signal = 0;  // milliseconds of the monotonic clock; 0: none yet
 // mpirun where launch/run has told it not to end the others when one process does; 0 elsewhere.
 std::atomic<pid_t> patient_parent = 0;
@@ -59,8 +60,12 @@ void on_stop(int) {
   if (left_to_others) return;
   std::int64_t before = 0;
   if (first_signal.compare_exchange_strong(before, now())) {
+    if (unhurried) {
+      unhurried_asked = true;
+      return;
+    }
     stop_requested = true;
-    if (unhurried == 0) wake_after(kGrace);
+    wake_after(kGrace);
   } else if (now() - before > kSameSignal) {
     end_now();
   }
@@ -104,13 +109,19 @@ bool StopFlag::requested() noexcept { return stop_requested.load(std::memory_ord
 StopFlag::Writing::Writing() noexcept { ++writing; }
 StopFlag::Writing::~Writing() { --writing; }
 
-StopFlag::Unhurried::Unhurried() noexcept { ++unhurried; }
-StopFlag::Unhurried::~Unhurried() {
-  // What is left to do has the time that it always has.
-  if (--unhurried == 0 && stop_requested) {
-    first_signal = now();
-    wake_after(kGrace);
-  }
+// A signal that came before stays what it was: a request to stop.
+StopFlag::Unhurried::Unhurried() noexcept {
+  unhurried_asked = false;
+  unhurried = true;
 }
+
+StopFlag::Unhurried::~Unhurried() {
+  unhurried = false;
+  if (!unhurried_asked) return;
+  first_signal = now();
+  wake_after(kGrace);
+}
+
+bool StopFlag::Unhurried::asked() const noexcept { return unhurried_asked || requested(); }
 
 }  // namespace tpsim

@@ -43,14 +43,18 @@ class StopFlag {
     ~Writing();
   };
 
-  // While one of these lives, the first signal sets no deadline: whoever made it ends by itself, as a server that
-  // answers what it has begun. A second signal ends the process at once all the same.
+  // While one of these lives, the first signal is its owner's alone, who ends when what has begun is done, as a server
+  // that answers its clients: requested() stays false, and there is no deadline. A second signal ends the process at
+  // once all the same.
   class Unhurried {
    public:
     Unhurried() noexcept;
     Unhurried(const Unhurried&) = delete;
     Unhurried& operator=(const Unhurried&) = delete;
+    // After a signal, what is left to do has the time that it always has.
     ~Unhurried();
+    // Whether a signal came since.
+    bool asked() const noexcept;
   };
 };
 

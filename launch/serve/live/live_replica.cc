@@ -106,7 +106,7 @@ void LiveReplica::admit(Command& command) {
     return;
   }
   statistics_.on_accepted();
-  open_.emplace(command.id, Open{std::move(command.listener), sent, false});
+  open_.emplace(command.id, Open{.listener = std::move(command.listener), .sent = sent});
   replica_.submit(
       {.id = command.id, .time = event_time(sent), .early = false, .request = std::move(command.request)});
 }
@@ -188,10 +188,9 @@ void LiveReplica::abandon(const std::string& because) {
 bool LiveReplica::more_to_come() const { return false; }
 
 void LiveReplica::on_tokens(const scheduler::PassResult& result) {
+  auto completed = result.finished.begin();  // in the order of the tokens
   for (const scheduler::RequestTokens& tokens : result.tokens) {
-    const auto found = open_.find(tokens.req->id);
-    if (found == open_.end()) continue;
-    Open& open = found->second;
+    Open& open = open_.at(tokens.req->id);
     const scheduler::Req& req = *tokens.req;
     if (!open.started) {
       open.started = true;
@@ -207,7 +206,9 @@ void LiveReplica::on_tokens(const scheduler::PassResult& result) {
       news.ids.assign(req.output_ids.begin() + (size - tokens.count), req.output_ids.begin() + size);
     }
     // One event for the last token and the end.
-    if (req.finished) {
+    if (completed != result.finished.end() && *completed == &req) {
+      ++completed;
+      open.told_end = true;
       news.end = scheduler::RequestState::kCompleted;
       news.latency = result.time - open.sent;
     }
@@ -220,7 +221,7 @@ void LiveReplica::on_finished(const scheduler::Req& req, scheduler::RequestState
   if (found == open_.end()) return;
   const double latency = time - found->second.sent;
   statistics_.on_finished(req, state, latency);
-  if (state != scheduler::RequestState::kCompleted) {
+  if (!found->second.told_end) {
     TokenNews& news = deliveries_.add(time, std::move(found->second.listener));
     news.end = state;
     news.because = because == nullptr ? "" : because;

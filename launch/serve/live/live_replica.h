@@ -73,6 +73,7 @@ class LiveReplica final : private scheduler::ReplicaEvents {
     std::shared_ptr<LiveRequest> listener;
     double sent = 0;  // seconds of the replica's clock
     bool started = false;
+    bool told_end = false;  // with its last tokens
   };
 
   bool more_to_come() const override;
