@@ -26,13 +26,13 @@ struct ServeContext {
   InventedAnswers invented;
   FormatOptions format;
   ParseLimits parse_limits;
-  bool computes = false;               // --executor numeric
-  std::vector<std::uint32_t> eos_ids;  // that end a computed answer
-  std::uint32_t vocab_size = 0;        // of the model
-  std::uint32_t context_length = 0;    // tokens
+  bool computes = false;                    // --executor numeric
+  std::vector<std::uint32_t> eos_ids = {};  // that end a computed answer
+  std::uint32_t vocab_size = 0;             // of the model
+  std::uint32_t context_length = 0;         // tokens
   std::uint32_t stream_interval = 1;
   std::uint32_t default_output_tokens = 256;
-  std::optional<std::uint32_t> max_output_tokens;
+  std::optional<std::uint32_t> max_output_tokens = {};
   std::uint64_t max_open_requests = 65536;
   std::string model_name;
 
