@@ -13,20 +13,24 @@ namespace tpsim::launch {
 class BackgroundTask {
  public:
   BackgroundTask() : thread_([this] { run(); }) {}
+  ~BackgroundTask() { stop(); }
+
   // Ends after the present piece of work; what waits is dropped.
-  ~BackgroundTask() {
+  void stop() {
     {
       const std::lock_guard lock(mutex_);
       ended_ = true;
     }
     changed_.notify_one();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
+    waiting_.clear();
   }
 
   // Any thread. `work` must not throw.
   void post(std::function<void()> work) {
     {
       const std::lock_guard lock(mutex_);
+      if (ended_) return;
       waiting_.push_back(std::move(work));
     }
     changed_.notify_one();

@@ -177,6 +177,7 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
   replica.abandon(loss ? "The server has lost its ranks." : "The server is shutting down.");
   if (!all_answered) drain.last_words();
   server.stop();
+  service.stop();
   if (loss) throw rank::RankLost(*loss);
   executor->finish();
   return all_answered ? kDone : kStoppedEarly;

@@ -28,6 +28,8 @@ class Service final : public HttpHandler {
   HttpResponse refuse(unsigned status, const std::string& sentence) override;
   // Whose connections the pages count; before it starts.
   void watch(const HttpServer& server) { server_ = &server; }
+  // Before the server that it answers for is gone: lets go of the exchanges that it holds.
+  void stop() { background_.stop(); }
   // What a live page shows, with the counts of the wire.
   LiveStatistics statistics() const;
 

@@ -73,6 +73,7 @@ class Served : public testing::Test {
     stepping.join();
     replica->abandon("the test is over");
     server->stop();
+    service->stop();
   }
   HttpClient client() { return HttpClient(server->port()); }
   // Until nothing is at the replica any more.
