@@ -10,7 +10,7 @@ namespace tpsim::scheduler {
 
 enum class RequestState : std::uint8_t {
   kCompleted,
-  kRejected,   // longer than the context or than the pool
+  kRejected,    // longer than the context or than the pool
   kUnfinished,  // the run stopped early
   kCancelled    // its client wanted no more of it
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 namespace tpsim::scheduler {
@@ -26,6 +27,7 @@ void Replica::restart_clock() {
   front_end_ = FrontEnd(front_end_config_);
   now_ = gpu_free_ = 0;
   host_ = {};
+  cancelled_.clear();
   queued_ = {};
   pipeline_.reset();
 }
@@ -52,7 +54,30 @@ void Replica::submit(const RequestSource::Sent& sent) {
   front_end_.send(sent, sent.request->prompt.size(), sent.request->image_prepare_seconds);
 }
 
-double Replica::next_event_time() const { return idle_ ? std::max(now_, front_end_.next_time()) : now_; }
+bool Replica::cancel(std::uint64_t id, double time) {
+  if (const std::optional<RequestSource::Sent> sent = front_end_.withdraw(id)) {
+    Req req;
+    req.id = id;
+    req.source = sent->request;
+    req.arrival_time = sent->time;
+    req.input_len = static_cast<std::uint32_t>(sent->request->prompt.size());
+    req.max_new_tokens = sent->request->max_new_tokens;
+    req.cancelled = true;
+    events_.on_finished(req, RequestState::kCancelled, nullptr, time);
+    return true;
+  }
+  const bool known = std::any_of(cancelled_.begin(), cancelled_.end(),
+                                 [id](const Cancelled& cancelled) { return cancelled.id == id; });
+  if (known || !schedulers_.serves(id)) return false;
+  cancelled_.push_back({id, time});
+  return true;
+}
+
+double Replica::next_event_time() const {
+  if (!idle_) return now_;
+  const double cancelled = cancelled_.empty() ? RequestSource::kNever : cancelled_.front().time;
+  return std::max(now_, std::min(front_end_.next_time(), cancelled));
+}
 
 void Replica::advance() {
   now_ = next_event_time();
@@ -78,6 +103,7 @@ double Replica::queue_room_time(const QueuedPass& pass) const {
 
 void Replica::receive() {
   if (!looks_for_requests()) return;
+  for (; !cancelled_.empty(); cancelled_.pop_front()) schedulers_.cancel(cancelled_.front().id, micro_batch_);
   while (front_end_.next_time() <= now_) {
     RequestSource::Sent sent = front_end_.pop();
     const double images = sent.request->image_receive_seconds;
@@ -237,13 +263,20 @@ void Replica::finish(const Launched& launched) {
   result_.time = front_end_.seen(now_);
   for (const Req* req : result_.kv_ready) events_.on_kv_ready(*req, launched.end);
   if (!result_.tokens.empty()) events_.on_tokens(result_);
-  for (const Req* req : result_.finished)
-    events_.on_finished(*req, RequestState::kCompleted, nullptr, result_.time);
+  for (const Req* req : result_.finished) {
+    const RequestState state = req->cancelled ? RequestState::kCancelled : RequestState::kCompleted;
+    events_.on_finished(*req, state, nullptr, result_.time);
+  }
   if (config_.check_invariants) schedulers_.check_invariants();
 }
 
 void Replica::on_rejected(const Req& req, const char* because) {
-  events_.on_finished(req, RequestState::kRejected, because, front_end_.seen(now_));
+  const double seen = front_end_.seen(now_);
+  if (req.cancelled) {
+    events_.on_finished(req, RequestState::kCancelled, nullptr, seen);
+  } else {
+    events_.on_finished(req, RequestState::kRejected, because, seen);
+  }
 }
 
 void Replica::record_step(const LockstepBatch& batch, double start, double step_time, double gpu_seconds) {

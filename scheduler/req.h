@@ -29,9 +29,11 @@ struct Req {
   bool finished = false;
   bool retracted = false;  // while a pass in flight still names it
   bool may_stop = false;   // before max_new_tokens, at an end of sequence
+  bool to_finish = false;  // with its next token, whatever that is: its abort reached it (SGLang's to_finish)
   bool in_decode_set = false;
   bool in_running = false;  // named by the running batch
   bool live = false;        // arrived, not yet finished or rejected
+  bool cancelled = false;   // its client wants no more of it, whether the scheduler heeds that or not
 
   std::uint64_t id = 0;  // position in the workload
   RequestPtr source;

@@ -156,6 +156,45 @@ void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
   enqueue(*req);
 }
 
+// Of all that are here: whoever is cancelled is looked for once in its life.
+Req* Scheduler::find(std::uint64_t id) const {
+  const auto found = std::find_if(arena_.begin(), arena_.end(), [id](const std::unique_ptr<Req>& req) {
+    return req->live && !req->finished && !req->cancelled && req->id == id;
+  });
+  return found == arena_.end() ? nullptr : found->get();
+}
+
+bool Scheduler::cancel(std::uint64_t id, std::uint32_t micro_batch) {
+  Req* const found = find(id);
+  if (found == nullptr) return false;
+  Req& req = *found;
+  select(micro_batch);
+  req.cancelled = true;
+  if (const auto at = std::find(waiting_.begin(), waiting_.end(), &req); at != waiting_.end()) {
+    waiting_.erase(at);
+    idle_retried_ = false;  // whoever is first now may be admitted
+    reject(req, nullptr);
+  } else if (&req == chunked_req_ && rules_.abort_ends_chunks) {
+    chunked_req_ = nullptr;
+    pool_.release(req, /*is_insert=*/false);
+    --active_;
+    reject(req, nullptr);
+  } else {
+    req.to_finish = abort_reaches(req);
+  }
+  return true;
+}
+
+// Older releases look for it in two batches: the running one of the micro-batch whose turn it is, and the one
+// that was launched last.
+bool Scheduler::abort_reaches(const Req& req) const {
+  const auto names = [&req](const std::vector<Req*>& reqs) {
+    return std::find(reqs.begin(), reqs.end(), &req) != reqs.end();
+  };
+  return rules_.abort_reaches_micro_batches || names(running_.reqs) ||
+         (formed_last_ != nullptr && names(formed_last_->reqs));
+}
+
 // SGLang's _set_or_validate_priority. Returns false for a request to be refused.
 bool Scheduler::set_priority(Req& req) {
   const PriorityConfig& priority = config_.priority;
@@ -206,6 +245,7 @@ ScheduleBatch* Scheduler::end_pass(ScheduleBatch* prefill, bool may_decode) {
   ScheduleBatch* batch = prefill;
   if (batch == nullptr && may_decode && !running_.reqs.empty()) batch = update_running_batch();
   last_batch_ = batch;
+  formed_last_ = batch;
   if (batch != nullptr) {
     idle_retried_ = false;
     for (Req* req : batch->reqs) ++req->in_flight;
@@ -771,6 +811,7 @@ void Scheduler::keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t p
 }
 
 bool Scheduler::is_finished(const Req& req) const {
+  if (req.to_finish) return true;
   if (req.output_len >= req.max_new_tokens) return true;
   if (!req.may_stop) return false;
   if (req.output_ids.empty()) {  // the workload says where the end of sequence came
@@ -827,10 +868,12 @@ std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std
   if (count > accept_histogram_.size()) accept_histogram_.resize(count, 0);
   ++accept_histogram_[count - 1];
   std::uint32_t last = req.max_new_tokens;
+  // Nobody sees what an aborted request gets: spec v2 keeps it all, spec v1 stops at the first.
+  if (req.to_finish) last = req.output_len + (config_.speculation.v2 ? count : 1);
   // Spec v1 looks at token by token.
   const bool length_wins = config_.speculation.v2 && !rules_.end_of_sequence_beats_length &&
                            req.output_len + count >= req.max_new_tokens;
-  const bool may_stop = req.may_stop && !length_wins;
+  const bool may_stop = req.may_stop && !length_wins && !req.to_finish;
   const bool ends_earlier = may_stop && !req.source->output.empty() && batch.next_token_ids.empty();
   if (ends_earlier) last = std::min(last, static_cast<std::uint32_t>(req.source->output.size()));
   std::uint32_t kept = std::min(count, last - req.output_len);
