@@ -9,7 +9,8 @@
 namespace tpsim::scheduler {
 
 LoadGenerator::LoadGenerator(const LoadConfig& config, const Workload& workload)
-    : size_(workload.requests.size()),
+    : workload_(&workload),
+      size_(workload.requests.size()),
       closed_(config.session_mode == SessionMode::kClosed),
       places_(config.max_concurrency) {
   link_turns(config, workload);
@@ -111,10 +112,10 @@ LoadGenerator::Sent LoadGenerator::pop() {
     turn.sent = time;
     early = turn.previous != kNone && turns_[turn.previous].finished > time;
   }
-  return {due.index, time, early};
+  return {due.index, time, early, borrowed(workload_->requests[due.index])};
 }
 
-void LoadGenerator::on_finished(std::size_t index, double now) {
+void LoadGenerator::on_finished(std::uint64_t index, double now) {
   std::uint32_t next = kNone;
   if (!turns_.empty()) {
     turns_[index].finished = now;

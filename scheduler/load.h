@@ -25,34 +25,26 @@
 
 #include "scheduler/config.h"
 #include "scheduler/overload.h"
+#include "scheduler/request_source.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
 
-class LoadGenerator {
+// Requests of a workload, that must outlive whoever gets one. A request's id is its position in it.
+class LoadGenerator : public RequestSource {
  public:
-  static constexpr double kNever = std::numeric_limits<double>::infinity();
-
   LoadGenerator(const LoadConfig& config, const Workload& workload);
 
-  std::size_t size() const { return size_; }
+  std::uint64_t size() const override { return size_; }
   // Requests that reply to an answer: all turns of sessions but the first.
   std::size_t turns() const { return num_turns_; }
   bool exhausted() const { return sent_ == size_; }
   // The rate is LoadConfig::request_rate (of conversations, times their mean number of turns), or that of the
   // trace over the time it spans, however late turns are sent that wait for an answer.
   const Offered& offered() const { return offered_; }
-  // Time at which the next request is sent; kNever where none is due before one comes back.
-  double next_time() const;
-  struct Sent {
-    std::size_t index;  // position in the workload
-    double time;
-    bool early;  // the answer that this turn replies to had not ended
-  };
-  // REQUIRES: next_time() is not kNever.
-  Sent pop();
-  // Request `index` came back at `now`, answered or refused. REQUIRES: it was sent.
-  void on_finished(std::size_t index, double now);
+  double next_time() const override;
+  Sent pop() override;
+  void on_finished(std::uint64_t id, double now) override;
 
  private:
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
@@ -80,6 +72,7 @@ class LoadGenerator {
   // The earliest that is due, of arrivals and turns; time kNever for none.
   Due first_due() const;
 
+  const Workload* workload_;
   std::size_t size_;
   std::size_t sent_ = 0;
   std::size_t num_turns_ = 0;

@@ -6,6 +6,7 @@
 
 #include "kvcache/radix_cache.h"
 #include "kvcache/token_runs.h"
+#include "scheduler/request_source.h"
 #include "scheduler/request_states.h"
 #include "scheduler/workload/workload.h"
 
@@ -33,7 +34,7 @@ struct Req {
   bool live = false;        // arrived, not yet finished or rejected
 
   std::uint64_t id = 0;  // position in the workload
-  const WorkloadRequest* source = nullptr;
+  RequestPtr source;
   double arrival_time = 0;
   std::uint32_t input_len = 0;
 

@@ -94,10 +94,10 @@ void write_prompt_images(const Req& req, std::size_t index, proto::ForwardBatch&
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerConfig& config, OnFinished on_finished, OnInterToken on_inter_token)
+Scheduler::Scheduler(const SchedulerConfig& config, OnRejected on_rejected, OnInterToken on_inter_token)
     : config_(config),
       rules_(rules_of(config.sglang_release)),
-      on_finished_(std::move(on_finished)),
+      on_rejected_(std::move(on_rejected)),
       on_inter_token_(std::move(on_inter_token)),
       pool_(config),
       policy_(config, pool_.radix()),
@@ -111,7 +111,8 @@ Scheduler::Scheduler(const SchedulerConfig& config, OnFinished on_finished, OnIn
 
 Scheduler::~Scheduler() = default;
 
-void Scheduler::add_request(std::uint64_t id, const WorkloadRequest& source, double now) {
+void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
+  const WorkloadRequest& source = *request;
   Req* req;
   if (free_reqs_.empty()) {
     arena_.push_back(std::make_unique<Req>());
@@ -125,7 +126,7 @@ void Scheduler::add_request(std::uint64_t id, const WorkloadRequest& source, dou
   }
   req->live = true;
   req->id = id;
-  req->source = &source;
+  req->source = std::move(request);
   req->arrival_time = now;
   req->may_stop = !source.sampling.ignore_eos;
   req->tokens = source.prompt;
@@ -780,7 +781,7 @@ bool Scheduler::is_finished(const Req& req) const {
   return std::find(eos.begin(), eos.end(), req.output_ids.back()) != eos.end();
 }
 
-void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
+void Scheduler::process_batch_result(ScheduleBatch& batch, double now, PassResult& result) {
   select(batch.micro_batch);
   for (std::size_t i = 0; i < batch.reqs.size(); ++i) {
     Req& req = *batch.reqs[i];
@@ -795,13 +796,14 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now) {
     if (batch.forward_mode == proto::TARGET_VERIFY) {
       if (pool_.states() != nullptr)
         pool_.states()->on_verified(req, req.kv_committed_len, req.kv_committed_len + batch.accept_lens[i]);
-      tokens_arrived(req, keep_accepted(req, batch, i, batch.accept_lens[i]), now);
+      tokens_arrived(req, keep_accepted(req, batch, i, batch.accept_lens[i]), now, result);
     } else {
       keep_sampled(req, batch, i);
-      tokens_arrived(req, 1, now);
+      tokens_arrived(req, 1, now, result);
     }
     if (is_finished(req)) {
       finish(req);
+      result.finished.push_back(&req);
       continue;
     }
     running_may_finish_ = running_may_finish_ || finishes_by_length(req);
@@ -863,10 +865,12 @@ std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std
 
 // Requests that decode together get their tokens at the same times: gaps are reported in groups. Tokens that
 // come at once share the time since the ones before, as in SGLang's serving benchmark.
-void Scheduler::tokens_arrived(Req& req, std::uint32_t count, double now) {
+void Scheduler::tokens_arrived(Req& req, std::uint32_t count, double now, PassResult& result) {
   req.output_len += count;
+  if (result.wants_tokens) result.tokens.push_back({&req, count});
   if (req.output_len == count) {
     req.first_token_time = now;
+    result.kv_ready.push_back(&req);
   } else {
     const double gap = count == 1 ? now - req.last_token_time : (now - req.last_token_time) / count;
     if (gap != gap_) {
@@ -888,13 +892,12 @@ void Scheduler::finish(Req& req) {
   --active_;
   req.finished = true;
   running_may_have_finished_ = true;
-  on_finished_(req, nullptr);
   retired_.push_back(&req);
 }
 
 void Scheduler::reject(Req& req, const char* because) {
   req.finished = true;
-  on_finished_(req, because);
+  on_rejected_(req, because);
   retired_.push_back(&req);
 }
 
@@ -903,6 +906,7 @@ void Scheduler::recycle() {
   std::erase_if(retired_, [this](Req* req) {
     if (req->in_flight > 0 || req->in_running) return false;
     req->live = false;
+    req->source.reset();
     free_reqs_.push_back(req);
     return true;
   });

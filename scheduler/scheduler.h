@@ -20,6 +20,7 @@
 #include "scheduler/executor.h"
 #include "scheduler/kv_pool.h"
 #include "scheduler/new_token_ratio.h"
+#include "scheduler/pass_result.h"
 #include "scheduler/policy.h"
 #include "scheduler/prefill_adder.h"
 #include "scheduler/req.h"
@@ -49,17 +50,17 @@ struct ScheduleBatch {
 
 class Scheduler {
  public:
-  // Called once for each request that leaves: completed, or rejected with the reason.
-  using OnFinished = std::function<void(const Req&, const char* rejected_because)>;
+  // Called once for each request that is refused, with the reason.
+  using OnRejected = std::function<void(const Req&, const char* because)>;
   // Called for runs of requests that got a token `gap` seconds after their previous one.
   using OnInterToken = std::function<void(double gap, std::uint32_t count)>;
 
-  Scheduler(const SchedulerConfig& config, OnFinished on_finished, OnInterToken on_inter_token);
+  Scheduler(const SchedulerConfig& config, OnRejected on_rejected, OnInterToken on_inter_token);
   ~Scheduler();
 
   // A request arrives. Rejected at once where its prompt cannot fit the context or the pool; its output is
   // clipped to what fits.
-  void add_request(std::uint64_t id, const WorkloadRequest& source, double now);
+  void add_request(std::uint64_t id, RequestPtr source, double now);
 
   // The next pass of `micro_batch`, or null where there is nothing to run. The batch stays valid until
   // process_batch_result(). At most two are out at a time; with pipeline stages, one of each micro-batch.
@@ -75,8 +76,8 @@ class Scheduler {
   // What numeric execution sampled in `batch`; kept until process_batch_result(). Call it right after the
   // pass was launched. Throws std::logic_error where a request of the batch has no token.
   void take_sampled(ScheduleBatch& batch, const StepOutcome& outcome);
-  // The tokens of `batch` arrive at `now`.
-  void process_batch_result(ScheduleBatch& batch, double now);
+  // The tokens of `batch` arrive at `now`. Adds what it produced to `result`.
+  void process_batch_result(ScheduleBatch& batch, double now, PassResult& result);
 
   // Nothing to run and nothing in flight: forgets the estimates where nothing waits either, and rejects the
   // request at the head of the queue where even an idle server did not admit it (SGLang would wait for
@@ -145,7 +146,7 @@ class Scheduler {
   bool decode_fits(const std::vector<Req*>& reqs);
   void prepare_for_decode(std::vector<Req*>& reqs);
   void match_prefix_for_admission(Req& req);
-  void tokens_arrived(Req& req, std::uint32_t count, double now);
+  void tokens_arrived(Req& req, std::uint32_t count, double now, PassResult& result);
   void take_verified(ScheduleBatch& batch, const StepOutcome& outcome);
   bool claims_bonus() const;
   std::uint32_t keep_accepted(Req& req, const ScheduleBatch& batch, std::size_t position,
@@ -162,7 +163,7 @@ class Scheduler {
   SchedulerConfig config_;
   ReleaseRules rules_;
   Limits limits_;
-  OnFinished on_finished_;
+  OnRejected on_rejected_;
   OnInterToken on_inter_token_;
   KvPool pool_;
   WaitingQueuePolicy policy_;

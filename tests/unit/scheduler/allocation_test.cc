@@ -40,15 +40,16 @@ TEST(Allocation, SteadyDecodeStepsTakeNothingFromTheHeap) {
     Scheduler scheduler(
         config, [](const Req&, const char*) {}, [](double, std::uint32_t) {});
     for (std::size_t i = 0; i < workload.requests.size(); ++i)
-      scheduler.add_request(i, workload.requests[i], 0);
+      scheduler.add_request(i, borrowed(workload.requests[i]), 0);
     proto::ForwardBatch message;
     double now = 0;
+    PassResult result;
     const auto step = [&] {
       ScheduleBatch* batch = scheduler.get_next_batch_to_run(now);
       ASSERT_NE(batch, nullptr);
       scheduler.write_forward_batch(*batch, message);
       now += 0.01;
-      scheduler.process_batch_result(*batch, now);
+      scheduler.process_batch_result(*batch, now, result);
     };
     for (int i = 0; i < 200; ++i) step();
     const std::uint64_t before = allocations;

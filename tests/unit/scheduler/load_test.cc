@@ -96,19 +96,19 @@ TEST(Load, ATurnFollowsTheEndOfTheAnswerAndTheThinkTime) {
   config.time_scale = 2;
   LoadGenerator load(config, workload);
   EXPECT_EQ(load.turns(), 2u);
-  EXPECT_EQ(load.pop().index, 0u);
+  EXPECT_EQ(load.pop().id, 0u);
   EXPECT_EQ(load.next_time(), 2);
-  EXPECT_EQ(load.pop().index, 1u);
+  EXPECT_EQ(load.pop().id, 1u);
   EXPECT_EQ(load.next_time(), LoadGenerator::kNever);
   EXPECT_FALSE(load.exhausted());
   load.on_finished(0, 30);  // thinks for 2 * 2.5
   load.on_finished(1, 31);
   LoadGenerator::Sent sent = load.pop();
-  EXPECT_EQ(sent.index, 3u);
+  EXPECT_EQ(sent.id, 3u);
   EXPECT_EQ(sent.time, 31);
   EXPECT_FALSE(sent.early);
   sent = load.pop();
-  EXPECT_EQ(sent.index, 2u);
+  EXPECT_EQ(sent.id, 2u);
   EXPECT_EQ(sent.time, 35);
   EXPECT_FALSE(sent.early);
   EXPECT_TRUE(load.exhausted());
@@ -158,7 +158,7 @@ TEST(Load, ARateIsOfConversationsAndSingleRequests) {
   EXPECT_EQ(load.pop().time, 0.25);
   load.on_finished(0, 0.3);
   const LoadGenerator::Sent third = load.pop();
-  EXPECT_EQ(third.index, 3u);
+  EXPECT_EQ(third.id, 3u);
   EXPECT_EQ(third.time, 0.5);
   EXPECT_EQ(load.pop().time, 0.8);
 }
@@ -170,18 +170,18 @@ TEST(Load, AThinkingUserHoldsNoPlaceAndOneWhoDoesNotKeepsIt) {
   config.request_rate = std::numeric_limits<double>::infinity();
   config.max_concurrency = 1;
   LoadGenerator load(config, workload);
-  EXPECT_EQ(load.pop().index, 0u);
+  EXPECT_EQ(load.pop().id, 0u);
   EXPECT_EQ(load.next_time(), LoadGenerator::kNever);
   load.on_finished(0, 2);
-  EXPECT_EQ(load.pop().index, 1u);
+  EXPECT_EQ(load.pop().id, 1u);
   load.on_finished(1, 9);  // turn 2 of session 1 has been due since 7
   LoadGenerator::Sent sent = load.pop();
-  EXPECT_EQ(sent.index, 3u);
+  EXPECT_EQ(sent.id, 3u);
   EXPECT_EQ(sent.time, 9);
   EXPECT_EQ(load.next_time(), LoadGenerator::kNever);
   load.on_finished(3, 11);
   sent = load.pop();
-  EXPECT_EQ(sent.index, 2u);
+  EXPECT_EQ(sent.id, 2u);
   EXPECT_EQ(sent.time, 11);
 }
 

@@ -29,7 +29,7 @@ class PolicyTest : public ::testing::Test {
     source->max_new_tokens = output;
     auto req = std::make_unique<Req>();
     req->id = id;
-    req->source = source.get();
+    req->source = borrowed(*source);
     req->tokens = source->prompt;
     req->input_len = static_cast<std::uint32_t>(source->prompt.size());
     req->max_new_tokens = output;

@@ -23,7 +23,7 @@ class PrefillAdderTest : public ::testing::Test {
     source->max_new_tokens = max_new;
     source->sampling.ignore_eos = false;
     auto r = std::make_unique<Req>();
-    r->source = source.get();
+    r->source = borrowed(*source);
     r->tokens = source->prompt;
     r->input_len = input;
     r->max_new_tokens = max_new;
