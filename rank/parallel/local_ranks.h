@@ -151,7 +151,7 @@ class LocalRanks {
   std::vector<StepCost> costs_;
   std::vector<StepTimes> stage_times_;  // of several stages, the slowest of the deployment
   std::vector<scheduler::StageOutcome> stages_;
-  double arrival_ = 0;  // of the slowest rank, in the pass accounted for last
+  double arrival_ = 0;                     // of the slowest rank, in the pass accounted for last
   proto::ForwardMode mode_ = proto::IDLE;  // of that pass
   std::vector<Class> classes_;
   std::vector<std::size_t> class_of_;  // per local rank
