@@ -19,6 +19,20 @@ std::uint64_t parse_steps(std::string_view flag, const std::string& value) {
   return parse_count(fmt::format("{} every:", flag), value.substr(kEvery.size()), 1, 1'000'000'000);
 }
 
+// "FROM:UNTIL", seconds; either may be left out.
+void read_trace_window(std::string_view flag, const std::string& value, ServerArgs& args) {
+  const std::size_t colon = value.find(':');
+  if (colon == std::string::npos || value.size() == 1)
+    throw_user_error("{} {}: must be FROM:UNTIL in seconds of the run's clock, for example 600:660", flag,
+                     value);
+  constexpr double kMost = 1e9;
+  const std::string from = value.substr(0, colon), until = value.substr(colon + 1);
+  if (!from.empty()) args.trace_from = parse_real(flag, from, 0, true, kMost, true);
+  if (!until.empty()) args.trace_until = parse_real(flag, until, 0, false, kMost, true);
+  if (args.trace_from >= args.trace_until)
+    throw_user_error("{} {}: must end after it begins, for example 600:660", flag, value);
+}
+
 }  // namespace
 
 void declare_service_levels(FlagSet& flags, ServerArgs& args) {
@@ -75,6 +89,13 @@ void declare_output(FlagSet& flags, ServerArgs& args) {
                    args.check_invariants);
   flags.add_value("--record-batches", "FILE", "receives the stream of batches, for `tpsim replay`",
                   text(args.record_batches));
+  flags.add_value("--trace-out", "FILE",
+                  "receives a trace of scheduler, ranks and requests that ui.perfetto.dev opens; compressed "
+                  "where the name ends in .gz",
+                  text(args.trace_out));
+  flags.add_value(
+      "--trace-window", "FROM:UNTIL", "seconds of the run's clock that the trace is of (default all)",
+      [&args](std::string_view flag, const std::string& value) { read_trace_window(flag, value, args); });
 }
 
 }  // namespace tpsim::launch

@@ -1,5 +1,6 @@
 #include "launch/server_args.h"
 
+#include <cmath>
 #include <limits>
 
 #include "launch/flag_values.h"
@@ -105,6 +106,10 @@ void check_server_args(const ServerArgs& args, bool compare) {
   if (compare && !args.record_batches.empty())
     throw_user_error("--record-batches {}: takes the batches of one run, use `tpsim run`",
                      args.record_batches);
+  if (compare && !args.trace_out.empty())
+    throw_user_error("--trace-out {}: is a trace of one run, use `tpsim run`", args.trace_out);
+  if (args.trace_out.empty() && (args.trace_from > 0 || std::isfinite(args.trace_until)))
+    throw_user_error("--trace-window: is the part of the run that --trace-out receives; give both");
   if (args.jobs && !args.swept)
     throw_user_error("--jobs {}: shares out the settings of a sweep, give a flag a list such as --tp 4,8",
                      *args.jobs);

@@ -1,6 +1,6 @@
 #include "launch/perfetto/perfetto_writer.h"
 
-#include <utility>
+#include <type_traits>
 
 namespace tpsim::launch {
 namespace {
@@ -12,6 +12,11 @@ using proto::perfetto::TrackEvent;
 // All packets are of one writer: Perfetto resolves interned ids within a sequence.
 constexpr std::uint32_t kSequence = 1;
 constexpr int kChunkPackets = 4096;
+
+template <class Id>
+std::uint64_t raw(Id id) {
+  return static_cast<std::underlying_type_t<Id>>(id);
+}
 
 }  // namespace
 
@@ -39,7 +44,7 @@ TrackDescriptor& PerfettoWriter::describe(Track parent, std::string_view name, s
   track.set_uuid(++last_track_);
   if (parent == Track::kNone) return track;
   track.set_name(std::string(name));
-  track.set_parent_uuid(std::to_underlying(parent));
+  track.set_parent_uuid(raw(parent));
   track.set_sibling_order_rank(place);
   return track;
 }
@@ -113,7 +118,7 @@ TrackEvent& PerfettoWriter::event(Track track, std::uint64_t time, TrackEvent::T
   of_event.set_timestamp(time);
   TrackEvent& event = *of_event.mutable_track_event();
   event.set_type(type);
-  event.set_track_uuid(std::to_underlying(track));
+  event.set_track_uuid(raw(track));
   return event;
 }
 
@@ -121,10 +126,10 @@ TrackEvent& PerfettoWriter::slice(Track track, std::uint64_t time, Name category
                                   std::span<const Argument> arguments) {
   TrackEvent& slice = event(track, time, TrackEvent::TYPE_SLICE_BEGIN);
   chunk_.mutable_packet()->rbegin()->set_sequence_flags(TracePacket::SEQ_NEEDS_INCREMENTAL_STATE);
-  slice.add_category_iids(std::to_underlying(category));
+  slice.add_category_iids(raw(category));
   for (const Argument& argument : arguments) {
     proto::perfetto::DebugAnnotation& annotation = *slice.add_debug_annotations();
-    annotation.set_name_iid(std::to_underlying(argument.key));
+    annotation.set_name_iid(raw(argument.key));
     switch (argument.kind) {
       case Argument::Kind::kCount:
         annotation.set_uint_value(argument.count);
@@ -133,7 +138,7 @@ TrackEvent& PerfettoWriter::slice(Track track, std::uint64_t time, Name category
         annotation.set_double_value(argument.number);
         break;
       case Argument::Kind::kWord:
-        annotation.set_string_value_iid(std::to_underlying(argument.word));
+        annotation.set_string_value_iid(raw(argument.word));
         break;
     }
   }
@@ -142,7 +147,7 @@ TrackEvent& PerfettoWriter::slice(Track track, std::uint64_t time, Name category
 
 void PerfettoWriter::begin(Track track, std::uint64_t time, Name category, Name name,
                            std::span<const Argument> arguments) {
-  slice(track, time, category, arguments).set_name_iid(std::to_underlying(name));
+  slice(track, time, category, arguments).set_name_iid(raw(name));
 }
 
 void PerfettoWriter::begin(Track track, std::uint64_t time, Name category, std::string_view name,

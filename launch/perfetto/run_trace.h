@@ -19,7 +19,7 @@
 
 #include "launch/perfetto/lanes.h"
 #include "launch/perfetto/perfetto_writer.h"
-#include "rank/parallel/deployment_executor.h"
+#include "rank/parallel/rank_groups.h"
 #include "scheduler/records.h"
 
 namespace tpsim::launch {
@@ -37,7 +37,7 @@ class RunTrace {
   // size there (Perfetto's docs/visualization/large-traces.md).
   static constexpr std::uint64_t kMostBytes = std::uint64_t{512} << 20;
 
-  // `file` must outlive it. `name`: of the replica. `stages`: of its pipeline, whose records name each.
+  // `file` must outlive it.
   RunTrace(OutputFile& file, const TraceWindow& window, std::uint64_t most_bytes = kMostBytes);
 
   // The replica that the records from here on are of; `name` is shown. `groups`: of its ranks; none: one
