@@ -1,6 +1,8 @@
 // Service levels, reports and logs.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "launch/flag_values.h"
 #include "launch/server_flags.h"
 #include "launch/service_level_args.h"
@@ -89,6 +91,10 @@ void declare_output(FlagSet& flags, ServerArgs& args) {
                    args.check_invariants);
   flags.add_value("--record-batches", "FILE", "receives the stream of batches, for `tpsim replay`",
                   text(args.record_batches));
+  declare_trace(flags, args);
+}
+
+void declare_trace(FlagSet& flags, ServerArgs& args) {
   flags.add_value("--trace-out", "FILE",
                   "receives a trace of scheduler, ranks and requests that ui.perfetto.dev opens; compressed "
                   "where the name ends in .gz",
@@ -96,6 +102,11 @@ void declare_output(FlagSet& flags, ServerArgs& args) {
   flags.add_value(
       "--trace-window", "FROM:UNTIL", "seconds of the run's clock that the trace is of (default all)",
       [&args](std::string_view flag, const std::string& value) { read_trace_window(flag, value, args); });
+}
+
+void check_trace(const ServerArgs& args) {
+  if (args.trace_out.empty() && (args.trace_from > 0 || std::isfinite(args.trace_until)))
+    throw_user_error("--trace-window: is the part of the run that --trace-out receives; give both");
 }
 
 }  // namespace tpsim::launch

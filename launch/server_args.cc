@@ -1,6 +1,5 @@
 #include "launch/server_args.h"
 
-#include <cmath>
 #include <limits>
 
 #include "launch/flag_values.h"
@@ -108,8 +107,7 @@ void check_server_args(const ServerArgs& args, bool compare) {
                      args.record_batches);
   if (compare && !args.trace_out.empty())
     throw_user_error("--trace-out {}: is a trace of one run, use `tpsim run`", args.trace_out);
-  if (args.trace_out.empty() && (args.trace_from > 0 || std::isfinite(args.trace_until)))
-    throw_user_error("--trace-window: is the part of the run that --trace-out receives; give both");
+  check_trace(args);
   if (args.jobs && !args.swept)
     throw_user_error("--jobs {}: shares out the settings of a sweep, give a flag a list such as --tp 4,8",
                      *args.jobs);

@@ -22,10 +22,24 @@ scheduler::RunObserver& TraceOutput::begin_run(const Deployment& deployment,
                                                const rank::DeploymentExecutor& executor,
                                                scheduler::RunObserver& sink) {
   if (!trace_) return sink;
+  begin(deployment, executor, sink, /*scheduled=*/true);
+  return *observer_;
+}
+
+scheduler::RunObserver* TraceOutput::begin_replay(const Deployment& deployment,
+                                                  const rank::DeploymentExecutor& executor) {
+  if (!trace_) return nullptr;
+  begin(deployment, executor, no_records_, /*scheduled=*/false);
+  return &*observer_;
+}
+
+void TraceOutput::begin(const Deployment& deployment, const rank::DeploymentExecutor& executor,
+                        scheduler::RunObserver& sink, bool scheduled) {
   const std::string name = fmt::format("{} on {}, {}", deployment.model.name, deployment.header.hardware(),
                                        deployment.backends.name());
-  trace_->begin_run(name, deployment.ranks.num_ranks(), deployment.ranks.pp_size, executor.rank_groups());
-  return observer_.emplace(*trace_, executor, sink);
+  trace_->begin_run(name, deployment.ranks.num_ranks(), deployment.ranks.pp_size, executor.rank_groups(),
+                    scheduled);
+  observer_.emplace(*trace_, executor, sink);
 }
 
 void TraceOutput::Observer::on_request(const scheduler::RequestRecord& record) {

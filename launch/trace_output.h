@@ -23,6 +23,9 @@ class TraceOutput {
   // where no trace was asked for. Both must outlive the run.
   scheduler::RunObserver& begin_run(const Deployment& deployment, const rank::DeploymentExecutor& executor,
                                     scheduler::RunObserver& sink);
+  // The same of passes alone, which nobody schedules; null where no trace was asked for.
+  scheduler::RunObserver* begin_replay(const Deployment& deployment,
+                                       const rank::DeploymentExecutor& executor);
   // Puts the file in place, and warns where it does not hold all of the run.
   void write();
 
@@ -45,6 +48,10 @@ class TraceOutput {
   const std::string path_;
   std::optional<OutputFile> file_;
   std::optional<RunTrace> trace_;
+  void begin(const Deployment& deployment, const rank::DeploymentExecutor& executor,
+             scheduler::RunObserver& sink, bool scheduled);
+
+  scheduler::NoRecords no_records_;
   std::optional<Observer> observer_;
 };
 

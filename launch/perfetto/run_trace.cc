@@ -66,9 +66,9 @@ RunTrace::RunTrace(OutputFile& file, const TraceWindow& window, std::uint64_t mo
 }
 
 void RunTrace::begin_run(const std::string& name, std::uint32_t num_ranks, std::uint32_t stages,
-                         std::vector<rank::RankGroup> groups) {
+                         std::vector<rank::RankGroup> groups, bool scheduled) {
   process_ = writer_.add_process(1, name);
-  scheduler_ = writer_.add_track(process_, "scheduler", kScheduler);
+  if (scheduled) scheduler_ = writer_.add_track(process_, "scheduler", kScheduler);
   if (groups.empty()) {
     groups.resize(stages);
     for (std::uint32_t rank = 0; rank < num_ranks; ++rank) {
@@ -83,6 +83,7 @@ void RunTrace::begin_run(const std::string& name, std::uint32_t num_ranks, std::
     const auto place = kRanks + static_cast<std::int32_t>(groups_.size());
     groups_.push_back({group.stage, writer_.add_track(process_, text, place)});
   }
+  if (!scheduled) return;
   std::int32_t place = kCounters;
   const auto add = [&](std::span<Counter> counters, std::span<const char* const> texts, const char* unit) {
     for (std::size_t i = 0; i < texts.size(); ++i)
@@ -122,14 +123,16 @@ void RunTrace::add_step(const scheduler::StepRecord& step, std::span<const rank:
   say(names_.decode_requests, step.decode_requests);
   say(names_.decode_tokens, step.decode_tokens == step.decode_requests ? 0 : step.decode_tokens);
   say(names_.capture_bucket, step.capture_bucket);
-  const Name mode = names_.modes[static_cast<std::size_t>(step.forward_mode)];
   const std::uint64_t formed = nanoseconds(step.formed_time);
-  writer_.begin(scheduler_, formed, names_.scheduler, mode, arguments_);
-  writer_.end(scheduler_, std::max(formed, nanoseconds(step.returned_time)));
-  arguments_.resize(1);
+  if (scheduler_ != Track::kNone) {
+    const Name mode = names_.modes[static_cast<std::size_t>(step.forward_mode)];
+    writer_.begin(scheduler_, formed, names_.scheduler, mode, arguments_);
+    writer_.end(scheduler_, std::max(formed, nanoseconds(step.returned_time)));
+    add_counters(step, formed);
+    arguments_.resize(1);  // a click away, passes need not say it again
+  }
   for (std::size_t i = 0; i < groups_.size(); ++i)
     add_pass(groups_[i], step, i < seconds.size() ? &seconds[i] : nullptr);
-  add_counters(step, formed);
 }
 
 void RunTrace::add_pass(const Group& group, const scheduler::StepRecord& step,

@@ -41,9 +41,9 @@ class RunTrace {
   RunTrace(OutputFile& file, const TraceWindow& window, std::uint64_t most_bytes = kMostBytes);
 
   // The replica that the records from here on are of; `name` is shown. `groups`: of its ranks; none: one
-  // track for each of `stages` stages.
+  // track for each of `stages` stages. `scheduled`: whether there is a scheduler, and not only passes.
   void begin_run(const std::string& name, std::uint32_t num_ranks, std::uint32_t stages,
-                 std::vector<rank::RankGroup> groups);
+                 std::vector<rank::RankGroup> groups, bool scheduled = true);
   // `seconds`: what each group spent in the pass; empty: not known.
   void add_step(const scheduler::StepRecord& step, std::span<const rank::RankSeconds> seconds);
   void add_request(const scheduler::RequestRecord& request);
@@ -83,7 +83,7 @@ class RunTrace {
   double last_time_ = 0;  // end of the last step, seconds
 
   Track process_ = Track::kNone;
-  Track scheduler_ = Track::kNone;
+  Track scheduler_ = Track::kNone;  // kNone: there is none, and no counters
   std::vector<Group> groups_;
   Lanes lanes_;
   std::vector<Track> lane_tracks_;

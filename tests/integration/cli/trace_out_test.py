@@ -127,6 +127,21 @@ class TraceOut(CommandLine):
         there = [r for r in requests if float(r["arrival_time"]) < 2 and float(r["finish_time"]) >= 1]
         self.check_requests(trace, there)
 
+    def test_a_replay(self):
+        batches = os.path.join(self.folder, "b.pb")
+        trace, _, steps = self.traced("--tp", "2", "--record-batches", batches)
+        path = os.path.join(self.folder, "replay.pftrace")
+        done = self.tpsim("replay", batches, "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--tp", "2",
+                          "--attention-backend", "triton", "--trace-out", path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        replayed = PerfettoFile(path)
+        passes = replayed.outer("ranks 0 to 1")
+        self.assertEqual([s.name for s in passes], [s["forward_mode"] for s in steps])
+        self.assertEqual([s.arguments["sequence_number"] for s in passes],
+                         [s.arguments["sequence_number"] for s in trace.outer("scheduler")])
+        self.assertNotEqual(passes[0].end - passes[0].begin, trace.outer("ranks 0 to 1")[0].end - trace.outer("ranks 0 to 1")[0].begin)
+        self.assertEqual((replayed.counters, set(replayed.slices)), ({}, {"ranks 0 to 1"}))
+
     def test_the_report_is_the_same_without_it(self):
         self.traced("--tp", "2")
         report = os.path.join(self.folder, "report")
