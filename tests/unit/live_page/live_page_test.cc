@@ -60,7 +60,7 @@ TEST(LivePage, AFreshServerHasFigures) {
 TEST(LivePage, NamesOfAnyBytes) {
   LiveStatistics statistics;
   statistics.description.served_model_name = "a\xff\"\n</script>";
-  EXPECT_NO_THROW((void)nlohmann::json::parse(live_page_data(statistics)));
+  EXPECT_TRUE(nlohmann::json::accept(live_page_data(statistics)));
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ inline ReadTrace read_trace(const std::string& bytes) {
     EXPECT_NE(packet.trusted_packet_sequence_id(), 0U);
     using proto::perfetto::TracePacket;
     if (packet.sequence_flags() & TracePacket::SEQ_INCREMENTAL_STATE_CLEARED) begun = true;
-    if (packet.sequence_flags() & TracePacket::SEQ_NEEDS_INCREMENTAL_STATE) EXPECT_TRUE(begun);
+    EXPECT_TRUE(begun || !(packet.sequence_flags() & TracePacket::SEQ_NEEDS_INCREMENTAL_STATE));
     for (const auto& entry : packet.interned_data().event_names()) names[entry.iid()] = entry.name();
     for (const auto& entry : packet.interned_data().event_categories())
       categories[entry.iid()] = entry.name();
@@ -89,7 +89,7 @@ inline ReadTrace read_trace(const std::string& bytes) {
       for (const auto iid : event.category_iids()) EXPECT_TRUE(categories.contains(iid));
       for (const auto& argument : event.debug_annotations()) {
         EXPECT_TRUE(keys.contains(argument.name_iid()));
-        if (argument.has_string_value_iid()) EXPECT_TRUE(words.contains(argument.string_value_iid()));
+        EXPECT_TRUE(!argument.has_string_value_iid() || words.contains(argument.string_value_iid()));
       }
     }
     events.push_back({packet.timestamp(), &event});
