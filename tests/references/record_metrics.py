@@ -82,7 +82,8 @@ def main(folder, file):
             metric["le"] = [prometheus_client.utils.floatToGoString(b) for b in
                             [*map(float, collector._kwargs["buckets"]), float("inf")]]
         metrics[name + ("_total" if collector._type == "counter" else "")] = metric
-    Path(file).write_text(json.dumps({"sglang": "0.5.12", "metrics": dict(sorted(metrics.items()))}, indent=1) + "\n")
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(metric)}" for name, metric in sorted(metrics.items()))
+    Path(file).write_text(f'{{"sglang": "0.5.12", "metrics": {{\n{lines}\n}}}}\n')
 
 
 if __name__ == "__main__":
