@@ -103,6 +103,9 @@ void check_server_args(const ServerArgs& args, bool compare) {
   if (compare && !args.record_batches.empty())
     throw_user_error("--record-batches {}: takes the batches of one run, use `tpsim run`",
                      args.record_batches);
+  if (compare && !args.trace_out.empty())
+    throw_user_error("--trace-out {}: is a trace of one run, use `tpsim run`", args.trace_out);
+  check_trace(args);
   if (args.jobs && !args.swept)
     throw_user_error("--jobs {}: shares out the settings of a sweep, give a flag a list such as --tp 4,8",
                      *args.jobs);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -182,6 +183,10 @@ struct ServerArgs {
   bool no_progress = false;
   bool check_invariants = false;
   std::string record_batches;  // file; empty: none
+  std::string trace_out;       // Perfetto trace; file; empty: none
+  // The part of the run's clock that it holds, seconds.
+  double trace_from = 0;
+  double trace_until = std::numeric_limits<double>::infinity();
 
   // Of compare.
   std::optional<std::uint32_t> jobs;  // settings of a sweep served at once, by each process

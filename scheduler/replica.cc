@@ -216,7 +216,17 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
   host_.compiling += compiling;
   host_.between_passes += serial + (config_.pipeline.staged() ? 0 : gap);
   if (!config_.disable_overlap_schedule) host_.launch_queue += returned - issued;
-  record_step(batch, start, config_.pipeline.staged() ? gpu_free_ - start : outcome.step_time, gpu_seconds);
+  StepRecord times;
+  times.start_time = start;
+  times.step_time = outcome.step_time;
+  times.formed_time = now_;
+  times.returned_time = returned;
+  if (config_.pipeline.staged()) {
+    times.step_time = gpu_free_ - start;
+    times.returned_time = now_ + config_.scheduler_step_seconds;
+    times.stages = pipeline_.last_pass();
+  }
+  record_step(batch, times, gpu_seconds);
   if (config_.check_invariants) schedulers_.check_invariants();
   return {&batch, gpu_free_, returned, issued};
 }
@@ -279,13 +289,11 @@ void Replica::on_rejected(const Req& req, const char* because) {
   }
 }
 
-void Replica::record_step(const LockstepBatch& batch, double start, double step_time, double gpu_seconds) {
+// `record`: with its times.
+void Replica::record_step(const LockstepBatch& batch, StepRecord record, double gpu_seconds) {
   const DataParallelGroup::Totals totals = schedulers_.totals();
-  StepRecord record;
   record.sequence_number = message_.sequence_number();
   record.forward_mode = batch.forward_mode;
-  record.start_time = start;
-  record.step_time = step_time;
   record.extend_requests = batch.extend_requests;
   record.extend_tokens = batch.extend_tokens;
   record.cached_tokens = batch.cached_tokens;

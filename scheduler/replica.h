@@ -115,7 +115,7 @@ class Replica {
   double serial_extend(const LockstepBatch& batch) const;
   double compile_seconds(const LockstepBatch& batch);
   void finish(const Launched& launched);
-  void record_step(const LockstepBatch& batch, double start, double step_time, double gpu_seconds);
+  void record_step(const LockstepBatch& batch, StepRecord record, double gpu_seconds);
   void on_rejected(const Req& req, const char* because);
 
   const SchedulerConfig& config_;

@@ -6,6 +6,7 @@
 
 #include "kvcache/prefix_cache.h"
 #include "kvcache/token_runs.h"
+#include "scheduler/records.h"
 #include "scheduler/request_source.h"
 #include "scheduler/request_states.h"
 #include "scheduler/workload/workload.h"
@@ -78,6 +79,7 @@ struct Req {
   std::uint32_t retractions = 0;
   double first_scheduled_time = 0;
   double first_token_time = 0;
+  std::vector<Interruption> interruptions;
 
   // Tokens that must be in the KV cache before the next token can be sampled.
   std::uint32_t full_len() const { return input_len + output_len; }

@@ -234,6 +234,7 @@ ScheduleBatch* Scheduler::get_next_batch_to_run(double now, std::uint32_t micro_
 }
 
 ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
+  pass_time_ = now;
   select(micro_batch);
   merge_last_extend();
   if (rules_.finished_leave_before_admission && filter_running()) running_.batch_is_full = false;
@@ -477,6 +478,8 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
       req->admitted_once = true;
       req->first_scheduled_time = now;
       req->cached_tokens = std::min(req->prefix_len, req->input_len);
+    } else if (!req->interruptions.empty()) {
+      req->interruptions.back().readmitted = now;
     }
   }
   chunked_req_ = unfinished;
@@ -614,6 +617,7 @@ void Scheduler::give_up(Req& req, std::size_t remaining) {
   req.in_batch_prefix_known = false;
   req.known_extend_len = rules_.preemption_counts_known_tokens ? req.known_fill_len : 0;
   req.retracted = req.in_flight > 0;
+  req.interruptions.push_back({.retracted = pass_time_});
 }
 
 // Gives up requests, those with the fewest generated tokens first (ties: the longest prompt), until the next

@@ -192,6 +192,7 @@ class Scheduler {
   bool running_may_have_finished_ = false;
   bool running_may_finish_ = false;  // by length, with the token in flight
   std::uint64_t queue_entries_ = 0;
+  double pass_time_ = 0;  // when the pass that is formed was begun
   Req* chunked_req_ = nullptr;
   ScheduleBatch* last_batch_ = nullptr;
   std::vector<ScheduleBatch> batches_;  // two of each micro-batch
