@@ -19,6 +19,7 @@ struct Req {
   // Touched at every decode step; kept together.
   std::uint32_t output_len = 0;        // tokens generated
   std::uint32_t max_new_tokens = 0;    // clipped by the context length and the pool
+  std::uint32_t end_len = 0;           // output at which it ends, where it is not computed: there, or earlier
   std::uint32_t kv_committed_len = 0;  // tokens that have KV slots
   // Speculative decoding: tokens that pages are held for, drafts included; otherwise not above the one
   // before.
