@@ -52,7 +52,7 @@ void check_workload(const scheduler::WorkloadOutline& workload, const Deployment
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
                                   const scheduler::StreamedWorkload& workload,
                                   scheduler::RunObserver& observer, std::optional<std::string>& loss,
-                                  RunCheckpoints* checkpoints) {
+                                  TraceOutput* trace, RunCheckpoints* checkpoints) {
   const scheduler::WorkloadOutline& outline = workload.outline();
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   std::optional<BatchStreamWriter> recording;
@@ -66,8 +66,10 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
   report.set_trace(outline.name);
   Reach reach(measured_ranges(deployment), observer);
   if (checkpoints != nullptr) checkpoints->attach(*executor, reach);
+  scheduler::RunObserver& traced = trace == nullptr ? static_cast<scheduler::RunObserver&>(reach)
+                                                    : trace->begin_run(deployment, *executor, reach);
   report.MergeFrom(scheduler::run_workload(deployment.scheduler, load_config(stage.args(), outline), workload,
-                                           tolerant, reach, checkpoints));
+                                           tolerant, traced, checkpoints));
   describe_stages(deployment, report);
   if (recording) recording->commit();
   loss = tolerant.loss();
@@ -106,6 +108,7 @@ void write_speedup(const ServerArgs& args, const Deployment& deployment,
   ServerArgs plain = args;
   plain.speculation = {};
   plain.record_batches.clear();
+  plain.trace_out.clear();
   // As many requests at a time, on all data-parallel ranks together.
   plain.max_running_requests = args.max_running_requests.value_or(deployment.scheduler.max_running_requests *
                                                                   deployment.layout.dp_size);
@@ -144,6 +147,7 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
 
   ReportOutput output(args, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun);
   ResultFile results(args.output_file);
+  TraceOutput trace(args);
   output.plan(deployments.size());
   if (all != nullptr) output.note(*all);
   std::optional<RunCheckpoints> checkpoints;  // of the only run
@@ -156,7 +160,7 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
       RunMonitor monitor(output.begin_run(deployment.backends.name()), progress);
       if (!args.checkpoint_file().empty())
         checkpoints.emplace(args, identity_of(args, deployment, outline), output);
-      proto::RunReport report = serve_deployment(stage, deployment, *workload, monitor, loss,
+      proto::RunReport report = serve_deployment(stage, deployment, *workload, monitor, loss, &trace,
                                                  checkpoints ? &*checkpoints : nullptr);
       stopped = report.stopped_early();
       write_speedup(args, deployment, *workload, report);
@@ -181,6 +185,7 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
     const StopFlag::Writing writing;
     output.write();
     results.write();
+    trace.write();
     if (checkpoints && !stopped) checkpoints->remove();
   }
   if (loss) throw rank::RankLost(*loss);

@@ -24,16 +24,17 @@ class RunMetrics {
   // Fills the scheduler part of the report. `end`: time of the last event, seconds.
   void write(double end, proto::RunReport& report);
 
-  std::uint64_t finished() const { return completed_ + rejected_; }
+  std::uint64_t finished() const { return completed_ + rejected_ + cancelled_; }
   std::uint64_t steps() const { return steps_; }
 
   // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
-    archive(bucket_seconds_, buckets_, ttft_, tpot_, itl_, e2e_, completed_, rejected_, unfinished_, good_,
-            input_tokens_, output_tokens_, prompt_tokens_, hit_tokens_, images_, image_tokens_, steps_,
-            prefill_steps_, decode_steps_, mixed_steps_, replayed_steps_, gpu_seconds_, latency_sum_,
-            last_finish_, last_arrival_, peak_kv_usage_, peak_swa_usage_, peak_state_usage_, covered_until_);
+    archive(bucket_seconds_, buckets_, ttft_, tpot_, itl_, e2e_, completed_, rejected_, cancelled_,
+            unfinished_, good_, input_tokens_, output_tokens_, prompt_tokens_, hit_tokens_, images_,
+            image_tokens_, steps_, prefill_steps_, decode_steps_, mixed_steps_, replayed_steps_, gpu_seconds_,
+            latency_sum_, last_finish_, last_arrival_, peak_kv_usage_, peak_swa_usage_, peak_state_usage_,
+            covered_until_);
   }
 
  private:
@@ -57,7 +58,7 @@ class RunMetrics {
 
   WeightedSamples ttft_, tpot_, itl_, e2e_;
   ServiceLevels goodput_;
-  std::uint64_t completed_ = 0, rejected_ = 0, unfinished_ = 0, good_ = 0;
+  std::uint64_t completed_ = 0, rejected_ = 0, cancelled_ = 0, unfinished_ = 0, good_ = 0;
   std::uint64_t input_tokens_ = 0, output_tokens_ = 0;
   std::uint64_t prompt_tokens_ = 0, hit_tokens_ = 0;
   std::uint64_t images_ = 0, image_tokens_ = 0;

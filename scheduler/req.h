@@ -6,6 +6,7 @@
 
 #include "kvcache/prefix_cache.h"
 #include "kvcache/token_runs.h"
+#include "scheduler/records.h"
 #include "scheduler/request_source.h"
 #include "scheduler/request_states.h"
 #include "scheduler/workload/workload.h"
@@ -30,9 +31,11 @@ struct Req {
   bool finished = false;
   bool retracted = false;  // while a pass in flight still names it
   bool may_stop = false;   // before max_new_tokens, at an end of sequence
+  bool to_finish = false;  // with its next token, whatever that is: its abort reached it (SGLang's to_finish)
   bool in_decode_set = false;
   bool in_running = false;  // named by the running batch
   bool live = false;        // arrived, not yet finished or rejected
+  bool cancelled = false;   // its client wants no more of it, whether the scheduler heeds that or not
 
   std::uint64_t id = 0;  // position in the workload
   RequestPtr source;
@@ -77,6 +80,7 @@ struct Req {
   std::uint32_t retractions = 0;
   double first_scheduled_time = 0;
   double first_token_time = 0;
+  std::vector<Interruption> interruptions;
 
   // Tokens that must be in the KV cache before the next token can be sampled.
   std::uint32_t full_len() const { return input_len + output_len; }
@@ -91,13 +95,14 @@ struct Req {
   // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
-    archive(output_len, end_len, max_new_tokens, kv_committed_len, kv_allocated_len, in_flight, extends, decodes,
-            last_token_time, finished, retracted, may_stop, in_decode_set, in_running, live, id, source,
-            arrival_time, input_len, tokens, output_base, spelled_output, output_ids, prompt_logits, cache,
-            states, queue_cursor, admission_cursor, num_matched_prefix_tokens, accepted_behind_end,
-            ids_behind_end, verify_ct, prefix_len, extend_len, priority, queue_entry, known_extend_len,
-            known_fill_len, in_batch_prefix_hash, in_batch_prefix_known, admitted_once, cached_tokens,
-            retractions, first_scheduled_time, first_token_time);
+    archive(output_len, end_len, to_finish, cancelled, max_new_tokens, kv_committed_len, kv_allocated_len,
+            in_flight, extends, decodes, last_token_time, finished, retracted, may_stop, in_decode_set,
+            in_running, live, id, source, arrival_time, input_len, tokens, output_base, spelled_output,
+            output_ids, prompt_logits, cache, states, queue_cursor, admission_cursor,
+            num_matched_prefix_tokens, accepted_behind_end, ids_behind_end, verify_ct, prefix_len, extend_len,
+            priority, queue_entry, known_extend_len, known_fill_len, in_batch_prefix_hash,
+            in_batch_prefix_known, admitted_once, cached_tokens, retractions, first_scheduled_time,
+            first_token_time, interruptions);
   }
 };
 

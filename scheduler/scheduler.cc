@@ -159,6 +159,46 @@ void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
   enqueue(*req);
 }
 
+// Of all that are here: whoever is cancelled is looked for once in its life.
+Req* Scheduler::find(std::uint64_t id) const {
+  const auto found = std::find_if(arena_.begin(), arena_.end(), [id](const std::unique_ptr<Req>& req) {
+    return req->live && !req->finished && !req->cancelled && req->id == id;
+  });
+  return found == arena_.end() ? nullptr : found->get();
+}
+
+bool Scheduler::cancel(std::uint64_t id, std::uint32_t micro_batch) {
+  Req* const found = find(id);
+  if (found == nullptr) return false;
+  Req& req = *found;
+  settle();
+  select(micro_batch);
+  req.cancelled = true;
+  if (std::find(waiting_.begin(), waiting_.end(), &req) != waiting_.end()) {
+    waiting_.remove(1, [&req](const Req* other) { return other == &req; });
+    idle_retried_ = false;  // whoever is first now may be admitted
+    reject(req, nullptr);
+  } else if (&req == chunked_req_ && rules_.abort_ends_chunks) {
+    chunked_req_ = nullptr;
+    pool_.release(req, /*is_insert=*/false);
+    --active_;
+    reject(req, nullptr);
+  } else {
+    req.to_finish = abort_reaches(req);
+  }
+  return true;
+}
+
+// Older releases look for it in two batches: the running one of the micro-batch whose turn it is, and the one
+// that was launched last.
+bool Scheduler::abort_reaches(const Req& req) const {
+  const auto names = [&req](const std::vector<Req*>& reqs) {
+    return std::find(reqs.begin(), reqs.end(), &req) != reqs.end();
+  };
+  return rules_.abort_reaches_micro_batches || names(running_.reqs) ||
+         (formed_last_ != nullptr && names(formed_last_->reqs));
+}
+
 // SGLang's _set_or_validate_priority. Returns false for a request to be refused.
 bool Scheduler::set_priority(Req& req) {
   const PriorityConfig& priority = config_.priority;
@@ -198,6 +238,7 @@ ScheduleBatch* Scheduler::get_next_batch_to_run(double now, std::uint32_t micro_
 }
 
 ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
+  pass_time_ = now;
   select(micro_batch);
   repeats_ = steady_goes_on();
   if (repeats_) return nullptr;
@@ -213,6 +254,7 @@ ScheduleBatch* Scheduler::end_pass(ScheduleBatch* prefill, bool may_decode) {
   ScheduleBatch* batch = prefill;
   if (batch == nullptr && may_decode && !running_.reqs.empty()) batch = update_running_batch();
   last_batch_ = batch;
+  formed_last_ = batch;
   if (batch != nullptr) {
     idle_retried_ = false;
     for (Req* req : batch->reqs) ++req->in_flight;
@@ -443,6 +485,8 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
       req->admitted_once = true;
       req->first_scheduled_time = now;
       req->cached_tokens = std::min(req->prefix_len, req->input_len);
+    } else if (!req->interruptions.empty()) {
+      req->interruptions.back().readmitted = now;
     }
   }
   chunked_req_ = unfinished;
@@ -580,6 +624,7 @@ void Scheduler::give_up(Req& req, std::size_t remaining) {
   req.in_batch_prefix_known = false;
   req.known_extend_len = rules_.preemption_counts_known_tokens ? req.known_fill_len : 0;
   req.retracted = req.in_flight > 0;
+  req.interruptions.push_back({.retracted = pass_time_});
 }
 
 // Gives up requests, those with the fewest generated tokens first (ties: the longest prompt), until the next
@@ -792,6 +837,7 @@ inline void Scheduler::tokens_arrived(Req& req, std::uint32_t count, double now,
 }
 
 bool Scheduler::is_finished(const Req& req) const {
+  if (req.to_finish) return true;
   if (req.output_ids.empty()) return req.output_len >= req.end_len;
   if (req.output_len >= req.max_new_tokens) return true;
   if (!req.may_stop) return false;
@@ -873,10 +919,12 @@ std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std
   if (count > accept_histogram_.size()) accept_histogram_.resize(count, 0);
   ++accept_histogram_[count - 1];
   std::uint32_t last = req.max_new_tokens;
+  // Nobody sees what an aborted request gets: spec v2 keeps it all, spec v1 stops at the first.
+  if (req.to_finish) last = req.output_len + (config_.speculation.v2 ? count : 1);
   // Spec v1 looks at token by token.
   const bool length_wins = config_.speculation.v2 && !rules_.end_of_sequence_beats_length &&
                            req.output_len + count >= req.max_new_tokens;
-  const bool may_stop = req.may_stop && !length_wins;
+  const bool may_stop = req.may_stop && !length_wins && !req.to_finish;
   const bool ends_earlier = may_stop && !req.source->output.empty() && batch.next_token_ids.empty();
   if (ends_earlier) last = std::min(last, static_cast<std::uint32_t>(req.source->output.size()));
   std::uint32_t kept = std::min(count, last - req.output_len);
