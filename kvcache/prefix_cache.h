@@ -21,7 +21,11 @@
 #include "kvcache/req_to_token_pool.h"
 #include "kvcache/state_slots.h"
 #include "kvcache/token_runs.h"
-#include "proto/base/archive.h"
+
+namespace tpsim {
+class StateReader;
+class StateWriter;
+}  // namespace tpsim
 
 namespace tpsim::kvcache {
 

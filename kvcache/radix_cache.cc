@@ -7,6 +7,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "proto/base/archive.h"
+
 namespace tpsim::kvcache {
 namespace {
 

@@ -14,6 +14,7 @@
 #include "launch/report/ties.h"
 #include "launch/standard_output.h"
 #include "launch/terminal.h"
+#include "proto/base/archive.h"
 #include "proto/versions.h"
 
 namespace tpsim::launch {

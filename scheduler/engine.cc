@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "proto/base/stop_flag.h"
+#include "scheduler/checkpoints.h"
 #include "scheduler/event_loop.h"
 #include "scheduler/load.h"
 #include "scheduler/metrics.h"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "proto/report.pb.h"
-#include "scheduler/checkpoints.h"
 #include "scheduler/config.h"
 #include "scheduler/executor.h"
 #include "scheduler/records.h"
@@ -10,6 +9,9 @@
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
+
+class Checkpoints;
+
 
 // Runs `workload` to its end (or until the observer stops it) and returns the report's scheduler part:
 // everything but names (backend, model, hardware, trace), ranks, calibration and server_args. What is held of

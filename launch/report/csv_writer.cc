@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "launch/report/short_decimal.h"
+#include "proto/base/archive.h"
 
 namespace tpsim::launch {
 namespace {

@@ -10,10 +10,14 @@
 
 #include "launch/report/record_spool.h"
 #include "launch/report/report_dir.h"
-#include "proto/base/archive.h"
 #include "proto/base/output_file.h"
 #include "scheduler/records.h"
 #include "scheduler/service_levels.h"
+
+namespace tpsim {
+class StateReader;
+class StateWriter;
+}  // namespace tpsim
 
 namespace tpsim::launch {
 

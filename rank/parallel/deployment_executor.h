@@ -4,10 +4,14 @@
 
 #include <vector>
 
-#include "proto/base/archive.h"
 #include "proto/report.pb.h"
 #include "rank/parallel/rank_groups.h"
 #include "scheduler/executor.h"
+
+namespace tpsim {
+class StateReader;
+class StateWriter;
+}  // namespace tpsim
 
 namespace tpsim::rank {
 

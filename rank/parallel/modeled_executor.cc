@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "proto/base/archive.h"
+
 namespace tpsim::rank {
 
 ModeledExecutor::ModeledExecutor(LocalRanks ranks) : ranks_(std::move(ranks)) {}

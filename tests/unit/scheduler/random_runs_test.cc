@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kvcache/page_allocator.h"
+#include "scheduler/checkpoints.h"
 #include "tests/unit/scheduler/fake_executor.h"
 
 namespace tpsim::scheduler {
