@@ -50,8 +50,7 @@ void check_workload(const scheduler::WorkloadOutline& workload, const Deployment
 
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
                                   const scheduler::StreamedWorkload& workload,
-                                  scheduler::RunObserver& observer,
-                                  std::optional<std::string>& loss) {
+                                  scheduler::RunObserver& observer, std::optional<std::string>& loss) {
   const scheduler::WorkloadOutline& outline = workload.outline();
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   std::optional<BatchStreamWriter> recording;

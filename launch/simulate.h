@@ -19,8 +19,7 @@ namespace tpsim::launch {
 // the sentence of a lost rank. May be called by several threads at once, each with a stage of its own.
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
                                   const scheduler::StreamedWorkload& workload,
-                                  scheduler::RunObserver& observer,
-                                  std::optional<std::string>& loss);
+                                  scheduler::RunObserver& observer, std::optional<std::string>& loss);
 
 // A pool or a context in which no request at all can be served is a mistake, not a result. Throws UserError.
 void check_workload(const scheduler::WorkloadOutline& workload, const Deployment& deployment);

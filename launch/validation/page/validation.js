@@ -65,8 +65,14 @@ function scatters() {
 
 // --- Tables
 function tables() {
-  table("groups", report.groups, [["by", g => g.by, "text"], ["group", g => g.name, "text wrap"],
-    ...figures.flatMap(([name]) => [[`${name.replace(/_m?s$/, "").toUpperCase()} mean`, g => g[name] ? error(g[name].mean) : ""], ["median", g => g[name] ? error(g[name].median) : ""], ["p90", g => g[name] ? error(g[name].p90) : ""]])]);
+  table('groups', report.groups, [
+    ['by', g => g.by, 'text'], ['group', g => g.name, 'text wrap'],
+    ...figures.flatMap(
+        ([name]) => [
+            [`${name.replace(/_m?s$/, '').toUpperCase()} mean`, g => g[name] ? error(g[name].mean) : ''],
+            ['median', g => g[name] ? error(g[name].median) : ''],
+            ['p90', g => g[name] ? error(g[name].p90) : '']])
+  ]);
   const worst = row => Math.max(...figures.map(([name]) => row[name] ? Math.abs(ratioOf(row[name]) - 1) : 0));
   table("rows", [...report.rows].sort((a, b) => worst(b) - worst(a)), [["row", nameOf, "text"], ["GPU", r => r.hardware, "text"], ["--tp", r => r.tp], ["backend", r => r.backend, "text"],
     ...figures.filter(([name]) => report.rows.some(r => r[name])).flatMap(([name, , format]) => [[name.replace(/_m?s$/, "").toUpperCase(), r => r[name] ? format(r[name].predicted) : ""], ["measured", r => r[name] ? format(r[name].measured) : ""], ["off", r => r[name] ? signed(ratioOf(r[name])) : ""]])]);
