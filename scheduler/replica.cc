@@ -26,6 +26,7 @@ void Replica::restart_clock() {
   schedulers_.reset_report();
   front_end_ = FrontEnd(front_end_config_);
   now_ = gpu_free_ = 0;
+  host_ = {};
   cancelled_.clear();
   queued_ = {};
   pipeline_.reset();
@@ -38,6 +39,15 @@ void Replica::write_report(proto::RunReport& report) const {
   schedulers_.write_states(report);
   schedulers_.write_report(report);
   if (config_.pipeline.staged()) pipeline_.write_report(report);
+  if (config_.scheduler_step_seconds <= 0) return;  // nobody priced the host
+  proto::HostSeconds& host = *report.mutable_host_seconds();
+  host.set_forming(host_.forming);
+  host.set_planning(host_.planning);
+  host.set_issuing(host_.issuing);
+  host.set_launch_queue(host_.launch_queue);
+  host.set_launch_queue_delay(host_.launch_queue_delay);
+  host.set_between_passes(host_.between_passes);
+  host.set_compiling(host_.compiling);
 }
 
 void Replica::submit(const RequestSource::Sent& sent) {
@@ -135,6 +145,7 @@ void Replica::step_overlap() {
   }
   if (pending_.batch != nullptr) {
     now_ = std::max(now_, pending_.end);
+    if (batch != nullptr) host_.launch_queue_delay += now_ - std::max(launched.issued, pending_.end);
     finish(pending_);
   } else if (batch == nullptr) {
     idle();
@@ -178,7 +189,8 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
   schedulers_.write_forward_batch(batch, sequence_number_++, message_);
   const StepOutcome outcome = executor_.forward(message_);
   schedulers_.take_sampled(batch, outcome);
-  const double forming = config_.scheduler_step_seconds + compile_seconds(batch) + serial_extend(batch);
+  const double compiling = compile_seconds(batch), serial = serial_extend(batch), gap = pass_gap(batch);
+  const double forming = config_.scheduler_step_seconds + compiling + serial;
   const double host = forming + outcome.host_time;
   double start, gpu_seconds = outcome.step_time;
   if (config_.pipeline.staged()) {
@@ -187,19 +199,36 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
     gpu_free_ = pass.end;
     gpu_seconds = PipelineTimeline::busy_seconds(outcome.stages);
   } else {
-    start = std::max(gpu_free_ + pass_gap(batch), now_ + host);
+    start = std::max(gpu_free_ + gap, now_ + host);
     gpu_free_ = start + outcome.step_time;
   }
   double returned = now_ + forming;
   if (outcome.issue_time > 0) returned = now_ + host + outcome.issue_time;
+  const double issued = returned;
   if (!config_.pipeline.staged()) {
     const QueuedPass queued{start, gpu_free_, outcome.launches};
     returned = std::max(returned, queue_room_time(queued));
     queued_ = queued;
   }
-  record_step(batch, start, config_.pipeline.staged() ? gpu_free_ - start : outcome.step_time, gpu_seconds);
+  host_.forming += config_.scheduler_step_seconds;
+  host_.planning += outcome.host_time;
+  host_.issuing += outcome.issue_time;
+  host_.compiling += compiling;
+  host_.between_passes += serial + (config_.pipeline.staged() ? 0 : gap);
+  if (!config_.disable_overlap_schedule) host_.launch_queue += returned - issued;
+  StepRecord times;
+  times.start_time = start;
+  times.step_time = outcome.step_time;
+  times.formed_time = now_;
+  times.returned_time = returned;
+  if (config_.pipeline.staged()) {
+    times.step_time = gpu_free_ - start;
+    times.returned_time = now_ + config_.scheduler_step_seconds;
+    times.stages = pipeline_.last_pass();
+  }
+  record_step(batch, times, gpu_seconds);
   if (config_.check_invariants) schedulers_.check_invariants();
-  return {&batch, gpu_free_, returned};
+  return {&batch, gpu_free_, returned, issued};
 }
 
 double Replica::pass_gap(const LockstepBatch& batch) const {
@@ -260,13 +289,11 @@ void Replica::on_rejected(const Req& req, const char* because) {
   }
 }
 
-void Replica::record_step(const LockstepBatch& batch, double start, double step_time, double gpu_seconds) {
+// `record`: with its times.
+void Replica::record_step(const LockstepBatch& batch, StepRecord record, double gpu_seconds) {
   const DataParallelGroup::Totals totals = schedulers_.totals();
-  StepRecord record;
   record.sequence_number = message_.sequence_number();
   record.forward_mode = batch.forward_mode;
-  record.start_time = start;
-  record.step_time = step_time;
   record.extend_requests = batch.extend_requests;
   record.extend_tokens = batch.extend_tokens;
   record.cached_tokens = batch.cached_tokens;

@@ -82,6 +82,7 @@ class Replica {
     LockstepBatch* batch = nullptr;
     double end = 0;
     double returned = 0;  // when the scheduler's thread has issued it and goes on
+    double issued = 0;    // the same had the device's queue room for all
   };
 
   struct Cancelled {
@@ -96,6 +97,12 @@ class Replica {
     double time_with(double left) const { return end - (end - start) * left / launches; }
   };
 
+  // Of the scheduler's thread, as proto::HostSeconds.
+  struct HostSeconds {
+    double forming = 0, planning = 0, issuing = 0, launch_queue = 0, launch_queue_delay = 0;
+    double between_passes = 0, compiling = 0;
+  };
+
   double queue_room_time(const QueuedPass& pass) const;
   void receive();
   bool looks_for_requests();
@@ -108,7 +115,7 @@ class Replica {
   double serial_extend(const LockstepBatch& batch) const;
   double compile_seconds(const LockstepBatch& batch);
   void finish(const Launched& launched);
-  void record_step(const LockstepBatch& batch, double start, double step_time, double gpu_seconds);
+  void record_step(const LockstepBatch& batch, StepRecord record, double gpu_seconds);
   void on_rejected(const Req& req, const char* because);
 
   const SchedulerConfig& config_;
@@ -128,6 +135,7 @@ class Replica {
   bool round_idles_ = true;          // of the micro-batches so far
   bool idle_ = false;                // until a request reaches the scheduler
   std::uint64_t sequence_number_ = 0;
+  HostSeconds host_;
   double now_ = 0;                              // of the scheduler's thread
   double gpu_free_ = 0;                         // when the last launched pass ends
   proto::ForwardMode last_mode_ = proto::IDLE;  // of the last round of the loop

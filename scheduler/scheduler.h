@@ -24,6 +24,8 @@
 #include "scheduler/policy.h"
 #include "scheduler/prefill_adder.h"
 #include "scheduler/req.h"
+#include "scheduler/steady_decode.h"
+#include "scheduler/waiting_queue.h"
 
 namespace tpsim::scheduler {
 
@@ -94,19 +96,22 @@ class Scheduler {
 
   // Whether request `id` is here and not cancelled.
   bool serves(std::uint64_t id) const { return find(id) != nullptr; }
-  const std::vector<Req*>& waiting_queue() const { return waiting_; }
+  const WaitingQueue& waiting_queue() const { return waiting_; }
   std::size_t num_running() const { return active_; }
   const KvPool& pool() const { return pool_; }
   // Empties the prefix cache (SGLang's /flush_cache). REQUIRES: no request is live.
-  void flush_cache() { pool_.flush(); }
+  void flush_cache() {
+    settle();
+    pool_.flush();
+  }
   std::uint64_t retractions() const { return retractions_; }
   // Speculative decoding: entry i counts the steps of a request that kept i + 1 tokens.
   const std::vector<std::uint64_t>& accept_histogram() const { return accept_histogram_; }
   void clear_accept_histogram() { accept_histogram_.assign(accept_histogram_.size(), 0); }
   // Visits what is neither finished nor rejected.
-  void visit_unfinished(const std::function<void(const Req&)>& visit) const;
+  void visit_unfinished(const std::function<void(const Req&)>& visit);
   // allocated + free + cached = capacity; throws std::logic_error.
-  void check_invariants() const;
+  void check_invariants();
 
  private:
   struct Limits {
@@ -144,7 +149,8 @@ class Scheduler {
   ScheduleBatch* update_running_batch();
   bool filter_running();
   bool leave_finishing();
-  bool finishes_by_length(const Req& req) const;
+  // Whether one more token is its last, whatever it is.
+  static bool finishes_by_length(const Req& req) { return req.output_len + 1 >= req.max_new_tokens; }
   void retract_decode();
   void give_up(Req& req, std::size_t remaining);
   bool check_decode_mem(const std::vector<Req*>& reqs);
@@ -156,6 +162,21 @@ class Scheduler {
   void prepare_for_decode(std::vector<Req*>& reqs);
   void match_prefix_for_admission(Req& req);
   void tokens_arrived(Req& req, std::uint32_t count, double now, PassResult& result);
+  void add_gap(double gap, std::uint32_t count) {
+    if (gap != gap_) {
+      flush_inter_token();
+      gap_ = gap;
+    }
+    gap_count_ += count;
+  }
+  void process_decoded(ScheduleBatch& batch, double now, PassResult& result);
+  // steady_decode.cc
+  bool steady_goes_on();
+  bool begin_steady();
+  std::uint64_t tokens_of_a_page_each(const ScheduleBatch& batch) const;
+  ScheduleBatch* repeat_decode();
+  bool defer_result(const ScheduleBatch& batch, double now);
+  void settle();
   void take_verified(ScheduleBatch& batch, const StepOutcome& outcome);
   bool claims_bonus() const;
   std::uint32_t keep_accepted(Req& req, const ScheduleBatch& batch, std::size_t position,
@@ -185,13 +206,14 @@ class Scheduler {
   std::vector<Req*> retired_;  // finished or rejected, perhaps still named by a list or a pass
   std::size_t active_ = 0;     // requests with KV slots
 
-  std::vector<Req*> waiting_;
+  WaitingQueue waiting_;
   // Of the selected micro-batch; those of the others are put away.
   RunningBatch running_;
   std::vector<Req*> preempted_;  // in this pass
   bool running_may_have_finished_ = false;
   bool running_may_finish_ = false;  // by length, with the token in flight
   std::uint64_t queue_entries_ = 0;
+  double pass_time_ = 0;  // when the pass that is formed was begun
   Req* chunked_req_ = nullptr;
   ScheduleBatch* last_batch_ = nullptr;
   std::vector<ScheduleBatch> batches_;  // two of each micro-batch
@@ -207,6 +229,10 @@ class Scheduler {
   std::vector<std::uint32_t> count_of_row_;
   double gap_ = 0;
   std::uint32_t gap_count_ = 0;
+  SteadyDecode steady_;
+  bool repeats_ = false;       // the pass being formed is one of steady_
+  bool computes_ = false;      // the executor samples: tokens must be looked at
+  bool shows_tokens_ = false;  // somebody wants to know who got them
   bool idle_retried_ = false;
 };
 
