@@ -23,7 +23,7 @@ bool LockstepBatch::computed() const {
                      [](const ScheduleBatch* batch) { return batch && !batch->next_token_ids.empty(); });
 }
 
-DataParallelGroup::DataParallelGroup(const SchedulerConfig& config, const Scheduler::OnFinished& on_finished,
+DataParallelGroup::DataParallelGroup(const SchedulerConfig& config, const Scheduler::OnRejected& on_rejected,
                                      const Scheduler::OnInterToken& on_inter_token)
     : config_(config.data_parallel),
       prefills_apart_(config.speculation.enabled() && config.data_parallel.size > 1),
@@ -31,7 +31,7 @@ DataParallelGroup::DataParallelGroup(const SchedulerConfig& config, const Schedu
       batches_(std::size_t{2} * config.pipeline.micro_batches()) {
   if (config_.size == 0) throw std::invalid_argument("DataParallelGroup: no rank");
   ranks_.resize(config_.size);
-  for (Rank& rank : ranks_) rank.scheduler = std::make_unique<Scheduler>(config, on_finished, on_inter_token);
+  for (Rank& rank : ranks_) rank.scheduler = std::make_unique<Scheduler>(config, on_rejected, on_inter_token);
   for (LockstepBatch& batch : batches_) batch.of_rank.resize(ranks_.size());
 }
 
@@ -57,10 +57,20 @@ std::size_t DataParallelGroup::dispatch() {
   return static_cast<std::size_t>(least - ranks_.begin());
 }
 
-void DataParallelGroup::add_request(std::uint64_t id, const WorkloadRequest& source, double now) {
+void DataParallelGroup::add_request(std::uint64_t id, RequestPtr source, double now) {
   Rank& rank = ranks_[dispatch()];
   ++rank.requests;
-  rank.scheduler->add_request(id, source, now);
+  rank.scheduler->add_request(id, std::move(source), now);
+}
+
+bool DataParallelGroup::serves(std::uint64_t id) const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [id](const Rank& rank) { return rank.scheduler->serves(id); });
+}
+
+bool DataParallelGroup::cancel(std::uint64_t id, std::uint32_t micro_batch) {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [&](Rank& rank) { return rank.scheduler->cancel(id, micro_batch); });
 }
 
 LockstepBatch* DataParallelGroup::get_next_batch_to_run(double now, std::uint32_t micro_batch) {
@@ -204,11 +214,11 @@ void DataParallelGroup::take_sampled(LockstepBatch& batch, const StepOutcome& ou
   }
 }
 
-void DataParallelGroup::process_batch_result(LockstepBatch& batch, double now) {
+void DataParallelGroup::process_batch_result(LockstepBatch& batch, double now, PassResult& result) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (batch.of_rank[i] == nullptr) continue;
     --ranks_[i].in_flight;
-    ranks_[i].scheduler->process_batch_result(*batch.of_rank[i], now);
+    ranks_[i].scheduler->process_batch_result(*batch.of_rank[i], now, result);
   }
 }
 

@@ -47,20 +47,24 @@ struct LockstepBatch {
 class DataParallelGroup {
  public:
   // REQUIRES: config.data_parallel.size >= 1. `config` is that of one rank: its pool, its limits.
-  DataParallelGroup(const SchedulerConfig& config, const Scheduler::OnFinished& on_finished,
+  DataParallelGroup(const SchedulerConfig& config, const Scheduler::OnRejected& on_rejected,
                     const Scheduler::OnInterToken& on_inter_token);
 
   std::size_t size() const { return ranks_.size(); }
 
   // Dispatches a request that arrives.
-  void add_request(std::uint64_t id, const WorkloadRequest& source, double now);
+  void add_request(std::uint64_t id, RequestPtr source, double now);
+  // As Scheduler::serves() and cancel(), of the rank that has it.
+  bool serves(std::uint64_t id) const;
+  bool cancel(std::uint64_t id, std::uint32_t micro_batch = 0);
   // The next pass of `micro_batch`, or null where no rank has anything to run. Valid until
   // process_batch_result(); at most two are out at a time; with pipeline stages, one of each micro-batch.
   LockstepBatch* get_next_batch_to_run(double now, std::uint32_t micro_batch = 0);
   void write_forward_batch(const LockstepBatch& batch, std::uint64_t sequence_number,
                            proto::ForwardBatch& message);
   void take_sampled(LockstepBatch& batch, const StepOutcome& outcome);
-  void process_batch_result(LockstepBatch& batch, double now);
+  // Adds what the pass produced to `result`, rank by rank.
+  void process_batch_result(LockstepBatch& batch, double now, PassResult& result);
   // As Scheduler::on_idle(), of every rank. REQUIRES: no pass is out.
   bool on_idle(bool more_to_come);
 

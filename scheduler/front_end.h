@@ -14,9 +14,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <optional>
+#include <utility>
 
 #include "scheduler/config.h"
-#include "scheduler/load.h"
+#include "scheduler/request_source.h"
 
 namespace tpsim::scheduler {
 
@@ -26,20 +28,29 @@ class FrontEnd {
 
   // A request with a prompt of `tokens` is due at `sent.time`, not before the one of the last call; its
   // images take `image_seconds`.
-  void send(LoadGenerator::Sent sent, std::uint64_t tokens, double image_seconds = 0) {
+  void send(RequestSource::Sent sent, std::uint64_t tokens, double image_seconds = 0) {
     const auto length = static_cast<double>(tokens);
     const double client = config_.client_seconds + config_.client_token_seconds * length;
     if (client > 0) sent.time = client_free_ = std::max(client_free_, sent.time) + client;
     free_ = std::max(free_, sent.time) + config_.request_seconds + config_.token_seconds * length;
     if (config_.prepares_images) free_ += image_seconds;
-    under_way_.push_back({free_ + config_.pass_seconds, sent});
+    under_way_.push_back({free_ + config_.pass_seconds, std::move(sent)});
   }
-  // When the next one reaches the scheduler; LoadGenerator::kNever where none is under way.
-  double next_time() const { return under_way_.empty() ? LoadGenerator::kNever : under_way_.front().arrival; }
+  // When the next one reaches the scheduler; RequestSource::kNever where none is under way.
+  double next_time() const { return under_way_.empty() ? RequestSource::kNever : under_way_.front().arrival; }
   // With the time at which it was sent. REQUIRES: next_time() is not kNever.
-  LoadGenerator::Sent pop() {
-    const LoadGenerator::Sent sent = under_way_.front().sent;
+  RequestSource::Sent pop() {
+    RequestSource::Sent sent = std::move(under_way_.front().sent);
     under_way_.pop_front();
+    return sent;
+  }
+  // Takes request `id` out, where it is still under way; the others come when they would have.
+  std::optional<RequestSource::Sent> withdraw(std::uint64_t id) {
+    const auto at = std::find_if(under_way_.begin(), under_way_.end(),
+                                 [id](const UnderWay& request) { return request.sent.id == id; });
+    if (at == under_way_.end()) return std::nullopt;
+    RequestSource::Sent sent = std::move(at->sent);
+    under_way_.erase(at);
     return sent;
   }
   // The scheduler has their first token for `first` requests and another one for `later` at `time`, not
@@ -55,7 +66,7 @@ class FrontEnd {
  private:
   struct UnderWay {
     double arrival;
-    LoadGenerator::Sent sent;
+    RequestSource::Sent sent;
   };
 
   FrontEndConfig config_;

@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <stdexcept>
+
+#include "kvcache/chunk_cache.h"
+#include "kvcache/radix_cache.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -17,12 +21,24 @@ kvcache::RadixCache::Options radix_options(const SchedulerConfig& config) {
   const ReleaseRules rules = rules_of(config.sglang_release);
   return {.page_size = config.page_size,
           .policy = config.radix_eviction_policy,
-          .disable = config.disable_radix_cache,
           .split_at_prompt_end = rules.split_at_prompt_end,
           .split_keeps_creation_time = rules.split_keeps_creation_time,
           .request_hits_node_once = rules.request_hits_node_once,
           .bigram_keys = config.speculation.has_head() && config.states.slots == 0,
           .window = config.sliding_window_size};
+}
+
+// The one place that knows which prefix caches there are.
+std::unique_ptr<kvcache::PrefixCache> make_prefix_cache(const SchedulerConfig& config,
+                                                        kvcache::PageAllocator& allocator,
+                                                        kvcache::ReqToTokenPool& rows,
+                                                        kvcache::WindowPages* windows,
+                                                        kvcache::StateSlots* states) {
+  if (config.disable_radix_cache) {
+    return std::make_unique<kvcache::ChunkCache>(config.page_size, config.sliding_window_size, &allocator,
+                                                 &rows, windows);
+  }
+  return std::make_unique<kvcache::RadixCache>(radix_options(config), &allocator, &rows, windows, states);
 }
 
 std::optional<kvcache::WindowPages> make_window_pages(const SchedulerConfig& config,
@@ -36,6 +52,7 @@ std::optional<kvcache::WindowPages> make_window_pages(const SchedulerConfig& con
 
 KvPool::KvPool(const SchedulerConfig& config)
     : page_size_(config.page_size),
+      page_mask_(std::has_single_bit(page_size_) ? std::optional(page_size_ - 1) : std::nullopt),
       capacity_(config.max_total_num_tokens / config.page_size * config.page_size),
       evict_shortfall_(rules_of(config.sglang_release).evict_shortfall),
       window_(config.sliding_window_size),
@@ -45,10 +62,10 @@ KvPool::KvPool(const SchedulerConfig& config)
       window_pages_(make_window_pages(config, allocator_.address_space())),
       state_slots_(config.states.slots > 0 ? std::optional<kvcache::StateSlots>(config.states.slots)
                                            : std::nullopt),
-      radix_(radix_options(config), &allocator_, &rows_, window_pages_ ? &*window_pages_ : nullptr,
-             state_slots_ ? &*state_slots_ : nullptr) {
+      cache_(make_prefix_cache(config, allocator_, rows_, window_pages_ ? &*window_pages_ : nullptr,
+                               state_slots_ ? &*state_slots_ : nullptr)) {
   if (state_slots_)
-    states_.emplace(config.states, *state_slots_, radix_,
+    states_.emplace(config.states, *state_slots_, *cache_,
                     [this](std::uint32_t states) { evict_states(states); });
 }
 
@@ -68,9 +85,7 @@ std::uint64_t KvPool::window_available_size() const {
   return has_windows() ? std::uint64_t{window_pages_->available_pages()} * page_size_ : 0;
 }
 
-std::uint64_t KvPool::window_evictable_size() const {
-  return has_windows() ? radix_.window()->evictable_size() : 0;
-}
+std::uint64_t KvPool::window_evictable_size() const { return cache_->kept_windows().evictable; }
 
 double KvPool::window_usage() const {
   const std::uint64_t used = window_capacity() - window_available_size() - window_evictable_size();
@@ -84,17 +99,17 @@ double KvPool::usage() const {
 
 void KvPool::evict_for(std::uint64_t num_tokens) {
   const std::uint64_t available = available_size();
-  if (available < num_tokens) radix_.evict(evict_shortfall_ ? num_tokens - available : num_tokens);
+  if (available < num_tokens) cache_->evict(evict_shortfall_ ? num_tokens - available : num_tokens);
   if (has_windows() && window_available_size() < num_tokens) {
-    radix_.evict_component(*radix_.window(), num_tokens - window_available_size());
+    cache_->evict_windows(num_tokens - window_available_size());
   }
   evicted_tokens_ += available_size() - available;
 }
 
-// Leaves of the tree go with their tokens.
+// What loses its state may lose its tokens, too.
 void KvPool::evict_states(std::uint32_t states) {
   const std::uint64_t available = available_size();
-  evicted_states_ += radix_.evict_component(*radix_.states(), states);
+  evicted_states_ += cache_->evict_states(states);
   evicted_tokens_ += available_size() - available;
 }
 
@@ -108,7 +123,7 @@ bool KvPool::alloc_for_extend(Req& req) {
   if (first) {
     req.cache.row = rows_.alloc_row();
     if (req.cache.row == kvcache::ReqToTokenPool::kNoRow) return false;
-    radix_.collect_pages(req.cache.last_node, scratch_);
+    cache_->collect_pages(req.cache.last_node, scratch_);
     // The match may end behind the prefix that is used (a match never covers the whole prompt).
   }
   if (has_windows()) {
@@ -129,20 +144,39 @@ bool KvPool::alloc_for_extend(Req& req) {
   return true;
 }
 
-bool KvPool::alloc_for_decode(Req& req) {
-  if (req.kv_committed_len % page_size_ == 0) {
-    const std::uint32_t last = rows_.last_page(req.cache.row);
-    if (has_windows() && window_pages_->available_pages() == 0) return false;
-    const std::uint32_t page = allocator_.alloc_next(last);
-    if (page == kvcache::PageAllocator::kNoPage) return false;
-    const kvcache::PageRun run{page, 1};
-    if (has_windows()) window_pages_->alloc(run);
-    // The ranks assume the page after the last one unless they are told otherwise.
-    if (page != last + 1) edits_.set(req.cache.row, rows_.num_pages(req.cache.row), {&run, 1});
-    rows_.append(req.cache.row, run);
+bool KvPool::open_page(Req& req) {
+  const std::uint32_t row = req.cache.row;
+  const std::uint32_t last = rows_.last_page(row);
+  if (has_windows() && window_pages_->available_pages() == 0) return false;
+  const std::uint32_t page = allocator_.alloc_next(last);
+  if (page == kvcache::PageAllocator::kNoPage) return false;
+  const kvcache::PageRun run{page, 1};
+  if (has_windows()) window_pages_->alloc(run);
+  if (page == last + 1) [[likely]] {
+    rows_.extend_last(row);
+  } else {  // the ranks assume the page after the last one unless they are told otherwise
+    edits_.set(row, rows_.num_pages(row), {&run, 1});
+    rows_.append(row, run);
   }
-  ++req.kv_committed_len;
   return true;
+}
+
+std::uint32_t KvPool::steps_in_place(const Req& req, std::uint32_t most) const {
+  const std::uint32_t open = steps_to_page(req);
+  if (open >= most) return most;
+  const std::uint32_t pages = (most - open + page_size_ - 1) / page_size_;
+  const std::uint32_t free = allocator_.free_run_length(rows_.last_page(req.cache.row) + 1, pages);
+  return free >= pages ? most : open + free * page_size_;
+}
+
+void KvPool::take_promised(Req& req, std::uint32_t steps) {
+  const std::uint32_t open = steps_to_page(req);
+  req.kv_committed_len += steps;
+  if (open >= steps) return;
+  const std::uint32_t pages = (steps - open + page_size_ - 1) / page_size_;
+  const std::uint32_t row = req.cache.row;
+  allocator_.take_promised({rows_.last_page(row) + 1, pages});
+  rows_.extend_last(row, pages);
 }
 
 bool KvPool::alloc_until(Req& req, std::uint32_t length) {
@@ -196,19 +230,19 @@ void KvPool::free_behind_window(Req& req) {
   if (req.decodes == 0 ||
       pre_len - window_ < std::int64_t{req.cache.window_evicted_len} + kWindowEvictionInterval)
     return;
-  radix_.free_out_of_window(req.cache, pre_len);
+  cache_->free_out_of_window(req.cache, pre_len);
 }
 
 void KvPool::free_behind_prefill(Req& req, std::uint32_t in_flight) {
   if (req.kv_committed_len == 0) return;
-  radix_.free_out_of_window(req.cache, std::int64_t{req.prefix_len} - in_flight);
+  cache_->free_out_of_window(req.cache, std::int64_t{req.prefix_len} - in_flight);
 }
 
 void KvPool::release(Req& req, bool is_insert) {
   req.spell_out();
   if (states_ && is_insert) states_->offer_finished(req);
   req.kv_allocated_len = 0;
-  radix_.cache_finished_req(req.cache, req.tokens, req.kv_committed_len, is_insert);
+  cache_->cache_finished_req(req.cache, req.tokens, req.kv_committed_len, is_insert);
   if (states_) states_->release(req);
   rows_.free_row(req.cache.row);
   if (req.in_decode_set) {
@@ -221,7 +255,7 @@ void KvPool::release(Req& req, bool is_insert) {
 
 void KvPool::cache_unfinished(Req& req, bool chunked) {
   if (states_) states_->offer_unfinished(req);
-  const std::uint32_t changed = radix_.cache_unfinished_req(req.cache, req.tokens, req.fill_len(), chunked);
+  const std::uint32_t changed = cache_->cache_unfinished_req(req.cache, req.tokens, req.fill_len(), chunked);
   if (states_) states_->after_unfinished(req);
   const std::uint32_t row = req.cache.row;
   if (changed >= rows_.num_pages(row)) return;
@@ -233,13 +267,13 @@ void KvPool::cache_unfinished(Req& req, bool chunked) {
 std::uint64_t KvPool::new_tokens_required_next_decode(const std::vector<Req*>& reqs) const {
   if (page_size_ == 1) return reqs.size();
   std::uint64_t pages = 0;
-  for (const Req* req : reqs) pages += req->kv_committed_len % page_size_ == 0 ? 1 : 0;
+  for (const Req* req : reqs) pages += opens_page(req->kv_committed_len) ? 1 : 0;
   return pages * page_size_;
 }
 
 void KvPool::check_invariants(const std::vector<const Req*>& live) const {
-  radix_.check_invariants();
-  // Pages that a request holds beyond what the radix pool took over.
+  cache_->check_invariants();
+  // Pages that a request holds beyond what the cache took over.
   std::uint64_t held = 0;
   for (const Req* req : live) {
     if (req->kv_committed_len == 0) continue;
@@ -250,7 +284,7 @@ void KvPool::check_invariants(const std::vector<const Req*>& live) const {
     }
     held += pages * page_size_ - req->cache.cache_protected_len;
   }
-  const std::uint64_t cached = radix_.evictable_size() + radix_.protected_size();
+  const std::uint64_t cached = cache_->kept().total();
   const std::uint64_t free = available_size();
   if (held + cached + free != capacity_) {
     throw std::logic_error(
@@ -264,7 +298,7 @@ void KvPool::check_invariants(const std::vector<const Req*>& live) const {
 void KvPool::check_states(const std::vector<const Req*>& live) const {
   std::uint64_t held = 0;
   for (const Req* req : live) held += states_->held_by(*req);
-  const std::uint64_t cached = radix_.states()->evictable_size() + radix_.states()->protected_size();
+  const std::uint64_t cached = cache_->kept_states().total();
   if (held + cached + states_available() != state_capacity()) {
     throw std::logic_error(fmt::format("state pool: {} held by requests + {} cached + {} free, capacity {}",
                                        held, cached, states_available(), state_capacity()));
@@ -289,7 +323,7 @@ void KvPool::check_windows(const std::vector<const Req*>& live) const {
       }
     }
   }
-  const std::uint64_t cached = radix_.window()->evictable_size() + radix_.window()->protected_size();
+  const std::uint64_t cached = cache_->kept_windows().total();
   const std::uint64_t free = window_available_size();
   if (held + cached + free != window_capacity()) {
     throw std::logic_error(

@@ -10,7 +10,7 @@
 namespace tpsim::scheduler {
 namespace {
 
-using NodeId = kvcache::RadixCache::NodeId;
+using NodeId = kvcache::PrefixCache::NodeId;
 
 std::uint64_t mix(std::uint64_t h, std::uint64_t value) {
   h ^= value + 0x9e3779b97f4a7c15ULL + (h << 6) + (h >> 2);
@@ -38,15 +38,15 @@ bool is_cache_aware(SchedulePolicy policy) {
 
 }  // namespace
 
-WaitingQueuePolicy::WaitingQueuePolicy(const SchedulerConfig& config, kvcache::RadixCache& radix)
+WaitingQueuePolicy::WaitingQueuePolicy(const SchedulerConfig& config, kvcache::PrefixCache& cache)
     : policy_(config.schedule_policy),
       priority_(config.priority),
-      radix_(radix),
+      cache_(cache),
       random_(config.random_seed) {
-  if (is_cache_aware(policy_) && config.disable_radix_cache) policy_ = SchedulePolicy::kFcfs;
+  if (is_cache_aware(policy_) && !cache.keeps_prefixes()) policy_ = SchedulePolicy::kFcfs;
   const ReleaseRules rules = rules_of(config.sglang_release);
   sorts_by_whole_match_ = !rules.lpm_sorts_by_usable_match;
-  refreshes_prefixes_ = rules.refresh_waiting_prefixes && !config.disable_radix_cache &&
+  refreshes_prefixes_ = rules.refresh_waiting_prefixes && cache.keeps_prefixes() &&
                         config.radix_eviction_policy == kvcache::EvictionPolicy::kLru;
 }
 
@@ -55,7 +55,7 @@ SchedulePolicy WaitingQueuePolicy::active(std::size_t waiting) const {
   return policy_;
 }
 
-void WaitingQueuePolicy::calc_priority(std::vector<Req*>& waiting) {
+void WaitingQueuePolicy::calc_priority(std::span<Req*> waiting) {
   const SchedulePolicy policy = active(waiting.size());
   sort(waiting, policy);
   refresh_prefixes(waiting, policy);
@@ -63,17 +63,17 @@ void WaitingQueuePolicy::calc_priority(std::vector<Req*>& waiting) {
 
 // Keeps the cached prefixes of waiting requests from being evicted as unused: the head of the queue last, so
 // that it goes last. Cache-aware policies touch them by matching.
-void WaitingQueuePolicy::refresh_prefixes(const std::vector<Req*>& waiting, SchedulePolicy policy) {
+void WaitingQueuePolicy::refresh_prefixes(std::span<Req*> waiting, SchedulePolicy policy) {
   if (!refreshes_prefixes_ || waiting.empty() || is_cache_aware(policy)) return;
   if (refresh_calls_++ % kPrefixRefreshInterval != 0) return;
   for (std::size_t i = std::min(waiting.size(), kMaxWaitingForPrefixMatch); i-- > 0;) {
     Req& req = *waiting[i];
     req.spell_out();
-    radix_.match_prefix(req.tokens, req.full_len(), req.cache.extra_key, req.queue_cursor);
+    cache_.match_prefix(req.tokens, req.full_len(), req.cache.extra_key, req.queue_cursor);
   }
 }
 
-void WaitingQueuePolicy::sort_by_priority(std::vector<Req*>& waiting, SchedulePolicy policy) {
+void WaitingQueuePolicy::sort_by_priority(std::span<Req*> waiting, SchedulePolicy policy) {
   const bool low_first = priority_.low_values_first;
   std::stable_sort(waiting.begin(), waiting.end(), [&](const Req* a, const Req* b) {
     if (a->priority != b->priority) return (a->priority < b->priority) == low_first;
@@ -82,7 +82,7 @@ void WaitingQueuePolicy::sort_by_priority(std::vector<Req*>& waiting, SchedulePo
   });
 }
 
-void WaitingQueuePolicy::sort(std::vector<Req*>& waiting, SchedulePolicy policy) {
+void WaitingQueuePolicy::sort(std::span<Req*> waiting, SchedulePolicy policy) {
   const bool knows_priorities = policy_ == SchedulePolicy::kFcfs || policy_ == SchedulePolicy::kLof;
   if (priority_.enable_scheduling && knows_priorities) return sort_by_priority(waiting, policy);
   switch (policy) {
@@ -109,13 +109,13 @@ void WaitingQueuePolicy::sort(std::vector<Req*>& waiting, SchedulePolicy policy)
 // In-batch prefix caching asks whether an earlier request of the queue, itself little matched, shares at
 // least the threshold of leading tokens. SGLang asks a second radix tree; since the threshold is fixed, a set
 // of hashes of the first `threshold` tokens gives the same answer.
-void WaitingQueuePolicy::compute_prefix_matches(std::vector<Req*>& waiting) {
+void WaitingQueuePolicy::compute_prefix_matches(std::span<Req*> waiting) {
   queued_prefixes_.clear();
   deprioritized_.clear();
   for (Req* req : waiting) {
     req->spell_out();
     const auto match =
-        radix_.match_prefix(req->tokens, req->full_len(), req->cache.extra_key, req->queue_cursor);
+        cache_.match_prefix(req->tokens, req->full_len(), req->cache.extra_key, req->queue_cursor);
     req->num_matched_prefix_tokens =
         sorts_by_whole_match_ ? match.matched_tokens : std::min(match.matched_tokens, req->full_len() - 1);
     req->cache.last_node = match.last_node;
@@ -129,7 +129,7 @@ void WaitingQueuePolicy::compute_prefix_matches(std::vector<Req*>& waiting) {
   }
 }
 
-void WaitingQueuePolicy::sort_by_longest_prefix(std::vector<Req*>& waiting) {
+void WaitingQueuePolicy::sort_by_longest_prefix(std::span<Req*> waiting) {
   keyed_.clear();
   for (Req* req : waiting) {
     // Longest match first; deprioritised requests last.
@@ -145,20 +145,20 @@ void WaitingQueuePolicy::sort_by_longest_prefix(std::vector<Req*>& waiting) {
   for (std::size_t i = 0; i < keyed_.size(); ++i) waiting[i] = keyed_[i].req;
 }
 
-// Depth first through the radix pool, heaviest subtree (most waiting requests) first; the requests of a node
+// Depth first through the prefixes, heaviest subtree (most waiting requests) first; the requests of a node
 // follow those of its children. Only nodes on the way to a waiting request are visited.
-void WaitingQueuePolicy::sort_by_dfs_weight(std::vector<Req*>& waiting) {
-  constexpr NodeId kRoot = kvcache::RadixCache::kRoot;
+void WaitingQueuePolicy::sort_by_dfs_weight(std::span<Req*> waiting) {
+  constexpr NodeId kRoot = kvcache::PrefixCache::kRoot;
   std::unordered_map<NodeId, std::uint32_t> weight;
   std::unordered_map<NodeId, std::vector<Req*>> requests;
   for (Req* req : waiting) {
     requests[req->cache.last_node].push_back(req);
-    for (NodeId node = req->cache.last_node;; node = radix_.parent(node)) {
+    for (NodeId node = req->cache.last_node;; node = cache_.parent(node)) {
       ++weight[node];
       if (node == kRoot) break;
     }
   }
-  waiting.clear();
+  std::size_t ordered = 0;
   struct Frame {
     NodeId node;
     std::vector<NodeId> children;
@@ -166,7 +166,7 @@ void WaitingQueuePolicy::sort_by_dfs_weight(std::vector<Req*>& waiting) {
   };
   const auto open = [&](NodeId node) {
     Frame frame{node, {}, 0};
-    for (NodeId child : radix_.children(node)) {
+    for (NodeId child : cache_.children(node)) {
       if (weight.contains(child)) frame.children.push_back(child);
     }
     std::stable_sort(frame.children.begin(), frame.children.end(),
@@ -184,14 +184,14 @@ void WaitingQueuePolicy::sort_by_dfs_weight(std::vector<Req*>& waiting) {
     }
     const auto found = requests.find(top.node);
     if (found != requests.end()) {
-      waiting.insert(waiting.end(), found->second.begin(), found->second.end());
+      for (Req* req : found->second) waiting[ordered++] = req;
     }
     stack.pop_back();
   }
 }
 
 // Fisher-Yates over our own generator: std::shuffle may differ between standard libraries.
-void WaitingQueuePolicy::shuffle(std::vector<Req*>& waiting) {
+void WaitingQueuePolicy::shuffle(std::span<Req*> waiting) {
   for (std::size_t i = waiting.size(); i > 1; --i) {
     std::swap(waiting[i - 1], waiting[random_() % i]);
   }

@@ -24,11 +24,12 @@ void BM_DecodeStep(benchmark::State& state) {
   std::unique_ptr<Scheduler> scheduler;
   proto::ForwardBatch message;
   double now = 0;
+  PassResult result;
   const auto step = [&] {
     ScheduleBatch* batch = scheduler->get_next_batch_to_run(now);
     scheduler->write_forward_batch(*batch, message);
     now += 0.01;
-    scheduler->process_batch_result(*batch, now);
+    scheduler->process_batch_result(*batch, now, result);
   };
   // A request may generate about capacity / running tokens: start again before the pool is full.
   const std::int64_t fresh_every = (config.max_total_num_tokens / running - 4000);
@@ -38,7 +39,8 @@ void BM_DecodeStep(benchmark::State& state) {
       state.PauseTiming();
       scheduler = std::make_unique<Scheduler>(
           config, [](const Req&, const char*) {}, [](double, std::uint32_t) {});
-      for (std::uint32_t i = 0; i < running; ++i) scheduler->add_request(i, workload.requests[i], 0);
+      for (std::uint32_t i = 0; i < running; ++i)
+        scheduler->add_request(i, borrowed(workload.requests[i]), 0);
       while (scheduler->num_running() < running || !scheduler->waiting_queue().empty()) step();
       for (int i = 0; i < 8; ++i) step();
       state.ResumeTiming();

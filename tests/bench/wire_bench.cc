@@ -32,7 +32,7 @@ struct Stream {
     rank_config.num_pages = kvcache::PageAllocator::with_slack((1 << 24) / page_size);
     rank_config.max_requests = 65535;
     state = std::make_unique<rank::RankState>(rank_config);
-    for (std::uint32_t i = 0; i < running; ++i) scheduler->add_request(i, workload.requests[i], 0);
+    for (std::uint32_t i = 0; i < running; ++i) scheduler->add_request(i, borrowed(workload.requests[i]), 0);
   }
   // One pass through the wire; returns its bytes.
   std::size_t step() {
@@ -43,7 +43,7 @@ struct Stream {
     received.ParseFromString(bytes);
     benchmark::DoNotOptimize(state->apply(received));
     now += 0.01;
-    scheduler->process_batch_result(*batch, now);
+    scheduler->process_batch_result(*batch, now, result);
     return bytes.size();
   }
 
@@ -55,6 +55,7 @@ struct Stream {
   std::string bytes;
   std::uint64_t sequence_number = 0;
   double now = 0;
+  PassResult result;
 };
 
 void BM_SteadyDecode(benchmark::State& state) {

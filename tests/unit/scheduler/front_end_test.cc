@@ -17,13 +17,13 @@ constexpr FrontEndConfig kMeasured = {
 
 TEST(FrontEnd, WithoutTimesRequestsAreWhereTheyAreSent) {
   FrontEnd front_end({});
-  EXPECT_EQ(front_end.next_time(), LoadGenerator::kNever);
-  front_end.send({.index = 3, .time = 0.1, .early = false}, 1000);
-  front_end.send({.index = 1, .time = 0.1, .early = true}, 1);
+  EXPECT_EQ(front_end.next_time(), RequestSource::kNever);
+  front_end.send({.id = 3, .time = 0.1, .early = false}, 1000);
+  front_end.send({.id = 1, .time = 0.1, .early = true}, 1);
   EXPECT_EQ(front_end.next_time(), 0.1);
-  EXPECT_EQ(front_end.pop().index, 3u);
-  EXPECT_EQ(front_end.pop().index, 1u);
-  EXPECT_EQ(front_end.next_time(), LoadGenerator::kNever);
+  EXPECT_EQ(front_end.pop().id, 3u);
+  EXPECT_EQ(front_end.pop().id, 1u);
+  EXPECT_EQ(front_end.next_time(), RequestSource::kNever);
   EXPECT_EQ(front_end.seen(0.5), 0.5);
 }
 
@@ -32,8 +32,8 @@ TEST(FrontEnd, ImagesKeepItBusyWhereTheyAreToldOf) {
   for (const bool prepares : {false, true}) {
     config.prepares_images = prepares;
     FrontEnd front_end(config);
-    front_end.send({.index = 0, .time = 0, .early = false}, 0, 0.25);
-    front_end.send({.index = 1, .time = 0, .early = false}, 0);
+    front_end.send({.id = 0, .time = 0, .early = false}, 0, 0.25);
+    front_end.send({.id = 1, .time = 0, .early = false}, 0);
     EXPECT_NEAR(front_end.next_time(), 2.9e-3 + (prepares ? 0.25 : 0), 1e-12);
     front_end.pop();
     EXPECT_NEAR(front_end.next_time(), 4.3e-3 + (prepares ? 0.25 : 0), 1e-12) << "one process for both";
@@ -48,12 +48,12 @@ TEST(FrontEnd, RandomRequestsPassOneByOne) {
   for (std::size_t i = 0; i < 2000; ++i) {
     if (random() % 3 != 0) sent += double(random() % 5000) * 1e-6;
     const std::uint64_t tokens = 1 + random() % 4000;
-    front_end.send({.index = i, .time = sent, .early = false}, tokens);
+    front_end.send({.id = i, .time = sent, .early = false}, tokens);
     const double own = 1.4e-3 + 1.2e-6 * double(tokens);
     done = std::max(done, sent) + own;
     EXPECT_NEAR(front_end.next_time(), done + 1.5e-3, 1e-9);
-    const LoadGenerator::Sent out = front_end.pop();
-    EXPECT_EQ(out.index, i);
+    const RequestSource::Sent out = front_end.pop();
+    EXPECT_EQ(out.id, i);
     EXPECT_EQ(out.time, sent);
   }
 }
@@ -65,8 +65,8 @@ TEST(FrontEnd, AClientMayDrawItsPromptsOneByOne) {
   config.client_seconds = 1e-3;
   config.client_token_seconds = 1e-6;
   FrontEnd front_end(config);
-  for (std::size_t i = 0; i < 3; ++i) front_end.send({.index = i, .time = 0.5, .early = false}, 1000);
-  front_end.send({.index = 3, .time = 0.6, .early = false}, 0);
+  for (std::size_t i = 0; i < 3; ++i) front_end.send({.id = i, .time = 0.5, .early = false}, 1000);
+  front_end.send({.id = 3, .time = 0.6, .early = false}, 0);
   for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(front_end.pop().time, 0.502 + 0.002 * double(i), 1e-12);
   EXPECT_NEAR(front_end.next_time(), 0.601 + 2.9e-3, 1e-12);
   EXPECT_NEAR(front_end.pop().time, 0.601, 1e-12);

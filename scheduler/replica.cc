@@ -1,0 +1,317 @@
+#include "scheduler/replica.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+namespace tpsim::scheduler {
+
+Replica::Replica(const SchedulerConfig& config, const FrontEndConfig& front_end, Executor& executor,
+                 ReplicaEvents& events)
+    : config_(config),
+      front_end_config_(front_end),
+      executor_(executor),
+      events_(events),
+      front_end_(front_end),
+      schedulers_(
+          config, [this](const Req& req, const char* because) { on_rejected(req, because); },
+          [this](double gap, std::uint32_t count) { events_.on_inter_token(gap, count); }),
+      pipeline_(config.pipeline.size),
+      in_flight_(config.pipeline.micro_batches()) {
+  result_.wants_tokens = events.wants_tokens();
+}
+
+void Replica::restart_clock() {
+  schedulers_.reset_report();
+  front_end_ = FrontEnd(front_end_config_);
+  now_ = gpu_free_ = 0;
+  host_ = {};
+  cancelled_.clear();
+  queued_ = {};
+  pipeline_.reset();
+}
+
+void Replica::write_report(proto::RunReport& report) const {
+  report.set_page_size(config_.page_size);
+  report.set_kv_pool_tokens(schedulers_.totals().capacity);
+  report.set_swa_pool_tokens(schedulers_.totals().swa_capacity);
+  schedulers_.write_states(report);
+  schedulers_.write_report(report);
+  if (config_.pipeline.staged()) pipeline_.write_report(report);
+  if (config_.scheduler_step_seconds <= 0) return;  // nobody priced the host
+  proto::HostSeconds& host = *report.mutable_host_seconds();
+  host.set_forming(host_.forming);
+  host.set_planning(host_.planning);
+  host.set_issuing(host_.issuing);
+  host.set_launch_queue(host_.launch_queue);
+  host.set_launch_queue_delay(host_.launch_queue_delay);
+  host.set_between_passes(host_.between_passes);
+  host.set_compiling(host_.compiling);
+}
+
+void Replica::submit(const RequestSource::Sent& sent) {
+  front_end_.send(sent, sent.request->prompt.size(), sent.request->image_prepare_seconds);
+}
+
+bool Replica::cancel(std::uint64_t id, double time) {
+  if (const std::optional<RequestSource::Sent> sent = front_end_.withdraw(id)) {
+    Req req;
+    req.id = id;
+    req.source = sent->request;
+    req.arrival_time = sent->time;
+    req.input_len = static_cast<std::uint32_t>(sent->request->prompt.size());
+    req.max_new_tokens = sent->request->max_new_tokens;
+    req.cancelled = true;
+    events_.on_finished(req, RequestState::kCancelled, nullptr, time);
+    return true;
+  }
+  const bool known = std::any_of(cancelled_.begin(), cancelled_.end(),
+                                 [id](const Cancelled& cancelled) { return cancelled.id == id; });
+  if (known || !schedulers_.serves(id)) return false;
+  cancelled_.push_back({id, time});
+  return true;
+}
+
+double Replica::next_event_time() const {
+  if (!idle_) return now_;
+  const double cancelled = cancelled_.empty() ? RequestSource::kNever : cancelled_.front().time;
+  return std::max(now_, std::min(front_end_.next_time(), cancelled));
+}
+
+void Replica::advance() {
+  now_ = next_event_time();
+  idle_ = false;
+  receive();
+  if (config_.pipeline.staged()) {
+    step_pipeline();
+  } else if (config_.disable_overlap_schedule) {
+    step_normal();
+  } else {
+    step_overlap();
+  }
+}
+
+// When the last launch of `pass`, that comes behind queued_, finds room in the device's queue.
+double Replica::queue_room_time(const QueuedPass& pass) const {
+  const double room = config_.launch_queue;
+  if (room <= 0) return 0;
+  if (pass.launches > room) return pass.time_with(room);
+  if (pass.launches + queued_.launches > room) return queued_.time_with(room - pass.launches);
+  return 0;
+}
+
+void Replica::receive() {
+  if (!looks_for_requests()) return;
+  for (; !cancelled_.empty(); cancelled_.pop_front()) schedulers_.cancel(cancelled_.front().id, micro_batch_);
+  while (front_end_.next_time() <= now_) {
+    RequestSource::Sent sent = front_end_.pop();
+    const double images = sent.request->image_receive_seconds;
+    schedulers_.add_request(sent.id, std::move(sent.request), sent.time);
+    if (front_end_config_.prepares_images) now_ += images;
+  }
+}
+
+// Whether the scheduler looks at what has come since, as SGLang's SchedulerRecvSkipper decides. Rounds
+// without a pass take no time and count till it looks.
+bool Replica::looks_for_requests() {
+  const bool decoded = last_mode_ == proto::DECODE || last_mode_ == proto::TARGET_VERIFY;
+  if (decoded && ++passes_since_look_ < config_.recv_interval) return false;
+  passes_since_look_ = 0;
+  return true;
+}
+
+void Replica::step_normal() {
+  LockstepBatch* batch = schedulers_.get_next_batch_to_run(now_);
+  last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
+  if (batch == nullptr) {
+    idle();
+    return;
+  }
+  const Launched launched = launch(*batch);
+  now_ = launched.end;
+  finish(launched);
+}
+
+// The next pass is formed and launched while the one before still runs; only then is its result looked at,
+// however long the launch takes: the first tokens of a prefill wait until a prefill behind it is issued.
+void Replica::step_overlap() {
+  LockstepBatch* batch = schedulers_.get_next_batch_to_run(now_);
+  last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
+  Launched launched;
+  if (batch != nullptr) {
+    launched = launch(*batch);
+    now_ = launched.returned;
+  }
+  if (pending_.batch != nullptr) {
+    now_ = std::max(now_, pending_.end);
+    if (batch != nullptr) host_.launch_queue_delay += now_ - std::max(launched.issued, pending_.end);
+    finish(pending_);
+  } else if (batch == nullptr) {
+    idle();
+    return;
+  }
+  pending_ = launched;
+}
+
+// SGLang's event_loop_pp, one turn of it: a micro-batch is launched, then the tokens of the next, which runs
+// longest, are waited for. Idle time passes between two rounds of all micro-batches, so that what comes then
+// meets the first; a server goes on round and round.
+void Replica::step_pipeline() {
+  const std::uint32_t i = micro_batch_;
+  micro_batch_ = (i + 1) % static_cast<std::uint32_t>(in_flight_.size());
+  if (i == 0) round_idles_ = true;
+  Launched& next = in_flight_[micro_batch_];
+  LockstepBatch* batch = schedulers_.get_next_batch_to_run(now_, i);
+  last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
+  if (batch != nullptr) {
+    // With buffered micro-batches the stream receives those tokens before it runs this one.
+    in_flight_[i] = launch(*batch, config_.pipeline.async_batch_depth > 0 ? next.end : 0);
+    now_ += config_.scheduler_step_seconds;
+    round_idles_ = false;
+  }
+  if (next.batch != nullptr) {
+    now_ = std::max(now_, next.end);
+    finish(next);
+    next = {};
+    round_idles_ = false;
+  }
+  if (micro_batch_ == 0 && round_idles_) idle();
+}
+
+void Replica::idle() {
+  const bool more = front_end_.next_time() != RequestSource::kNever || events_.more_to_come();
+  idle_ = !schedulers_.on_idle(more);
+}
+
+// `not_before`: of pipeline stages, when the first may begin.
+Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
+  schedulers_.write_forward_batch(batch, sequence_number_++, message_);
+  const StepOutcome outcome = executor_.forward(message_);
+  schedulers_.take_sampled(batch, outcome);
+  const double compiling = compile_seconds(batch), serial = serial_extend(batch), gap = pass_gap(batch);
+  const double forming = config_.scheduler_step_seconds + compiling + serial;
+  const double host = forming + outcome.host_time;
+  double start, gpu_seconds = outcome.step_time;
+  if (config_.pipeline.staged()) {
+    const PipelineTimeline::Pass pass = pipeline_.launch(now_ + host, forming, not_before, outcome.stages);
+    start = pass.start;
+    gpu_free_ = pass.end;
+    gpu_seconds = PipelineTimeline::busy_seconds(outcome.stages);
+  } else {
+    start = std::max(gpu_free_ + gap, now_ + host);
+    gpu_free_ = start + outcome.step_time;
+  }
+  double returned = now_ + forming;
+  if (outcome.issue_time > 0) returned = now_ + host + outcome.issue_time;
+  const double issued = returned;
+  if (!config_.pipeline.staged()) {
+    const QueuedPass queued{start, gpu_free_, outcome.launches};
+    returned = std::max(returned, queue_room_time(queued));
+    queued_ = queued;
+  }
+  host_.forming += config_.scheduler_step_seconds;
+  host_.planning += outcome.host_time;
+  host_.issuing += outcome.issue_time;
+  host_.compiling += compiling;
+  host_.between_passes += serial + (config_.pipeline.staged() ? 0 : gap);
+  if (!config_.disable_overlap_schedule) host_.launch_queue += returned - issued;
+  StepRecord times;
+  times.start_time = start;
+  times.step_time = outcome.step_time;
+  times.formed_time = now_;
+  times.returned_time = returned;
+  if (config_.pipeline.staged()) {
+    times.step_time = gpu_free_ - start;
+    times.returned_time = now_ + config_.scheduler_step_seconds;
+    times.stages = pipeline_.last_pass();
+  }
+  record_step(batch, times, gpu_seconds);
+  if (config_.check_invariants) schedulers_.check_invariants();
+  return {&batch, gpu_free_, returned, issued};
+}
+
+double Replica::pass_gap(const LockstepBatch& batch) const {
+  return config_.pass_gap_seconds + config_.pass_gap_request_seconds * batch.decode_requests;
+}
+
+// Without overlap a prefill waits for what its host does before the first kernel and behind the last one:
+// tensors of the new requests, their places in the pool and the tree, sampling issued kernel by kernel. On
+// an H200 with SGLang 0.5.12 (llama-3.1-8b, fa3) prefills of 900 tokens and more took 5 ms more than their
+// kernels, scheduler_step_seconds included.
+double Replica::serial_extend(const LockstepBatch& batch) const {
+  constexpr double kSeconds = 4e-3;
+  const bool serial = config_.disable_overlap_schedule && !config_.pipeline.staged();
+  return serial && config_.pass_gap_seconds > 0 && batch.extend_requests > 0 ? kSeconds : 0;
+}
+
+double Replica::compile_seconds(const LockstepBatch& batch) {
+  double seconds = 0;
+  if (!compiled_batch_ && batch.extend_requests > 1) {
+    seconds += config_.compile_batch_seconds;
+    compiled_batch_ = true;
+  }
+  // The budget of a chunk counts each request's last page whole.
+  const std::uint64_t budget = batch.extend_tokens + std::uint64_t{batch.extend_requests} * config_.page_size;
+  if (!compiled_chunk_ && config_.chunked_prefill_size > 0 && budget >= config_.chunked_prefill_size) {
+    seconds += config_.compile_chunk_seconds;
+    compiled_chunk_ = true;
+  }
+  if (!compiled_decode_ && batch.forward_mode == proto::DECODE && batch.decode_requests > 1 &&
+      batch.capture_bucket > 0) {
+    seconds += config_.compile_decode_seconds;
+    compiled_decode_ = true;
+  }
+  return seconds;
+}
+
+void Replica::finish(const Launched& launched) {
+  LockstepBatch& batch = *launched.batch;
+  result_.clear();
+  schedulers_.process_batch_result(
+      batch, front_end_.stream(now_, batch.extend_requests, batch.decode_requests), result_);
+  result_.time = front_end_.seen(now_);
+  for (const Req* req : result_.kv_ready) events_.on_kv_ready(*req, launched.end);
+  if (!result_.tokens.empty()) events_.on_tokens(result_);
+  for (const Req* req : result_.finished) {
+    const RequestState state = req->cancelled ? RequestState::kCancelled : RequestState::kCompleted;
+    events_.on_finished(*req, state, nullptr, result_.time);
+  }
+  if (config_.check_invariants) schedulers_.check_invariants();
+}
+
+void Replica::on_rejected(const Req& req, const char* because) {
+  const double seen = front_end_.seen(now_);
+  if (req.cancelled) {
+    events_.on_finished(req, RequestState::kCancelled, nullptr, seen);
+  } else {
+    events_.on_finished(req, RequestState::kRejected, because, seen);
+  }
+}
+
+// `record`: with its times.
+void Replica::record_step(const LockstepBatch& batch, StepRecord record, double gpu_seconds) {
+  const DataParallelGroup::Totals totals = schedulers_.totals();
+  record.sequence_number = message_.sequence_number();
+  record.forward_mode = batch.forward_mode;
+  record.extend_requests = batch.extend_requests;
+  record.extend_tokens = batch.extend_tokens;
+  record.cached_tokens = batch.cached_tokens;
+  record.decode_requests = batch.decode_requests;
+  record.decode_tokens = batch.decode_tokens;
+  record.capture_bucket = batch.capture_bucket;
+  record.waiting = static_cast<std::uint32_t>(totals.waiting);
+  record.running = static_cast<std::uint32_t>(totals.running);
+  record.kv_cached_tokens = totals.evictable;
+  record.kv_free_tokens = totals.available;
+  record.kv_allocated_tokens = totals.capacity - record.kv_cached_tokens - record.kv_free_tokens;
+  record.swa_cached_tokens = totals.swa_evictable;
+  record.swa_free_tokens = totals.swa_available;
+  record.swa_allocated_tokens = totals.swa_capacity - totals.swa_evictable - totals.swa_available;
+  record.states_cached = totals.states_evictable;
+  record.states_free = totals.states_available;
+  record.states_held = totals.state_capacity - record.states_cached - record.states_free;
+  events_.on_step(record, gpu_seconds, batch.computed());
+}
+
+}  // namespace tpsim::scheduler
