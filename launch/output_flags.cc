@@ -83,10 +83,7 @@ void declare_output(FlagSet& flags, ServerArgs& args) {
   flags.add_value("--output-file", "FILE",
                   "appends a JSON line for each run, with the keys of SGLang's serving benchmark",
                   text(args.output_file));
-  flags.add_value("--log-level", "LEVEL", "debug, info, warning or error (default warning)",
-                  word({"debug", "info", "warning", "error"}, args.log_level));
-  flags.add_switch("--quiet", "no progress bar and no table", args.quiet);
-  flags.add_switch("--no-progress", "no progress bar", args.no_progress);
+  declare_logging(flags, args);
   flags.add_switch("--check-invariants", "checks the accounts of the KV pool after every step",
                    args.check_invariants);
   flags.add_value("--record-batches", "FILE", "receives the stream of batches, for `tpsim replay`",
@@ -107,6 +104,13 @@ void declare_trace(FlagSet& flags, ServerArgs& args) {
 void check_trace(const ServerArgs& args) {
   if (args.trace_out.empty() && (args.trace_from > 0 || std::isfinite(args.trace_until)))
     throw_user_error("--trace-window: is the part of the run that --trace-out receives; give both");
+}
+
+void declare_logging(FlagSet& flags, ServerArgs& args, bool prints_table) {
+  flags.add_value("--log-level", "LEVEL", "debug, info, warning or error (default warning)",
+                  word({"debug", "info", "warning", "error"}, args.log_level));
+  if (prints_table) flags.add_switch("--quiet", "no progress bar and no table", args.quiet);
+  flags.add_switch("--no-progress", "no progress bar", args.no_progress);
 }
 
 }  // namespace tpsim::launch

@@ -10,8 +10,9 @@ namespace tpsim::scheduler {
 
 enum class RequestState : std::uint8_t {
   kCompleted,
-  kRejected,   // longer than the context or than the pool
-  kUnfinished  // the run stopped early
+  kRejected,    // longer than the context or than the pool
+  kUnfinished,  // the run stopped early
+  kCancelled    // its client wanted no more of it
 };
 
 // A time in which a request had given its pages back; seconds of the run's clock.

@@ -19,6 +19,7 @@ struct Req {
   // Touched at every decode step; kept together.
   std::uint32_t output_len = 0;        // tokens generated
   std::uint32_t max_new_tokens = 0;    // clipped by the context length and the pool
+  std::uint32_t end_len = 0;           // output at which it ends, where it is not computed: there, or earlier
   std::uint32_t kv_committed_len = 0;  // tokens that have KV slots
   // Speculative decoding: tokens that pages are held for, drafts included; otherwise not above the one
   // before.
@@ -30,9 +31,11 @@ struct Req {
   bool finished = false;
   bool retracted = false;  // while a pass in flight still names it
   bool may_stop = false;   // before max_new_tokens, at an end of sequence
+  bool to_finish = false;  // with its next token, whatever that is: its abort reached it (SGLang's to_finish)
   bool in_decode_set = false;
   bool in_running = false;  // named by the running batch
   bool live = false;        // arrived, not yet finished or rejected
+  bool cancelled = false;   // its client wants no more of it, whether the scheduler heeds that or not
 
   std::uint64_t id = 0;  // position in the workload
   RequestPtr source;

@@ -76,14 +76,19 @@ GenerateCall parse_generate(std::string_view body, const ParseLimits& limits) {
   const json object = parse_json_object(body);
   const JsonFields fields(object);
   GenerateCall call;
-  refuse_unsimulated(fields);
-  read_prompts(fields, call);
-  read_sampling(fields, call);
-  read_common(fields, call);
   call.stream = fields.boolean("stream", false);
-  call.log_metrics = fields.boolean("log_metrics", true);
-  if (call.n > 1) call.single = false;
-  check_size(call, limits);
+  try {
+    refuse_unsimulated(fields);
+    read_prompts(fields, call);
+    read_sampling(fields, call);
+    read_common(fields, call);
+    call.log_metrics = fields.boolean("log_metrics", true);
+    if (call.n > 1) call.single = false;
+    check_size(call, limits);
+  } catch (Refusal& refusal) {
+    refusal.in_stream = call.stream;
+    throw;
+  }
   return call;
 }
 

@@ -18,8 +18,10 @@ class Refusal : public std::runtime_error {
   Refusal(unsigned status_code, std::string error_type, const std::string& sentence)
       : std::runtime_error(sentence), status(status_code), type(std::move(error_type)) {}
 
-  const unsigned status;
-  const std::string type;  // of kOpenAi
+  unsigned status;
+  std::string type;  // of kOpenAi
+  // The call asked for a stream, in which /generate says what is wrong with a value.
+  bool in_stream = false;
 };
 
 // A field that is missing or no such thing, in SGLang found before the request is looked at as a whole.

@@ -2,8 +2,6 @@
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
-#include <boost/beast/http/error.hpp>
-#include <boost/beast/http/field.hpp>
 #include <exception>
 #include <utility>
 
@@ -11,7 +9,6 @@ namespace tpsim::launch {
 namespace {
 
 namespace asio = boost::asio;
-namespace http = boost::beast::http;
 
 // Requests that a client sends ahead of its answers; more stay in the kernel.
 constexpr std::size_t kMostAhead = 64 << 10;
@@ -55,14 +52,19 @@ class ConnectionExchange final : public Exchange {
 }  // namespace
 
 Connection::Connection(asio::ip::tcp::socket socket, Worker& worker)
-    : socket_(std::move(socket)), worker_(worker) {}
+    : socket_(std::move(socket)), worker_(worker) {
+  ++worker_.counters().connections;
+}
+
+Connection::~Connection() {
+  if (state_ != State::kClosed) --worker_.counters().connections;
+}
 
 void Connection::start() {
   ErrorCode ignored;
   socket_.non_blocking(true, ignored);
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   socket_.set_option(asio::socket_base::send_buffer_size(kSendBuffer), ignored);
-  ++worker_.counters().connections;
   worker_.add(shared_from_this());
   silent_until(worker_.config().idle_timeout);
   wait_readable();
@@ -124,42 +126,32 @@ void Connection::pump() {
 
 // Returns whether what is left may be another request.
 bool Connection::parse() {
-  if (state_ == State::kIdle) {
+  if (reader_ == nullptr) {
     state_ = State::kReceiving;
-    head_seen_ = false;
-    parser_ = std::make_unique<Parser>();
-    parser_->eager(true);
-    parser_->header_limit(static_cast<std::uint32_t>(worker_.config().max_head_bytes));
-    parser_->body_limit(worker_.config().max_body_bytes);
+    const WireConfig& config = worker_.config();
+    reader_ = std::make_unique<RequestReader>(
+        ReadLimits{.max_head_bytes = config.max_head_bytes, .max_body_bytes = config.max_body_bytes});
   }
   silent_until(worker_.config().receive_timeout);
-  ErrorCode error;
-  const std::size_t used = parser_->put(asio::buffer(pending_), error);
-  pending_.erase(0, used);
-  if (error == http::error::body_limit) {
-    refuse(413, "the body is longer than --max-body-bytes " +
-                    std::to_string(worker_.config().max_body_bytes) + " allows");
-    return false;
+  switch (reader_->read(pending_)) {
+    case RequestReader::State::kMore:
+      return false;
+    case RequestReader::State::kContinue:
+      say_continue();
+      return false;
+    case RequestReader::State::kWrong:
+      refuse(reader_->status(), reader_->sentence());
+      return false;
+    case RequestReader::State::kDone:
+      break;
   }
-  if (error == http::error::header_limit) {
-    refuse(431, "the head is longer than the " + std::to_string(worker_.config().max_head_bytes) +
-                    " bytes that are accepted");
-    return false;
-  }
-  if (error && error != http::error::need_more) {
-    refuse(400, "this is not HTTP/1.1: " + error.message());
-    return false;
-  }
-  if (parser_->is_header_done() && !head_seen_) on_head();
-  if (state_ == State::kClosed) return false;
-  if (!parser_->is_done()) return used > 0 && !pending_.empty() && error != http::error::need_more;
-  dispatch();
+  RequestReader::Taken taken = reader_->take();
+  reader_.reset();
+  dispatch(std::move(taken));
   return true;
 }
 
-void Connection::on_head() {
-  head_seen_ = true;
-  if (parser_->is_done() || parser_->get()[http::field::expect] != "100-continue") return;
+void Connection::say_continue() {
   // Nothing else is being sent while a request is received.
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
   ErrorCode error;
@@ -167,24 +159,11 @@ void Connection::on_head() {
   if (error && error != asio::error::would_block) gone();
 }
 
-void Connection::dispatch() {
-  auto message = parser_->release();
-  parser_.reset();
-  const auto text = [](boost::beast::string_view view) { return std::string(view.data(), view.size()); };
-  HttpRequest request;
-  request.method = text(message.method_string());
-  request.path = text(message.target());
-  if (const std::size_t mark = request.path.find('?'); mark != std::string::npos) {
-    request.query = request.path.substr(mark + 1);
-    request.path.resize(mark);
-  }
-  request.authorization = text(message[http::field::authorization]);
-  request.content_type = text(message[http::field::content_type]);
+void Connection::dispatch(RequestReader::Taken taken) {
+  HttpRequest& request = taken.request;
   request.arrived = arrived_;
-  framing_ = {.keep_alive = message.keep_alive() && !draining_,
-              .http_1_0 = message.version() < 11,
-              .head_only = message.method() == http::verb::head};
-  request.body = std::move(message.body());
+  framing_ = taken.framing;
+  if (draining_) framing_.keep_alive = false;
   if (pending_.empty()) forget(pending_);
 
   state_ = State::kAnswering;
@@ -203,13 +182,14 @@ void Connection::dispatch() {
 }
 
 void Connection::refuse(unsigned status, const std::string& sentence) {
-  parser_.reset();
+  const std::string said = sentence;  // the reader's own, perhaps
+  reader_.reset();
   pending_.clear();
   framing_ = {.keep_alive = false};
   state_ = State::kAnswering;
   streaming_ = ending_ = false;
   ++worker_.counters().exchanges;
-  respond(++generation_, worker_.handler().refuse(status, sentence));
+  respond(++generation_, worker_.handler().refuse(status, said));
 }
 
 void Connection::listen(std::uint64_t generation, std::shared_ptr<ExchangeListener> listener) {

@@ -6,16 +6,14 @@
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/http/parser.hpp>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
-#include "launch/serve/wire/body_text.h"
 #include "launch/serve/wire/exchange.h"
+#include "launch/serve/wire/request_reader.h"
 #include "launch/serve/wire/response_text.h"
 #include "launch/serve/wire/worker.h"
 
@@ -28,6 +26,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   // `socket` runs on `worker`, whose thread is the only one that comes here.
   Connection(boost::asio::ip::tcp::socket socket, Worker& worker);
+  ~Connection();
   void start();
   // Answers with `response` whatever may come, and closes.
   void turn_away(const HttpResponse& response);
@@ -48,14 +47,13 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
  private:
   enum class State : std::uint8_t { kIdle, kReceiving, kAnswering, kLingering, kClosed };
-  using Parser = boost::beast::http::request_parser<BodyText>;
 
   void wait_readable();
   void on_readable();
   void pump();
   bool parse();
-  void on_head();
-  void dispatch();
+  void say_continue();
+  void dispatch(RequestReader::Taken taken);
   void refuse(unsigned status, const std::string& sentence);
   void send(std::string bytes);
   void flush();
@@ -71,7 +69,6 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   bool reading_ = false;  // a wait for bytes is under way
   bool pumping_ = false;
   bool draining_ = false;
-  bool head_seen_ = false;
   bool streaming_ = false;
   bool ending_ = false;  // the exchange is over when out_ is out
   Clock::time_point deadline_ = Clock::time_point::max();
@@ -79,9 +76,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::uint64_t generation_ = 0;
   AnswerFraming framing_;
   std::shared_ptr<ExchangeListener> listener_;
-  std::unique_ptr<Parser> parser_;
-  std::string pending_;  // received, not parsed
-  std::string out_;      // being sent
+  std::unique_ptr<RequestReader> reader_;  // while a request is received
+  std::string pending_;                    // received, not parsed
+  std::string out_;                        // being sent
   std::size_t sent_ = 0;
 };
 

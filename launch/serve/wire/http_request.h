@@ -10,10 +10,10 @@
 namespace tpsim::launch {
 
 struct HttpRequest {
-  std::string method;                       // "GET"
-  std::string path;                         // of the target, as it was sent: "/v1/models"
-  std::string query;                        // behind its "?"; empty: none
-  std::string authorization, content_type;  // headers; empty: not sent
+  std::string method;                               // "GET"
+  std::string path;                                 // of the target, as it was sent: "/v1/models"
+  std::string query;                                // behind its "?"; empty: none
+  std::string authorization, content_type, accept;  // headers; empty: not sent
   std::string body;
   std::chrono::steady_clock::time_point arrived;  // when its first bytes were there
   // The value of `key` in the query; empty: not there. Percent signs stay as they are.
