@@ -61,7 +61,7 @@ RunTrace::RunTrace(OutputFile& file, const TraceWindow& window, std::uint64_t mo
                                                      {&names_.retractions, "retractions"},
                                                      {&names_.session, "session"}};
   for (const auto& [name, text] : arguments) *name = writer_.argument_name(text);
-  constexpr std::array kStates = {"completed", "rejected", "unfinished"};
+  constexpr std::array kStates = {"completed", "rejected", "unfinished", "cancelled"};
   for (std::size_t i = 0; i < kStates.size(); ++i) names_.states[i] = writer_.argument_word(kStates[i]);
 }
 
