@@ -12,7 +12,6 @@ namespace tpsim::scheduler {
 
 class Checkpoints;
 
-
 // Runs `workload` to its end (or until the observer stops it) and returns the report's scheduler part:
 // everything but names (backend, model, hardware, trace), ranks, calibration and server_args. What is held of
 // the workload is what was sent and not answered, and what LoadGenerator reads ahead.
