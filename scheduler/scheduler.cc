@@ -856,7 +856,7 @@ void Scheduler::process_decoded(ScheduleBatch& batch, double now, PassResult& re
       continue;
     }
     tokens_arrived(req, 1, now, result);
-    if (req.output_len >= req.end_len) [[unlikely]] {
+    if (req.output_len >= req.end_len || req.to_finish) [[unlikely]] {
       finish(req);
       result.finished.push_back(&req);
     } else if (finishes_by_length(req)) {
