@@ -30,7 +30,7 @@ class FarmPost {
   bool alone_;
 };
 
-// Numbers as bytes, and back; 0 where there are too few.
+// Numbers, and structs of them, as bytes and back; zeros where there are too few.
 template <typename Number>
 std::string bytes_of(Number number) {
   return {reinterpret_cast<const char*>(&number), sizeof number};
@@ -38,7 +38,7 @@ std::string bytes_of(Number number) {
 
 template <typename Number>
 Number number_in(const std::string& bytes) {
-  Number number = 0;
+  Number number{};
   if (bytes.size() >= sizeof number) std::memcpy(&number, bytes.data(), sizeof number);
   return number;
 }
