@@ -185,6 +185,7 @@ bool Scheduler::cancel(std::uint64_t id, std::uint32_t micro_batch) {
     reject(req, nullptr);
   } else {
     req.to_finish = abort_reaches(req);
+    if (req.to_finish) req.end_len = 0;  // whatever comes next is the last
   }
   return true;
 }
@@ -855,7 +856,7 @@ void Scheduler::process_decoded(ScheduleBatch& batch, double now, PassResult& re
       continue;
     }
     tokens_arrived(req, 1, now, result);
-    if (req.output_len >= req.end_len) [[unlikely]] {
+    if (req.output_len >= req.end_len || req.to_finish) [[unlikely]] {
       finish(req);
       result.finished.push_back(&req);
     } else if (finishes_by_length(req)) {
