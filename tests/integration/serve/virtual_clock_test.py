@@ -132,7 +132,7 @@ def by_clients(server, rows):
     tpot = [(client.last - client.first) / (client.tokens - 1) for client in clients if client.tokens > 1]
     for client, row in zip(clients, rows):
         row["timestamp"] = (client.sent - clients[0].sent) * 1000
-    return {"ttft": figures(ttft), "tpot": figures(tpot), "cached": cached}
+    return {"ttft": figures(ttft), "tpot": figures(tpot), "cached": cached, "each": ttft}
 
 
 def by_run(program, deployment, trace, folder):
@@ -145,7 +145,8 @@ def by_run(program, deployment, trace, folder):
     ttft = [float(row["first_token_time"]) - float(row["arrival_time"]) for row in rows]
     tpot = [(float(row["finish_time"]) - float(row["first_token_time"])) / (int(row["output_tokens"]) - 1)
             for row in rows if int(row["output_tokens"]) > 1]
-    return {"ttft": figures(ttft), "tpot": figures(tpot), "cached": sum(int(row["cached_tokens"]) for row in rows)}
+    return {"ttft": figures(ttft), "tpot": figures(tpot), "cached": sum(int(row["cached_tokens"]) for row in rows),
+            "each": ttft}
 
 
 def main():
@@ -177,6 +178,9 @@ def main():
             wrong += not holds
             print(f"{figure} {which:6}: run {a * 1e3:9.3f} ms, clients {b * 1e3:9.3f} ms "
                   f"({(b / a - 1) * 100:+.2f} %){'' if holds else '  WRONG'}")
+    later = sorted(b - a for a, b in zip(said["each"], seen["each"]))
+    print(f"first tokens are later than said by {percentile(later, 50) * 1e3:.3f} ms (median; from "
+          f"{percentile(later, 5) * 1e3:.3f} to {percentile(later, 95) * 1e3:.3f} ms for nine in ten)")
     print(f"cached tokens: run {said['cached']}, clients {seen['cached']}")
     wrong += abs(said["cached"] - seen["cached"]) > 0.03 * max(said["cached"], 1)
     sys.exit(1 if wrong else 0)
