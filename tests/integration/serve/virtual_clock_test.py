@@ -142,6 +142,7 @@ def by_run(program, deployment, trace, folder):
     with open(os.path.join(report, "requests.csv")) as file:
         names = file.readline().strip().split(",")
         rows = [dict(zip(names, line.strip().split(","))) for line in file]
+    rows.sort(key=lambda row: int(row["id"]))
     ttft = [float(row["first_token_time"]) - float(row["arrival_time"]) for row in rows]
     tpot = [(float(row["finish_time"]) - float(row["first_token_time"])) / (int(row["output_tokens"]) - 1)
             for row in rows if int(row["output_tokens"]) > 1]
