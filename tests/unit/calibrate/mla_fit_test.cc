@@ -60,7 +60,7 @@ TEST(MlaFit, FindsWhatTheRowsWereMadeOf) {
   EXPECT_EQ(fit.priced.size(), source.rows.size());
   EXPECT_GT(fit.left_out.rows, 8U);
   EXPECT_LT(fit.left_out.median, 0.03);
-  EXPECT_LT(fit.left_out.p90, 0.1);
+  EXPECT_LT(fit.left_out.p90, 0.2);
   EXPECT_EQ(fit.entry.median_error(), fit.left_out.median);
   // By a profile that has what was found, the rows left out are as far off as the fit says.
   proto::HardwareProfile fitted = profile;
