@@ -81,7 +81,9 @@ void LiveReplica::take_commands() {
       else
         command.flushed(false);
     } else {
-      replica_.cancel(command.id, event_time(config_.computes ? replica_.now() : clock_.now()));
+      // Of what has come since the round that is due next, that round learns.
+      const double now = config_.computes ? replica_.now() : clock_.now();
+      replica_.cancel(command.id, event_time(std::min(now, replica_.next_event_time())));
     }
   }
   taken_.clear();
@@ -204,7 +206,7 @@ void LiveReplica::on_tokens(const scheduler::PassResult& result) {
     if (completed != result.finished.end() && *completed == &req) {
       ++completed;
       open.told_end = true;
-      news.end = scheduler::RequestState::kCompleted;
+      news.end = req.cancelled ? scheduler::RequestState::kCancelled : scheduler::RequestState::kCompleted;
       news.latency = result.time - open.sent;
     }
   }
