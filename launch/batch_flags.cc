@@ -139,6 +139,10 @@ void declare_batches(FlagSet& flags, ServerArgs& args) {
                   "what such a server compiles at its first captured decode batch of several requests "
                   "(default 0)",
                   real(args.compile_decode_seconds, 0, true, 3600, true));
+  flags.add_value("--launch-queue", "N",
+                  "launches of kernels and graphs that wait on the device before the host waits for room, 0 "
+                  "for any number (default 264 on NVIDIA's GPUs)",
+                  count(args.launch_queue, 0, 1'000'000));
   flags.add_value("--schedule-policy", "NAME",
                   "of the waiting queue: lpm, dfs-weight, fcfs, lof or random (default fcfs)",
                   choice(kSchedulePolicies, args.schedule_policy));

@@ -13,66 +13,6 @@ constexpr double kMilli = 1e3;
 
 }  // namespace
 
-void WeightedSamples::seal() {
-  std::sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) { return a.value < b.value; });
-  cumulative_.clear();
-  cumulative_.reserve(groups_.size());
-  count_ = 0;
-  for (const Group& group : groups_) {
-    count_ += group.count;
-    cumulative_.push_back(count_);
-  }
-}
-
-double WeightedSamples::mean() const {
-  if (count_ == 0) return 0;
-  double sum = 0;
-  for (const Group& group : groups_) sum += group.value * static_cast<double>(group.count);
-  return sum / static_cast<double>(count_);
-}
-
-double WeightedSamples::stddev() const {
-  if (count_ == 0) return 0;
-  const double center = mean();
-  double sum = 0;
-  for (const Group& group : groups_) {
-    sum += (group.value - center) * (group.value - center) * static_cast<double>(group.count);
-  }
-  return std::sqrt(sum / static_cast<double>(count_));
-}
-
-double WeightedSamples::at_rank(std::uint64_t rank) const {
-  const auto group = std::upper_bound(cumulative_.begin(), cumulative_.end(), rank);
-  return groups_[static_cast<std::size_t>(group - cumulative_.begin())].value;
-}
-
-double WeightedSamples::percentile(double q) const {
-  if (count_ == 0) return 0;
-  const double position = static_cast<double>(count_ - 1) * q / 100;
-  const double floor = std::floor(position);
-  const auto rank = static_cast<std::uint64_t>(floor);
-  const double low = at_rank(rank);
-  if (rank + 1 >= count_) return low;
-  return low + (at_rank(rank + 1) - low) * (position - floor);
-}
-
-void WeightedSamples::histogram(double scale, proto::Histogram& out) const {
-  if (count_ == 0) return;
-  // 24 bins per decade: narrow enough for two backends 10 % apart to look different.
-  constexpr double kBinsPerDecade = 24;
-  const double lowest = std::max(groups_.front().value * scale, 1e-3);
-  int bin = static_cast<int>(std::floor(std::log10(lowest) * kBinsPerDecade));
-  std::size_t next = 0;
-  while (next < groups_.size()) {
-    const double edge = std::pow(10.0, (bin + 1) / kBinsPerDecade);
-    std::uint64_t in_bin = 0;
-    while (next < groups_.size() && groups_[next].value * scale < edge) in_bin += groups_[next++].count;
-    out.add_upper_ms(edge);
-    out.add_fraction(static_cast<double>(in_bin) / static_cast<double>(count_));
-    ++bin;
-  }
-}
-
 RunMetrics::Bucket& RunMetrics::bucket_at(double time) {
   auto index = static_cast<std::size_t>(time / bucket_seconds_);
   while (index >= kBuckets) {
@@ -145,6 +85,11 @@ void RunMetrics::on_request(const RequestRecord& record) {
     ++rejected_;
     return;
   }
+  // To SGLang's benchmark a request that failed: none of its figures count.
+  if (record.state == RequestState::kCancelled) {
+    ++cancelled_;
+    return;
+  }
   if (record.state != RequestState::kCompleted) {
     ++unfinished_;
     return;
@@ -192,6 +137,7 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_last_arrival_time(last_arrival_);
   report.set_completed(completed_);
   report.set_failed(rejected_);
+  if (cancelled_ > 0) report.set_cancelled(cancelled_);
   report.set_duration(duration);
   report.set_total_input_tokens(input_tokens_);
   report.set_total_output_tokens(output_tokens_);
@@ -224,6 +170,9 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_p99_e2e_latency_ms(e2e_.percentile(99) * kMilli);
   report.set_p95_e2e_latency_ms(e2e_.percentile(95) * kMilli);
   report.set_std_e2e_latency_ms(e2e_.stddev() * kMilli);
+  for (const WeightedSamples* samples : {&ttft_, &tpot_, &itl_, &e2e_}) {
+    if (samples->compressed()) report.set_percentile_error(WeightedSamples::kPercentileError);
+  }
   report.set_concurrency(rate(latency_sum_));
   report.set_cache_hit_rate(
       prompt_tokens_ > 0 ? static_cast<double>(hit_tokens_) / static_cast<double>(prompt_tokens_) : 0);
@@ -243,7 +192,7 @@ void RunMetrics::write(double end, proto::RunReport& report) {
       decode_steps_ > 0 ? static_cast<double>(replayed_steps_) / static_cast<double>(decode_steps_) : 0);
   report.set_gpu_busy_fraction(std::min(1.0, rate(gpu_seconds_)));  // a last dropped pass may outlast the run
   if (goodput_.any()) {
-    const std::uint64_t all = completed_ + rejected_ + unfinished_;
+    const std::uint64_t all = completed_ + rejected_ + cancelled_ + unfinished_;
     report.set_request_goodput(rate(static_cast<double>(good_)));
     report.set_goodput_share(all > 0 ? static_cast<double>(good_) / static_cast<double>(all) : 0);
   }

@@ -8,40 +8,9 @@
 #include "proto/report.pb.h"
 #include "scheduler/records.h"
 #include "scheduler/service_levels.h"
+#include "scheduler/weighted_samples.h"
 
 namespace tpsim::scheduler {
-
-// Samples that come in groups of equal values.
-class WeightedSamples {
- public:
-  void add(double value, std::uint64_t count) {
-    if (!groups_.empty() && groups_.back().value == value) {
-      groups_.back().count += count;
-    } else {
-      groups_.push_back({value, count});
-    }
-  }
-  // Sorts; call once, before the readers.
-  void seal();
-  std::uint64_t count() const { return count_; }
-  double mean() const;
-  double stddev() const;  // of the population, as numpy's std
-  // Linear interpolation between the closest ranks, as numpy's percentile. q in [0, 100]; 0 of no samples.
-  double percentile(double q) const;
-  double max() const { return groups_.empty() ? 0 : groups_.back().value; }
-  // Shares of the samples in bins whose edges grow geometrically; edges in the samples' unit x scale.
-  void histogram(double scale, proto::Histogram& out) const;
-
- private:
-  struct Group {
-    double value;
-    std::uint64_t count;
-  };
-  double at_rank(std::uint64_t rank) const;
-  std::vector<Group> groups_;
-  std::vector<std::uint64_t> cumulative_;
-  std::uint64_t count_ = 0;
-};
 
 class RunMetrics {
  public:
@@ -55,7 +24,7 @@ class RunMetrics {
   // Fills the scheduler part of the report. `end`: time of the last event, seconds.
   void write(double end, proto::RunReport& report);
 
-  std::uint64_t finished() const { return completed_ + rejected_; }
+  std::uint64_t finished() const { return completed_ + rejected_ + cancelled_; }
   std::uint64_t steps() const { return steps_; }
 
  private:
@@ -79,7 +48,7 @@ class RunMetrics {
 
   WeightedSamples ttft_, tpot_, itl_, e2e_;
   ServiceLevels goodput_;
-  std::uint64_t completed_ = 0, rejected_ = 0, unfinished_ = 0, good_ = 0;
+  std::uint64_t completed_ = 0, rejected_ = 0, cancelled_ = 0, unfinished_ = 0, good_ = 0;
   std::uint64_t input_tokens_ = 0, output_tokens_ = 0;
   std::uint64_t prompt_tokens_ = 0, hit_tokens_ = 0;
   std::uint64_t images_ = 0, image_tokens_ = 0;

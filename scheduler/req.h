@@ -4,8 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "kvcache/radix_cache.h"
+#include "kvcache/prefix_cache.h"
 #include "kvcache/token_runs.h"
+#include "scheduler/records.h"
 #include "scheduler/request_source.h"
 #include "scheduler/request_states.h"
 #include "scheduler/workload/workload.h"
@@ -30,9 +31,11 @@ struct Req {
   bool finished = false;
   bool retracted = false;  // while a pass in flight still names it
   bool may_stop = false;   // before max_new_tokens, at an end of sequence
+  bool to_finish = false;  // with its next token, whatever that is: its abort reached it (SGLang's to_finish)
   bool in_decode_set = false;
   bool in_running = false;  // named by the running batch
   bool live = false;        // arrived, not yet finished or rejected
+  bool cancelled = false;   // its client wants no more of it, whether the scheduler heeds that or not
 
   std::uint64_t id = 0;  // position in the workload
   RequestPtr source;
@@ -47,10 +50,10 @@ struct Req {
   std::vector<std::uint32_t> output_ids;
   std::vector<float> prompt_logits;
 
-  kvcache::RadixCache::RequestState cache;
+  kvcache::PrefixCache::RequestState cache;
   HeldStates states;
-  kvcache::RadixCache::MatchCursor queue_cursor;      // of the waiting queue's matches
-  kvcache::RadixCache::MatchCursor admission_cursor;  // of the admission's match
+  kvcache::PrefixCache::MatchCursor queue_cursor;      // of the waiting queue's matches
+  kvcache::PrefixCache::MatchCursor admission_cursor;  // of the admission's match
   std::uint32_t num_matched_prefix_tokens = 0;        // of the last match
 
   // Tokens behind its last one that its last step accepted, too; nobody sees them, but older releases cache
@@ -77,6 +80,7 @@ struct Req {
   std::uint32_t retractions = 0;
   double first_scheduled_time = 0;
   double first_token_time = 0;
+  std::vector<Interruption> interruptions;
 
   // Tokens that must be in the KV cache before the next token can be sampled.
   std::uint32_t full_len() const { return input_len + output_len; }

@@ -100,7 +100,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, OnRejected on_rejected, OnIn
       on_rejected_(std::move(on_rejected)),
       on_inter_token_(std::move(on_inter_token)),
       pool_(config),
-      policy_(config, pool_.radix()),
+      policy_(config, pool_.prefix_cache()),
       new_token_ratio_(config.schedule_conservativeness),
       batches_(std::size_t{2} * config.pipeline.micro_batches()),
       put_away_(config.pipeline.micro_batches()) {
@@ -159,6 +159,46 @@ void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
   enqueue(*req);
 }
 
+// Of all that are here: whoever is cancelled is looked for once in its life.
+Req* Scheduler::find(std::uint64_t id) const {
+  const auto found = std::find_if(arena_.begin(), arena_.end(), [id](const std::unique_ptr<Req>& req) {
+    return req->live && !req->finished && !req->cancelled && req->id == id;
+  });
+  return found == arena_.end() ? nullptr : found->get();
+}
+
+bool Scheduler::cancel(std::uint64_t id, std::uint32_t micro_batch) {
+  Req* const found = find(id);
+  if (found == nullptr) return false;
+  Req& req = *found;
+  settle();
+  select(micro_batch);
+  req.cancelled = true;
+  if (std::find(waiting_.begin(), waiting_.end(), &req) != waiting_.end()) {
+    waiting_.remove(1, [&req](const Req* other) { return other == &req; });
+    idle_retried_ = false;  // whoever is first now may be admitted
+    reject(req, nullptr);
+  } else if (&req == chunked_req_ && rules_.abort_ends_chunks) {
+    chunked_req_ = nullptr;
+    pool_.release(req, /*is_insert=*/false);
+    --active_;
+    reject(req, nullptr);
+  } else {
+    req.to_finish = abort_reaches(req);
+  }
+  return true;
+}
+
+// Older releases look for it in two batches: the running one of the micro-batch whose turn it is, and the one
+// that was launched last.
+bool Scheduler::abort_reaches(const Req& req) const {
+  const auto names = [&req](const std::vector<Req*>& reqs) {
+    return std::find(reqs.begin(), reqs.end(), &req) != reqs.end();
+  };
+  return rules_.abort_reaches_micro_batches || names(running_.reqs) ||
+         (formed_last_ != nullptr && names(formed_last_->reqs));
+}
+
 // SGLang's _set_or_validate_priority. Returns false for a request to be refused.
 bool Scheduler::set_priority(Req& req) {
   const PriorityConfig& priority = config_.priority;
@@ -198,6 +238,7 @@ ScheduleBatch* Scheduler::get_next_batch_to_run(double now, std::uint32_t micro_
 }
 
 ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
+  pass_time_ = now;
   select(micro_batch);
   repeats_ = steady_goes_on();
   if (repeats_) return nullptr;
@@ -213,6 +254,7 @@ ScheduleBatch* Scheduler::end_pass(ScheduleBatch* prefill, bool may_decode) {
   ScheduleBatch* batch = prefill;
   if (batch == nullptr && may_decode && !running_.reqs.empty()) batch = update_running_batch();
   last_batch_ = batch;
+  formed_last_ = batch;
   if (batch != nullptr) {
     idle_retried_ = false;
     for (Req* req : batch->reqs) ++req->in_flight;
@@ -249,8 +291,8 @@ void Scheduler::merge_last_extend() {
 void Scheduler::match_prefix_for_admission(Req& req) {
   req.spell_out();
   // A match never covers the whole sequence: the last token must be computed to sample the next one.
-  const auto match =
-      pool_.radix().match_prefix(req.tokens, req.full_len() - 1, req.cache.extra_key, req.admission_cursor);
+  const auto match = pool_.prefix_cache().match_prefix(req.tokens, req.full_len() - 1, req.cache.extra_key,
+                                                       req.admission_cursor);
   req.num_matched_prefix_tokens = match.matched_tokens;
   req.cache.last_node = match.last_node;
   req.cache.branching_len = match.full_matched_tokens > match.matched_tokens ? match.full_matched_tokens : 0;
@@ -291,7 +333,6 @@ ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
   options.max_prefill_tokens = config_.max_prefill_tokens;
   if (config_.chunked_prefill_size > 0) options.chunk_tokens = config_.chunked_prefill_size;
   options.mixed_decode_tokens = mixed ? static_cast<std::uint32_t>(running_.reqs.size()) : 0;
-  options.radix_disabled = config_.disable_radix_cache;
   PrefillAdder adder(pool_, running_.reqs, options, rules_);
   if (chunked_req_ != nullptr) {
     chunked_req_->prefix_len = chunked_req_->fill_len();
@@ -387,7 +428,7 @@ void Scheduler::return_preempted(bool admitted) {
   preempted_.clear();
 }
 
-// Without a radix pool nothing else frees what further chunks of a prompt leave behind their window. With
+// Without a prefix cache nothing else frees what further chunks of a prompt leave behind their window. With
 // overlap scheduling the chunk before may still run.
 void Scheduler::free_behind_chunks(const std::vector<Req*>& admitted) {
   for (Req* req : admitted) {
@@ -405,7 +446,7 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
   const std::vector<Req*>& admitted = adder.can_run_list();
   std::uint64_t extend_tokens = 0;
   for (const Req* req : admitted) extend_tokens += req->extend_len;
-  if (pool_.has_windows() && config_.disable_radix_cache) free_behind_chunks(admitted);
+  if (pool_.has_windows() && !pool_.prefix_cache().keeps_prefixes()) free_behind_chunks(admitted);
   RequestStates* const states = pool_.states();
   if (states != nullptr) states->make_room(admitted);
   const std::uint64_t page = pool_.page_size();
@@ -422,8 +463,8 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
       req->extend_len = 0;
       if (!first) {
         unfinished = req;  // its next chunk waits for pages
-      } else if (!config_.disable_radix_cache) {
-        pool_.radix().dec_lock_ref(req->cache.last_node, req->cache.lock);
+      } else {
+        pool_.prefix_cache().dec_lock_ref(req->cache.last_node, req->cache.lock);
         if (states != nullptr) states->on_refused(*req);
       }
       continue;
@@ -444,6 +485,8 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
       req->admitted_once = true;
       req->first_scheduled_time = now;
       req->cached_tokens = std::min(req->prefix_len, req->input_len);
+    } else if (!req->interruptions.empty()) {
+      req->interruptions.back().readmitted = now;
     }
   }
   chunked_req_ = unfinished;
@@ -581,6 +624,7 @@ void Scheduler::give_up(Req& req, std::size_t remaining) {
   req.in_batch_prefix_known = false;
   req.known_extend_len = rules_.preemption_counts_known_tokens ? req.known_fill_len : 0;
   req.retracted = req.in_flight > 0;
+  req.interruptions.push_back({.retracted = pass_time_});
 }
 
 // Gives up requests, those with the fewest generated tokens first (ties: the longest prompt), until the next
@@ -793,6 +837,7 @@ inline void Scheduler::tokens_arrived(Req& req, std::uint32_t count, double now,
 }
 
 bool Scheduler::is_finished(const Req& req) const {
+  if (req.to_finish) return true;
   if (req.output_ids.empty()) return req.output_len >= req.end_len;
   if (req.output_len >= req.max_new_tokens) return true;
   if (!req.may_stop) return false;
@@ -810,7 +855,7 @@ void Scheduler::process_decoded(ScheduleBatch& batch, double now, PassResult& re
       continue;
     }
     tokens_arrived(req, 1, now, result);
-    if (req.output_len >= req.end_len) [[unlikely]] {
+    if (req.output_len >= req.end_len || req.to_finish) [[unlikely]] {
       finish(req);
       result.finished.push_back(&req);
     } else if (finishes_by_length(req)) {
@@ -874,10 +919,12 @@ std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std
   if (count > accept_histogram_.size()) accept_histogram_.resize(count, 0);
   ++accept_histogram_[count - 1];
   std::uint32_t last = req.max_new_tokens;
+  // Nobody sees what an aborted request gets: spec v2 keeps it all, spec v1 stops at the first.
+  if (req.to_finish) last = req.output_len + (config_.speculation.v2 ? count : 1);
   // Spec v1 looks at token by token.
   const bool length_wins = config_.speculation.v2 && !rules_.end_of_sequence_beats_length &&
                            req.output_len + count >= req.max_new_tokens;
-  const bool may_stop = req.may_stop && !length_wins;
+  const bool may_stop = req.may_stop && !length_wins && !req.to_finish;
   const bool ends_earlier = may_stop && !req.source->output.empty() && batch.next_token_ids.empty();
   if (ends_earlier) last = std::min(last, static_cast<std::uint32_t>(req.source->output.size()));
   std::uint32_t kept = std::min(count, last - req.output_len);

@@ -52,7 +52,7 @@ struct ScheduleBatch {
 
 class Scheduler {
  public:
-  // Called once for each request that is refused, with the reason.
+  // Called once for each request that leaves outside of a pass: refused, with the reason, or cancelled, null.
   using OnRejected = std::function<void(const Req&, const char* because)>;
   // Called for runs of requests that got a token `gap` seconds after their previous one.
   using OnInterToken = std::function<void(double gap, std::uint32_t count)>;
@@ -63,6 +63,13 @@ class Scheduler {
   // A request arrives. Rejected at once where its prompt cannot fit the context or the pool; its output is
   // clipped to what fits.
   void add_request(std::uint64_t id, RequestPtr source, double now);
+
+  // The client of request `id` wants no more of it, before the pass of `micro_batch` is formed: SGLang's
+  // abort_request(). One that waits leaves at once, and one between the chunks of its prompt, of which all
+  // but the last computed one are cached. One that runs leaves with its next token; all its KV is cached, as of one that
+  // ends. Where a release loses the abort the request goes on to its end. Returns whether `id` was here and
+  // is cancelled for the first time.
+  bool cancel(std::uint64_t id, std::uint32_t micro_batch = 0);
 
   // The next pass of `micro_batch`, or null where there is nothing to run. The batch stays valid until
   // process_batch_result(). At most two are out at a time; with pipeline stages, one of each micro-batch.
@@ -87,6 +94,8 @@ class Scheduler {
   // something.
   bool on_idle(bool more_to_come);
 
+  // Whether request `id` is here and not cancelled.
+  bool serves(std::uint64_t id) const { return find(id) != nullptr; }
   const WaitingQueue& waiting_queue() const { return waiting_; }
   std::size_t num_running() const { return active_; }
   const KvPool& pool() const { return pool_; }
@@ -175,6 +184,8 @@ class Scheduler {
   void keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t position);
   bool is_finished(const Req& req) const;
   void flush_inter_token();
+  Req* find(std::uint64_t id) const;
+  bool abort_reaches(const Req& req) const;
   void finish(Req& req);
   void reject(Req& req, const char* because);
   void recycle();
@@ -202,11 +213,13 @@ class Scheduler {
   bool running_may_have_finished_ = false;
   bool running_may_finish_ = false;  // by length, with the token in flight
   std::uint64_t queue_entries_ = 0;
+  double pass_time_ = 0;  // when the pass that is formed was begun
   Req* chunked_req_ = nullptr;
   ScheduleBatch* last_batch_ = nullptr;
   std::vector<ScheduleBatch> batches_;  // two of each micro-batch
   std::size_t next_batch_ = 0;
   std::uint32_t selected_ = 0;
+  const ScheduleBatch* formed_last_ = nullptr;  // of whichever micro-batch: SGLang's cur_batch
   std::vector<MicroBatch> put_away_;
 
   kvcache::TokenId next_output_base_ = kGeneratedTokenBase;

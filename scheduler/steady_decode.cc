@@ -40,7 +40,8 @@ bool Scheduler::begin_steady() {
   steady_.groups.clear();
   for (const Req* req : last_batch_->reqs) {
     // The token before the last one is a sign for others, too (finishes_by_length).
-    if (req->finished || req->retracted || req->output_len + 2 >= req->end_len) return false;
+    if (req->finished || req->retracted || req->to_finish || req->output_len + 2 >= req->end_len)
+      return false;
     results = std::min(results, req->end_len - 2 - req->output_len);
     steps = pool_.steps_in_place(*req, std::min(steps, results));
     if (steps == 0) return false;

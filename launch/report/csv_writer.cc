@@ -21,6 +21,8 @@ std::string_view state_name(scheduler::RequestState state) {
       return "rejected";
     case scheduler::RequestState::kUnfinished:
       return "unfinished";
+    case scheduler::RequestState::kCancelled:
+      return "cancelled";
   }
   return "";
 }

@@ -13,16 +13,14 @@
 #include "launch/stage.h"
 #include "launch/workload_args.h"
 #include "proto/base/error.h"
+#include "proto/base/random.h"
 
 namespace tpsim::launch {
 namespace {
 
-// A number from 0 to 1 of request `id` at its step `step`, the same in every process (splitmix64).
+// A number from 0 to 1 of request `id` at its step `step`, the same in every process.
 double draw(std::uint64_t id, std::uint64_t step) {
-  std::uint64_t x = (id << 32 | step) + 0x9E3779B97F4A7C15ULL;
-  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ x >> 27) * 0x94D049BB133111EBULL;
-  return static_cast<double>((x ^ x >> 31) >> 11) * 0x1p-53;
+  return unit_interval(mix64((id << 32 | step) + kGoldenGamma));
 }
 
 // What each request keeps of its steps: of a mean between two whole numbers now the lower, now the upper one;
@@ -53,12 +51,14 @@ void set_accept_lens(const MeasuredLoad& load, const scheduler::SpeculationConfi
 
 ServableLoad::ServableLoad(const MeasuredLoad& load, const std::vector<std::string>& flags)
     : args_(read_run_flags(flags)),
-      deployment_(std::move(resolve_deployments(args_, /*compare=*/false).at(0))),
-      workload_(load.workload ? *load.workload : load_workload(args_)) {
-  if (!load.accept_lens.empty()) set_accept_lens(load, deployment_.speculation.config, workload_);
-  place_workload_images(args_, deployment_.model, workload_);
-  check_workload(workload_, deployment_);
-  check_accept_lens(deployment_.speculation, args_.speculation.accept_from_trace, workload_);
+      deployment_(std::move(resolve_deployments(args_, /*compare=*/false).at(0))) {
+  scheduler::Workload workload =
+      load.workload ? *load.workload : scheduler::in_memory(*load_workload(args_));
+  if (!load.accept_lens.empty()) set_accept_lens(load, deployment_.speculation.config, workload);
+  place_workload_images(args_, deployment_.model, workload);
+  workload_ = std::make_shared<scheduler::WorkloadInMemory>(std::move(workload));
+  check_workload(workload_->outline(), deployment_);
+  check_accept_lens(deployment_.speculation, args_.speculation.accept_from_trace, workload_->outline());
 }
 
 proto::RunReport ServableLoad::serve(const Deployment& deployment, LoadRecords& records) const {
@@ -66,10 +66,10 @@ proto::RunReport ServableLoad::serve(const Deployment& deployment, LoadRecords& 
   alone.tp_size = deployment.ranks.num_ranks();
   const Stage stage(args_, alone, nullptr, nullptr);
   std::optional<std::string> loss;
-  proto::RunReport report = serve_deployment(stage, deployment, workload_, records, loss);
+  proto::RunReport report = serve_deployment(stage, deployment, *workload_, records, loss);
   if (!records.stopped() && records.rejected() > 0)
     throw_user_error("{} of the {} requests do not fit the pool or the context that tpsim finds",
-                     records.rejected(), workload_.requests.size());
+                     records.rejected(), workload_->outline().requests);
   return report;
 }
 
