@@ -5,8 +5,8 @@ TPSIM_PACKAGES="g++ cmake ninja-build protobuf-compiler libprotobuf-dev libspdlo
   nlohmann-json3-dev libcli11-dev libyaml-cpp-dev zlib1g-dev libsentencepiece-dev openmpi-bin libopenmpi-dev
   libboost-dev libjs-chart.js"
 
-# For its tests, besides: the browser looks at report.html, python3 drives the command line.
-TPSIM_TEST_PACKAGES="libgtest-dev libgmock-dev ccache clang-format chromium python3 procps"
+# For its tests, besides: the browser looks at report.html, python3 drives the command line, curl asks the server.
+TPSIM_TEST_PACKAGES="libgtest-dev libgmock-dev ccache clang-format chromium python3 python3-venv procps curl"
 
 # install_packages NAME...: needs apt and root or sudo only if a package is missing.
 install_packages() {

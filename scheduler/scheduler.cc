@@ -185,6 +185,7 @@ bool Scheduler::cancel(std::uint64_t id, std::uint32_t micro_batch) {
     reject(req, nullptr);
   } else {
     req.to_finish = abort_reaches(req);
+    if (req.to_finish) req.end_len = 0;  // whatever comes next is the last
   }
   return true;
 }

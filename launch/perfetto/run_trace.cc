@@ -61,7 +61,7 @@ RunTrace::RunTrace(OutputFile& file, const TraceWindow& window, std::uint64_t mo
                                                      {&names_.retractions, "retractions"},
                                                      {&names_.session, "session"}};
   for (const auto& [name, text] : arguments) *name = writer_.argument_name(text);
-  constexpr std::array kStates = {"completed", "rejected", "unfinished"};
+  constexpr std::array kStates = {"completed", "rejected", "unfinished", "cancelled"};
   for (std::size_t i = 0; i < kStates.size(); ++i) names_.states[i] = writer_.argument_word(kStates[i]);
 }
 
@@ -98,7 +98,7 @@ void RunTrace::begin_run(const std::string& name, std::uint32_t num_ranks, std::
 
 bool RunTrace::full(double time) {
   if (writer_.bytes() < most_bytes_) return false;
-  cut_at_ = std::min(cut_at_, time);
+  if (std::isinf(cut_at_)) cut_at_ = time;
   return true;
 }
 
@@ -192,7 +192,7 @@ void RunTrace::add_counters(const scheduler::StepRecord& step, std::uint64_t tim
 void RunTrace::add_request(const scheduler::RequestRecord& request) {
   const bool unfinished = request.state == scheduler::RequestState::kUnfinished;
   const double finish = unfinished ? last_time_ : request.finish_time;
-  if (finish < window_.from || request.arrival_time >= window_.until || full(request.arrival_time)) return;
+  if (finish < window_.from || request.arrival_time >= window_.until || full(last_time_)) return;
   const std::uint64_t begin = nanoseconds(request.arrival_time);
   const std::uint64_t end = std::max(begin, nanoseconds(finish));
   const std::size_t lane = lanes_.take(begin, end);

@@ -68,6 +68,7 @@ class RunTrace {
     Track track = Track::kNone;
   };
 
+  // Whether nothing more is written; `time`: of the run.
   bool full(double time);
   void add_pass(const Group& group, const scheduler::StepRecord& step, const rank::RankSeconds* seconds);
   void count(Counter& counter, std::uint64_t time, std::uint64_t value);

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <iterator>
 #include <optional>
 #include <utility>
 
 #include "launch/serve/live_call.h"
+#include "launch/serve/page/live_page.h"
+#include "launch/serve/page/prometheus_text.h"
 #include "launch/serve/prompt_tokens.h"
 #include "launch/serve/protocol/json_text.h"
 #include "launch/serve/protocol/refusal.h"
@@ -71,6 +74,9 @@ const Service::Route Service::kRoutes[] = {
     {"/server_info", "GET", Key::kUser, &Service::on_server_info},
     {"/get_load", "GET", Key::kUser, &Service::on_get_load},
     {"/v1/loads", "GET", Key::kUser, &Service::on_loads},
+    {"/metrics", "GET", Key::kNone, &Service::on_metrics},
+    {"/live", "GET HEAD", Key::kNone, &Service::on_live},
+    {"/live/data", "GET", Key::kUser, &Service::on_live_data},
     {"/flush_cache", "GET POST", Key::kAdmin, &Service::on_flush_cache},
     {"/abort_request", "POST", Key::kAdmin, &Service::on_abort},
 };
@@ -247,7 +253,30 @@ void Service::on_health_generate(Call call) {
 }
 
 void Service::on_ping(Call call) { respond(call, {.body = ""}); }
-void Service::on_root(Call call) { respond(call, {.body = R"("SGLang is running")"}); }
+
+// A browser gets the page; whoever looks for SGLang finds what it looks for.
+void Service::on_root(Call call) {
+  if (call.request.accept.find("text/html") != std::string::npos)
+    on_live(std::move(call));
+  else
+    respond(call, {.body = R"("SGLang is running")"});
+}
+
+void Service::on_metrics(Call call) {
+  respond(call, {.body = prometheus_text(statistics()), .content_type = std::string(kPrometheusContentType)});
+}
+
+void Service::on_live(Call call) {
+  respond(call, {.body = live_page(), .content_type = "text/html; charset=utf-8"});
+}
+
+void Service::on_live_data(Call call) {
+  double after = -1;
+  const std::string_view text = call.request.parameter("after");
+  if (std::from_chars(text.data(), text.data() + text.size(), after).ec != std::errc()) after = -1;
+  respond(call, {.body = live_page_data(statistics(), after), .headers = {{"cache-control", "no-store"}}});
+}
+
 void Service::on_models(Call call) { respond(call, {.body = models_json(info_)}); }
 
 void Service::on_model(Call call) {

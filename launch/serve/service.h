@@ -74,6 +74,9 @@ class Service final : public HttpHandler {
   void on_flush_cache(Call call);
   void on_abort(Call call);
   void on_ping(Call call);
+  void on_metrics(Call call);
+  void on_live(Call call);
+  void on_live_data(Call call);
 
   const ServiceConfig config_;
   ServeContext& context_;

@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "launch/tokenizer/shallow_json.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {
 namespace {
 
-// Keys keep the order in which the client sent them, as in Python: a template may print them.
-using Json = nlohmann::ordered_json;
+using Json = ShallowJson;
 
 constexpr std::string_view kSpaces = " \t\n\r";
 
@@ -41,17 +41,6 @@ bool takes_content(std::string_view text) {
     return take(rest, "[") && (take(rest, "'content'") || take(rest, "\"content\"")) && take(rest, "]");
   }
   return false;
-}
-
-// Deeper JSON is no chat, and would only fill the stack of whoever walks through it.
-constexpr int kDeepest = 100;
-
-Json parse_shallow(const std::string& text, std::string_view what) {
-  const auto keep = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kDeepest) throw_user_error("{}: nested deeper than {} levels", what, kDeepest);
-    return true;
-  };
-  return Json::parse(text, keep, /*allow_exceptions=*/false);
 }
 
 // A part of a content, as a template sees it; null: none.
@@ -97,7 +86,7 @@ void check_content(const Json& content, std::size_t number) {
 }
 
 Json checked(const std::string& text) {
-  const Json messages = parse_shallow(text, "messages");
+  const Json messages = parse_shallow_json(text, "messages");
   if (!messages.is_array() || messages.empty())
     throw UserError("messages must be a list of at least one message");
   std::size_t number = 0;
@@ -118,7 +107,7 @@ void parse_arguments(Json& calls, std::size_t number) {
     if (!call.is_object() || function == call.end() || !function->is_object()) continue;
     const auto arguments = function->find("arguments");
     if (arguments == function->end() || !arguments->is_string()) continue;
-    Json parsed = parse_shallow(arguments->get<std::string>(), "tool_calls");
+    Json parsed = parse_shallow_json(arguments->get<std::string>(), "tool_calls");
     if (parsed.is_discarded())
       throw_user_error("messages[{}].tool_calls: the arguments of a call are not JSON", number);
     *arguments = std::move(parsed);

@@ -7,6 +7,7 @@
 
 #include "launch/tokenizer/chat_messages.h"
 #include "launch/tokenizer/huggingface_library.h"
+#include "launch/tokenizer/shallow_json.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {
@@ -65,10 +66,10 @@ class JinjaChat : public ChatTemplate {
     variables += ",\"add_generation_prompt\":";
     variables += request.add_generation_prompt ? "true" : "false";
     if (!request.template_arguments.empty()) {
-      const auto arguments = nlohmann::ordered_json::parse(request.template_arguments, nullptr, false);
+      const ShallowJson arguments = parse_shallow_json(request.template_arguments, "chat_template_kwargs");
       if (!arguments.is_object()) throw UserError("chat_template_kwargs must be an object");
       for (const auto& [name, value] : arguments.items())
-        variables += "," + nlohmann::ordered_json(name).dump() + ":" + value.dump();
+        variables += "," + ShallowJson(name).dump() + ":" + value.dump();
     }
     return compiled.render(variables + "}");
   }

@@ -329,6 +329,13 @@ TEMPLATES = {
 {% for key, value in extra.items() %}{{ key }}={{ value }};{% endfor %}
 {{ extra | tojson }} {{ extra | tojson(indent=2, sort_keys=true) }} {{ extra | tojson(ensure_ascii=True) }} {{ extra | tojson(separators=(',', ':')) }}
 """,
+    # Gemma and Qwen-VL: raw blocks, which keep their new lines.
+    "raw": """{{ bos_token }}{% for message in messages %}<start>{{ message.role }}{% raw %}
+{% endraw %}{{ message.content }}<end>{% raw -%}
+ {{ not a variable }}
+{% endraw %}{% endfor %}
+{% if add_generation_prompt %}{% raw %}<start>model
+{% endraw %}{% endif %}""",
     # Contents of parts, as models that see have them; what an assistant said is marked for training.
     "parts": """{% for message in messages -%}
 <|start_of_role|>{{ message['role'] }}<|end_of_role|>

@@ -15,11 +15,6 @@ constexpr std::chrono::milliseconds kAskEvery{50};
 // Of the wall: more than reading a request takes, less than anybody notices.
 constexpr double kMostGrace = 0.4e-3;
 
-template <typename R>
-void cancel_at(R& replica, std::uint64_t id, double time) {
-  if constexpr (requires { replica.cancel(id, time); }) replica.cancel(id, time);
-}
-
 }  // namespace
 
 LiveReplica::LiveReplica(const LiveConfig& config, const scheduler::SchedulerConfig& scheduler,
@@ -86,7 +81,7 @@ void LiveReplica::take_commands() {
       else
         command.flushed(false);
     } else {
-      cancel_at(replica_, command.id, event_time(config_.computes ? replica_.now() : clock_.now()));
+      replica_.cancel(command.id, event_time(config_.computes ? replica_.now() : clock_.now()));
     }
   }
   taken_.clear();

@@ -20,6 +20,7 @@ impl Template {
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.set_formatter(|out, _, value| Ok(out.write_str(&str_of(value))?));
         environment.add_filter("tojson", to_json);
+        environment.add_filter("indent", indent);
         environment.add_filter("string", |value: Value| str_of(&value));
         // In Python a text is a sequence too, and so is a dictionary.
         let has_items = |value: Value| {
@@ -32,7 +33,7 @@ impl Template {
         });
         environment.add_function("strftime_now", strftime_now);
         environment
-            .add_template_owned(NAME, without_generation_blocks(source))
+            .add_template_owned(NAME, adapted(source))
             .map_err(|error| error.to_string())?;
         Ok(Template { environment })
     }
@@ -48,8 +49,9 @@ impl Template {
     }
 }
 
-/// `{% generation %}` only marks what an assistant said, for training: a condition that holds.
-fn without_generation_blocks(source: &str) -> String {
+/// What minijinja reads differently: `{% generation %}`, which only marks what an assistant said, for training, becomes a
+/// condition that holds; and `{% raw %}` keeps the new line behind it.
+fn adapted(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(at) = rest.find("{%") {
@@ -64,6 +66,10 @@ fn without_generation_blocks(source: &str) -> String {
         match tag[2..end].trim_matches(signs).trim() {
             "generation" => out.push_str(&tag.replacen("generation", "if true", 1)),
             "endgeneration" => out.push_str(&tag.replacen("endgeneration", "endif", 1)),
+            "raw" if !tag.ends_with("-%}") && behind.starts_with('\n') => {
+                out.push_str(tag);
+                out.push('\n');
+            }
             _ => out.push_str(tag),
         }
         rest = behind;
@@ -103,6 +109,20 @@ fn to_json(value: Value, arguments: Rest<Value>) -> Result<String, Error> {
         sort_keys: argument(3, "sort_keys")?.is_some_and(|value| value.is_true()),
     };
     Ok(json.dump(&value))
+}
+
+/// Jinja's: an empty line at the end stays, as it does not with minijinja's own.
+fn indent(text: String, width: Option<Value>, first: Option<bool>, blank: Option<bool>) -> String {
+    let width = match width {
+        Some(width) => width.as_usize().map_or_else(|| str_of(&width), |spaces| " ".repeat(spaces)),
+        None => " ".repeat(4),
+    };
+    let lines = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+    let indented = lines.enumerate().map(|(at, line)| {
+        let wanted = if at == 0 { first.unwrap_or(false) } else { !line.is_empty() || blank.unwrap_or(false) };
+        if wanted { format!("{width}{line}") } else { line.to_string() }
+    });
+    indented.collect::<Vec<_>>().join("\n")
 }
 
 fn strftime_now(format: String) -> Result<String, Error> {

@@ -58,7 +58,7 @@ TEST(OpenTokenizer, NamesTheFileThatIsWrong) {
   const std::string path = folder.path().string();
   folder.write("config.json", R"({"eos_token_id": "x"})");
   EXPECT_EQ(error_of(folder.path()),
-            path + "/config.json: eos_token_id is '\"x\"'; it must be an id or a list of ids");
+            path + "/config.json: eos_token_id is \"\"x\"\"; it must be an id or a list of ids");
   folder.write("config.json", "[");
   EXPECT_EQ(error_of(folder.path()), path + "/config.json: is not a JSON object");
   folder.write("config.json", "{}");

@@ -100,6 +100,11 @@ TEST_F(RecordedChats, SaysWhatIsWrong) {
   EXPECT_NE(refusal(*chat, {.messages = R"([{"role": "user", "content": "x"}])"}), "");
   EXPECT_EQ(refusal(*chat, {.messages = R"([{"role": "user"}])", .template_arguments = "[1]"}),
             "chat_template_kwargs must be an object");
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  EXPECT_EQ(
+      refusal(*chat, {.messages = R"([{"role": "user"}])", .template_arguments = "{\"x\":" + deep + "}"}),
+      "chat_template_kwargs: nested deeper than 100 levels");
+  EXPECT_NE(refusal(*chat, {.messages = R"([{"role": "user"}])", .tools = deep}), "");
 }
 
 }  // namespace
