@@ -17,6 +17,7 @@
 #include "launch/images.h"
 #include "launch/linear_attention_choice.h"
 #include "launch/parallel_args.h"
+#include "launch/served_before.h"
 #include "launch/service_level_args.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
@@ -186,6 +187,7 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   if (!args.compile_seconds.empty())
     out["compile_seconds"] = fmt::format("{}", fmt::join(args.compile_seconds, ","));
   if (args.compile_decode_seconds) out["compile_decode_seconds"] = format_real(*args.compile_decode_seconds);
+  if (args.served_before) out["served_before"] = *args.served_before;
   if (args.stream_interval > 1) out["stream_interval"] = std::to_string(args.stream_interval);
   out["schedule_policy"] = to_string(config.schedule_policy);
   out["sglang_version"] = scheduler::sglang_release_name(config.sglang_release);
@@ -734,6 +736,22 @@ void resolve_draft_options(const ServerArgs& args, Deployment& deployment) {
         "--speculative-moe-a2a-backend deepep: is simulated with --moe-a2a-backend deepep only; use none");
 }
 
+// What a server that has compiled nothing yet has met. REQUIRES: batches and memory are resolved.
+rank::FreshKernelRules fresh_kernels(const ServerArgs& args, const Deployment& deployment) {
+  using Decode = rank::FreshKernelRules::Decode;
+  const std::string& decode = deployment.backends.decode;
+  const rank::MoeConfig& moe = deployment.model.moe;
+  const bool triton_experts = moe.num_layers > 0 && !deployment.layout.a2a();
+  return {.decode = decode == "fa3"      ? Decode::kFa3
+                    : decode == "triton" ? Decode::kTriton
+                                         : Decode::kNone,
+          .page_size = deployment.scheduler.page_size,
+          .chunk = deployment.scheduler.chunked_prefill_size,
+          .top_k = triton_experts ? moe.top_k + moe.num_fused_shared_experts : 0,
+          .captured = deployment.scheduler.cuda_graph_bs,
+          .served = parse_served_before("--served-before", *args.served_before)};
+}
+
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   Deployment deployment;
   deployment.model = rank::load_model_config(args.model_path);
@@ -770,6 +788,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
     deployment.linear_attention = choose_linear_attention(args, deployment.hardware, deployment.model,
                                                           deployment.scheduler, deployment.notes);
   resolve_memory(args, mem_fraction_static, deployment);
+  if (args.served_before && !args.numeric()) deployment.fresh_kernels = fresh_kernels(args, deployment);
 
   proto::RunReport& header = deployment.header;
   header.set_version(kRunReportVersion);
@@ -844,7 +863,8 @@ std::unique_ptr<rank::RankModel> Deployment::make_model(std::uint32_t tp_rank, s
                                         .experts_in_use = experts_in_use,
                                         .expert_load = expert_load,
                                         .linear_attention = linear_attention,
-                                        .tracks_states = scheduler.states.tracking_slots > 0};
+                                        .tracks_states = scheduler.states.tracking_slots > 0,
+                                        .fresh_kernels = captured ? fresh_kernels : std::nullopt};
   if (stages.size() > 1) {
     const rank::LayerRange& layers = stages[pp_rank];
     const auto begin = model.layers.begin();
