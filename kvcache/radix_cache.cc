@@ -47,7 +47,11 @@ void RadixCache::KeyView::advance(std::uint32_t units) {
 
 RadixCache::RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool* pool,
                        WindowPages* window_pages, StateSlots* states)
-    : options_(options), allocator_(allocator), pool_(pool), window_pages_(window_pages) {
+    : options_(options),
+      allocator_(allocator),
+      pool_(pool),
+      request_pages_(options.page_size, allocator, pool, window_pages),
+      window_pages_(window_pages) {
   if (options_.window > 0) {
     window_ = std::make_unique<WindowComponent>(options_.window, options_.page_size, window_pages_);
     components_.push_back(window_.get());
@@ -208,7 +212,7 @@ RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::
 RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::uint32_t limit,
                                                  std::uint32_t extra_key, MatchCursor& cursor) {
   limit = whole_pages(std::min(limit, static_cast<std::uint32_t>(key.size())));
-  if (options_.disable || limit == 0) return {};
+  if (limit == 0) return {};
   if (cursor.life == 0 || cursor.node >= nodes_.size() || nodes_[cursor.node].life != cursor.life) {
     cursor = {kRoot, 0, nodes_[kRoot].life, ~0ULL};
   }
@@ -311,7 +315,6 @@ RadixCache::InsertResult RadixCache::insert_units(const TokenSequence& key, std:
                                                   std::span<const PageRun> pages, std::int64_t priority,
                                                   std::uint32_t extra_key, std::uint32_t counted_len,
                                                   const Given& given) {
-  if (options_.disable) return {};
   const std::uint64_t access_time = ++clock_;
   KeyView rest{key.runs(), 0, 0, length};
   NodeId node = kRoot;
@@ -381,7 +384,6 @@ void RadixCache::collect_pages(NodeId node, std::vector<PageRun>& out) const {
 
 TreeLock RadixCache::inc_lock_ref(NodeId id) {
   TreeLock lock;
-  if (options_.disable) return lock;
   for (std::size_t i = 0; i < components_.size(); ++i) lock.receipts[i] = components_[i]->lock(*this, id);
   for (; id != kRoot; id = nodes_[id].parent) {
     Node& node = nodes_[id];
@@ -394,7 +396,6 @@ TreeLock RadixCache::inc_lock_ref(NodeId id) {
 }
 
 void RadixCache::dec_lock_ref(NodeId id, const TreeLock& lock) {
-  if (options_.disable) return;
   for (std::size_t i = 0; i < components_.size(); ++i) components_[i]->unlock(*this, id, lock.receipts[i]);
   for (; id != kRoot; id = nodes_[id].parent) {
     Node& node = nodes_[id];
@@ -461,7 +462,6 @@ void RadixCache::rebuild_heap() {
 }
 
 std::uint64_t RadixCache::evict(std::uint64_t num_tokens) {
-  if (options_.disable) return 0;
   std::uint64_t evicted = 0;
   while (evicted < num_tokens && !heap_.empty()) {
     std::pop_heap(heap_.begin(), heap_.end(),
@@ -512,16 +512,6 @@ void RadixCache::remove_leaf(NodeId id) {
 
 // ---- requests ----
 
-void RadixCache::free_pages(std::uint32_t row, std::uint32_t first_page, std::uint32_t end_page) {
-  if (first_page >= end_page) return;
-  scratch_.clear();
-  pool_->copy_out(row, first_page, end_page - first_page, scratch_);
-  for (const PageRun& run : scratch_) {
-    if (window_pages_ != nullptr) window_pages_->free_rest(run);
-    allocator_->free(run);
-  }
-}
-
 // Inserts what the request has computed, and cuts it at the end of the prompt, so that eviction can take the
 // answer and leave the prompt.
 RadixCache::InsertResult RadixCache::insert_sequence(RequestState& req, const TokenSequence& tokens,
@@ -548,20 +538,15 @@ void RadixCache::cache_finished_req(RequestState& req, const TokenSequence& toke
                                     std::uint32_t committed_len, bool is_insert) {
   const std::uint32_t page = options_.page_size;
   const std::uint32_t pages = pool_->num_pages(req.row);
-  if (options_.disable) {
-    free_pages(req.row, 0, pages);
-    req.window_evicted_len = 0;
-    return;
-  }
   const std::uint32_t length = std::min(committed_len, static_cast<std::uint32_t>(tokens.size()));
   const std::uint32_t aligned = whole_pages(cacheable_len(req, length));
   const std::uint32_t mine = req.cache_protected_len / page;
   if (is_insert && (states_ == nullptr || aligned > 0)) {
     const InsertResult result = insert_sequence(req, tokens, aligned, /*chunked=*/false);
     free_duplicates(req.row, mine, result.prefix_len / page);
-    free_pages(req.row, aligned / page, pages);
+    request_pages_.free(req.row, aligned / page, pages);
   } else {
-    free_pages(req.row, mine, pages);
+    request_pages_.free(req.row, mine, pages);
   }
   dec_lock_ref(req.last_node, req.lock);
   req.last_node = kRoot;
@@ -574,7 +559,6 @@ std::uint32_t RadixCache::cache_unfinished_req(RequestState& req, const TokenSeq
                                                std::uint32_t fill_len, bool chunked) {
   req.prefix_len = fill_len;
   const std::uint32_t pages = pool_->num_pages(req.row);
-  if (options_.disable) return pages;
   const std::uint32_t page = options_.page_size;
   const std::uint32_t length = cacheable_len(req, fill_len);
   if (states_ != nullptr && length == 0) return pages;

@@ -1,4 +1,4 @@
-// The radix pool: prefixes whose KV is kept for reuse (SGLang's RadixCache; with `disable`, its ChunkCache).
+// The radix pool: prefixes whose KV is kept for reuse (SGLang's RadixCache).
 //
 // A tree whose edges are sequences of tokens. A node holds a key (runs of token ids, a multiple of the page
 // size) and the pages of that key's KV. Looking up splits a node where a match ends inside it. Locked nodes
@@ -34,7 +34,9 @@
 #include "kvcache/eviction_policy.h"
 #include "kvcache/page_allocator.h"
 #include "kvcache/page_run.h"
+#include "kvcache/prefix_cache.h"
 #include "kvcache/req_to_token_pool.h"
+#include "kvcache/request_pages.h"
 #include "kvcache/state_component.h"
 #include "kvcache/state_slots.h"
 #include "kvcache/token_runs.h"
@@ -44,15 +46,11 @@
 
 namespace tpsim::kvcache {
 
-class RadixCache {
+class RadixCache final : public PrefixCache {
  public:
-  using NodeId = std::uint32_t;
-  static constexpr NodeId kRoot = 0;
-
   struct Options {
     std::uint32_t page_size = 1;  // tokens
     EvictionPolicy policy = EvictionPolicy::kLru;
-    bool disable = false;
     // Rules in which releases of SGLang differ; the names and sources are in scheduler/sglang_release.h.
     bool split_at_prompt_end = true;
     bool split_keeps_creation_time = true;
@@ -63,74 +61,37 @@ class RadixCache {
     // Tokens that sliding-window layers look back, where these have a pool of their own; 0: they have none.
     std::uint32_t window = 0;
   };
-  struct MatchResult {
-    std::uint32_t matched_tokens = 0;  // a multiple of the page size
-    NodeId last_node = kRoot;
-    std::uint32_t full_matched_tokens = 0;  // what would have matched without components
-  };
   struct InsertResult {
     std::uint32_t prefix_len = 0;  // tokens that were in the tree already
     NodeId last_node = kRoot;
   };
-  // Where the last match of a key ended. Valid for the same key, limit and namespace only.
-  struct MatchCursor {
-    NodeId node = kRoot;
-    std::uint32_t matched_tokens = 0;
-    std::uint64_t life = 0;        // of the node; 0 = no match yet
-    std::uint64_t generation = 0;  // of the node's children
-  };
-  // A state that a request hands over with its next insertion, taken behind its first `length` tokens. An
-  // insertion that takes it clears `slot`.
-  struct StateOffer {
-    std::uint32_t slot = StateSlots::kNone;
-    std::uint32_t length = 0;
-  };
-  // What SGLang's Req carries for the cache.
-  struct RequestState {
-    std::uint32_t row = ReqToTokenPool::kNoRow;
-    NodeId last_node = kRoot;
-    std::uint32_t cache_protected_len = 0;  // leading tokens whose pages the tree owns
-    std::uint32_t extra_key = 0;            // namespace
-    std::int64_t priority = 0;
-    std::uint32_t prefix_len = 0;    // tokens with KV after cache_unfinished_req
-    std::uint32_t prompt_len = 0;    // tokens
-    std::uint32_t inserted_len = 0;  // leading tokens that this request has inserted already
-    TreeLock lock;                   // on last_node
-    // Window layers: leading tokens whose pages have no window part, of those that are the request's own.
-    std::uint32_t window_evicted_len = 0;
-    // Where another request's prefix went on but could not be used (SGLang's swa_branching_seqlen): the next
-    // insertion ends there, so that a prefix that can be used does. 0: nowhere.
-    std::uint32_t branching_len = 0;
-    // Where the pool keeps states: what is inserted ends with this one; without one nothing is inserted.
-    StateOffer offer;
-  };
-
   // `allocator` takes back evicted and duplicate pages, `pool` holds the requests' rows; both may be null
   // where the tree is used for matching alone, and `window_pages` where options.window is 0. `states`: the
   // pool of states that nodes hold, of a model that has some. They must outlive the cache.
   RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool* pool,
              WindowPages* window_pages = nullptr, StateSlots* states = nullptr);
 
+  bool keeps_prefixes() const override { return true; }
   // Longest cached prefix of the first `limit` tokens of `key` that all components can be used with (with
   // bigram_keys at most limit - 1 tokens). Refreshes access times.
   MatchResult match_prefix(const TokenSequence& key, std::uint32_t limit, std::uint32_t extra_key);
-  // The same result; O(1) where nothing changed at the end of the cursor's last match.
   MatchResult match_prefix(const TokenSequence& key, std::uint32_t limit, std::uint32_t extra_key,
-                           MatchCursor& cursor);
-  // Appends the pages from the root to the end of `node`.
-  void collect_pages(NodeId node, std::vector<PageRun>& out) const;
+                           MatchCursor& cursor) override;
+  void collect_pages(NodeId node, std::vector<PageRun>& out) const override;
+  std::uint32_t state_slot(NodeId node) const override;
   // Puts the first `length` tokens (cut to whole pages of units) in the tree. `pages` holds their KV; the
   // pages of what was there already (prefix_len) stay the caller's. Nodes that end within the first
   // `counted_len` tokens count no hit. REQUIRES: `pages` covers those whole pages.
   InsertResult insert(const TokenSequence& key, std::uint32_t length, std::span<const PageRun> pages,
                       std::int64_t priority, std::uint32_t extra_key, std::uint32_t counted_len = 0);
 
-  // Locks, and unlocks, every node from `node` up to the root, and of the components what a request with that
-  // prefix needs. Unlocking what is not locked throws std::logic_error.
-  TreeLock inc_lock_ref(NodeId node);
-  void dec_lock_ref(NodeId node, const TreeLock& lock = {});
-  // Evicts leaves until at least `num_tokens` tokens are free or nothing is left. Returns tokens evicted.
-  std::uint64_t evict(std::uint64_t num_tokens);
+  TreeLock inc_lock_ref(NodeId node) override;
+  void dec_lock_ref(NodeId node) { dec_lock_ref(node, {}); }
+  void dec_lock_ref(NodeId node, const TreeLock& lock) override;
+  // Leaves go, one by one.
+  std::uint64_t evict(std::uint64_t num_tokens) override;
+  std::uint64_t evict_windows(std::uint64_t num_tokens) override;
+  std::uint64_t evict_states(std::uint64_t states) override;
   // Evicts a component's data, the least recently used first, until `units` are free or nothing is left:
   // whole leaves, and from other nodes the component alone. Returns units evicted.
   std::uint64_t evict_component(TreeComponent& component, std::uint64_t units);
@@ -139,37 +100,27 @@ class RadixCache {
   StateComponent* states() { return states_.get(); }  // null where there is none
   const StateComponent* states() const { return states_.get(); }
 
+  Kept kept() const override { return {evictable_size_, protected_size_}; }
+  Kept kept_windows() const override;
+  Kept kept_states() const override;
   std::uint64_t evictable_size() const { return evictable_size_; }  // tokens
   std::uint64_t protected_size() const { return protected_size_; }
   std::uint64_t total_size() const { return evictable_size_ + protected_size_; }
 
-  // The request is done: the KV of its first `committed_len` tokens goes into the tree (is_insert) or back
-  // to the allocator; duplicates and the tail that fills no page are freed; its lock is released. The row is
-  // left for the caller to free.
   void cache_finished_req(RequestState& req, const TokenSequence& tokens, std::uint32_t committed_len,
-                          bool is_insert = true);
-  // The request goes on: the KV of its first `fill_len` tokens becomes reusable; pages that duplicate what
-  // the tree has are freed and the row is rewritten; the lock moves to the new node. `chunked`: more chunks
-  // of its prefill follow. Returns the first page index of the row that changed, or the row's number of pages
-  // if none did.
+                          bool is_insert) override;
   std::uint32_t cache_unfinished_req(RequestState& req, const TokenSequence& tokens, std::uint32_t fill_len,
-                                     bool chunked = false);
-
-  // Frees the window parts of the request's own pages that no window reaches any more when the token behind
-  // the first `pre_len` is computed; without a cache exactly those, else as many whole pages less that what
-  // is inserted ends in a window that can be used. REQUIRES: options.window > 0.
-  void free_out_of_window(RequestState& req, std::int64_t pre_len);
+                                     bool chunked) override;
+  void free_out_of_window(RequestState& req, std::int64_t pre_len) override;
 
   // Forgets everything, cursors too. Pages are not given back. REQUIRES: no node id is used afterwards.
   void reset();
-  // In order of insertion, as Python's dictionaries keep it.
-  std::vector<NodeId> children(NodeId node) const;
-  NodeId parent(NodeId node) const { return nodes_[node].parent; }
+  std::vector<NodeId> children(NodeId node) const override;
+  NodeId parent(NodeId node) const override { return nodes_[node].parent; }
   std::uint32_t length(NodeId node) const { return nodes_[node].length; }  // tokens
   std::span<const PageRun> pages(NodeId node) const { return nodes_[node].pages; }
-  // Throws std::logic_error with a description where an invariant is broken: of the tree, its counters, its
-  // index and its heap, and that every page in it is allocated and in it once. Walks the whole tree.
-  void check_invariants() const;
+  // Of the tree, its counters, its index and its heap, and that every page in it is allocated and in it once.
+  void check_invariants() const override;
 
  private:
   // Tokens of a key behind its units.
@@ -263,11 +214,11 @@ class RadixCache {
   EvictionKey eviction_key(const Node& node) const;
   void offer(NodeId node);
   void rebuild_heap();
-  void free_pages(std::uint32_t row, std::uint32_t first_page, std::uint32_t end_page);
 
   Options options_;
   PageAllocator* allocator_;
   ReqToTokenPool* pool_;
+  RequestPages request_pages_;
   std::vector<Node> nodes_;
   std::vector<NodeId> free_nodes_;
   std::vector<NodeId> buckets_;  // the child index: by hash of parent, namespace and first page

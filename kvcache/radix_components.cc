@@ -34,7 +34,6 @@ void RadixCache::touch_path(NodeId node) {
 }
 
 std::uint64_t RadixCache::evict_component(TreeComponent& component, std::uint64_t units) {
-  if (options_.disable) return 0;
   std::uint64_t evicted = 0;
   NodeId node = component.least_recent();
   while (evicted < units && node != kNoNode) {
@@ -106,26 +105,40 @@ std::uint32_t RadixCache::cacheable_len(const RequestState& req, std::uint32_t l
 // Frees a request's pages [first_page, end_page) that the tree had already, but for those that it took.
 void RadixCache::free_duplicates(std::uint32_t row, std::uint32_t first_page, std::uint32_t end_page) {
   for (const PageRun& taken : adopted_) {
-    free_pages(row, first_page, taken.first);
+    request_pages_.free(row, first_page, taken.first);
     first_page = taken.first + taken.count;
   }
-  free_pages(row, first_page, end_page);
+  request_pages_.free(row, first_page, end_page);
 }
 
 void RadixCache::free_out_of_window(RequestState& req, std::int64_t pre_len) {
   const std::int64_t window = options_.window;
   const std::int64_t page = options_.page_size;
   if (pre_len - window <= req.window_evicted_len) return;
-  const std::int64_t first = std::max(req.window_evicted_len, req.cache_protected_len);
   const std::int64_t whole_pages = (std::max(window, page) + page - 1) / page * page;
-  const std::int64_t end = std::max(first, pre_len - (options_.disable ? window : whole_pages)) / page * page;
-  req.window_evicted_len = static_cast<std::uint32_t>(first);
-  if (end <= first) return;
-  scratch_.clear();
-  pool_->copy_out(req.row, static_cast<std::uint32_t>(first / page),
-                  static_cast<std::uint32_t>((end - first) / page), scratch_);
-  for (const PageRun& run : scratch_) window_pages_->free(run);
-  req.window_evicted_len = static_cast<std::uint32_t>(end);
+  request_pages_.free_windows(req, pre_len, whole_pages);
+}
+
+PrefixCache::Kept RadixCache::kept_windows() const {
+  if (window_ == nullptr) return {};
+  return {window_->evictable_size(), window_->protected_size()};
+}
+
+PrefixCache::Kept RadixCache::kept_states() const {
+  if (states_ == nullptr) return {};
+  return {states_->evictable_size(), states_->protected_size()};
+}
+
+std::uint64_t RadixCache::evict_windows(std::uint64_t num_tokens) {
+  return window_ == nullptr ? 0 : evict_component(*window_, num_tokens);
+}
+
+std::uint64_t RadixCache::evict_states(std::uint64_t states) {
+  return states_ == nullptr ? 0 : evict_component(*states_, states);
+}
+
+std::uint32_t RadixCache::state_slot(NodeId node) const {
+  return states_ != nullptr && states_->has(node) ? states_->slot(node) : StateSlots::kNone;
 }
 
 void RadixCache::check_components(NodeId id) const {

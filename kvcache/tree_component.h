@@ -15,18 +15,12 @@
 // Source: SGLang 0.5.23 mem_cache/unified_cache/components/base.py, unified_tree_core.py (UnifiedLRUList).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
 namespace tpsim::kvcache {
 
 class RadixCache;
-
-// A lock on a node of the tree, to be undone with it: what each of its components locked.
-struct TreeLock {
-  std::array<std::uint32_t, 2> receipts = {};
-};
 
 class TreeComponent {
  public:

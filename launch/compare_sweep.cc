@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -77,14 +78,13 @@ class Plan {
     for (const Setting& setting : sweep.settings) settings_.push_back(resolve(setting));
     refuse_twins();
     refuse_if_nothing_is_left();
-    workload_ = load_workload(args);
-    const auto first = std::find_if(settings_.begin(), settings_.end(),
+        const auto first = std::find_if(settings_.begin(), settings_.end(),
                                     [](const Resolved& resolved) { return resolved.deployment.has_value(); });
-    place_workload_images(args, first->deployment->model, workload_);
+    workload_ = with_images_placed(args, first->deployment->model, load_workload(args));
     for (Resolved& resolved : settings_) {
       if (!resolved.deployment) continue;
       try {
-        check_workload(workload_, *resolved.deployment);
+        check_workload(workload_->outline(), *resolved.deployment);
         served_.push_back(&resolved);
       } catch (const UserError& error) {
         resolved.refusal = error.what();
@@ -94,7 +94,7 @@ class Plan {
     refuse_if_nothing_is_left();
   }
 
-  const scheduler::Workload& workload() const { return workload_; }
+  const scheduler::StreamedWorkload& workload() const { return *workload_; }
   const std::vector<Resolved>& settings() const { return settings_; }
   // Those that can be carried out.
   const std::vector<const Resolved*>& served() const { return served_; }
@@ -132,7 +132,7 @@ class Plan {
                      settings_.size());
   }
 
-  scheduler::Workload workload_;
+  std::unique_ptr<const scheduler::StreamedWorkload> workload_;
   std::vector<Resolved> settings_;
   std::vector<const Resolved*> served_;
 };
@@ -173,7 +173,7 @@ void announce(const ServerArgs& args, const Sweep& sweep, const Plan& plan) {
     for (const auto* said : {&resolved->deployment->notes, &resolved->deployment->warnings})
       notes.insert(said->begin(), said->end());
   for (const std::string& note : notes) spdlog::info("{}", note);
-  for (const std::string& note : plan.workload().notes) spdlog::warn("{}", note);
+  for (const std::string& note : plan.workload().outline().notes) spdlog::warn("{}", note);
   if (args.quiet) return;
   const std::size_t refused = plan.settings().size() - plan.served().size();
   fmt::print(stderr, "{}{}\n", describe(sweep),

@@ -26,9 +26,10 @@ constexpr double kAlone = 0.1;        // mean requests in flight, by Little's la
 // How a rate is offered.
 class Offer {
  public:
-  Offer(const ServerArgs& args, const scheduler::Workload& workload) : load_(load_config(args, workload)) {
+  Offer(const ServerArgs& args, const scheduler::WorkloadOutline& workload)
+      : load_(load_config(args, workload)) {
     const auto rate_of = [&](const scheduler::LoadConfig& load) {
-      return scheduler::LoadGenerator(load, workload).offered().rate;
+      return scheduler::offered_rate(load, workload);
     };
     load_.time_scale = 1;
     by_time_ = !load_.request_rate && rate_of(load_) > 0;
@@ -145,10 +146,10 @@ proto::GoodputSearch search_rates(double share, const ProbeRate& probe, std::opt
 }
 
 void search_max_goodput_rate(const ServerArgs& args, const Deployment& deployment,
-                             const scheduler::Workload& workload,
+                             const scheduler::StreamedWorkload& workload,
                              const std::function<void(double rate)>& on_rate,
                              scheduler::RunObserver& observer, proto::RunReport& report) {
-  const Offer offer(args, workload);
+  const Offer offer(args, workload.outline());
   rank::ProcessGroup here;
   here.tp_size = deployment.ranks.num_ranks();
   const ProbeRate probe = [&](double rate) -> std::optional<proto::GoodputProbe> {

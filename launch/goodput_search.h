@@ -8,7 +8,7 @@
 #include "launch/server_args.h"
 #include "proto/report.pb.h"
 #include "scheduler/records.h"
-#include "scheduler/workload/workload.h"
+#include "scheduler/workload/streamed_workload.h"
 
 namespace tpsim::launch {
 
@@ -27,7 +27,7 @@ proto::GoodputSearch search_rates(double share, const ProbeRate& probe, std::opt
 // faster or slower by time_scale, so that its bursts stay; everything else by request_rate. `on_rate` is
 // called before each probe; `observer` can stop it.
 void search_max_goodput_rate(const ServerArgs& args, const Deployment& deployment,
-                             const scheduler::Workload& workload,
+                             const scheduler::StreamedWorkload& workload,
                              const std::function<void(double rate)>& on_rate,
                              scheduler::RunObserver& observer, proto::RunReport& report);
 

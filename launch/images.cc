@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -65,7 +66,7 @@ const char* image_flag(const ImageArgs& images) {
 
 // Whether numeric execution has what the workload's images need.
 void check_computed(const ServerArgs& args, const rank::ModelConfig& model,
-                    const scheduler::Workload& workload) {
+                    const scheduler::WorkloadOutline& workload) {
   if (rank::find_vision_tower(model.vision.architecture) == nullptr)
     throw_user_error(
         "--executor numeric: images of {} are priced and not computed, and {} has some; use --executor "
@@ -199,13 +200,18 @@ void write_images(const proto::HardwareProfile& hardware, const rank::VisionConf
   }
 }
 
-void place_workload_images(const ServerArgs& args, const rank::ModelConfig& model,
-                           scheduler::Workload& workload) {
-  if (!scheduler::has_images(workload)) {
+namespace {
+
+using NewReading = std::function<scheduler::PlacedImages::Place()>;
+
+// How the images of `workload` are placed; empty: it has none. Throws UserError where they are not served.
+NewReading image_placement(const ServerArgs& args, const rank::ModelConfig& model,
+                           const scheduler::WorkloadOutline& workload) {
+  if (!workload.images) {
     if (args.images.image_resolution && args.dataset_name != "image")
       throw_user_error("--image-resolution {}: {} has no images; leave it out", *args.images.image_resolution,
                        workload.name);
-    return;
+    return nullptr;
   }
   const rank::VisionConfig& vision = model.vision;
   if (!vision.present())
@@ -222,32 +228,47 @@ void place_workload_images(const ServerArgs& args, const rank::ModelConfig& mode
   scheduler::ImageResolution size{0, 0, 0, 0};
   if (args.images.image_resolution) {
     size = scheduler::parse_image_resolution(*args.images.image_resolution);
-    const auto sized = [](const scheduler::WorkloadRequest& request) {
-      return std::all_of(request.images.begin(), request.images.end(),
-                         [](const scheduler::ImageInput& image) { return image.width > 0; });
-    };
-    if (args.dataset_name != "image" &&
-        std::all_of(workload.requests.begin(), workload.requests.end(), sized))
+    if (args.dataset_name != "image" && !workload.unsized_images)
       throw_user_error("--image-resolution {}: {} says how large its images are; leave it out",
                        *args.images.image_resolution, workload.name);
   }
-  scheduler::place_images(
-      workload,
-      [&](std::uint32_t width, std::uint32_t height) {
-        const rank::ImageLayout layout = rank::image_layout(vision, width, height);
-        scheduler::ImageTokens tokens{layout.before, layout.tokens, layout.after};
-        if (args.numeric()) {
-          tokens.before_ids = vision.marker_ids_before;
-          tokens.after_ids = vision.marker_ids_after;
-        }
-        return tokens;
-      },
-      size.min_width, size.min_height);
-  for (scheduler::WorkloadRequest& request : workload.requests) {
-    const ImageHost host = image_host(vision, request.images);
-    request.image_prepare_seconds = host.prepare_seconds;
-    request.image_receive_seconds = host.receive_seconds;
-  }
+  const auto rule = [&vision, numeric = args.numeric()](std::uint32_t width, std::uint32_t height) {
+    const rank::ImageLayout layout = rank::image_layout(vision, width, height);
+    scheduler::ImageTokens tokens{layout.before, layout.tokens, layout.after};
+    if (numeric) {
+      tokens.before_ids = vision.marker_ids_before;
+      tokens.after_ids = vision.marker_ids_after;
+    }
+    return tokens;
+  };
+  return [&vision, rule, size, name = workload.name]() -> scheduler::PlacedImages::Place {
+    return [&vision, placer = scheduler::ImagePlacer(name, rule, size.min_width, size.min_height)](
+               scheduler::WorkloadRequest& request) mutable {
+      placer.place(request);
+      const ImageHost host = image_host(vision, request.images);
+      request.image_prepare_seconds = host.prepare_seconds;
+      request.image_receive_seconds = host.receive_seconds;
+    };
+  };
+}
+
+}  // namespace
+
+void place_workload_images(const ServerArgs& args, const rank::ModelConfig& model,
+                           scheduler::Workload& workload) {
+  const NewReading new_reading =
+      image_placement(args, model, scheduler::WorkloadView(workload).outline());
+  if (!new_reading) return;
+  const scheduler::PlacedImages::Place place = new_reading();
+  for (scheduler::WorkloadRequest& request : workload.requests) place(request);
+}
+
+std::unique_ptr<const scheduler::StreamedWorkload> with_images_placed(
+    const ServerArgs& args, const rank::ModelConfig& model,
+    std::unique_ptr<const scheduler::StreamedWorkload> workload) {
+  NewReading new_reading = image_placement(args, model, workload->outline());
+  if (!new_reading) return workload;
+  return std::make_unique<scheduler::PlacedImages>(std::move(workload), std::move(new_reading));
 }
 
 void finish_image_report(std::uint32_t dp_size, proto::RunReport& report) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "rank/model/model_config.h"
 #include "rank/model/parallel_layout.h"
 #include "rank/parallel/image_encoding.h"
+#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
@@ -47,6 +49,11 @@ void write_images(const proto::HardwareProfile& hardware, const rank::VisionConf
 // or it is off.
 void place_workload_images(const ServerArgs& args, const rank::ModelConfig& model,
                            scheduler::Workload& workload);
+// The same as the workload is read, of one that has images; another one is returned as it is. `model` must
+// outlive the result.
+std::unique_ptr<const scheduler::StreamedWorkload> with_images_placed(
+    const ServerArgs& args, const rank::ModelConfig& model,
+    std::unique_ptr<const scheduler::StreamedWorkload> workload);
 
 // What the ranks did, once their reports are there.
 void finish_image_report(std::uint32_t dp_size, proto::RunReport& report);

@@ -59,12 +59,10 @@ std::string_view weights_of(const Deployment& deployment) {
   return most == elements.end() ? "" : most->first;
 }
 
-std::string_view arrivals_of(const ServerArgs& args, const scheduler::Workload& workload) {
+std::string_view arrivals_of(const ServerArgs& args, const scheduler::WorkloadOutline& workload) {
   if (args.max_concurrency) return "closed";
   if (args.request_rate) return std::isinf(*args.request_rate) ? "burst" : "open";
-  const bool spread = std::any_of(workload.requests.begin(), workload.requests.end(),
-                                  [](const auto& request) { return request.arrival_time > 0; });
-  return spread ? "open" : "burst";
+  return workload.last_arrival > 0 ? "open" : "burst";
 }
 
 // Flags that pace steps whatever the kernels are, with a space before each.
@@ -83,7 +81,7 @@ std::string paced_by(const Deployment& deployment) {
 }  // namespace
 
 proto::LoadTraits traits_of(const ServerArgs& args, const Deployment& deployment,
-                            const scheduler::Workload& workload, const proto::RunReport& report) {
+                            const scheduler::WorkloadOutline& workload, const proto::RunReport& report) {
   proto::LoadTraits traits;
   traits.set_hardware(report.hardware());
   traits.set_model(report.model());

@@ -6,14 +6,14 @@
 #include "launch/deployment.h"
 #include "launch/server_args.h"
 #include "proto/report.pb.h"
-#include "scheduler/workload/workload.h"
+#include "scheduler/workload/streamed_workload.h"
 
 namespace tpsim::launch {
 
 // `report`: of the run that served `workload`. Flags that pace the steps of all kernels alike (data-parallel
 // attention, pipeline stages, no overlap, no graphs, mixed chunks) follow the backend's name.
 proto::LoadTraits traits_of(const ServerArgs& args, const Deployment& deployment,
-                            const scheduler::Workload& workload, const proto::RunReport& report);
+                            const scheduler::WorkloadOutline& workload, const proto::RunReport& report);
 
 // Why the measured loads of its GPU and model family do not speak for the run, a sentence; empty: they do.
 // Kernels that take much of a step (attention, matrix products, experts, the all-reduce) have no measurement

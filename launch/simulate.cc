@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,10 +34,8 @@
 
 namespace tpsim::launch {
 
-void check_workload(const scheduler::Workload& workload, const Deployment& deployment) {
-  std::uint64_t shortest = std::numeric_limits<std::uint64_t>::max();
-  for (const scheduler::WorkloadRequest& request : workload.requests)
-    shortest = std::min<std::uint64_t>(shortest, request.prompt.size() + 1);
+void check_workload(const scheduler::WorkloadOutline& workload, const Deployment& deployment) {
+  const std::uint64_t shortest = workload.shortest_prompt + 1;
   const scheduler::SchedulerConfig& config = deployment.scheduler;
   if (shortest > config.max_total_num_tokens)
     throw_user_error(
@@ -53,21 +49,23 @@ void check_workload(const scheduler::Workload& workload, const Deployment& deplo
 }
 
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
-                                  const scheduler::Workload& workload, scheduler::RunObserver& observer,
+                                  const scheduler::StreamedWorkload& workload,
+                                  scheduler::RunObserver& observer,
                                   std::optional<std::string>& loss) {
+  const scheduler::WorkloadOutline& outline = workload.outline();
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   std::optional<BatchStreamWriter> recording;
   std::optional<RecordingExecutor> recorder;
   if (!stage.args().record_batches.empty()) {
-    recording.emplace(stage.args().record_batches, stream_header(deployment, workload.name));
+    recording.emplace(stage.args().record_batches, stream_header(deployment, outline.name));
     recorder.emplace(*executor, *recording);
   }
   LossTolerantExecutor tolerant(recorder ? static_cast<scheduler::Executor&>(*recorder) : *executor);
   proto::RunReport report = deployment.header;
-  report.set_trace(workload.name);
+  report.set_trace(outline.name);
   Reach reach(measured_ranges(deployment), observer);
-  report.MergeFrom(scheduler::run_workload(deployment.scheduler, load_config(stage.args(), workload),
-                                           workload, tolerant, reach));
+  report.MergeFrom(scheduler::run_workload(deployment.scheduler, load_config(stage.args(), outline), workload,
+                                           tolerant, reach));
   describe_stages(deployment, report);
   if (recording) recording->commit();
   loss = tolerant.loss();
@@ -91,7 +89,7 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
   if (stage.args().numeric()) return report;
   reach.write(report);
   if (!report.stopped_early())
-    write_error_bands(catalogue_residuals(), traits_of(stage.args(), deployment, workload, report),
+    write_error_bands(catalogue_residuals(), traits_of(stage.args(), deployment, outline, report),
                       carried_over(report), report);
   return report;
 }
@@ -100,8 +98,8 @@ namespace {
 
 // Serves the same load without speculation, for what it gains. Priced passes only: computed ones tell this
 // machine's time.
-void write_speedup(const ServerArgs& args, const Deployment& deployment, const scheduler::Workload& workload,
-                   proto::RunReport& report) {
+void write_speedup(const ServerArgs& args, const Deployment& deployment,
+                   const scheduler::StreamedWorkload& workload, proto::RunReport& report) {
   if (args.numeric() || !report.has_speculation() || report.stopped_early()) return;
   ServerArgs plain = args;
   plain.speculation = {};
@@ -118,7 +116,8 @@ void write_speedup(const ServerArgs& args, const Deployment& deployment, const s
   rank::ModeledExecutor executor(without.local_ranks(here));
   scheduler::NoRecords no_records;
   const proto::RunReport run =
-      scheduler::run_workload(without.scheduler, load_config(args, workload), workload, executor, no_records);
+      scheduler::run_workload(without.scheduler, load_config(args, workload.outline()), workload, executor,
+                              no_records);
   proto::Speculation& out = *report.mutable_speculation();
   if (report.median_tpot_ms() > 0) out.set_tpot_speedup(run.median_tpot_ms() / report.median_tpot_ms());
   if (report.duration() > 0) out.set_duration_speedup(run.duration() / report.duration());
@@ -131,12 +130,13 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
     for (const std::string& note : deployment.notes) spdlog::info("{}", note);
     for (const std::string& warning : deployment.warnings) spdlog::warn("{}", warning);
   }
-  scheduler::Workload workload = load_workload(args);
-  place_workload_images(args, deployments.front().model, workload);
-  for (const std::string& note : workload.notes) spdlog::warn("{}", note);
+  const std::unique_ptr<const scheduler::StreamedWorkload> workload =
+      with_images_placed(args, deployments.front().model, load_workload(args));
+  const scheduler::WorkloadOutline& outline = workload->outline();
+  for (const std::string& note : outline.notes) spdlog::warn("{}", note);
   for (const Deployment& deployment : deployments) {
-    check_workload(workload, deployment);
-    check_accept_lens(deployment.speculation, args.speculation.accept_from_trace, workload);
+    check_workload(outline, deployment);
+    check_accept_lens(deployment.speculation, args.speculation.accept_from_trace, outline);
   }
 
   ReportOutput output(args, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun);
@@ -150,16 +150,16 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
                          deployment.backends.name());
     try {
       RunMonitor monitor(output.begin_run(deployment.backends.name()), progress);
-      proto::RunReport report = serve_deployment(stage, deployment, workload, monitor, loss);
+      proto::RunReport report = serve_deployment(stage, deployment, *workload, monitor, loss);
       stopped = report.stopped_early();
-      write_speedup(args, deployment, workload, report);
+      write_speedup(args, deployment, *workload, report);
       if (args.max_goodput_rate && !stopped) {
         scheduler::NoRecords no_records;
         RunMonitor search_monitor(no_records, progress);
         const auto on_rate = [&](double rate) {
           progress.set_label(fmt::format("{} at {:.4g} requests/s", deployment.backends.name(), rate));
         };
-        search_max_goodput_rate(args, deployment, workload, on_rate, search_monitor, report);
+        search_max_goodput_rate(args, deployment, *workload, on_rate, search_monitor, report);
         stopped = report.max_goodput_search().outcome() == "stopped";
       }
       results.add(report);

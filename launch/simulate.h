@@ -11,18 +11,19 @@
 #include "proto/report.pb.h"
 #include "rank/parallel/mpi_session.h"
 #include "scheduler/records.h"
-#include "scheduler/workload/workload.h"
+#include "scheduler/workload/streamed_workload.h"
 
 namespace tpsim::launch {
 
 // `deployment` serves the workload, with the executor of `stage`. Returns its whole report; `loss` becomes
 // the sentence of a lost rank. May be called by several threads at once, each with a stage of its own.
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
-                                  const scheduler::Workload& workload, scheduler::RunObserver& observer,
+                                  const scheduler::StreamedWorkload& workload,
+                                  scheduler::RunObserver& observer,
                                   std::optional<std::string>& loss);
 
 // A pool or a context in which no request at all can be served is a mistake, not a result. Throws UserError.
-void check_workload(const scheduler::Workload& workload, const Deployment& deployment);
+void check_workload(const scheduler::WorkloadOutline& workload, const Deployment& deployment);
 
 // Called in every process, with the same arguments. Returns the exit status: kDone, or kStoppedEarly where a
 // signal or a lost rank ended it before its time (what was finished is reported). Throws UserError for what

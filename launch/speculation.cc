@@ -459,20 +459,15 @@ bool draft_extend_captured(scheduler::SglangRelease release, const Speculation& 
   return false;
 }
 
-void check_accept_lens(const Speculation& speculation, bool from_trace, const scheduler::Workload& workload) {
+void check_accept_lens(const Speculation& speculation, bool from_trace,
+                       const scheduler::WorkloadOutline& workload) {
   if (!speculation.config.enabled()) return;
-  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
-    const std::vector<std::uint32_t>& lens = workload.requests[i].accept_lens;
-    if (from_trace && lens.empty())
-      throw_user_error("--speculative-accept-rates trace: request {} of {} has no accept_lens", i,
-                       workload.name);
-    if (speculation.longest_accepted == 0) continue;
-    for (const std::uint32_t length : lens) {
-      if (length > speculation.longest_accepted)
-        throw_user_error("{}: request {} keeps {} tokens of a step, which has {} at most", workload.name, i,
-                         length, speculation.longest_accepted);
-    }
-  }
+  if (from_trace && workload.without_accept_lens)
+    throw_user_error("--speculative-accept-rates trace: request {} of {} has no accept_lens",
+                     *workload.without_accept_lens, workload.name);
+  if (speculation.longest_accepted > 0 && workload.longest_accept_len > speculation.longest_accepted)
+    throw_user_error("{}: request {} keeps {} tokens of a step, which has {} at most", workload.name,
+                     workload.longest_accepting, workload.longest_accept_len, speculation.longest_accepted);
 }
 
 void write_speculation_shares(proto::RunReport& report) {

@@ -1,11 +1,12 @@
 #include "launch/workload_args.h"
 
-#include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "proto/base/error.h"
 #include "scheduler/workload/benchmark_datasets.h"
 #include "scheduler/workload/benchmark_images.h"
+#include "scheduler/workload/streamed_trace.h"
 #include "scheduler/workload/synthetic.h"
 #include "scheduler/workload/trace_reader.h"
 
@@ -16,7 +17,7 @@ namespace {
 constexpr std::uint64_t kDatasetPrompts = 1000;  // the benchmark's default
 
 // tpsim's own traces name when requests reach the scheduler: comparisons with SGLang's are made of them.
-scheduler::FrontEndConfig front_end(const ServerArgs& args, const scheduler::Workload& workload) {
+scheduler::FrontEndConfig front_end(const ServerArgs& args, const scheduler::WorkloadOutline& workload) {
   const std::string kind =
       args.front_end.value_or(args.numeric() || workload.format == "tpsim" ? "none" : "ids");
   if (kind == "none") return {};
@@ -27,21 +28,19 @@ scheduler::FrontEndConfig front_end(const ServerArgs& args, const scheduler::Wor
   return config;
 }
 
-scheduler::Workload load_trace(const ServerArgs& args) {
-  scheduler::Workload workload =
-      scheduler::read_trace(std::filesystem::path(args.trace),
-                            {.format = args.trace_format,
-                             .num_prompts = static_cast<std::size_t>(args.num_prompts.value_or(0)),
-                             .sort = false});
-  const auto in_session = [](const scheduler::WorkloadRequest& request) { return request.session != 0; };
-  if (args.session_mode == scheduler::SessionMode::kClosed &&
-      std::none_of(workload.requests.begin(), workload.requests.end(), in_session)) {
+std::unique_ptr<scheduler::StreamedWorkload> load_trace(const ServerArgs& args) {
+  std::unique_ptr<scheduler::StreamedWorkload> workload =
+      scheduler::open_trace(args.trace, {.format = args.trace_format,
+                                         .num_prompts = static_cast<std::size_t>(args.num_prompts.value_or(0)),
+                                         .sort = false});
+  const scheduler::WorkloadOutline& outline = workload->outline();
+  if (args.session_mode == scheduler::SessionMode::kClosed && !outline.conversations) {
     throw_user_error(
         "--session-mode closed: {} names no conversations; leave it out, or give a trace with session_id",
-        workload.name);
+        outline.name);
   }
-  if (args.use_trace_timestamps && workload.format == "sharegpt")
-    throw_user_error("--use-trace-timestamps: {} has no times, use --request-rate", workload.name);
+  if (args.use_trace_timestamps && outline.format == "sharegpt")
+    throw_user_error("--use-trace-timestamps: {} has no times, use --request-rate", outline.name);
   return workload;
 }
 
@@ -55,7 +54,7 @@ scheduler::RandomOptions random_options(const ServerArgs& args) {
   return options;
 }
 
-scheduler::Workload make_images(const ServerArgs& args) {
+std::unique_ptr<scheduler::StreamedWorkload> make_images(const ServerArgs& args) {
   scheduler::ImageOptions options;
   options.text = random_options(args);
   options.image_count = args.images.image_count.value_or(options.image_count);
@@ -63,33 +62,33 @@ scheduler::Workload make_images(const ServerArgs& args) {
   options.blank = args.images.image_content == "blank";
   if (args.images.image_resolution)
     options.resolution = scheduler::parse_image_resolution(*args.images.image_resolution);
-  return scheduler::make_image_workload(options);
+  return std::make_unique<scheduler::ImageWorkload>(options);
 }
 
 }  // namespace
 
-scheduler::Workload load_workload(const ServerArgs& args) {
+std::unique_ptr<scheduler::StreamedWorkload> load_workload(const ServerArgs& args) {
   const std::string& dataset = args.dataset_name;
   if (dataset.empty()) return load_trace(args);
   if (dataset == "generated-shared-prefix") {
     scheduler::SharedPrefixOptions options = args.gsp;
     options.seed = args.load_seed();
-    return scheduler::make_shared_prefix_workload(options);
+    return std::make_unique<scheduler::SharedPrefixWorkload>(options);
   }
   const std::filesystem::path file = args.dataset_path;
   const std::uint64_t prompts = args.num_prompts.value_or(kDatasetPrompts);
   if (dataset == "mooncake")
-    return scheduler::read_trace(file, {.format = dataset, .num_prompts = prompts, .sort = true});
+    return scheduler::open_trace(file, {.format = dataset, .num_prompts = prompts, .sort = true});
   if (dataset == "sharegpt") {
     scheduler::Workload workload = scheduler::read_trace(file, {.format = dataset});
     scheduler::sample_sharegpt(workload, prompts, args.load_seed());
-    return workload;
+    return std::make_unique<scheduler::WorkloadInMemory>(std::move(workload));
   }
   if (dataset == "image") return make_images(args);
-  return scheduler::make_random_workload(random_options(args));
+  return std::make_unique<scheduler::RandomWorkload>(random_options(args));
 }
 
-scheduler::LoadConfig load_config(const ServerArgs& args, const scheduler::Workload& workload) {
+scheduler::LoadConfig load_config(const ServerArgs& args, const scheduler::WorkloadOutline& workload) {
   scheduler::LoadConfig config;
   config.session_mode = args.session_mode.value_or(config.session_mode);
   config.time_scale = args.time_scale.value_or(1.0);

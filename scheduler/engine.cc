@@ -20,8 +20,8 @@ namespace {
 // One replica, one source, the virtual clock; keeps the report.
 class Run : public ReplicaEvents {
  public:
-  Run(const SchedulerConfig& config, const LoadConfig& load, const Workload& workload, Executor& executor,
-      RunObserver& observer)
+  Run(const SchedulerConfig& config, const LoadConfig& load, const StreamedWorkload& workload,
+      Executor& executor, RunObserver& observer)
       : config_(config),
         offer_(load),
         workload_(workload),
@@ -29,7 +29,7 @@ class Run : public ReplicaEvents {
         load_(load, workload),
         source_(&load_),
         replica_(config, load.front_end, executor, *this),
-        overload_(load_.offered()) {
+        overload_(load_.offered().rate, load_.offered().last_arrival) {
     metrics_.set_goodput(load.goodput);
     if (config.pipeline.staged()) metrics_.set_passes_overlap();
   }
@@ -57,7 +57,7 @@ class Run : public ReplicaEvents {
     replica_.write_report(report);
     if (config_.speculation.enabled()) write_speculation(report);
     metrics_.write(replica_.now(), report);
-    if (!stopped_) overload_.write(report);
+    if (!stopped_) overload_.write(load_.offered(), report);
     return report;
   }
 
@@ -104,7 +104,7 @@ class Run : public ReplicaEvents {
   // As SGLang's serving benchmark warms a server up, at once but within the places of the run.
   void warm_up() {
     constexpr std::uint32_t kMostTokens = 32;
-    WorkloadRequest request = workload_.requests.front();
+    WorkloadRequest request = *workload_.read()->next();
     request.session = 0;
     request.max_new_tokens = std::min(request.max_new_tokens, kMostTokens);
     if (!request.output.empty()) request.output.truncate(request.max_new_tokens);
@@ -112,7 +112,8 @@ class Run : public ReplicaEvents {
     copies.requests.assign(offer_.warmup_requests, request);
     LoadConfig at_once;
     at_once.max_concurrency = offer_.max_concurrency;
-    LoadGenerator load(at_once, copies);
+    const WorkloadView at_once_only(copies);
+    LoadGenerator load(at_once, at_once_only);
     warming_up_ = true;
     serve(load);
     if (stopped_) return;
@@ -171,7 +172,7 @@ class Run : public ReplicaEvents {
 
   const SchedulerConfig& config_;
   const LoadConfig& offer_;
-  const Workload& workload_;
+  const StreamedWorkload& workload_;
   RunObserver& observer_;
   LoadGenerator load_;
   RequestSource* source_;  // that is served now
@@ -186,9 +187,14 @@ class Run : public ReplicaEvents {
 
 }  // namespace
 
+proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load,
+                              const StreamedWorkload& workload, Executor& executor, RunObserver& observer) {
+  return Run(config, load, workload, executor, observer).run();
+}
+
 proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load, const Workload& workload,
                               Executor& executor, RunObserver& observer) {
-  return Run(config, load, workload, executor, observer).run();
+  return run_workload(config, load, WorkloadView(workload), executor, observer);
 }
 
 }  // namespace tpsim::scheduler

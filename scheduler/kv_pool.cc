@@ -6,6 +6,9 @@
 #include <cstddef>
 #include <stdexcept>
 
+#include "kvcache/chunk_cache.h"
+#include "kvcache/radix_cache.h"
+
 namespace tpsim::scheduler {
 namespace {
 
@@ -17,12 +20,24 @@ kvcache::RadixCache::Options radix_options(const SchedulerConfig& config) {
   const ReleaseRules rules = rules_of(config.sglang_release);
   return {.page_size = config.page_size,
           .policy = config.radix_eviction_policy,
-          .disable = config.disable_radix_cache,
           .split_at_prompt_end = rules.split_at_prompt_end,
           .split_keeps_creation_time = rules.split_keeps_creation_time,
           .request_hits_node_once = rules.request_hits_node_once,
           .bigram_keys = config.speculation.has_head() && config.states.slots == 0,
           .window = config.sliding_window_size};
+}
+
+// The one place that knows which prefix caches there are.
+std::unique_ptr<kvcache::PrefixCache> make_prefix_cache(const SchedulerConfig& config,
+                                                        kvcache::PageAllocator& allocator,
+                                                        kvcache::ReqToTokenPool& rows,
+                                                        kvcache::WindowPages* windows,
+                                                        kvcache::StateSlots* states) {
+  if (config.disable_radix_cache) {
+    return std::make_unique<kvcache::ChunkCache>(config.page_size, config.sliding_window_size, &allocator,
+                                                 &rows, windows);
+  }
+  return std::make_unique<kvcache::RadixCache>(radix_options(config), &allocator, &rows, windows, states);
 }
 
 std::optional<kvcache::WindowPages> make_window_pages(const SchedulerConfig& config,
@@ -45,10 +60,10 @@ KvPool::KvPool(const SchedulerConfig& config)
       window_pages_(make_window_pages(config, allocator_.address_space())),
       state_slots_(config.states.slots > 0 ? std::optional<kvcache::StateSlots>(config.states.slots)
                                            : std::nullopt),
-      radix_(radix_options(config), &allocator_, &rows_, window_pages_ ? &*window_pages_ : nullptr,
-             state_slots_ ? &*state_slots_ : nullptr) {
+      cache_(make_prefix_cache(config, allocator_, rows_, window_pages_ ? &*window_pages_ : nullptr,
+                               state_slots_ ? &*state_slots_ : nullptr)) {
   if (state_slots_)
-    states_.emplace(config.states, *state_slots_, radix_,
+    states_.emplace(config.states, *state_slots_, *cache_,
                     [this](std::uint32_t states) { evict_states(states); });
 }
 
@@ -68,9 +83,7 @@ std::uint64_t KvPool::window_available_size() const {
   return has_windows() ? std::uint64_t{window_pages_->available_pages()} * page_size_ : 0;
 }
 
-std::uint64_t KvPool::window_evictable_size() const {
-  return has_windows() ? radix_.window()->evictable_size() : 0;
-}
+std::uint64_t KvPool::window_evictable_size() const { return cache_->kept_windows().evictable; }
 
 double KvPool::window_usage() const {
   const std::uint64_t used = window_capacity() - window_available_size() - window_evictable_size();
@@ -84,17 +97,17 @@ double KvPool::usage() const {
 
 void KvPool::evict_for(std::uint64_t num_tokens) {
   const std::uint64_t available = available_size();
-  if (available < num_tokens) radix_.evict(evict_shortfall_ ? num_tokens - available : num_tokens);
+  if (available < num_tokens) cache_->evict(evict_shortfall_ ? num_tokens - available : num_tokens);
   if (has_windows() && window_available_size() < num_tokens) {
-    radix_.evict_component(*radix_.window(), num_tokens - window_available_size());
+    cache_->evict_windows(num_tokens - window_available_size());
   }
   evicted_tokens_ += available_size() - available;
 }
 
-// Leaves of the tree go with their tokens.
+// What loses its state may lose its tokens, too.
 void KvPool::evict_states(std::uint32_t states) {
   const std::uint64_t available = available_size();
-  evicted_states_ += radix_.evict_component(*radix_.states(), states);
+  evicted_states_ += cache_->evict_states(states);
   evicted_tokens_ += available_size() - available;
 }
 
@@ -108,7 +121,7 @@ bool KvPool::alloc_for_extend(Req& req) {
   if (first) {
     req.cache.row = rows_.alloc_row();
     if (req.cache.row == kvcache::ReqToTokenPool::kNoRow) return false;
-    radix_.collect_pages(req.cache.last_node, scratch_);
+    cache_->collect_pages(req.cache.last_node, scratch_);
     // The match may end behind the prefix that is used (a match never covers the whole prompt).
   }
   if (has_windows()) {
@@ -196,19 +209,19 @@ void KvPool::free_behind_window(Req& req) {
   if (req.decodes == 0 ||
       pre_len - window_ < std::int64_t{req.cache.window_evicted_len} + kWindowEvictionInterval)
     return;
-  radix_.free_out_of_window(req.cache, pre_len);
+  cache_->free_out_of_window(req.cache, pre_len);
 }
 
 void KvPool::free_behind_prefill(Req& req, std::uint32_t in_flight) {
   if (req.kv_committed_len == 0) return;
-  radix_.free_out_of_window(req.cache, std::int64_t{req.prefix_len} - in_flight);
+  cache_->free_out_of_window(req.cache, std::int64_t{req.prefix_len} - in_flight);
 }
 
 void KvPool::release(Req& req, bool is_insert) {
   req.spell_out();
   if (states_ && is_insert) states_->offer_finished(req);
   req.kv_allocated_len = 0;
-  radix_.cache_finished_req(req.cache, req.tokens, req.kv_committed_len, is_insert);
+  cache_->cache_finished_req(req.cache, req.tokens, req.kv_committed_len, is_insert);
   if (states_) states_->release(req);
   rows_.free_row(req.cache.row);
   if (req.in_decode_set) {
@@ -221,7 +234,7 @@ void KvPool::release(Req& req, bool is_insert) {
 
 void KvPool::cache_unfinished(Req& req, bool chunked) {
   if (states_) states_->offer_unfinished(req);
-  const std::uint32_t changed = radix_.cache_unfinished_req(req.cache, req.tokens, req.fill_len(), chunked);
+  const std::uint32_t changed = cache_->cache_unfinished_req(req.cache, req.tokens, req.fill_len(), chunked);
   if (states_) states_->after_unfinished(req);
   const std::uint32_t row = req.cache.row;
   if (changed >= rows_.num_pages(row)) return;
@@ -238,8 +251,8 @@ std::uint64_t KvPool::new_tokens_required_next_decode(const std::vector<Req*>& r
 }
 
 void KvPool::check_invariants(const std::vector<const Req*>& live) const {
-  radix_.check_invariants();
-  // Pages that a request holds beyond what the radix pool took over.
+  cache_->check_invariants();
+  // Pages that a request holds beyond what the cache took over.
   std::uint64_t held = 0;
   for (const Req* req : live) {
     if (req->kv_committed_len == 0) continue;
@@ -250,7 +263,7 @@ void KvPool::check_invariants(const std::vector<const Req*>& live) const {
     }
     held += pages * page_size_ - req->cache.cache_protected_len;
   }
-  const std::uint64_t cached = radix_.evictable_size() + radix_.protected_size();
+  const std::uint64_t cached = cache_->kept().total();
   const std::uint64_t free = available_size();
   if (held + cached + free != capacity_) {
     throw std::logic_error(
@@ -264,7 +277,7 @@ void KvPool::check_invariants(const std::vector<const Req*>& live) const {
 void KvPool::check_states(const std::vector<const Req*>& live) const {
   std::uint64_t held = 0;
   for (const Req* req : live) held += states_->held_by(*req);
-  const std::uint64_t cached = radix_.states()->evictable_size() + radix_.states()->protected_size();
+  const std::uint64_t cached = cache_->kept_states().total();
   if (held + cached + states_available() != state_capacity()) {
     throw std::logic_error(fmt::format("state pool: {} held by requests + {} cached + {} free, capacity {}",
                                        held, cached, states_available(), state_capacity()));
@@ -289,7 +302,7 @@ void KvPool::check_windows(const std::vector<const Req*>& live) const {
       }
     }
   }
-  const std::uint64_t cached = radix_.window()->evictable_size() + radix_.window()->protected_size();
+  const std::uint64_t cached = cache_->kept_windows().total();
   const std::uint64_t free = window_available_size();
   if (held + cached + free != window_capacity()) {
     throw std::logic_error(

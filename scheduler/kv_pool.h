@@ -1,13 +1,15 @@
-// The memory that the scheduler hands out: KV pages, rows of the request-to-page table, and the radix pool.
+// The memory that the scheduler hands out: KV pages, rows of the request-to-page table, and what the prefix
+// cache keeps.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "kvcache/page_allocator.h"
 #include "kvcache/page_run.h"
-#include "kvcache/radix_cache.h"
+#include "kvcache/prefix_cache.h"
 #include "kvcache/req_to_token_pool.h"
 #include "kvcache/state_slots.h"
 #include "kvcache/window_pages.h"
@@ -34,7 +36,7 @@ class KvPool {
   std::uint32_t page_size() const { return page_size_; }
   std::uint64_t capacity() const { return capacity_; }
   std::uint64_t available_size() const;
-  std::uint64_t evictable_size() const { return radix_.evictable_size(); }
+  std::uint64_t evictable_size() const { return cache_->kept().evictable; }
   // What can be allocated now: the lesser of the two pools.
   std::uint64_t allocatable_size() const;
   // The pool of window layers.
@@ -49,14 +51,14 @@ class KvPool {
   const RequestStates* states() const { return states_ ? &*states_ : nullptr; }
   std::uint64_t state_capacity() const { return state_slots_ ? state_slots_->num_slots() : 0; }
   std::uint64_t states_available() const { return state_slots_ ? state_slots_->available() : 0; }
-  std::uint64_t states_evictable() const { return states_ ? radix_.states()->evictable_size() : 0; }
+  std::uint64_t states_evictable() const { return cache_->kept_states().evictable; }
   std::uint64_t peak_states() const { return state_slots_ ? state_slots_->peak_held() : 0; }
   std::uint64_t evicted_states() const { return evicted_states_; }
   std::uint64_t evicted_tokens() const { return evicted_tokens_; }
   // Held by requests and not evictable, over capacity: SGLang's token_usage.
   double usage() const;
 
-  kvcache::RadixCache& radix() { return radix_; }
+  kvcache::PrefixCache& prefix_cache() { return *cache_; }
   const kvcache::ReqToTokenPool& rows() const { return rows_; }
   TableEdits& edits() { return edits_; }
 
@@ -65,14 +67,14 @@ class KvPool {
   void evict_for(std::uint64_t num_tokens);
 
   // Empties the cache but for what requests hold.
-  void flush() { radix_.evict(radix_.evictable_size()); }
+  void flush() { cache_->evict(cache_->kept().evictable); }
 
   // Gives `req` a row with its matched prefix and pages for its extend. False and nothing changed where
   // pages do not suffice even after eviction.
   bool alloc_for_extend(Req& req);
   // One more token for `req`. False where no page is left. No heap allocation.
   bool alloc_for_decode(Req& req);
-  // Before a decode step of `req`, or a further extend of it without a radix pool: frees what no window
+  // Before a decode step of `req`, or a further extend of it where no cache does: frees what no window
   // reaches any more (SGLang's maybe_evict_swa). `in_flight`: tokens at the end of the prefix whose pass may
   // still run.
   void free_behind_window(Req& req);
@@ -84,7 +86,7 @@ class KvPool {
   // Gives back the pages behind those of `length` tokens: drafts that were not kept.
   void give_back(Req& req, std::uint32_t length);
 
-  // SGLang's release_kv_cache: into the radix pool (is_insert) or back to the free pages.
+  // SGLang's release_kv_cache: into the prefix cache (is_insert) or back to the free pages.
   void release(Req& req, bool is_insert);
   // After a prefill, or between its chunks.
   void cache_unfinished(Req& req, bool chunked = false);
@@ -109,7 +111,7 @@ class KvPool {
   std::optional<kvcache::WindowPages> window_pages_;
   std::optional<kvcache::StateSlots> state_slots_;
   kvcache::ReqToTokenPool rows_;
-  kvcache::RadixCache radix_;
+  std::unique_ptr<kvcache::PrefixCache> cache_;
   std::optional<RequestStates> states_;
   TableEdits edits_;
   std::vector<kvcache::PageRun> scratch_;

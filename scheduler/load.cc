@@ -2,135 +2,194 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_map>
-
-#include "scheduler/workload/sampler.h"
+#include <utility>
 
 namespace tpsim::scheduler {
+namespace {
 
-LoadGenerator::LoadGenerator(const LoadConfig& config, const Workload& workload)
-    : workload_(&workload),
-      size_(workload.requests.size()),
-      closed_(config.session_mode == SessionMode::kClosed),
-      places_(config.max_concurrency) {
-  link_turns(config, workload);
-  arrivals_.reserve(closed_ ? size_ - num_turns_ : size_);
-  Sampler sampler(config.seed);
-  double time = 0;
-  for (std::size_t i = 0; i < size_; ++i) {
-    if (!starts_alone(i)) continue;
-    if (!config.request_rate) time = workload.requests[i].arrival_time * config.time_scale;
-    arrivals_.push_back({time, static_cast<std::uint32_t>(i)});
-    if (config.request_rate && !std::isinf(*config.request_rate)) {
-      const double mean = 1 / *config.request_rate;
-      time += config.fixed_interval ? mean : sampler.exponential(mean);
-    }
-  }
-  offered_ = offered_by(config, workload);
+std::uint64_t num_arrivals(const LoadConfig& config, const WorkloadOutline& workload) {
+  return config.session_mode == SessionMode::kClosed ? workload.requests - workload.turns : workload.requests;
 }
 
-Offered LoadGenerator::offered_by(const LoadConfig& config, const Workload& workload) const {
-  Offered offered;
-  if (places_ != 0 || size_ == 0) return offered;
-  offered.last_arrival = offered.end = arrivals_.back().time;
+// Seconds from one arrival to the next. REQUIRES: a finite request rate.
+double gap(const LoadConfig& config, Sampler& sampler) {
+  const double mean = 1 / *config.request_rate;
+  return config.fixed_interval ? mean : sampler.exponential(mean);
+}
+
+bool spaced_by_rate(const LoadConfig& config) {
+  return config.request_rate && !std::isinf(*config.request_rate);
+}
+
+double last_arrival(const LoadConfig& config, const WorkloadOutline& workload) {
   if (!config.request_rate) {
-    const double span =
-        (workload.requests.back().arrival_time - workload.requests.front().arrival_time) * config.time_scale;
-    if (span > 0) offered.rate = static_cast<double>(size_ - 1) / span;
-  } else if (!std::isinf(*config.request_rate)) {
-    offered.rate = *config.request_rate * static_cast<double>(size_) / static_cast<double>(arrivals_.size());
+    const bool closed = config.session_mode == SessionMode::kClosed;
+    return (closed ? workload.last_start : workload.last_arrival) * config.time_scale;
   }
-  for (const Due& arrival : arrivals_) {
-    double end = arrival.time;
-    std::uint64_t output = workload.requests[arrival.index].max_new_tokens;
-    if (closed_ && !turns_.empty()) {
-      for (std::uint32_t turn = turns_[arrival.index].next; turn != kNone; turn = turns_[turn].next) {
-        end += turns_[turn].wait;
-        output += workload.requests[turn].max_new_tokens;
-      }
-    }
-    offered.end = std::max(offered.end, end);
-    offered.longest_output = std::max(offered.longest_output, output);
-  }
-  return offered;
+  double time = 0;
+  if (!spaced_by_rate(config)) return time;
+  Sampler sampler(config.seed);
+  const std::uint64_t arrivals = num_arrivals(config, workload);
+  for (std::uint64_t i = 1; i < arrivals; ++i) time += gap(config, sampler);
+  return time;
 }
 
-void LoadGenerator::link_turns(const LoadConfig& config, const Workload& workload) {
-  std::unordered_map<std::uint32_t, std::uint32_t> last_turn;  // of each session; looked up only
-  for (std::size_t i = 0; i < size_; ++i) {
-    const WorkloadRequest& request = workload.requests[i];
-    if (request.session == 0) continue;
-    const auto index = static_cast<std::uint32_t>(i);
-    const auto [last, is_first] = last_turn.try_emplace(request.session, index);
-    if (is_first) continue;
-    const std::uint32_t previous = last->second;
-    last->second = index;
-    if (turns_.empty()) turns_.resize(size_);
-    ++num_turns_;
-    turns_[previous].next = index;
-    Turn& turn = turns_[i];
-    turn.previous = previous;
-    turn.after_answer = request.think_time.has_value();
-    turn.wait = config.time_scale *
-                request.think_time.value_or(request.arrival_time - workload.requests[previous].arrival_time);
+}  // namespace
+
+double offered_rate(const LoadConfig& config, const WorkloadOutline& workload) {
+  if (config.max_concurrency != 0 || workload.requests == 0) return 0;
+  if (!config.request_rate) {
+    const double span = (workload.last_arrival - workload.first_arrival) * config.time_scale;
+    return span > 0 ? static_cast<double>(workload.requests - 1) / span : 0;
   }
+  if (std::isinf(*config.request_rate)) return 0;
+  return *config.request_rate * static_cast<double>(workload.requests) /
+         static_cast<double>(num_arrivals(config, workload));
 }
 
-LoadGenerator::Due LoadGenerator::first_due() const {
-  Due due{kNever, kNone};
-  if (next_arrival_ < arrivals_.size()) due = arrivals_[next_arrival_];
-  if (!due_turns_.empty()) due = std::min(due, due_turns_.top());
-  return due;
+LoadGenerator::LoadGenerator(const LoadConfig& config, const StreamedWorkload& workload)
+    : config_(config),
+      outline_(workload.outline()),
+      reader_(workload.read()),
+      closed_(config.session_mode == SessionMode::kClosed),
+      sampler_(config.seed),
+      places_(config.max_concurrency) {
+  if (places_ == 0 && outline_.requests > 0) {
+    offered_.rate = offered_rate(config, outline_);
+    offered_.last_arrival = offered_.end = last_arrival(config, outline_);
+  }
+  read_to_next_arrival();
+}
+
+void LoadGenerator::offer(double end, std::uint64_t output) {
+  if (places_ != 0) return;
+  offered_.end = std::max(offered_.end, end);
+  offered_.longest_output = std::max(offered_.longest_output, output);
+}
+
+void LoadGenerator::read() {
+  RequestPtr request = reader_->next();
+  if (request == nullptr) {
+    all_read_ = true;
+    return;
+  }
+  const std::uint64_t id = read_++;
+  const auto known = closed_ && outline_.turns > 0 && request->session != 0 ? sessions_.find(request->session)
+                                                                            : sessions_.end();
+  if (known != sessions_.end()) {
+    Session& session = known->second;
+    const double wait = config_.time_scale *
+                        request->think_time.value_or(request->arrival_time - session.recorded);
+    session.recorded = request->arrival_time;
+    session.end += wait;
+    session.output += request->max_new_tokens;
+    offer(session.end, session.output);
+    session.turns.push_back({id, request, wait, request->think_time.has_value()});
+    return;
+  }
+  double time = next_start_;
+  if (!config_.request_rate) {
+    time = request->arrival_time * config_.time_scale;
+  } else if (spaced_by_rate(config_)) {
+    next_start_ += gap(config_, sampler_);
+  }
+  offer(time, request->max_new_tokens);
+  if (closed_ && followed(id)) {
+    Session& session = sessions_[request->session];
+    session.recorded = request->arrival_time;
+    session.end = time;
+    session.output = request->max_new_tokens;
+  }
+  arrivals_.push_back({time, id, std::move(request)});
+}
+
+void LoadGenerator::read_to_next_arrival() {
+  while (arrivals_.empty() && !all_read_) read();
+}
+
+const LoadGenerator::Due* LoadGenerator::first_due() const {
+  const Due* const arrival = arrivals_.empty() ? nullptr : &arrivals_.front();
+  const Due* const turn = due_turns_.empty() ? nullptr : &due_turns_.top();
+  if (arrival == nullptr || turn == nullptr) return arrival == nullptr ? turn : arrival;
+  return *turn < *arrival ? turn : arrival;
 }
 
 double LoadGenerator::next_time() const {
-  if (places_ == 0) return first_due().time;
-  if (!kept_.empty()) return kept_.front().time;
-  if (in_flight_ >= places_) return kNever;
-  return std::max(first_due().time, last_free_);
+  if (places_ != 0 && !kept_.empty()) return kept_.front().time;
+  if (places_ != 0 && in_flight_ >= places_) return kNever;
+  const Due* const due = first_due();
+  if (due == nullptr) return kNever;
+  return places_ == 0 ? due->time : std::max(due->time, last_free_);
 }
 
-LoadGenerator::Sent LoadGenerator::pop() {
+RequestSource::Sent LoadGenerator::pop() {
   const double time = next_time();
-  Due due{};
+  Due due;
   if (!kept_.empty()) {
-    due = kept_.front();
+    due = std::move(kept_.front());
     kept_.pop_front();
   } else {
-    due = first_due();
     ++in_flight_;
-    if (next_arrival_ < arrivals_.size() && arrivals_[next_arrival_].index == due.index) {
-      ++next_arrival_;
+    if (!arrivals_.empty() && first_due() == &arrivals_.front()) {
+      due = std::move(arrivals_.front());
+      arrivals_.pop_front();
+      read_to_next_arrival();
     } else {
+      due = due_turns_.top();
       due_turns_.pop();
     }
   }
   ++sent_;
   bool early = false;
-  if (!turns_.empty()) {
-    Turn& turn = turns_[due.index];
-    turn.sent = time;
-    early = turn.previous != kNone && turns_[turn.previous].finished > time;
+  if (outline_.turns > 0 && due.request->session != 0) {
+    const auto known = sessions_.find(due.request->session);
+    early = !closed_ && known != sessions_.end() && known->second.finished > time;
+    if (followed(due.id)) {
+      Session& session = known != sessions_.end() ? known->second : sessions_[due.request->session];
+      session.last_id = due.id;
+      session.sent = time;
+      session.finished = kNever;
+      session_of_.emplace(due.id, due.request->session);
+    } else if (known != sessions_.end()) {
+      sessions_.erase(known);
+    }
   }
-  return {due.index, time, early, borrowed(workload_->requests[due.index])};
+  return {due.id, time, early, std::move(due.request)};
 }
 
-void LoadGenerator::on_finished(std::uint64_t index, double now) {
-  std::uint32_t next = kNone;
-  if (!turns_.empty()) {
-    turns_[index].finished = now;
-    if (closed_) next = turns_[index].next;
+void LoadGenerator::on_finished(std::uint64_t id, double now) {
+  Session* session = nullptr;
+  if (const auto flight = session_of_.find(id); flight != session_of_.end()) {
+    // The session may have ended since, where turns do not wait for answers.
+    const auto known = sessions_.find(flight->second);
+    if (known != sessions_.end()) session = &known->second;
+    session_of_.erase(flight);
   }
-  if (next != kNone && places_ != 0 && turns_[next].wait == 0) {
-    kept_.push_back({now, next});
+  if (session != nullptr && session->last_id == id) session->finished = now;
+  if (!closed_) session = nullptr;
+  if (session != nullptr) {
+    while (session->turns.empty() && !all_read_) read();
+    if (session->turns.empty()) session = nullptr;
+  }
+  if (session != nullptr && places_ != 0 && session->turns.front().wait == 0) {
+    Turn& turn = session->turns.front();
+    kept_.push_back({now, turn.id, std::move(turn.request)});
+    session->turns.erase(session->turns.begin());
     return;
   }
   if (in_flight_ == places_) last_free_ = now;
   --in_flight_;
-  if (next == kNone) return;
-  const Turn& turn = turns_[next];
-  const double due = turn.after_answer ? now + turn.wait : std::max(turns_[index].sent + turn.wait, now);
-  due_turns_.push({due, next});
+  if (session == nullptr) return;
+  Turn& turn = session->turns.front();
+  const double due = turn.after_answer ? now + turn.wait : std::max(session->sent + turn.wait, now);
+  due_turns_.push({due, turn.id, std::move(turn.request)});
+  session->turns.erase(session->turns.begin());
+}
+
+std::size_t LoadGenerator::waiting() const {
+  std::size_t waiting = arrivals_.size() + due_turns_.size() + kept_.size();
+  for (const auto& [number, session] : sessions_) waiting += session.turns.size();
+  return waiting;
 }
 
 }  // namespace tpsim::scheduler

@@ -13,79 +13,105 @@
 // order in which requests became due, as by the semaphore of SGLang's serving benchmark, which also starts a
 // request's clock when it is sent. A turn that follows at once (no think time) keeps the place of the turn
 // before it: the benchmark, whose users do not think, holds one for a whole conversation.
+//
+// The workload is read as far as it must be: up to the next arrival, and where an answer has ended up to the
+// turn that replies to it. What was read and waits is held, nothing else.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <limits>
+#include <memory>
 #include <queue>
+#include <unordered_map>
 #include <vector>
 
 #include "scheduler/config.h"
 #include "scheduler/overload.h"
 #include "scheduler/request_source.h"
-#include "scheduler/workload/workload.h"
+#include "scheduler/workload/sampler.h"
+#include "scheduler/workload/streamed_workload.h"
 
 namespace tpsim::scheduler {
 
-// Requests of a workload, that must outlive whoever gets one. A request's id is its position in it.
+// Requests per second that a load asks for: LoadConfig::request_rate (of conversations, times their mean
+// number of turns), or that of the trace over the time it spans, however late turns are sent that wait for an
+// answer. 0: a closed loop, or all at once.
+double offered_rate(const LoadConfig& config, const WorkloadOutline& workload);
+
 class LoadGenerator : public RequestSource {
  public:
-  LoadGenerator(const LoadConfig& config, const Workload& workload);
+  // `workload` must outlive it.
+  LoadGenerator(const LoadConfig& config, const StreamedWorkload& workload);
 
-  std::uint64_t size() const override { return size_; }
-  // Requests that reply to an answer: all turns of sessions but the first.
-  std::size_t turns() const { return num_turns_; }
-  bool exhausted() const { return sent_ == size_; }
-  // The rate is LoadConfig::request_rate (of conversations, times their mean number of turns), or that of the
-  // trace over the time it spans, however late turns are sent that wait for an answer.
-  const Offered& offered() const { return offered_; }
+  std::uint64_t size() const override { return outline_.requests; }
   double next_time() const override;
   Sent pop() override;
   void on_finished(std::uint64_t id, double now) override;
 
- private:
-  static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+  // Requests that reply to an answer: all turns of sessions but the first.
+  std::uint64_t turns() const { return outline_.turns; }
+  // Its `end` and `longest_output` are those of what was read so far; once next_time() is kNever and nothing
+  // is in flight, of all.
+  const Offered& offered() const { return offered_; }
+  bool exhausted() const { return sent_ == outline_.requests; }
+  // Requests that were read and not sent.
+  std::size_t waiting() const;
 
+ private:
   struct Due {
-    double time;
-    std::uint32_t index;
-    friend auto operator<=>(const Due&, const Due&) = default;
+    double time = 0;
+    std::uint64_t id = 0;
+    RequestPtr request;
+    bool operator<(const Due& other) const { return time < other.time || (time == other.time && id < other.id); }
+    bool operator>(const Due& other) const { return other < *this; }
   };
-  // A request as a turn of its session.
+  // A turn that replies to an answer, read and not due yet.
   struct Turn {
-    std::uint32_t previous = kNone;
-    std::uint32_t next = kNone;
+    std::uint64_t id = 0;
+    RequestPtr request;
     double wait = 0;  // seconds after the end of the answer before, or after the sending of that turn
     bool after_answer = false;  // which of the two
-    double sent = kNever;
-    double finished = kNever;
+  };
+  // A session that goes on.
+  struct Session {
+    std::vector<Turn> turns;    // that wait for the answer before them (kClosed)
+    double recorded = 0;        // arrival of the turn that was read last, in the trace
+    double end = 0;             // Offered: when that turn would come, were every answer there at once
+    std::uint64_t output = 0;   // generated tokens of the turns that were read
+    std::uint64_t last_id = 0;  // of the turn that was sent last,
+    double sent = 0;            // when,
+    double finished = kNever;   // and when it came back
   };
 
-  void link_turns(const LoadConfig& config, const Workload& workload);
-  Offered offered_by(const LoadConfig& config, const Workload& workload) const;
-  bool starts_alone(std::size_t index) const {
-    return !closed_ || turns_.empty() || turns_[index].previous == kNone;
-  }
-  // The earliest that is due, of arrivals and turns; time kNever for none.
-  Due first_due() const;
+  // Whether another turn of its session follows request `id`.
+  bool followed(std::uint64_t id) const { return !outline_.followed.empty() && outline_.followed[id]; }
+  // Reads the next request, if there is one.
+  void read();
+  void read_to_next_arrival();
+  // The earliest that is due, of arrivals and turns; null for none.
+  const Due* first_due() const;
+  void offer(double end, std::uint64_t output);
 
-  const Workload* workload_;
-  std::size_t size_;
-  std::size_t sent_ = 0;
-  std::size_t num_turns_ = 0;
-  bool closed_;
-  std::vector<Due> arrivals_;  // ascending
-  std::size_t next_arrival_ = 0;
-  std::vector<Turn> turns_;  // by request; empty where no session has a second turn
+  const LoadConfig config_;
+  const WorkloadOutline& outline_;
+  std::unique_ptr<RequestReader> reader_;
+  std::uint64_t read_ = 0, sent_ = 0;
+  bool all_read_ = false;
+  const bool closed_;
+  Sampler sampler_;
+  double next_start_ = 0;  // with a request rate
+
+  std::deque<Due> arrivals_;  // read and not sent, ascending; where one is to come, it holds the next
+  std::unordered_map<std::uint32_t, Session> sessions_;  // that go on; looked up only
+  std::unordered_map<std::uint64_t, std::uint32_t> session_of_;  // of turns in flight that are followed
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_turns_;
-  std::uint32_t places_;  // 0 = no limit
+  const std::uint32_t places_;  // 0 = no limit
   std::size_t in_flight_ = 0;
   double last_free_ = 0;  // when a place became free last
-  Offered offered_;
   std::deque<Due> kept_;  // turns that follow in the place of the turn before them
+  Offered offered_;
 };
 
 }  // namespace tpsim::scheduler

@@ -13,66 +13,6 @@ constexpr double kMilli = 1e3;
 
 }  // namespace
 
-void WeightedSamples::seal() {
-  std::sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) { return a.value < b.value; });
-  cumulative_.clear();
-  cumulative_.reserve(groups_.size());
-  count_ = 0;
-  for (const Group& group : groups_) {
-    count_ += group.count;
-    cumulative_.push_back(count_);
-  }
-}
-
-double WeightedSamples::mean() const {
-  if (count_ == 0) return 0;
-  double sum = 0;
-  for (const Group& group : groups_) sum += group.value * static_cast<double>(group.count);
-  return sum / static_cast<double>(count_);
-}
-
-double WeightedSamples::stddev() const {
-  if (count_ == 0) return 0;
-  const double center = mean();
-  double sum = 0;
-  for (const Group& group : groups_) {
-    sum += (group.value - center) * (group.value - center) * static_cast<double>(group.count);
-  }
-  return std::sqrt(sum / static_cast<double>(count_));
-}
-
-double WeightedSamples::at_rank(std::uint64_t rank) const {
-  const auto group = std::upper_bound(cumulative_.begin(), cumulative_.end(), rank);
-  return groups_[static_cast<std::size_t>(group - cumulative_.begin())].value;
-}
-
-double WeightedSamples::percentile(double q) const {
-  if (count_ == 0) return 0;
-  const double position = static_cast<double>(count_ - 1) * q / 100;
-  const double floor = std::floor(position);
-  const auto rank = static_cast<std::uint64_t>(floor);
-  const double low = at_rank(rank);
-  if (rank + 1 >= count_) return low;
-  return low + (at_rank(rank + 1) - low) * (position - floor);
-}
-
-void WeightedSamples::histogram(double scale, proto::Histogram& out) const {
-  if (count_ == 0) return;
-  // 24 bins per decade: narrow enough for two backends 10 % apart to look different.
-  constexpr double kBinsPerDecade = 24;
-  const double lowest = std::max(groups_.front().value * scale, 1e-3);
-  int bin = static_cast<int>(std::floor(std::log10(lowest) * kBinsPerDecade));
-  std::size_t next = 0;
-  while (next < groups_.size()) {
-    const double edge = std::pow(10.0, (bin + 1) / kBinsPerDecade);
-    std::uint64_t in_bin = 0;
-    while (next < groups_.size() && groups_[next].value * scale < edge) in_bin += groups_[next++].count;
-    out.add_upper_ms(edge);
-    out.add_fraction(static_cast<double>(in_bin) / static_cast<double>(count_));
-    ++bin;
-  }
-}
-
 RunMetrics::Bucket& RunMetrics::bucket_at(double time) {
   auto index = static_cast<std::size_t>(time / bucket_seconds_);
   while (index >= kBuckets) {
@@ -224,6 +164,9 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_p99_e2e_latency_ms(e2e_.percentile(99) * kMilli);
   report.set_p95_e2e_latency_ms(e2e_.percentile(95) * kMilli);
   report.set_std_e2e_latency_ms(e2e_.stddev() * kMilli);
+  for (const WeightedSamples* samples : {&ttft_, &tpot_, &itl_, &e2e_}) {
+    if (samples->compressed()) report.set_percentile_error(WeightedSamples::kPercentileError);
+  }
   report.set_concurrency(rate(latency_sum_));
   report.set_cache_hit_rate(
       prompt_tokens_ > 0 ? static_cast<double>(hit_tokens_) / static_cast<double>(prompt_tokens_) : 0);

@@ -8,40 +8,9 @@
 #include "proto/report.pb.h"
 #include "scheduler/records.h"
 #include "scheduler/service_levels.h"
+#include "scheduler/weighted_samples.h"
 
 namespace tpsim::scheduler {
-
-// Samples that come in groups of equal values.
-class WeightedSamples {
- public:
-  void add(double value, std::uint64_t count) {
-    if (!groups_.empty() && groups_.back().value == value) {
-      groups_.back().count += count;
-    } else {
-      groups_.push_back({value, count});
-    }
-  }
-  // Sorts; call once, before the readers.
-  void seal();
-  std::uint64_t count() const { return count_; }
-  double mean() const;
-  double stddev() const;  // of the population, as numpy's std
-  // Linear interpolation between the closest ranks, as numpy's percentile. q in [0, 100]; 0 of no samples.
-  double percentile(double q) const;
-  double max() const { return groups_.empty() ? 0 : groups_.back().value; }
-  // Shares of the samples in bins whose edges grow geometrically; edges in the samples' unit x scale.
-  void histogram(double scale, proto::Histogram& out) const;
-
- private:
-  struct Group {
-    double value;
-    std::uint64_t count;
-  };
-  double at_rank(std::uint64_t rank) const;
-  std::vector<Group> groups_;
-  std::vector<std::uint64_t> cumulative_;
-  std::uint64_t count_ = 0;
-};
 
 class RunMetrics {
  public:

@@ -8,17 +8,17 @@
 namespace tpsim::scheduler {
 
 void OverloadWatch::on_request(const RequestRecord& record) {
-  if (offered_.rate == 0 || record.state != RequestState::kCompleted) return;
-  const double quarter = offered_.last_arrival / kQuarters;
+  if (rate_ == 0 || record.state != RequestState::kCompleted) return;
+  const double quarter = last_arrival_ / kQuarters;
   for (std::size_t i = 0; i < kQuarters; ++i) {
     const double start = static_cast<double>(i) * quarter;
     const double from = std::max(record.arrival_time, start);
     const double to = std::min(record.finish_time, start + quarter);
     in_flight_[i] += std::max(0.0, to - from);
   }
-  if (record.arrival_time <= offered_.last_arrival) {
+  if (record.arrival_time <= last_arrival_) {
     ++arrived_;
-    left_waiting_ += record.first_scheduled_time > offered_.last_arrival ? 1 : 0;
+    left_waiting_ += record.first_scheduled_time > last_arrival_ ? 1 : 0;
   }
   last_finish_ = std::max(last_finish_, record.finish_time);
   const double tpot = record.tpot();
@@ -36,16 +36,16 @@ bool OverloadWatch::many_left_waiting() const {
   return static_cast<double>(left_waiting_) > 2 * std::sqrt(static_cast<double>(arrived_));
 }
 
-bool OverloadWatch::long_to_work_off() const {
-  const double alone = offered_.end + static_cast<double>(offered_.longest_output) * shortest_tpot_;
-  return last_finish_ - alone > offered_.last_arrival;
+bool OverloadWatch::long_to_work_off(const Offered& offered) const {
+  const double alone = offered.end + static_cast<double>(offered.longest_output) * shortest_tpot_;
+  return last_finish_ - alone > last_arrival_;
 }
 
-void OverloadWatch::write(proto::RunReport& report) const {
-  if (offered_.rate <= report.request_throughput() || !in_flight_grows()) return;
-  if (!many_left_waiting() && !long_to_work_off()) return;
+void OverloadWatch::write(const Offered& offered, proto::RunReport& report) const {
+  if (rate_ <= report.request_throughput() || !in_flight_grows()) return;
+  if (!many_left_waiting() && !long_to_work_off(offered)) return;
   proto::Overload& overload = *report.mutable_overload();
-  overload.set_offered_rate(offered_.rate);
+  overload.set_offered_rate(rate_);
   overload.set_served_rate(report.request_throughput());
   overload.set_message(fmt::format("offered {:.2f} requests/s, served {:.2f}: the queue grows without end",
                                    overload.offered_rate(), overload.served_rate()));

@@ -32,20 +32,21 @@ struct Offered {
 
 class OverloadWatch {
  public:
-  explicit OverloadWatch(const Offered& offered) : offered_(offered) {}
+  // Of a load with this rate and last arrival (Offered).
+  OverloadWatch(double rate, double last_arrival) : rate_(rate), last_arrival_(last_arrival) {}
 
   void on_request(const RequestRecord& record);
   // After the run and its other figures: sets `overload` where there is one.
-  void write(proto::RunReport& report) const;
+  void write(const Offered& offered, proto::RunReport& report) const;
 
  private:
   bool in_flight_grows() const;
   bool many_left_waiting() const;
-  bool long_to_work_off() const;
+  bool long_to_work_off(const Offered& offered) const;
 
   static constexpr int kQuarters = 4;
 
-  const Offered offered_;
+  const double rate_, last_arrival_;
   std::array<double, kQuarters> in_flight_{};  // request-seconds in each quarter of the arrivals
   std::uint64_t arrived_ = 0;                  // by the last arrival
   std::uint64_t left_waiting_ = 0;             // of them, not yet scheduled then

@@ -10,7 +10,7 @@
 namespace tpsim::scheduler {
 namespace {
 
-using NodeId = kvcache::RadixCache::NodeId;
+using NodeId = kvcache::PrefixCache::NodeId;
 
 std::uint64_t mix(std::uint64_t h, std::uint64_t value) {
   h ^= value + 0x9e3779b97f4a7c15ULL + (h << 6) + (h >> 2);
@@ -38,15 +38,15 @@ bool is_cache_aware(SchedulePolicy policy) {
 
 }  // namespace
 
-WaitingQueuePolicy::WaitingQueuePolicy(const SchedulerConfig& config, kvcache::RadixCache& radix)
+WaitingQueuePolicy::WaitingQueuePolicy(const SchedulerConfig& config, kvcache::PrefixCache& cache)
     : policy_(config.schedule_policy),
       priority_(config.priority),
-      radix_(radix),
+      cache_(cache),
       random_(config.random_seed) {
-  if (is_cache_aware(policy_) && config.disable_radix_cache) policy_ = SchedulePolicy::kFcfs;
+  if (is_cache_aware(policy_) && !cache.keeps_prefixes()) policy_ = SchedulePolicy::kFcfs;
   const ReleaseRules rules = rules_of(config.sglang_release);
   sorts_by_whole_match_ = !rules.lpm_sorts_by_usable_match;
-  refreshes_prefixes_ = rules.refresh_waiting_prefixes && !config.disable_radix_cache &&
+  refreshes_prefixes_ = rules.refresh_waiting_prefixes && cache.keeps_prefixes() &&
                         config.radix_eviction_policy == kvcache::EvictionPolicy::kLru;
 }
 
@@ -69,7 +69,7 @@ void WaitingQueuePolicy::refresh_prefixes(const std::vector<Req*>& waiting, Sche
   for (std::size_t i = std::min(waiting.size(), kMaxWaitingForPrefixMatch); i-- > 0;) {
     Req& req = *waiting[i];
     req.spell_out();
-    radix_.match_prefix(req.tokens, req.full_len(), req.cache.extra_key, req.queue_cursor);
+    cache_.match_prefix(req.tokens, req.full_len(), req.cache.extra_key, req.queue_cursor);
   }
 }
 
@@ -115,7 +115,7 @@ void WaitingQueuePolicy::compute_prefix_matches(std::vector<Req*>& waiting) {
   for (Req* req : waiting) {
     req->spell_out();
     const auto match =
-        radix_.match_prefix(req->tokens, req->full_len(), req->cache.extra_key, req->queue_cursor);
+        cache_.match_prefix(req->tokens, req->full_len(), req->cache.extra_key, req->queue_cursor);
     req->num_matched_prefix_tokens =
         sorts_by_whole_match_ ? match.matched_tokens : std::min(match.matched_tokens, req->full_len() - 1);
     req->cache.last_node = match.last_node;
@@ -145,15 +145,15 @@ void WaitingQueuePolicy::sort_by_longest_prefix(std::vector<Req*>& waiting) {
   for (std::size_t i = 0; i < keyed_.size(); ++i) waiting[i] = keyed_[i].req;
 }
 
-// Depth first through the radix pool, heaviest subtree (most waiting requests) first; the requests of a node
+// Depth first through the prefixes, heaviest subtree (most waiting requests) first; the requests of a node
 // follow those of its children. Only nodes on the way to a waiting request are visited.
 void WaitingQueuePolicy::sort_by_dfs_weight(std::vector<Req*>& waiting) {
-  constexpr NodeId kRoot = kvcache::RadixCache::kRoot;
+  constexpr NodeId kRoot = kvcache::PrefixCache::kRoot;
   std::unordered_map<NodeId, std::uint32_t> weight;
   std::unordered_map<NodeId, std::vector<Req*>> requests;
   for (Req* req : waiting) {
     requests[req->cache.last_node].push_back(req);
-    for (NodeId node = req->cache.last_node;; node = radix_.parent(node)) {
+    for (NodeId node = req->cache.last_node;; node = cache_.parent(node)) {
       ++weight[node];
       if (node == kRoot) break;
     }
@@ -166,7 +166,7 @@ void WaitingQueuePolicy::sort_by_dfs_weight(std::vector<Req*>& waiting) {
   };
   const auto open = [&](NodeId node) {
     Frame frame{node, {}, 0};
-    for (NodeId child : radix_.children(node)) {
+    for (NodeId child : cache_.children(node)) {
       if (weight.contains(child)) frame.children.push_back(child);
     }
     std::stable_sort(frame.children.begin(), frame.children.end(),

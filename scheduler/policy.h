@@ -1,9 +1,9 @@
 // Order of the waiting queue: SGLang's SchedulePolicy.calc_priority.
 //
-// Cache-aware policies (lpm, dfs-weight) match every waiting request against the radix pool first. lpm falls
-// back to fcfs above 128 waiting requests, and both deprioritise a request whose prefix another waiting
-// request is about to compute (in-batch prefix caching). Without a radix pool they become fcfs. With priority
-// scheduling, fcfs and lof serve the higher priority first.
+// Cache-aware policies (lpm, dfs-weight) match every waiting request against the prefix cache first. lpm
+// falls back to fcfs above 128 waiting requests, and both deprioritise a request whose prefix another waiting
+// request is about to compute (in-batch prefix caching). Without a prefix cache they become fcfs. With
+// priority scheduling, fcfs and lof serve the higher priority first.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "kvcache/radix_cache.h"
+#include "kvcache/prefix_cache.h"
 #include "scheduler/config.h"
 #include "scheduler/req.h"
 
@@ -27,8 +27,8 @@ class WaitingQueuePolicy {
   static constexpr std::uint32_t kInBatchDeprioritizeThreshold = 32;  // tokens matched in the queue
   static constexpr std::uint32_t kPrefixRefreshInterval = 32;         // passes
 
-  // `radix` must outlive the policy.
-  WaitingQueuePolicy(const SchedulerConfig& config, kvcache::RadixCache& radix);
+  // `cache` must outlive the policy.
+  WaitingQueuePolicy(const SchedulerConfig& config, kvcache::PrefixCache& cache);
 
   // Reorders `waiting` and refreshes num_matched_prefix_tokens where the policy needs it.
   void calc_priority(std::vector<Req*>& waiting);
@@ -48,7 +48,7 @@ class WaitingQueuePolicy {
   bool sorts_by_whole_match_;
   bool refreshes_prefixes_;
   std::uint32_t refresh_calls_ = 0;
-  kvcache::RadixCache& radix_;
+  kvcache::PrefixCache& cache_;
   std::mt19937_64 random_;
   std::unordered_set<std::uint64_t> queued_prefixes_;
   std::unordered_set<std::uint64_t> deprioritized_;  // request ids

@@ -29,7 +29,6 @@ PrefillAdder::PrefillAdder(KvPool& pool, const std::vector<Req*>& running, const
       rules_(rules),
       new_token_ratio_(options.new_token_ratio),
       rem_input_tokens_(std::int64_t{options.max_prefill_tokens} - options.mixed_decode_tokens),
-      radix_disabled_(options.radix_disabled),
       total_offset_(options.mixed_decode_tokens),
       current_offset_(options.mixed_decode_tokens) {
   if (options.chunk_tokens) {
@@ -139,7 +138,8 @@ AddReqResult PrefillAdder::take(Req& req, std::int64_t extend_tokens, bool whole
 }
 
 AddReqResult PrefillAdder::add_one_req(Req& req) {
-  if (radix_disabled_ && req.source->sampling.ignore_eos) return add_one_req_ignore_eos(req);
+  if (!pool_.prefix_cache().keeps_prefixes() && req.source->sampling.ignore_eos)
+    return add_one_req_ignore_eos(req);
   const std::int64_t extend_tokens = std::int64_t{req.full_len()} - req.prefix_len;
   const std::int64_t input_tokens = ceil_paged(extend_tokens);
   const auto total_tokens = static_cast<double>(
@@ -151,10 +151,10 @@ AddReqResult PrefillAdder::add_one_req(Req& req) {
   if (capped && !rules_.prefix_lock_precedes_input_cap) return AddReqResult::kOther;
 
   // The lock takes the matched prefix out of what could be evicted for this very request.
-  kvcache::RadixCache& radix = pool_.radix();
-  req.cache.lock = radix.inc_lock_ref(req.cache.last_node);
+  kvcache::PrefixCache& cache = pool_.prefix_cache();
+  req.cache.lock = cache.inc_lock_ref(req.cache.last_node);
   const auto refuse = [&](AddReqResult why) {
-    radix.dec_lock_ref(req.cache.last_node, req.cache.lock);
+    cache.dec_lock_ref(req.cache.last_node, req.cache.lock);
     return why;
   };
   if (total_tokens >= rem_total_tokens()) return refuse(AddReqResult::kNoToken);
@@ -168,7 +168,7 @@ AddReqResult PrefillAdder::add_one_req(Req& req) {
   return take(req, chunk, false);
 }
 
-// Without a radix pool and with outputs that always run to max_new_tokens, SGLang plays the future through:
+// Without a prefix cache and with outputs that always run to max_new_tokens, SGLang plays the future through:
 // admit only if, as requests end one after another, the pool never runs out.
 bool PrefillAdder::runs_to_end(const Req& req, std::int64_t paged_input) {
   constexpr std::int64_t kReserve = 1;  // tokens per request (IGNORE_EOS_RESERVE_TOKENS)

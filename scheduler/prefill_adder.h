@@ -31,8 +31,6 @@ class PrefillAdder {
     std::uint32_t max_prefill_tokens = 0;
     std::optional<std::uint32_t> chunk_tokens;  // nullopt = no chunked prefill
     std::uint32_t mixed_decode_tokens = 0;      // decoding requests that share the batch
-    // SGLang's admission for ignore_eos without a radix pool plays through when each running request ends.
-    bool radix_disabled = false;
   };
 
   // `running` may lose requests to preemption between two calls; all arguments must outlive the adder.
@@ -77,14 +75,13 @@ class PrefillAdder {
   double new_token_ratio_;
   std::int64_t rem_input_tokens_;
   std::optional<std::int64_t> rem_chunk_tokens_;
-  bool radix_disabled_;
   // Doubles, as the sum over running requests of max_new_tokens x new_token_ratio is in SGLang.
   double total_offset_;
   std::int64_t current_offset_;
   std::int64_t swa_offset_ = 0;
   std::vector<Req*> can_run_list_;
   bool has_chunk_ = false;  // a request that this batch does not finish; SGLang keeps track of one
-  // (tokens left, tokens occupied) of what runs and was tried, without a radix pool.
+  // (tokens left, tokens occupied) of what runs and was tried, where the cache keeps no prefixes.
   std::optional<std::vector<std::pair<double, std::int64_t>>> req_states_;
 };
 

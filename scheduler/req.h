@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kvcache/radix_cache.h"
+#include "kvcache/prefix_cache.h"
 #include "kvcache/token_runs.h"
 #include "scheduler/request_source.h"
 #include "scheduler/request_states.h"
@@ -46,10 +46,10 @@ struct Req {
   std::vector<std::uint32_t> output_ids;
   std::vector<float> prompt_logits;
 
-  kvcache::RadixCache::RequestState cache;
+  kvcache::PrefixCache::RequestState cache;
   HeldStates states;
-  kvcache::RadixCache::MatchCursor queue_cursor;      // of the waiting queue's matches
-  kvcache::RadixCache::MatchCursor admission_cursor;  // of the admission's match
+  kvcache::PrefixCache::MatchCursor queue_cursor;      // of the waiting queue's matches
+  kvcache::PrefixCache::MatchCursor admission_cursor;  // of the admission's match
   std::uint32_t num_matched_prefix_tokens = 0;        // of the last match
 
   // Tokens behind its last one that its last step accepted, too; nobody sees them, but older releases cache

@@ -9,11 +9,11 @@
 
 namespace tpsim::scheduler {
 
-using kvcache::RadixCache;
+using kvcache::PrefixCache;
 
-RequestStates::RequestStates(const StateConfig& config, kvcache::StateSlots& slots, RadixCache& radix,
+RequestStates::RequestStates(const StateConfig& config, kvcache::StateSlots& slots, PrefixCache& cache,
                              std::function<void(std::uint32_t)> evict)
-    : config_(config), slots_(slots), radix_(radix), evict_(std::move(evict)) {}
+    : config_(config), slots_(slots), cache_(cache), evict_(std::move(evict)) {}
 
 std::uint32_t RequestStates::alloc_or_evict() {
   std::uint32_t slot = slots_.alloc();
@@ -39,20 +39,20 @@ void RequestStates::take_snapshot(Req& req, std::uint32_t tokens, std::uint32_t 
 
 // ---- admission ----
 
-void RequestStates::on_match(Req& req, const RadixCache::MatchResult& match) {
+void RequestStates::on_match(Req& req, const PrefixCache::MatchResult& match) {
   HeldStates& held = req.states;
   const std::uint32_t whole = match.full_matched_tokens / config_.chunk * config_.chunk;
   held.branching_len = whole > match.matched_tokens ? whole : 0;
   held.missed_len = match.full_matched_tokens - match.matched_tokens;
-  if (match.last_node == RadixCache::kRoot) return;
+  if (match.last_node == PrefixCache::kRoot) return;
   held.slot = slots_.alloc();
   if (held.slot == HeldStates::kNone) {
     // The state that it goes on from must not be the one that makes room.
-    const kvcache::TreeLock lock = radix_.inc_lock_ref(match.last_node);
+    const kvcache::TreeLock lock = cache_.inc_lock_ref(match.last_node);
     held.slot = alloc_or_evict();
-    radix_.dec_lock_ref(match.last_node, lock);
+    cache_.dec_lock_ref(match.last_node, lock);
   }
-  held.copied_from = radix_.states()->slot(match.last_node);
+  held.copied_from = cache_.state_slot(match.last_node);
 }
 
 void RequestStates::on_refused(Req& req) {
@@ -137,7 +137,7 @@ bool RequestStates::can_cache(const Req& req) const { return tracks() || !req.st
 
 void RequestStates::offer_unfinished(Req& req) {
   HeldStates& held = req.states;
-  RadixCache::StateOffer& offer = req.cache.offer;
+  PrefixCache::StateOffer& offer = req.cache.offer;
   offer = {};
   if (!tracks()) {
     offer = {alloc_or_evict(), req.fill_len()};
@@ -149,7 +149,7 @@ void RequestStates::offer_unfinished(Req& req) {
 }
 
 void RequestStates::after_unfinished(Req& req) {
-  RadixCache::StateOffer& offer = req.cache.offer;
+  PrefixCache::StateOffer& offer = req.cache.offer;
   if (offer.slot != HeldStates::kNone) slots_.free(offer.slot);  // the tree had one
   offer = {};
   req.states.tracked_len = req.states.previous_len = 0;

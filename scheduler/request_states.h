@@ -1,5 +1,5 @@
 // The states of gated delta-net layers: which slot of the pool each request reads and writes, where snapshots
-// of its state are taken, and when they become the radix pool's.
+// of its state are taken, and when they become the prefix cache's.
 //
 // A request has a slot of its own from its admission on: zeros, or a copy of the state at the end of its
 // matched prefix. What the tree gets is a state behind so and so many tokens:
@@ -29,7 +29,7 @@
 #include <functional>
 #include <vector>
 
-#include "kvcache/radix_cache.h"
+#include "kvcache/prefix_cache.h"
 #include "kvcache/state_slots.h"
 #include "proto/forward.pb.h"
 #include "scheduler/config.h"
@@ -57,11 +57,11 @@ struct HeldStates {
 class RequestStates {
  public:
   // `evict(n)` makes the tree give back n states at least, where it can.
-  RequestStates(const StateConfig& config, kvcache::StateSlots& slots, kvcache::RadixCache& radix,
+  RequestStates(const StateConfig& config, kvcache::StateSlots& slots, kvcache::PrefixCache& cache,
                 std::function<void(std::uint32_t)> evict);
 
   // The prefix of `req` was matched for its admission: it gets a slot where it goes on from a state.
-  void on_match(Req& req, const kvcache::RadixCache::MatchResult& match);
+  void on_match(Req& req, const kvcache::PrefixCache::MatchResult& match);
   // It was not admitted after all.
   void on_refused(Req& req);
   // Makes room for all that these requests do not hold yet, as far as the tree has any.
@@ -111,7 +111,7 @@ class RequestStates {
 
   const StateConfig config_;
   kvcache::StateSlots& slots_;
-  kvcache::RadixCache& radix_;
+  kvcache::PrefixCache& cache_;
   std::function<void(std::uint32_t)> evict_;
   Counts counts_;
   // For the next pass: copies before it (from kNone: zeros), snapshots in it.

@@ -100,7 +100,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, OnRejected on_rejected, OnIn
       on_rejected_(std::move(on_rejected)),
       on_inter_token_(std::move(on_inter_token)),
       pool_(config),
-      policy_(config, pool_.radix()),
+      policy_(config, pool_.prefix_cache()),
       new_token_ratio_(config.schedule_conservativeness),
       batches_(std::size_t{2} * config.pipeline.micro_batches()),
       put_away_(config.pipeline.micro_batches()) {
@@ -245,8 +245,8 @@ bool Scheduler::finishes_by_length(const Req& req) const { return req.output_len
 void Scheduler::match_prefix_for_admission(Req& req) {
   req.spell_out();
   // A match never covers the whole sequence: the last token must be computed to sample the next one.
-  const auto match =
-      pool_.radix().match_prefix(req.tokens, req.full_len() - 1, req.cache.extra_key, req.admission_cursor);
+  const auto match = pool_.prefix_cache().match_prefix(req.tokens, req.full_len() - 1, req.cache.extra_key,
+                                                       req.admission_cursor);
   req.num_matched_prefix_tokens = match.matched_tokens;
   req.cache.last_node = match.last_node;
   req.cache.branching_len = match.full_matched_tokens > match.matched_tokens ? match.full_matched_tokens : 0;
@@ -287,7 +287,6 @@ ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
   options.max_prefill_tokens = config_.max_prefill_tokens;
   if (config_.chunked_prefill_size > 0) options.chunk_tokens = config_.chunked_prefill_size;
   options.mixed_decode_tokens = mixed ? static_cast<std::uint32_t>(running_.reqs.size()) : 0;
-  options.radix_disabled = config_.disable_radix_cache;
   PrefillAdder adder(pool_, running_.reqs, options, rules_);
   if (chunked_req_ != nullptr) {
     chunked_req_->prefix_len = chunked_req_->fill_len();
@@ -383,7 +382,7 @@ void Scheduler::return_preempted(bool admitted) {
   preempted_.clear();
 }
 
-// Without a radix pool nothing else frees what further chunks of a prompt leave behind their window. With
+// Without a prefix cache nothing else frees what further chunks of a prompt leave behind their window. With
 // overlap scheduling the chunk before may still run.
 void Scheduler::free_behind_chunks(const std::vector<Req*>& admitted) {
   for (Req* req : admitted) {
@@ -401,7 +400,7 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
   const std::vector<Req*>& admitted = adder.can_run_list();
   std::uint64_t extend_tokens = 0;
   for (const Req* req : admitted) extend_tokens += req->extend_len;
-  if (pool_.has_windows() && config_.disable_radix_cache) free_behind_chunks(admitted);
+  if (pool_.has_windows() && !pool_.prefix_cache().keeps_prefixes()) free_behind_chunks(admitted);
   RequestStates* const states = pool_.states();
   if (states != nullptr) states->make_room(admitted);
   const std::uint64_t page = pool_.page_size();
@@ -417,8 +416,8 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
       req->extend_len = 0;
       if (!first) {
         unfinished = req;  // its next chunk waits for pages
-      } else if (!config_.disable_radix_cache) {
-        pool_.radix().dec_lock_ref(req->cache.last_node, req->cache.lock);
+      } else {
+        pool_.prefix_cache().dec_lock_ref(req->cache.last_node, req->cache.lock);
         if (states != nullptr) states->on_refused(*req);
       }
       continue;

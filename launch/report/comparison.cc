@@ -320,6 +320,8 @@ std::string run_summary(const proto::RunReport& r) {
   three("Inter-token latency (ms):", r.mean_itl_ms(), r.median_itl_ms(), r.p99_itl_ms());
   three("End-to-end latency (ms):", r.mean_e2e_latency_ms(), r.median_e2e_latency_ms(),
         r.p99_e2e_latency_ms());
+  if (r.has_percentile_error())
+    line("  percentiles of so many samples", fmt::format("within {:.2g} %", r.percentile_error() * 100));
   if (r.has_error_bands()) {
     line("Likely if measured (8 of 10):", error_band_text(r));
     line("  as far off as", error_band_basis(r));

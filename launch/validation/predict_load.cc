@@ -71,7 +71,7 @@ void serve(const MeasuredLoad& load, const std::atomic<bool>& stop, proto::Valid
   set(load.measured.e2e_ms, predicted.e2e_ms, &proto::ValidatedRow::mutable_e2e_ms, row);
   set(load.measured.duration_s, predicted.duration_s, &proto::ValidatedRow::mutable_duration_s, row);
   row.set_calibration(uncalibrated(report));
-  *row.mutable_traits() = traits_of(servable.args(), deployment, servable.workload(), report);
+  *row.mutable_traits() = traits_of(servable.args(), deployment, servable.workload().outline(), report);
   if (load.batches.empty()) return;
   *row.add_steps() = compare_decode(load.batches, records.steps());
   *row.add_steps() = compare_prefill(load.batches, records.steps());

@@ -53,12 +53,14 @@ void set_accept_lens(const MeasuredLoad& load, const scheduler::SpeculationConfi
 
 ServableLoad::ServableLoad(const MeasuredLoad& load, const std::vector<std::string>& flags)
     : args_(read_run_flags(flags)),
-      deployment_(std::move(resolve_deployments(args_, /*compare=*/false).at(0))),
-      workload_(load.workload ? *load.workload : load_workload(args_)) {
-  if (!load.accept_lens.empty()) set_accept_lens(load, deployment_.speculation.config, workload_);
-  place_workload_images(args_, deployment_.model, workload_);
-  check_workload(workload_, deployment_);
-  check_accept_lens(deployment_.speculation, args_.speculation.accept_from_trace, workload_);
+      deployment_(std::move(resolve_deployments(args_, /*compare=*/false).at(0))) {
+  scheduler::Workload workload =
+      load.workload ? *load.workload : scheduler::in_memory(*load_workload(args_));
+  if (!load.accept_lens.empty()) set_accept_lens(load, deployment_.speculation.config, workload);
+  place_workload_images(args_, deployment_.model, workload);
+  workload_ = std::make_shared<scheduler::WorkloadInMemory>(std::move(workload));
+  check_workload(workload_->outline(), deployment_);
+  check_accept_lens(deployment_.speculation, args_.speculation.accept_from_trace, workload_->outline());
 }
 
 proto::RunReport ServableLoad::serve(const Deployment& deployment, LoadRecords& records) const {
@@ -66,10 +68,10 @@ proto::RunReport ServableLoad::serve(const Deployment& deployment, LoadRecords& 
   alone.tp_size = deployment.ranks.num_ranks();
   const Stage stage(args_, alone, nullptr, nullptr);
   std::optional<std::string> loss;
-  proto::RunReport report = serve_deployment(stage, deployment, workload_, records, loss);
+  proto::RunReport report = serve_deployment(stage, deployment, *workload_, records, loss);
   if (!records.stopped() && records.rejected() > 0)
     throw_user_error("{} of the {} requests do not fit the pool or the context that tpsim finds",
-                     records.rejected(), workload_.requests.size());
+                     records.rejected(), workload_->outline().requests);
   return report;
 }
 

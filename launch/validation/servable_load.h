@@ -2,6 +2,7 @@
 // prices are asked for.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,7 @@
 #include "launch/server_args.h"
 #include "launch/validation/load_records.h"
 #include "proto/report.pb.h"
-#include "scheduler/workload/workload.h"
+#include "scheduler/workload/streamed_workload.h"
 
 namespace tpsim::launch {
 
@@ -22,7 +23,7 @@ class ServableLoad {
 
   const ServerArgs& args() const { return args_; }
   const Deployment& deployment() const { return deployment_; }
-  const scheduler::Workload& workload() const { return workload_; }
+  const scheduler::StreamedWorkload& workload() const { return *workload_; }
   // Serves the load on `deployment`: deployment(), or a copy with other prices. May be called by several
   // threads at once. Throws UserError where requests of the load do not fit.
   proto::RunReport serve(const Deployment& deployment, LoadRecords& records) const;
@@ -30,7 +31,7 @@ class ServableLoad {
  private:
   ServerArgs args_;
   Deployment deployment_;
-  scheduler::Workload workload_;
+  std::shared_ptr<const scheduler::StreamedWorkload> workload_;
 };
 
 }  // namespace tpsim::launch

@@ -1,6 +1,7 @@
 #include "scheduler/workload/benchmark_datasets.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -8,7 +9,6 @@
 #include "proto/base/error.h"
 #include "scheduler/workload/benchmark_random.h"
 #include "scheduler/workload/sampler.h"
-#include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -70,7 +70,51 @@ std::uint64_t total(const std::vector<std::uint32_t>& lengths) {
 
 }  // namespace
 
-Workload make_shared_prefix_workload(const SharedPrefixOptions& options) {
+class SharedPrefixWorkload::Reader : public RequestReader {
+ public:
+  explicit Reader(const SharedPrefixWorkload& all) : all_(all), next_id_(all.first_id_) {}
+
+  std::shared_ptr<const WorkloadRequest> next() override {
+    if (turn_ == all_.options_.num_turns) {
+      ++conversation_;
+      turn_ = 0;
+    }
+    if (conversation_ == all_.order_.size()) return nullptr;
+    const std::uint32_t slot = all_.order_[conversation_];
+    if (turn_ == 0) {
+      history_.clear();
+      history_.append(all_.system_prompts_[all_.groups_[slot]]);
+    }
+    history_.append(take_ids(all_.question_lens_[slot * all_.options_.num_turns + turn_]));
+    auto request = std::make_shared<WorkloadRequest>();
+    request->prompt = history_;
+    request->max_new_tokens = all_.output_lens_[slot];
+    if (all_.options_.num_turns > 1) {
+      request->session = static_cast<std::uint32_t>(conversation_ + 1);
+      if (turn_ > 0) request->think_time = 0;
+      const kvcache::TokenRun answer = take_ids(all_.output_lens_[slot]);
+      request->output.append(answer);
+      history_.append(answer);
+    }
+    ++turn_;
+    return request;
+  }
+
+ private:
+  kvcache::TokenRun take_ids(std::uint32_t length) {
+    const kvcache::TokenRun run{next_id_, length};
+    next_id_ += length;
+    return run;
+  }
+
+  const SharedPrefixWorkload& all_;
+  std::size_t conversation_ = 0;  // position in order_
+  std::uint64_t turn_ = 0;
+  kvcache::TokenSequence history_;
+  kvcache::TokenId next_id_;
+};
+
+SharedPrefixWorkload::SharedPrefixWorkload(const SharedPrefixOptions& options) : options_(options) {
   check(options);
   const std::uint64_t conversations = options.num_groups * options.prompts_per_group;
   NumpyRandom numpy(options.seed);
@@ -78,53 +122,35 @@ Workload make_shared_prefix_workload(const SharedPrefixOptions& options) {
     return numpy.lengths(length, options.range_ratio, count);
   };
   const std::vector<std::uint32_t> system_lens = draw(options.system_prompt_len, options.num_groups);
-  const std::vector<std::uint32_t> question_lens =
-      draw(options.question_len, conversations * options.num_turns);
-  const std::vector<std::uint32_t> output_lens = draw(options.output_len, conversations);
-  const std::vector<std::uint32_t> groups = assign_groups(options);
-  std::vector<std::uint32_t> order(conversations);
-  std::iota(order.begin(), order.end(), 0U);
+  question_lens_ = draw(options.question_len, conversations * options.num_turns);
+  output_lens_ = draw(options.output_len, conversations);
+  groups_ = assign_groups(options);
+  order_.resize(conversations);
+  std::iota(order_.begin(), order_.end(), 0U);
   if (!options.ordered) {
     PythonRandom python(options.seed);
-    python.skip(total(system_lens) + total(question_lens));  // it has drawn every token before
-    python.shuffle(order);
+    python.skip(total(system_lens) + total(question_lens_));  // it has drawn every token before
+    python.shuffle(order_);
   }
-
-  kvcache::TokenId next_id = 0;
-  const auto take_ids = [&next_id](std::uint32_t length) {
-    const kvcache::TokenRun run{next_id, length};
-    next_id += length;
-    if (next_id > kGeneratedTokenBase)
-      throw_user_error("--gsp-num-groups: the prompts have more than 2^48 tokens together, make it smaller");
-    return run;
-  };
-  std::vector<kvcache::TokenRun> system_prompts;
-  system_prompts.reserve(system_lens.size());
-  for (const std::uint32_t length : system_lens) system_prompts.push_back(take_ids(length));
-
-  Workload workload;
-  workload.name = "generated-shared-prefix";
-  workload.format = workload.name;
-  workload.requests.reserve(conversations * options.num_turns);
-  for (const std::uint32_t slot : order) {
-    kvcache::TokenSequence history;
-    history.append(system_prompts[groups[slot]]);
-    for (std::uint64_t turn = 0; turn < options.num_turns; ++turn) {
-      history.append(take_ids(question_lens[slot * options.num_turns + turn]));
-      WorkloadRequest request;
-      request.prompt = history;
-      request.max_new_tokens = output_lens[slot];
-      if (options.num_turns > 1) {
-        request.session = static_cast<std::uint32_t>(workload.requests.size() / options.num_turns + 1);
-        if (turn > 0) request.think_time = 0;
-        const kvcache::TokenRun answer = take_ids(output_lens[slot]);
-        request.output.append(answer);
-        history.append(answer);
-      }
-      workload.requests.push_back(std::move(request));
-    }
+  const std::uint64_t answers = options.num_turns > 1 ? total(output_lens_) * options.num_turns : 0;
+  if (total(system_lens) + total(question_lens_) + answers > kGeneratedTokenBase)
+    throw_user_error("--gsp-num-groups: the prompts have more than 2^48 tokens together, make it smaller");
+  system_prompts_.reserve(system_lens.size());
+  for (const std::uint32_t length : system_lens) {
+    system_prompts_.push_back({first_id_, length});
+    first_id_ += length;
   }
-  return workload;
+  OutlineBuilder builder;
+  Reader reader(*this);
+  while (const std::shared_ptr<const WorkloadRequest> request = reader.next()) builder.add(*request);
+  outline_ = builder.finish();
+  outline_.name = outline_.format = "generated-shared-prefix";
+}
+
+std::unique_ptr<RequestReader> SharedPrefixWorkload::read() const { return std::make_unique<Reader>(*this); }
+
+Workload make_shared_prefix_workload(const SharedPrefixOptions& options) {
+  return in_memory(SharedPrefixWorkload(options));
 }
 
 void sample_sharegpt(Workload& workload, std::uint64_t num_prompts, std::uint32_t seed) {

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <vector>
 
+#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
@@ -27,7 +30,28 @@ struct SharedPrefixOptions {
 
 // Prompts of a system prompt and a question, all at 0; lengths are exact, as the benchmark's are with
 // --tokenize-prompt. With several turns each is a conversation without think time, whose later prompts repeat
-// what was said and answered. Throws UserError that names the flag that is out of range.
+// what was said and answered. Lengths and order are held, four bytes for each question and twelve for each
+// conversation; requests are made as they are read.
+class SharedPrefixWorkload : public StreamedWorkload {
+ public:
+  // Throws UserError that names the flag that is out of range.
+  explicit SharedPrefixWorkload(const SharedPrefixOptions& options);
+  const WorkloadOutline& outline() const override { return outline_; }
+  std::unique_ptr<RequestReader> read() const override;
+
+ private:
+  class Reader;
+
+  SharedPrefixOptions options_;
+  std::vector<std::uint32_t> question_lens_, output_lens_;
+  std::vector<std::uint32_t> groups_;  // of each conversation
+  std::vector<std::uint32_t> order_;   // of the conversations
+  std::vector<kvcache::TokenRun> system_prompts_;
+  kvcache::TokenId first_id_ = 0;  // of the questions and answers
+  WorkloadOutline outline_;
+};
+
+// All of it.
 Workload make_shared_prefix_workload(const SharedPrefixOptions& options);
 
 // Of a dataset of lengths: shuffled, without requests of fewer than two prompt or output tokens, the first

@@ -3,7 +3,6 @@
 #include <charconv>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "proto/base/error.h"
 #include "scheduler/workload/benchmark_random.h"
@@ -63,31 +62,68 @@ ImageResolution parse_image_resolution(const std::string& text) {
   return {least.width, least.height, most.width, most.height};
 }
 
-Workload make_image_workload(const ImageOptions& options) {
+namespace {
+
+class ImageReader : public RequestReader {
+ public:
+  ImageReader(const ImageOptions& options, std::unique_ptr<RequestReader> text, NumpyRandom counts,
+              NumpyRandom sizes)
+      : options_(options), text_(std::move(text)), counts_(std::move(counts)), sizes_(std::move(sizes)) {}
+
+  std::shared_ptr<const WorkloadRequest> next() override {
+    const std::shared_ptr<const WorkloadRequest> text = text_->next();
+    if (text == nullptr) return nullptr;
+    auto request = std::make_shared<WorkloadRequest>(*text);
+    const std::uint64_t count =
+        options_.random_image_count ? counts_.randint(1, options_.image_count) : options_.image_count;
+    const ImageResolution& size = options_.resolution;
+    for (std::uint64_t k = 0; k < count; ++k) {
+      ImageInput image;
+      image.width = static_cast<std::uint32_t>(sizes_.randint(size.min_width, size.max_width));
+      image.height = static_cast<std::uint32_t>(sizes_.randint(size.min_height, size.max_height));
+      image.content = options_.blank ? 0 : ++next_content_;
+      request->images.push_back(image);
+    }
+    return request;
+  }
+
+ private:
+  const ImageOptions& options_;
+  std::unique_ptr<RequestReader> text_;
+  NumpyRandom counts_, sizes_;
+  std::uint64_t next_content_ = 0;
+};
+
+const ImageOptions& checked(const ImageOptions& options) {
   if (options.image_count == 0 || options.image_count > kMostImages)
     throw_user_error("--image-count {}: must be a whole number from 1 to {}", options.image_count,
                      kMostImages);
-  // The benchmark draws in this order: counts, input lengths, output lengths, then sizes.
-  NumpyRandom random(options.text.seed);
-  std::vector<std::uint32_t> counts(options.text.num_prompts, options.image_count);
-  if (options.random_image_count) {
-    for (std::uint32_t& count : counts)
-      count = static_cast<std::uint32_t>(random.randint(1, options.image_count));
-  }
-  Workload workload = make_random_workload(options.text, random);
-  workload.name = workload.format = "image";
-  const ImageResolution& size = options.resolution;
-  std::uint64_t next = 0;
-  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
-    for (std::uint32_t k = 0; k < counts[i]; ++k) {
-      ImageInput image;
-      image.width = static_cast<std::uint32_t>(random.randint(size.min_width, size.max_width));
-      image.height = static_cast<std::uint32_t>(random.randint(size.min_height, size.max_height));
-      image.content = options.blank ? 0 : ++next;
-      workload.requests[i].images.push_back(image);
-    }
-  }
-  return workload;
+  check(options.text);
+  return options;
 }
+
+NumpyRandom behind_counts(const ImageOptions& options, NumpyRandom random) {
+  if (!options.random_image_count) return random;
+  for (std::uint64_t i = 0; i < options.text.num_prompts; ++i) random.randint(1, options.image_count);
+  return random;
+}
+
+}  // namespace
+
+ImageWorkload::ImageWorkload(const ImageOptions& options)
+    : options_(checked(options)),
+      counts_(options.text.seed),
+      text_(options.text, behind_counts(options, counts_)),
+      sizes_(text_.random_after()),
+      outline_(text_.outline()) {
+  outline_.name = outline_.format = "image";
+  outline_.images = true;
+}
+
+std::unique_ptr<RequestReader> ImageWorkload::read() const {
+  return std::make_unique<ImageReader>(options_, text_.read(), counts_, sizes_);
+}
+
+Workload make_image_workload(const ImageOptions& options) { return in_memory(ImageWorkload(options)); }
 
 }  // namespace tpsim::scheduler

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "scheduler/workload/synthetic.h"
@@ -28,9 +29,25 @@ struct ImageOptions {
   ImageResolution resolution;
 };
 
-// Images in front of the text, all requests at 0. With random resolutions sizes are drawn in a row; the
-// benchmark, which also draws every pixel, comes to other sizes of the same distribution. Throws UserError
-// naming the flag that is out of range.
+// Images in front of the text, all requests at 0, drawn as they are read. With random resolutions sizes are
+// drawn in a row; the benchmark, which also draws every pixel, comes to other sizes of the same distribution.
+class ImageWorkload : public StreamedWorkload {
+ public:
+  // Throws UserError naming the flag that is out of range.
+  explicit ImageWorkload(const ImageOptions& options);
+  const WorkloadOutline& outline() const override { return outline_; }
+  std::unique_ptr<RequestReader> read() const override;
+
+ private:
+  ImageOptions options_;
+  // The benchmark draws in this order: counts, input lengths, output lengths, then sizes.
+  NumpyRandom counts_;
+  RandomWorkload text_;
+  NumpyRandom sizes_;
+  WorkloadOutline outline_;
+};
+
+// All of it.
 Workload make_image_workload(const ImageOptions& options);
 
 }  // namespace tpsim::scheduler

@@ -78,11 +78,14 @@ std::uint64_t NumpyRandom::randint(std::uint64_t low, std::uint64_t high) {
   }
 }
 
-std::vector<std::uint32_t> NumpyRandom::lengths(std::uint64_t length, double ratio, std::uint64_t count) {
+std::uint32_t NumpyRandom::length(std::uint64_t length, double ratio) {
   const auto least = static_cast<std::uint64_t>(static_cast<double>(length) * ratio);
+  return static_cast<std::uint32_t>(randint(std::max<std::uint64_t>(1, least), length));
+}
+
+std::vector<std::uint32_t> NumpyRandom::lengths(std::uint64_t length, double ratio, std::uint64_t count) {
   std::vector<std::uint32_t> drawn(count);
-  for (std::uint32_t& value : drawn)
-    value = static_cast<std::uint32_t>(randint(std::max<std::uint64_t>(1, least), length));
+  for (std::uint32_t& value : drawn) value = this->length(length, ratio);
   return drawn;
 }
 

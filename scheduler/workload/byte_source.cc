@@ -1,11 +1,15 @@
 #include "scheduler/workload/byte_source.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -15,26 +19,47 @@
 namespace tpsim::scheduler {
 namespace {
 
-struct FileCloser {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
+// Throws UserError.
+int open_descriptor(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    throw_user_error("{}: no such file; give the path of a trace file", path.string());
+  }
+  if (std::filesystem::is_directory(status)) {
+    throw_user_error("{}: is a folder; give the path of one trace file", path.string());
+  }
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    throw_user_error("{}: cannot be opened ({}); a readable trace file is needed", path.string(),
+                     std::strerror(errno));
+  }
+  return descriptor;
+}
+
+[[noreturn]] void fail_reading(const std::string& name) {
+  throw_user_error("{}: cannot be read ({}); a complete file on a working disk is needed", name,
+                   std::strerror(errno));
+}
 
 class FileSource : public ByteSource {
  public:
-  FileSource(std::unique_ptr<std::FILE, FileCloser> file, std::string name)
-      : file_(std::move(file)), name_(std::move(name)) {}
+  FileSource(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {}
+  ~FileSource() override { ::close(descriptor_); }
+  FileSource(const FileSource&) = delete;
+  FileSource& operator=(const FileSource&) = delete;
 
   std::size_t read(char* out, std::size_t capacity) override {
-    const std::size_t count = std::fread(out, 1, capacity, file_.get());
-    if (count == 0 && std::ferror(file_.get())) {
-      throw_user_error("{}: cannot be read ({}); a complete file on a working disk is needed", name_,
-                       std::strerror(errno));
-    }
-    return count;
+    ssize_t count = 0;
+    do {
+      count = ::read(descriptor_, out, capacity);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0) fail_reading(name_);
+    return static_cast<std::size_t>(count);
   }
 
  private:
-  std::unique_ptr<std::FILE, FileCloser> file_;
+  int descriptor_;
   std::string name_;
 };
 
@@ -124,20 +149,100 @@ class GzipSource : public ByteSource {
 }  // namespace
 
 std::unique_ptr<ByteSource> open_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    throw_user_error("{}: no such file; give the path of a trace file", path.string());
+  return std::make_unique<FileSource>(open_descriptor(path), path.string());
+}
+
+// From `descriptor`, whose own position does not matter.
+class RereadableFile::Again : public ByteSource {
+ public:
+  Again(const RereadableFile& file, int descriptor) : file_(file), descriptor_(descriptor) {}
+
+  std::size_t read(char* out, std::size_t capacity) override {
+    ssize_t count = 0;
+    do {
+      count = ::pread(descriptor_, out, capacity, position_);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0) fail_reading(file_.name_);
+    file_.check_unchanged();
+    position_ += count;
+    return static_cast<std::size_t>(count);
   }
-  if (std::filesystem::is_directory(status)) {
-    throw_user_error("{}: is a folder; give the path of one trace file", path.string());
+
+ private:
+  const RereadableFile& file_;
+  int descriptor_;
+  off_t position_ = 0;
+};
+
+// Puts aside what is read.
+class RereadableFile::Recorder : public ByteSource {
+ public:
+  explicit Recorder(const RereadableFile& file) : file_(file) {}
+
+  std::size_t read(char* out, std::size_t capacity) override {
+    ssize_t count = 0;
+    do {
+      count = ::read(file_.descriptor_, out, capacity);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0) fail_reading(file_.name_);
+    for (ssize_t done = 0; done < count;) {
+      const ssize_t written =
+          ::write(file_.aside_, out + done, static_cast<std::size_t>(count - done));
+      if (written < 0 && errno != EINTR) {
+        throw_user_error("{}: cannot be put aside in {} ({}); set TMPDIR to a folder with room, or give a file",
+                         file_.name_, std::filesystem::temp_directory_path().string(), std::strerror(errno));
+      }
+      if (written > 0) done += written;
+    }
+    return static_cast<std::size_t>(count);
   }
-  std::unique_ptr<std::FILE, FileCloser> file(std::fopen(path.c_str(), "rb"));
-  if (!file) {
-    throw_user_error("{}: cannot be opened ({}); a readable trace file is needed", path.string(),
-                     std::strerror(errno));
+
+ private:
+  const RereadableFile& file_;
+};
+
+RereadableFile::RereadableFile(const std::filesystem::path& path)
+    : name_(path.string()), descriptor_(open_descriptor(path)) {
+  struct stat status = {};
+  if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) {
+    size_ = status.st_size;
+    changed_[0] = status.st_mtim.tv_sec;
+    changed_[1] = status.st_mtim.tv_nsec;
+    return;
   }
-  return std::make_unique<FileSource>(std::move(file), path.string());
+  std::string name = (std::filesystem::temp_directory_path() / "tpsim-trace-XXXXXX").string();
+  aside_ = ::mkostemp(name.data(), O_CLOEXEC);
+  if (aside_ < 0) {
+    const int reason = errno;
+    ::close(descriptor_);
+    throw_user_error("{}: can be read once only and not be put aside in {} ({}); set TMPDIR to a folder with "
+                     "room, or give a file",
+                     name_, std::filesystem::path(name).parent_path().string(), std::strerror(reason));
+  }
+  ::unlink(name.c_str());
+}
+
+RereadableFile::~RereadableFile() {
+  ::close(descriptor_);
+  if (aside_ >= 0) ::close(aside_);
+}
+
+std::unique_ptr<ByteSource> RereadableFile::read_first() {
+  if (aside_ >= 0) return std::make_unique<Recorder>(*this);
+  return std::make_unique<Again>(*this, descriptor_);
+}
+
+std::unique_ptr<ByteSource> RereadableFile::read_again() const {
+  return std::make_unique<Again>(*this, aside_ >= 0 ? aside_ : descriptor_);
+}
+
+void RereadableFile::check_unchanged() const {
+  if (aside_ >= 0) return;
+  struct stat status = {};
+  if (::fstat(descriptor_, &status) == 0 && status.st_size == size_ &&
+      status.st_mtim.tv_sec == changed_[0] && status.st_mtim.tv_nsec == changed_[1])
+    return;
+  throw_user_error("{}: has changed while it was read; leave the file as it is until the run has ended", name_);
 }
 
 std::unique_ptr<ByteSource> open_memory(std::string_view bytes) {

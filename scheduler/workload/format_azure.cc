@@ -11,8 +11,8 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <utility>
 
 #include "scheduler/workload/csv_record.h"
 #include "scheduler/workload/trace_formats.h"
@@ -81,39 +81,52 @@ std::optional<std::int64_t> parse_ticks(std::string_view text) {
   return seconds * kTicksPerSecond + fraction;
 }
 
-}  // namespace
+enum { kTimestamp, kContextTokens, kGeneratedTokens, kNumImages };
+constexpr std::array<std::string_view, 4> kColumns = {"TIMESTAMP", "ContextTokens", "GeneratedTokens",
+                                                      "NumImages"};
+constexpr std::uint64_t kMostImages = 1000;
 
-void read_azure(TraceInput& input, WorkloadBuilder& builder) {
-  enum { kTimestamp, kContextTokens, kGeneratedTokens, kNumImages };
-  constexpr std::array<std::string_view, 4> kColumns = {"TIMESTAMP", "ContextTokens", "GeneratedTokens",
-                                                        "NumImages"};
-  constexpr std::uint64_t kMostImages = 1000;
+class Azure : public TraceFormat {
+ public:
+  explicit Azure(TraceInput& input) : input_(input) {}
 
-  std::string_view line;
-  if (!input.next_filled_line(line)) return;
-  CsvRecord record(line, input.place(), kColumns, kNumImages);
-  std::uint64_t next_image = 0;
-  std::optional<std::int64_t> first_ticks;
-  while (!builder.full() && input.next_filled_line(line)) {
-    const Place place = input.place();
-    record.parse(line, place);
-    const std::optional<std::int64_t> ticks = parse_ticks(record.text(kTimestamp));
-    if (!ticks) {
-      place.fail("TIMESTAMP is {}; a date and time like 2023-11-16 18:15:46.6805900 is needed",
-                 in_quotes(record.text(kTimestamp)));
+  bool next(TraceRecord& out) override {
+    std::string_view line;
+    if (!record_) {
+      if (!input_.next_filled_line(line)) return false;
+      record_.emplace(line, input_.place(), kColumns, kNumImages);
     }
-    if (!first_ticks) first_ticks = ticks;
-    WorkloadRequest request;
-    request.arrival_time = static_cast<double>(*ticks - *first_ticks) / kTicksPerSecond;
-    const auto length = static_cast<std::uint32_t>(record.count(kContextTokens, 1, kMaxRequestTokens));
-    request.max_new_tokens = static_cast<std::uint32_t>(record.count(kGeneratedTokens, 1, kMaxRequestTokens));
-    if (record.has_column(kNumImages)) {
-      request.images.resize(record.count(kNumImages, 0, kMostImages));
-      for (ImageInput& image : request.images) image.content = next_image++;
+    if (!input_.next_filled_line(line)) return false;
+    out.place = input_.place();
+    record_->parse(line, out.place);
+    const std::optional<std::int64_t> ticks = parse_ticks(record_->text(kTimestamp));
+    if (!ticks) {
+      out.place.fail("TIMESTAMP is {}; a date and time like 2023-11-16 18:15:46.6805900 is needed",
+                     in_quotes(record_->text(kTimestamp)));
+    }
+    if (!first_ticks_) first_ticks_ = ticks;
+    WorkloadRequest& request = out.request;
+    request.arrival_time = static_cast<double>(*ticks - *first_ticks_) / kTicksPerSecond;
+    out.prompt_length = static_cast<std::uint32_t>(record_->count(kContextTokens, 1, kMaxRequestTokens));
+    request.max_new_tokens =
+        static_cast<std::uint32_t>(record_->count(kGeneratedTokens, 1, kMaxRequestTokens));
+    if (record_->has_column(kNumImages)) {
+      request.images.resize(record_->count(kNumImages, 0, kMostImages));
+      for (ImageInput& image : request.images) image.content = next_image_++;
       request.images_in_prompt = !request.images.empty();
     }
-    builder.add_unique(place, std::move(request), length);
+    return true;
   }
-}
+
+ private:
+  TraceInput& input_;
+  std::optional<CsvRecord> record_;
+  std::uint64_t next_image_ = 0;
+  std::optional<std::int64_t> first_ticks_;
+};
+
+}  // namespace
+
+std::unique_ptr<TraceFormat> open_azure(TraceInput& input) { return std::make_unique<Azure>(input); }
 
 }  // namespace tpsim::scheduler

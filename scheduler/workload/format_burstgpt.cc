@@ -8,40 +8,61 @@
 // and Model, Total tokens, Log Type and Elapsed time, which do not matter here. Nothing tells which prompts
 // share a prefix, so none do.
 #include <array>
-#include <utility>
+#include <memory>
+#include <optional>
 
 #include "scheduler/workload/csv_record.h"
 #include "scheduler/workload/trace_formats.h"
 
 namespace tpsim::scheduler {
 
-void read_burstgpt(TraceInput& input, WorkloadBuilder& builder) {
-  enum { kTimestamp, kRequestTokens, kResponseTokens, kSessionId };
-  constexpr std::array<std::string_view, 4> kColumns = {"Timestamp", "Request tokens", "Response tokens",
-                                                        "Session ID"};
+namespace {
 
-  std::string_view line;
-  if (!input.next_filled_line(line)) return;
-  CsvRecord record(line, input.place(), kColumns, kSessionId);
-  std::uint64_t failed = 0;
-  while (!builder.full() && input.next_filled_line(line)) {
-    const Place place = input.place();
-    record.parse(line, place);
-    WorkloadRequest request;
-    request.arrival_time = record.number(kTimestamp);
-    const std::uint64_t response = record.count(kResponseTokens, 0, kMaxRequestTokens);
-    const std::uint64_t length = record.count(kRequestTokens, response == 0 ? 0 : 1, kMaxRequestTokens);
-    if (response == 0) {
-      ++failed;
-      continue;
+enum { kTimestamp, kRequestTokens, kResponseTokens, kSessionId };
+constexpr std::array<std::string_view, 4> kColumns = {"Timestamp", "Request tokens", "Response tokens",
+                                                      "Session ID"};
+
+class BurstGpt : public TraceFormat {
+ public:
+  explicit BurstGpt(TraceInput& input) : input_(input) {}
+
+  bool next(TraceRecord& out) override {
+    std::string_view line;
+    if (!record_) {
+      if (!input_.next_filled_line(line)) return false;
+      record_.emplace(line, input_.place(), kColumns, kSessionId);
     }
-    request.max_new_tokens = static_cast<std::uint32_t>(response);
-    if (record.has_column(kSessionId)) request.session = builder.session(record.text(kSessionId));
-    builder.add_unique(place, std::move(request), static_cast<std::uint32_t>(length));
+    while (input_.next_filled_line(line)) {
+      out.place = input_.place();
+      record_->parse(line, out.place);
+      out.request.arrival_time = record_->number(kTimestamp);
+      const std::uint64_t response = record_->count(kResponseTokens, 0, kMaxRequestTokens);
+      const std::uint64_t length = record_->count(kRequestTokens, response == 0 ? 0 : 1, kMaxRequestTokens);
+      if (response == 0) {
+        ++failed_;
+        continue;
+      }
+      out.request.max_new_tokens = static_cast<std::uint32_t>(response);
+      if (record_->has_column(kSessionId)) out.session = record_->text(kSessionId);
+      out.prompt_length = static_cast<std::uint32_t>(length);
+      return true;
+    }
+    return false;
   }
-  if (failed > 0) {
-    builder.add_note(fmt::format("{} failed requests (Response tokens 0) were left out", failed));
+
+  std::vector<std::string> notes() const override {
+    if (failed_ == 0) return {};
+    return {fmt::format("{} failed requests (Response tokens 0) were left out", failed_)};
   }
-}
+
+ private:
+  TraceInput& input_;
+  std::optional<CsvRecord> record_;
+  std::uint64_t failed_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<TraceFormat> open_burstgpt(TraceInput& input) { return std::make_unique<BurstGpt>(input); }
 
 }  // namespace tpsim::scheduler

@@ -9,33 +9,37 @@
 // Block h stands for the token ids [512 h, 512 h + 512), so consecutive blocks are one run.
 #include <algorithm>
 #include <array>
-#include <utility>
+#include <memory>
 
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_formats.h"
 
 namespace tpsim::scheduler {
 
-void read_mooncake(JsonRecords& records, WorkloadBuilder& builder) {
-  constexpr std::uint64_t kBlock = 512;
-  constexpr std::uint64_t kMaxBlockId = kGeneratedTokenBase / kBlock - 1;
-  enum { kTimestamp, kInputLength, kOutputLength, kHashIds };
-  constexpr std::array<std::string_view, 4> kKeys = {"timestamp", "input_length", "output_length",
-                                                     "hash_ids"};
+namespace {
 
-  JsonRecord record(kKeys);
-  std::string_view text;
-  Place place;
-  double first_timestamp = -1;
-  while (!builder.full() && records.next(text, place)) {
-    record.parse(text, place);
-    WorkloadRequest request;
-    const double timestamp = record.number(kTimestamp);
-    if (first_timestamp < 0) first_timestamp = timestamp;
-    request.arrival_time = (timestamp - first_timestamp) / 1000;
-    const std::uint64_t input_length = record.count(kInputLength, 1, kMaxRequestTokens);
-    request.max_new_tokens = static_cast<std::uint32_t>(record.count(kOutputLength, 1, kMaxRequestTokens));
-    const JsonField& hash_ids = record.field(kHashIds);
+constexpr std::uint64_t kBlock = 512;
+constexpr std::uint64_t kMaxBlockId = kGeneratedTokenBase / kBlock - 1;
+
+enum { kTimestamp, kInputLength, kOutputLength, kHashIds };
+constexpr std::array<std::string_view, 4> kKeys = {"timestamp", "input_length", "output_length", "hash_ids"};
+
+class Mooncake : public TraceFormat {
+ public:
+  explicit Mooncake(JsonRecords& records) : records_(records), record_(kKeys) {}
+
+  bool next(TraceRecord& out) override {
+    std::string_view text;
+    if (!records_.next(text, out.place)) return false;
+    const Place& place = out.place;
+    record_.parse(text, place);
+    WorkloadRequest& request = out.request;
+    const double timestamp = record_.number(kTimestamp);
+    if (first_timestamp_ < 0) first_timestamp_ = timestamp;
+    request.arrival_time = (timestamp - first_timestamp_) / 1000;
+    const std::uint64_t input_length = record_.count(kInputLength, 1, kMaxRequestTokens);
+    request.max_new_tokens = static_cast<std::uint32_t>(record_.count(kOutputLength, 1, kMaxRequestTokens));
+    const JsonField& hash_ids = record_.field(kHashIds);
     if (hash_ids.kind != JsonKind::kUnsigneds) {
       place.fail(
           "hash_ids is missing or not an array of whole numbers from 0 up; one id for each block of {} "
@@ -54,8 +58,19 @@ void read_mooncake(JsonRecords& records, WorkloadBuilder& builder) {
       request.prompt.append({id * kBlock, static_cast<std::uint32_t>(length)});
       left -= length;
     }
-    builder.add(place, std::move(request));
+    return true;
   }
+
+ private:
+  JsonRecords& records_;
+  JsonRecord record_;
+  double first_timestamp_ = -1;
+};
+
+}  // namespace
+
+std::unique_ptr<TraceFormat> open_mooncake(JsonRecords& records) {
+  return std::make_unique<Mooncake>(records);
 }
 
 }  // namespace tpsim::scheduler

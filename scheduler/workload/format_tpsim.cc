@@ -27,7 +27,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <utility>
+#include <memory>
 #include <vector>
 
 #include "proto/versions.h"
@@ -89,44 +89,44 @@ std::optional<std::int32_t> priority(const JsonRecord& record, const Place& plac
   return static_cast<std::int32_t>(field.number);
 }
 
-}  // namespace
+class Tpsim : public TraceFormat {
+ public:
+  explicit Tpsim(JsonRecords& records) : records_(records), record_(kKeys) {}
 
-void read_tpsim(JsonRecords& records, WorkloadBuilder& builder) {
-  JsonRecord record(kKeys);
-  std::string_view text;
-  Place place;
-  std::uint64_t unnamed_images = kUnnamedImages;
-  while (!builder.full() && records.next(text, place)) {
-    record.parse(text, place);
-    if (!record.unknown_key().empty()) {
-      place.fail("{} is not a field of this format; there are {}", in_quotes(record.unknown_key()),
+  bool next(TraceRecord& out) override {
+    std::string_view text;
+    if (!records_.next(text, out.place)) return false;
+    const Place& place = out.place;
+    record_.parse(text, place);
+    if (!record_.unknown_key().empty()) {
+      place.fail("{} is not a field of this format; there are {}", in_quotes(record_.unknown_key()),
                  fmt::join(kKeys, ", "));
     }
-    if (record.has(kVersion) && record.count(kVersion, 0, kMaxRequestTokens) != kRequestVersion) {
+    if (record_.has(kVersion) && record_.count(kVersion, 0, kMaxRequestTokens) != kRequestVersion) {
       place.fail("version {} of the format is not known; this program reads version {}",
-                 record.field(kVersion).number, kRequestVersion);
+                 record_.field(kVersion).number, kRequestVersion);
     }
-    WorkloadRequest request;
-    request.arrival_time = record.number(kArrivalTime);
-    request.priority = priority(record, place);
-    request.extra_key = builder.extra_key(label(record, kExtraKey, place));
-    request.session = builder.session(label(record, kSessionId, place));
-    if (record.has(kThinkTime)) {
-      request.think_time = record.number(kThinkTime);
-      if (request.session == 0) place.fail("think_time is given and session_id is not; give both or neither");
+    WorkloadRequest& request = out.request;
+    request.arrival_time = record_.number(kArrivalTime);
+    request.priority = priority(record_, place);
+    out.extra_key = label(record_, kExtraKey, place);
+    out.session = label(record_, kSessionId, place);
+    if (record_.has(kThinkTime)) {
+      request.think_time = record_.number(kThinkTime);
+      if (out.session.empty()) place.fail("think_time is given and session_id is not; give both or neither");
     }
-    if (record.has(kOutput)) {
-      request.output = record.tokens(kOutput, kGeneratedTokenBase);
+    if (record_.has(kOutput)) {
+      request.output = record_.tokens(kOutput, kGeneratedTokenBase);
       if (request.output.empty()) place.fail("output is empty; leave it out or give max_new_tokens ids");
     }
-    if (record.has(kMaxNewTokens) || request.output.empty()) {
-      request.max_new_tokens = static_cast<std::uint32_t>(record.count(kMaxNewTokens, 1, kMaxRequestTokens));
+    if (record_.has(kMaxNewTokens) || request.output.empty()) {
+      request.max_new_tokens = static_cast<std::uint32_t>(record_.count(kMaxNewTokens, 1, kMaxRequestTokens));
     } else {
       request.max_new_tokens = static_cast<std::uint32_t>(request.output.size());
     }
-    if (record.has(kIgnoreEos)) request.sampling.ignore_eos = record.boolean(kIgnoreEos);
-    if (record.has(kAcceptLens)) {
-      const kvcache::TokenSequence lens = record.tokens(kAcceptLens, kMaxAcceptLen + 1);
+    if (record_.has(kIgnoreEos)) request.sampling.ignore_eos = record_.boolean(kIgnoreEos);
+    if (record_.has(kAcceptLens)) {
+      const kvcache::TokenSequence lens = record_.tokens(kAcceptLens, kMaxAcceptLen + 1);
       for (const kvcache::TokenRun& run : lens.runs()) {
         for (std::uint32_t i = 0; i < run.length; ++i)
           request.accept_lens.push_back(static_cast<std::uint32_t>(run.first + i));
@@ -141,21 +141,29 @@ void read_tpsim(JsonRecords& records, WorkloadBuilder& builder) {
                  request.max_new_tokens,
                  output < request.max_new_tokens ? ", or set ignore_eos to false if it ended early" : "");
     }
-    request.images = read_images(record, {kImages, kImageIds, kImagePositions}, place, unnamed_images);
-    const int prompts = record.has(kPrompt) + record.has(kPromptIds) + record.has(kPromptLen);
+    request.images = read_images(record_, {kImages, kImageIds, kImagePositions}, place, unnamed_images_);
+    const int prompts = record_.has(kPrompt) + record_.has(kPromptIds) + record_.has(kPromptLen);
     if (prompts != 1) {
       place.fail("the prompt is {}; give one of prompt, prompt_ids, prompt_len",
                  prompts == 0 ? "missing" : "given more than once");
     }
-    if (record.has(kPromptLen)) {
-      builder.add_unique(place, std::move(request),
-                         static_cast<std::uint32_t>(record.count(kPromptLen, 1, kMaxRequestTokens)));
-      continue;
+    if (record_.has(kPromptLen)) {
+      out.prompt_length = static_cast<std::uint32_t>(record_.count(kPromptLen, 1, kMaxRequestTokens));
+      return true;
     }
-    request.prompt = record.tokens(record.has(kPrompt) ? kPrompt : kPromptIds, kGeneratedTokenBase);
+    request.prompt = record_.tokens(record_.has(kPrompt) ? kPrompt : kPromptIds, kGeneratedTokenBase);
     if (request.prompt.empty()) place.fail("the prompt is empty; at least one token is needed");
-    builder.add(place, std::move(request));
+    return true;
   }
-}
+
+ private:
+  JsonRecords& records_;
+  JsonRecord record_;
+  std::uint64_t unnamed_images_ = kUnnamedImages;
+};
+
+}  // namespace
+
+std::unique_ptr<TraceFormat> open_tpsim(JsonRecords& records) { return std::make_unique<Tpsim>(records); }
 
 }  // namespace tpsim::scheduler

@@ -1,30 +1,13 @@
 #include "scheduler/workload/images.h"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "proto/base/error.h"
-#include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::scheduler {
 namespace {
-
-// The ids of each content at each size, by first appearance: different tokens for different images.
-class ImageIds {
- public:
-  kvcache::TokenRun of(const ImageInput& image, std::uint32_t tokens) {
-    const auto [found, is_new] = first_.try_emplace({image.content, image.width, image.height}, next_);
-    if (is_new) next_ += tokens;
-    return {found->second, tokens};
-  }
-
- private:
-  std::map<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>, kvcache::TokenId> first_;
-  kvcache::TokenId next_ = kImageTokenBase;
-};
 
 // `sequence` from token `begin` to `end`, appended to `out`.
 void append_range(const kvcache::TokenSequence& sequence, std::uint64_t begin, std::uint64_t end,
@@ -45,7 +28,48 @@ void append_markers(const std::vector<std::uint32_t>& ids, kvcache::TokenRun inv
   if (ids.empty() && invented.length > 0) prompt.append(invented);
 }
 
-void place(WorkloadRequest& request, std::size_t index, const ImageRuleOf& rule, ImageIds& ids) {
+class PlacingReader : public RequestReader {
+ public:
+  PlacingReader(std::unique_ptr<RequestReader> bare, PlacedImages::Place place)
+      : bare_(std::move(bare)), place_(std::move(place)) {}
+
+  std::shared_ptr<const WorkloadRequest> next() override {
+    const std::shared_ptr<const WorkloadRequest> bare = bare_->next();
+    if (bare == nullptr) return nullptr;
+    auto request = std::make_shared<WorkloadRequest>(*bare);
+    place_(*request);
+    return request;
+  }
+
+ private:
+  std::unique_ptr<RequestReader> bare_;
+  PlacedImages::Place place_;
+};
+
+}  // namespace
+
+ImagePlacer::ImagePlacer(std::string workload, ImageRuleOf rule, std::uint32_t width, std::uint32_t height)
+    : workload_(std::move(workload)), rule_(std::move(rule)), width_(width), height_(height) {}
+
+kvcache::TokenRun ImagePlacer::ids_of(const ImageInput& image, std::uint32_t tokens) {
+  const auto [found, is_new] = first_id_.try_emplace({image.content, image.width, image.height}, next_id_);
+  if (is_new) next_id_ += tokens;
+  return {found->second, tokens};
+}
+
+void ImagePlacer::place(WorkloadRequest& request) {
+  ++requests_;
+  if (request.images.empty()) return;
+  for (ImageInput& image : request.images) {
+    if (image.width > 0) continue;
+    if (width_ == 0)
+      throw_user_error(
+          "--image-resolution: {} says how many images its requests have, and not how large they are; give "
+          "it",
+          workload_);
+    image.width = width_;
+    image.height = height_;
+  }
   // Markers: the same ids for every image, before and behind it.
   constexpr std::uint32_t kMostMarkers = 1024;
   constexpr kvcache::TokenId kBefore = kImageTokenBase - 2 * kMostMarkers;
@@ -54,14 +78,14 @@ void place(WorkloadRequest& request, std::size_t index, const ImageRuleOf& rule,
   std::vector<ImageTokens> become;
   std::uint64_t added = 0;
   for (const ImageInput& image : request.images) {
-    become.push_back(rule(image.width, image.height));
+    become.push_back(rule_(image.width, image.height));
     added += std::uint64_t{become.back().before} + become.back().tokens + become.back().after;
   }
   // A trace may count its images among the tokens of the prompt: what is left is text, at least one token.
   std::uint64_t text = request.prompt.size();
   if (request.images_in_prompt) text = text > added ? text - added : 1;
   if (text + added > kMaxRequestTokens)
-    throw_user_error("request {}: with its images the prompt has {} tokens; {} are the most", index + 1,
+    throw_user_error("request {}: with its images the prompt has {} tokens; {} are the most", requests_,
                      text + added, kMaxRequestTokens);
   kvcache::TokenSequence prompt;
   std::uint64_t done = 0;  // of the text
@@ -69,39 +93,39 @@ void place(WorkloadRequest& request, std::size_t index, const ImageRuleOf& rule,
     ImageInput& image = request.images[i];
     if (image.position > text || image.position < done)
       throw_user_error("request {}: image {} stands behind {} tokens, and the prompt has {} of them{}",
-                       index + 1, i + 1, image.position, text,
+                       requests_, i + 1, image.position, text,
                        image.position < done ? " before the image before it" : "");
     append_range(request.prompt, done, image.position, prompt);
     done = image.position;
     append_markers(become[i].before_ids, {kBefore, become[i].before}, prompt);
     image.position = static_cast<std::uint32_t>(prompt.size());
     image.tokens = become[i].tokens;
-    prompt.append(ids.of(image, image.tokens));
+    prompt.append(ids_of(image, image.tokens));
     append_markers(become[i].after_ids, {kAfter, become[i].after}, prompt);
   }
   append_range(request.prompt, done, text, prompt);
   request.prompt = std::move(prompt);
 }
 
-}  // namespace
 
 void place_images(Workload& workload, const ImageRuleOf& rule, std::uint32_t width, std::uint32_t height) {
-  ImageIds ids;
-  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
-    WorkloadRequest& request = workload.requests[i];
-    if (request.images.empty()) continue;
-    for (ImageInput& image : request.images) {
-      if (image.width > 0) continue;
-      if (width == 0)
-        throw_user_error(
-            "--image-resolution: {} says how many images its requests have, and not how large they are; give "
-            "it",
-            workload.name);
-      image.width = width;
-      image.height = height;
-    }
-    place(request, i, rule, ids);
-  }
+  ImagePlacer placer(workload.name, rule, width, height);
+  for (WorkloadRequest& request : workload.requests) placer.place(request);
+}
+
+PlacedImages::PlacedImages(std::unique_ptr<const StreamedWorkload> bare, std::function<Place()> new_reading)
+    : bare_(std::move(bare)), new_reading_(std::move(new_reading)) {
+  OutlineBuilder builder;
+  const std::unique_ptr<RequestReader> reader = read();
+  while (const std::shared_ptr<const WorkloadRequest> request = reader->next()) builder.add(*request);
+  outline_ = builder.finish();
+  outline_.name = bare_->outline().name;
+  outline_.format = bare_->outline().format;
+  outline_.notes = bare_->outline().notes;
+}
+
+std::unique_ptr<RequestReader> PlacedImages::read() const {
+  return std::make_unique<PlacingReader>(bare_->read(), new_reading_());
 }
 
 bool has_images(const Workload& workload) {

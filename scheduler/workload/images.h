@@ -8,9 +8,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "kvcache/token_runs.h"
+#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
@@ -28,10 +33,48 @@ struct ImageTokens {
 };
 using ImageRuleOf = std::function<ImageTokens(std::uint32_t width, std::uint32_t height)>;
 
-// Puts the tokens of all images into the prompts. Images of unknown size get `width` x `height` (0: throws
-// UserError naming --image-resolution). REQUIRES: no image has tokens yet. Throws UserError where a prompt
-// becomes longer than kMaxRequestTokens, or an image stands behind its prompt's end.
+// Puts the tokens of images into the prompts of one reading, request by request. Which ids an image becomes
+// depends on those before it: memory grows with the number of different images.
+class ImagePlacer {
+ public:
+  // Images of unknown size get `width` x `height` (0: place() throws UserError naming --image-resolution).
+  // `workload`: its name, for messages.
+  ImagePlacer(std::string workload, ImageRuleOf rule, std::uint32_t width, std::uint32_t height);
+  // The next request in order, with or without images. REQUIRES: no image of it has tokens yet. Throws
+  // UserError where its prompt becomes longer than kMaxRequestTokens, or an image stands behind its end.
+  void place(WorkloadRequest& request);
+
+ private:
+  kvcache::TokenRun ids_of(const ImageInput& image, std::uint32_t tokens);
+
+  std::string workload_;
+  ImageRuleOf rule_;
+  std::uint32_t width_, height_;
+  std::uint64_t requests_ = 0;  // so far
+  // First id of each content at each size, by first appearance: different tokens for different images.
+  std::map<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>, kvcache::TokenId> first_id_;
+  kvcache::TokenId next_id_ = kImageTokenBase;
+};
+
+// Places all images of a workload in memory.
 void place_images(Workload& workload, const ImageRuleOf& rule, std::uint32_t width, std::uint32_t height);
+
+// A workload whose images are placed as it is read.
+class PlacedImages : public StreamedWorkload {
+ public:
+  // What is done to each request of a reading, in order.
+  using Place = std::function<void(WorkloadRequest&)>;
+  // `new_reading` makes that for one reading. Reads `bare` once, for its mistakes and its outline; throws
+  // UserError as the places do.
+  PlacedImages(std::unique_ptr<const StreamedWorkload> bare, std::function<Place()> new_reading);
+  const WorkloadOutline& outline() const override { return outline_; }
+  std::unique_ptr<RequestReader> read() const override;
+
+ private:
+  std::unique_ptr<const StreamedWorkload> bare_;
+  std::function<Place()> new_reading_;
+  WorkloadOutline outline_;
+};
 
 bool has_images(const Workload& workload);
 

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "scheduler/workload/benchmark_random.h"
+#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
@@ -18,11 +20,32 @@ struct RandomOptions {
   std::uint32_t seed = 1;
 };
 
+// Throws UserError that names the flag that is out of range.
+void check(const RandomOptions& options);
+
 // Prompts of which no two share a token, all arriving at 0 (offer them with --request-rate or
-// --max-concurrency). Lengths are the benchmark's for equal options, seed included. Throws UserError that
-// names the flag that is out of range.
+// --max-concurrency). Lengths are the benchmark's for equal options, seed included, and are drawn as they are
+// read.
+class RandomWorkload : public StreamedWorkload {
+ public:
+  // Throws as check() does.
+  explicit RandomWorkload(const RandomOptions& options) : RandomWorkload(options, NumpyRandom(options.seed)) {}
+  // Of a generator that other things were drawn from before.
+  RandomWorkload(const RandomOptions& options, NumpyRandom random);
+
+  const WorkloadOutline& outline() const override { return outline_; }
+  std::unique_ptr<RequestReader> read() const override;
+  // The generator behind all that was drawn.
+  NumpyRandom random_after() const;
+
+ private:
+  RandomOptions options_;
+  // The benchmark draws all input lengths before all output lengths: the generator in front of both.
+  NumpyRandom inputs_, outputs_;
+  WorkloadOutline outline_;
+};
+
+// All of it.
 Workload make_random_workload(const RandomOptions& options);
-// The same of a generator that other things were drawn from before.
-Workload make_random_workload(const RandomOptions& options, NumpyRandom& random);
 
 }  // namespace tpsim::scheduler

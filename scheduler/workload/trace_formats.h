@@ -1,18 +1,45 @@
-// The formats that read_trace knows. Each is one function in its own file.
+// The formats of traces. Each is a reader in its own file.
 #pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_input.h"
-#include "scheduler/workload/workload_builder.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
 
-// Each reads to the end of the input, or until the builder is full. JSON formats:
-void read_mooncake(JsonRecords& records, WorkloadBuilder& builder);
-void read_sharegpt(JsonRecords& records, WorkloadBuilder& builder);
-void read_tpsim(JsonRecords& records, WorkloadBuilder& builder);
+// One request as a trace has it.
+struct TraceRecord {
+  Place place;
+  // Its arrival_time may count from any zero; session and extra_key are 0. Lengths are within
+  // kMaxRequestTokens, ids below kGeneratedTokenBase.
+  WorkloadRequest request;
+  // Of whose prompt only the length is known: that; otherwise 0, and the prompt has tokens.
+  std::uint32_t prompt_length = 0;
+  // Names of its conversation and its cache namespace; "": none.
+  std::string session, extra_key;
+};
+
+class TraceFormat {
+ public:
+  virtual ~TraceFormat() = default;
+  // Puts the next request into `record`, which is as constructed; false at the end of the trace. Throws
+  // UserError "FILE:LINE: what is wrong; what would be right".
+  virtual bool next(TraceRecord& record) = 0;
+  // What was left out so far, one sentence each.
+  virtual std::vector<std::string> notes() const { return {}; }
+};
+
+// REQUIRES of all: what they read from outlives them. JSON formats:
+std::unique_ptr<TraceFormat> open_mooncake(JsonRecords& records);
+std::unique_ptr<TraceFormat> open_sharegpt(JsonRecords& records);
+std::unique_ptr<TraceFormat> open_tpsim(JsonRecords& records);
 // CSV formats:
-void read_azure(TraceInput& input, WorkloadBuilder& builder);
-void read_burstgpt(TraceInput& input, WorkloadBuilder& builder);
+std::unique_ptr<TraceFormat> open_azure(TraceInput& input);
+std::unique_ptr<TraceFormat> open_burstgpt(TraceInput& input);
 
 }  // namespace tpsim::scheduler

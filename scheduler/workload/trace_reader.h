@@ -20,9 +20,6 @@
 
 namespace tpsim::scheduler {
 
-// Tokens of one prompt, and tokens that one request generates, at most.
-inline constexpr std::uint64_t kMaxRequestTokens = (std::uint64_t{1} << 31) - 1;
-
 struct ReadOptions {
   std::string format = "auto";  // "auto" or one of trace_format_names()
   std::size_t num_prompts = 0;  // keep the first so many requests; 0 = all. The rest is not looked at.

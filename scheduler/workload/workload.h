@@ -13,6 +13,9 @@ namespace tpsim::scheduler {
 // Token ids above this are invented by the simulator for generated tokens; readers stay below.
 inline constexpr kvcache::TokenId kGeneratedTokenBase = kvcache::TokenId{1} << 48;
 
+// Tokens of one prompt, and tokens that one request generates, at most.
+inline constexpr std::uint64_t kMaxRequestTokens = (std::uint64_t{1} << 31) - 1;
+
 // SGLang's sampling parameters; as they are, greedy. Only numeric execution samples.
 struct SamplingParams {
   double temperature = 0;   // 0: greedy

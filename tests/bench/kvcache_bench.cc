@@ -36,7 +36,7 @@ void BM_InsertMatchEvict(benchmark::State& state) {
   const std::vector<TokenSequence> all = prompts(12000);
   for (auto _ : state) {
     PageAllocator allocator(kPages, 1, PageAllocator::with_slack(kPages));
-    RadixCache radix({1, EvictionPolicy::kLru, false}, &allocator, nullptr);
+    RadixCache radix({1, EvictionPolicy::kLru}, &allocator, nullptr);
     std::vector<PageRun> pages;
     for (const TokenSequence& prompt : all) {
       const auto length = static_cast<std::uint32_t>(prompt.size());
@@ -56,7 +56,7 @@ BENCHMARK(BM_InsertMatchEvict)->Unit(benchmark::kMillisecond);
 void BM_Match(benchmark::State& state) {
   const bool with_cursor = state.range(0) != 0;
   const std::vector<TokenSequence> all = prompts(1000);
-  RadixCache radix({1, EvictionPolicy::kLru, false}, nullptr, nullptr);
+  RadixCache radix({1, EvictionPolicy::kLru}, nullptr, nullptr);
   for (const TokenSequence& prompt : all) {
     const std::vector<PageRun> pages = {{0, static_cast<std::uint32_t>(prompt.size())}};
     radix.insert(prompt, static_cast<std::uint32_t>(prompt.size()), pages, 0, 0);

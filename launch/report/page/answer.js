@@ -92,6 +92,7 @@ function notices() {
   notice("Settings that cannot be carried out.", (report.refused || []).map(({ settings, reason }) => `${Object.entries(settings).map(([flag, value]) => settingText(flag, value)).join(" · ")}: ${reason}`));
   notice("Left out.", report.left_out || []);
   notice("Beyond what was measured.", runs.flatMap((r, i) => (r.extrapolations || []).map(e => of(i, e.message))));
+  notice("Many samples.", each(r => r.percentile_error ? `percentiles and distributions are within ${+(r.percentile_error * 100).toPrecision(2)} %; means are exact` : ""));
   notice("Refused.", each(r => r.failed > 0 ? `${plural(r.failed, "request")} longer than the context or the KV pool` : ""));
   const unknown = [...new Set(report.calibration.filter(c => c.status !== "calibrated").map(c => c.operator_class))];
   if (unknown.length && runs[0].clock !== "wall") {

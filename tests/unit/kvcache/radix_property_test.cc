@@ -39,7 +39,7 @@ class Duel {
         bigrams_(bigrams),
         page_size_(page_size),
         allocator_(kPages, page_size),
-        radix_({page_size, policy, false, newest, newest, newest, bigrams}, &allocator_, &rows_),
+        radix_({page_size, policy, newest, newest, newest, bigrams}, &allocator_, &rows_),
         reference_(page_size, policy, newest) {
     for (int i = 0; i < 12; ++i) cursors_.emplace_back();
     for (int i = 0; i < 12; ++i) new_prompt(i);

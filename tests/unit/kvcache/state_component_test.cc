@@ -48,7 +48,7 @@ struct Tree {
       ASSERT_NE(slot, StateSlots::kNone);
       req.offer = {slot, state_len};
     }
-    cache.cache_finished_req(req, tokens, static_cast<std::uint32_t>(tokens.size()));
+    cache.cache_finished_req(req, tokens, static_cast<std::uint32_t>(tokens.size()), true);
     if (req.offer.slot != StateSlots::kNone) states.free(req.offer.slot);
     rows.free_row(req.row);
     cache.check_invariants();

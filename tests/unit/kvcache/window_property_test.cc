@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "kvcache/chunk_cache.h"
 #include "kvcache/radix_cache.h"
 #include "kvcache/window_pages.h"
 
@@ -41,11 +43,17 @@ class Server {
       : random_(seed),
         page_size_(page_size),
         window_(window),
-        has_radix_(radix),
         allocator_(kPages, page_size),
-        windows_(kWindowPages, kPages),
-        radix_({.page_size = page_size, .policy = policy, .disable = !radix, .window = window}, &allocator_,
-               &rows_, &windows_) {
+        windows_(kWindowPages, kPages) {
+    if (radix) {
+      auto tree = std::make_unique<RadixCache>(
+          RadixCache::Options{.page_size = page_size, .policy = policy, .window = window}, &allocator_,
+          &rows_, &windows_);
+      tree_ = tree.get();
+      cache_ = std::move(tree);
+    } else {
+      cache_ = std::make_unique<ChunkCache>(page_size, window, &allocator_, &rows_, &windows_);
+    }
     for (int i = 0; i < 10; ++i) prompts_.push_back(new_prompt());
   }
 
@@ -60,15 +68,15 @@ class Server {
     } else if (pick < 28) {
       finish();
     } else if (pick < 29) {
-      radix_.evict(random_() % (kPages * page_size_ / 4));
+      cache_->evict(random_() % (kPages * page_size_ / 4));
     } else {
-      radix_.evict_component(*radix_.window(), random_() % (kWindowPages * page_size_ / 2));
+      cache_->evict_windows(random_() % (kWindowPages * page_size_ / 2));
     }
   }
 
   // Pages held by requests, cached and free are all there are, in both pools; every request has its window.
   void check() {
-    radix_.check_invariants();
+    cache_->check_invariants();
     std::uint64_t held = 0, held_windows = 0;
     for (const Live& live : live_) {
       const std::uint32_t pages = rows_.num_pages(live.state.row);
@@ -82,10 +90,8 @@ class Server {
         ASSERT_TRUE(i < from || windows_.has(row[i])) << "page " << i << " of " << row.size();
       }
     }
-    const WindowComponent& component = *radix_.window();
-    ASSERT_EQ(held + radix_.total_size() / page_size_ + allocator_.available_pages(), kPages);
-    ASSERT_EQ(held_windows + (component.evictable_size() + component.protected_size()) / page_size_ +
-                  windows_.available_pages(),
+    ASSERT_EQ(held + cache_->kept().total() / page_size_ + allocator_.available_pages(), kPages);
+    ASSERT_EQ(held_windows + cache_->kept_windows().total() / page_size_ + windows_.available_pages(),
               kWindowPages);
   }
 
@@ -133,8 +139,8 @@ class Server {
     while (true) {
       RadixCache::NodeId next = RadixCache::kRoot;
       std::size_t common = 0;
-      for (const RadixCache::NodeId child : radix_.children(node)) {
-        const std::vector<std::uint32_t> pages = expand(radix_.pages(child));
+      for (const RadixCache::NodeId child : cache_->children(node)) {
+        const std::vector<std::uint32_t> pages = expand(tree_->pages(child));
         std::size_t same = 0;
         while (same < pages.size() && at + (same + 1) * page_size_ <= key.size() &&
                std::equal(written_.at(pages[same]).begin(), written_.at(pages[same]).end(),
@@ -146,9 +152,9 @@ class Server {
         common = same;
       }
       if (next == RadixCache::kRoot) return out;
-      for (std::size_t i = 0; i < common; ++i) out.push_back({true, radix_.window()->has(next)});
+      for (std::size_t i = 0; i < common; ++i) out.push_back({true, tree_->window()->has(next)});
       at += common * page_size_;
-      if (common * page_size_ < radix_.length(next)) return out;
+      if (common * page_size_ < tree_->length(next)) return out;
       node = next;
     }
   }
@@ -168,7 +174,7 @@ class Server {
     Tokens key = expand(tokens);
     key.resize(limit / page_size_ * page_size_);
     const std::vector<Cached> before = cached_pages(key);
-    const RadixCache::MatchResult got = radix_.match_prefix(tokens, limit, 0, cursor);
+    const RadixCache::MatchResult got = cache_->match_prefix(tokens, limit, 0, cursor);
     EXPECT_EQ(got.full_matched_tokens, before.size() * page_size_);
     EXPECT_EQ(got.matched_tokens, usable(before));
     return got;
@@ -196,13 +202,13 @@ class Server {
         {1'000'000 + 1000 * random_(), static_cast<std::uint32_t>(random_() % (12 * page_size_))});
     RadixCache::MatchCursor fresh;
     const RadixCache::MatchResult got = checked_match(live.tokens, live.prompt - 1, fresh);
-    live.state.lock = radix_.inc_lock_ref(got.last_node);
+    live.state.lock = cache_->inc_lock_ref(got.last_node);
     live.state.last_node = got.last_node;
     live.state.cache_protected_len = live.filled = got.matched_tokens;
     if (got.full_matched_tokens > got.matched_tokens) live.state.branching_len = got.full_matched_tokens;
     live.state.row = rows_.alloc_row();
     std::vector<PageRun> pages;
-    radix_.collect_pages(got.last_node, pages);
+    cache_->collect_pages(got.last_node, pages);
     for (const PageRun& run : pages) rows_.append(live.state.row, run);
     live_.push_back(std::move(live));
     go_on(live_.back());
@@ -217,10 +223,10 @@ class Server {
     const bool prefill = live.filled < live.prompt;
     const auto size = static_cast<std::uint32_t>(prefill ? live.prompt : live.tokens.size());
     if (live.filled == size) return;
-    if (!prefill || !has_radix_) radix_.free_out_of_window(live.state, live.filled);
+    if (!prefill || tree_ == nullptr) cache_->free_out_of_window(live.state, live.filled);
     grow(live, static_cast<std::uint32_t>(1 + random_() % (size - live.filled)));
     if (!prefill) return;
-    const std::uint32_t changed = radix_.cache_unfinished_req(live.state, live.tokens, live.filled);
+    const std::uint32_t changed = cache_->cache_unfinished_req(live.state, live.tokens, live.filled, false);
     ASSERT_LE(changed, rows_.num_pages(live.state.row));
   }
 
@@ -228,9 +234,9 @@ class Server {
     const std::uint32_t filled = live.filled + count;
     const std::uint32_t pages = (filled + page_size_ - 1) / page_size_ - rows_.num_pages(live.state.row);
     if (allocator_.available_pages() < pages)
-      radix_.evict((pages - allocator_.available_pages()) * page_size_);
+      cache_->evict((pages - allocator_.available_pages()) * page_size_);
     if (windows_.available_pages() < pages) {
-      radix_.evict_component(*radix_.window(), (pages - windows_.available_pages()) * page_size_);
+      cache_->evict_windows((pages - windows_.available_pages()) * page_size_);
     }
     if (allocator_.available_pages() < pages || windows_.available_pages() < pages) return;
     std::vector<PageRun> fresh;
@@ -251,18 +257,18 @@ class Server {
     const std::size_t i = random_() % live_.size();
     Live live = std::move(live_[i]);
     live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(i));
-    radix_.cache_finished_req(live.state, live.tokens, live.filled, random_() % 4 != 0);
+    cache_->cache_finished_req(live.state, live.tokens, live.filled, random_() % 4 != 0);
     rows_.free_row(live.state.row);
   }
 
   std::mt19937_64 random_;
   std::uint32_t page_size_;
   std::uint32_t window_;
-  bool has_radix_;
   PageAllocator allocator_;
   WindowPages windows_;
   ReqToTokenPool rows_;
-  RadixCache radix_;
+  std::unique_ptr<PrefixCache> cache_;
+  RadixCache* tree_ = nullptr;  // the cache, where it is one
   std::vector<TokenSequence> prompts_;
   std::map<std::size_t, RadixCache::MatchCursor> cursors_;  // by prompt
   std::map<std::uint32_t, Tokens> written_;                 // by page: the tokens whose KV it holds
@@ -342,7 +348,7 @@ TEST(WindowRadix, AnInsertionGivesATombstoneItsWindowBack) {
   RadixCache::RequestState first;
   first.row = rows.alloc_row();
   serve(first, 0, 20);
-  radix.cache_finished_req(first, tokens, 20);
+  radix.cache_finished_req(first, tokens, 20, true);
   rows.free_row(first.row);
   EXPECT_EQ(radix.window()->evictable_size(), 20u);
   // The older part goes first; the last window stays and is of no use alone.
@@ -356,12 +362,12 @@ TEST(WindowRadix, AnInsertionGivesATombstoneItsWindowBack) {
   second.row = rows.alloc_row();
   second.branching_len = 18;
   serve(second, 0, 19);
-  radix.cache_unfinished_req(second, tokens, 19);
+  radix.cache_unfinished_req(second, tokens, 19, false);
   EXPECT_EQ(second.branching_len, 0u);
   EXPECT_EQ(second.cache_protected_len, 18u);
   EXPECT_EQ(radix.match_prefix(tokens, 18, 0).matched_tokens, 18u);
   radix.check_invariants();
-  radix.cache_finished_req(second, tokens, 19);
+  radix.cache_finished_req(second, tokens, 19, true);
   rows.free_row(second.row);
   radix.check_invariants();
   EXPECT_EQ(radix.total_size() + allocator.available_pages(), 100u);

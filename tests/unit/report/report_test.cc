@@ -192,6 +192,15 @@ TEST(Comparison, ChoosesByGoodputAndByTheRateWithinServiceLevels) {
     EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
 }
 
+TEST(Comparison, SummaryTellsWherePercentilesAreOfBuckets) {
+  proto::RunReport run;
+  EXPECT_EQ(run_summary(run).find("percentiles"), std::string::npos);
+  EXPECT_FALSE(to_json(run).contains("percentile_error"));
+  run.set_percentile_error(0x1p-11);
+  EXPECT_NE(run_summary(run).find("percentiles of so many samples    within 0.049 %"), std::string::npos);
+  EXPECT_EQ(to_json(run)["percentile_error"], 0x1p-11);
+}
+
 TEST(Comparison, NothingCompletedHasNoBest) {
   proto::ComparisonReport report;
   report.add_runs()->set_backend("fa3");

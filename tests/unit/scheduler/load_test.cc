@@ -5,9 +5,18 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 
 namespace tpsim::scheduler {
 namespace {
+
+// A load and its workload.
+class HeldLoad : private WorkloadInMemory, public LoadGenerator {
+ public:
+  HeldLoad(const LoadConfig& config, Workload workload)
+      : WorkloadInMemory(std::move(workload)),
+        LoadGenerator(config, static_cast<const WorkloadInMemory&>(*this)) {}
+};
 
 Workload workload_at(std::initializer_list<double> times) {
   Workload workload;
@@ -31,7 +40,7 @@ WorkloadRequest turn(std::uint32_t session, double time, std::optional<double> t
 TEST(Load, OpenLoopFollowsTimestampsAndTimeScale) {
   LoadConfig config;
   config.time_scale = 0.5;
-  LoadGenerator load(config, workload_at({0, 2, 6}));
+  HeldLoad load(config, workload_at({0, 2, 6}));
   EXPECT_EQ(load.pop().time, 0);
   EXPECT_EQ(load.next_time(), 1);
   EXPECT_EQ(load.pop().time, 1);
@@ -46,7 +55,7 @@ TEST(Load, PoissonRateHasItsMeanAndVariance) {
   LoadConfig config;
   config.request_rate = 8;
   config.seed = 7;
-  LoadGenerator load(config, workload);
+  HeldLoad load(config, workload);
   double last = 0;
   double sum = 0;
   double squares = 0;
@@ -66,12 +75,12 @@ TEST(Load, FixedRateIsEvenAndInfinityIsAtOnce) {
   LoadConfig config;
   config.request_rate = 4;
   config.fixed_interval = true;
-  LoadGenerator even(config, workload_at({0, 0, 0}));
+  HeldLoad even(config, workload_at({0, 0, 0}));
   even.pop();
   EXPECT_EQ(even.pop().time, 0.25);
   EXPECT_EQ(even.pop().time, 0.5);
   config.request_rate = std::numeric_limits<double>::infinity();
-  LoadGenerator burst(config, workload_at({0, 5, 9}));
+  HeldLoad burst(config, workload_at({0, 5, 9}));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(burst.pop().time, 0);
 }
 
@@ -79,7 +88,7 @@ TEST(Load, ClosedLoopWaitsForAPlace) {
   LoadConfig config;
   config.request_rate = std::numeric_limits<double>::infinity();
   config.max_concurrency = 2;
-  LoadGenerator load(config, workload_at({0, 0, 0, 0}));
+  HeldLoad load(config, workload_at({0, 0, 0, 0}));
   load.pop();
   load.pop();
   EXPECT_EQ(load.next_time(), LoadGenerator::kNever);
@@ -94,7 +103,7 @@ TEST(Load, ATurnFollowsTheEndOfTheAnswerAndTheThinkTime) {
   workload.requests = {turn(1, 0), turn(2, 1), turn(1, 5, 2.5), turn(2, 6, 0.0)};
   LoadConfig config;
   config.time_scale = 2;
-  LoadGenerator load(config, workload);
+  HeldLoad load(config, workload);
   EXPECT_EQ(load.turns(), 2u);
   EXPECT_EQ(load.pop().id, 0u);
   EXPECT_EQ(load.next_time(), 2);
@@ -118,14 +127,14 @@ TEST(Load, ATurnFollowsTheEndOfTheAnswerAndTheThinkTime) {
 TEST(Load, ATurnWithoutThinkTimeKeepsItsDistanceAndItsAnswer) {
   Workload workload;
   workload.requests = {turn(1, 0), turn(1, 10), turn(1, 14)};
-  LoadGenerator load({}, workload);
+  HeldLoad load({}, workload);
   load.pop();
   load.on_finished(0, 3);
   EXPECT_EQ(load.pop().time, 10);
   load.on_finished(1, 25);
   EXPECT_EQ(load.pop().time, 25);
 
-  LoadGenerator late({}, workload);
+  HeldLoad late({}, workload);
   late.pop();
   late.on_finished(0, 12);
   EXPECT_EQ(late.pop().time, 12);
@@ -138,7 +147,7 @@ TEST(Load, TimestampsSendTurnsEarlyAndSaySo) {
   workload.requests = {turn(1, 0), turn(1, 4, 1.0), turn(1, 8)};
   LoadConfig config;
   config.session_mode = SessionMode::kTimestamps;
-  LoadGenerator load(config, workload);
+  HeldLoad load(config, workload);
   EXPECT_FALSE(load.pop().early);
   EXPECT_EQ(load.next_time(), 4);
   EXPECT_TRUE(load.pop().early);
@@ -153,7 +162,7 @@ TEST(Load, ARateIsOfConversationsAndSingleRequests) {
   LoadConfig config;
   config.request_rate = 4;
   config.fixed_interval = true;
-  LoadGenerator load(config, workload);
+  HeldLoad load(config, workload);
   EXPECT_EQ(load.pop().time, 0);
   EXPECT_EQ(load.pop().time, 0.25);
   load.on_finished(0, 0.3);
@@ -169,7 +178,7 @@ TEST(Load, AThinkingUserHoldsNoPlaceAndOneWhoDoesNotKeepsIt) {
   LoadConfig config;
   config.request_rate = std::numeric_limits<double>::infinity();
   config.max_concurrency = 1;
-  LoadGenerator load(config, workload);
+  HeldLoad load(config, workload);
   EXPECT_EQ(load.pop().id, 0u);
   EXPECT_EQ(load.next_time(), LoadGenerator::kNever);
   load.on_finished(0, 2);

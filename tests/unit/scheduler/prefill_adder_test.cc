@@ -10,10 +10,11 @@ namespace {
 
 class PrefillAdderTest : public ::testing::Test {
  protected:
-  void make_pool(std::uint64_t tokens, std::uint32_t page_size = 1) {
+  void make_pool(std::uint64_t tokens, std::uint32_t page_size = 1, bool disable_radix_cache = false) {
     SchedulerConfig config;
     config.max_total_num_tokens = tokens;
     config.page_size = page_size;
+    config.disable_radix_cache = disable_radix_cache;
     pool_ = std::make_unique<KvPool>(config);
   }
   Req* req(std::uint32_t input, std::uint32_t max_new, std::uint32_t output = 0) {
@@ -39,8 +40,8 @@ class PrefillAdderTest : public ::testing::Test {
     return r;
   }
   PrefillAdder adder(double ratio, std::uint32_t max_prefill, std::optional<std::uint32_t> chunk,
-                     std::uint32_t mixed = 0, bool radix_disabled = false) {
-    return PrefillAdder(*pool_, running_, {ratio, max_prefill, chunk, mixed, radix_disabled}, rules_);
+                     std::uint32_t mixed = 0) {
+    return PrefillAdder(*pool_, running_, {ratio, max_prefill, chunk, mixed}, rules_);
   }
 
   ReleaseRules rules_ = rules_of(kNewestRelease);
@@ -92,7 +93,7 @@ TEST_F(PrefillAdderTest, ReservesWhatRunningRequestsWillStillGenerate) {
 }
 
 TEST_F(PrefillAdderTest, ReservesAllOfAnOutputOfKnownLength) {
-  make_pool(1000);
+  make_pool(1000, 1, /*disable_radix_cache=*/true);
   running_.push_back(req_to_end(100, 500, 100));  // 400 to come, whatever the ratio
   PrefillAdder a = adder(0.5, 16384, std::nullopt);
   EXPECT_EQ(a.add_one_req(*req(500, 99)), AddReqResult::kNoToken);
@@ -143,19 +144,19 @@ TEST_F(PrefillAdderTest, MixedDecodesTakeTheirTokensFromEveryBudget) {
 
 // Without a radix pool SGLang plays the future through: the running request ends and frees its tokens.
 TEST_F(PrefillAdderTest, WithoutARadixPoolTheFutureIsPlayedThrough) {
-  make_pool(1000);
+  make_pool(1000, 1, /*disable_radix_cache=*/true);
   running_.push_back(req_to_end(300, 100, 50));
   running_.back()->kv_committed_len = 0;
-  PrefillAdder fits = adder(1.0, 16384, std::nullopt, 0, true);
+  PrefillAdder fits = adder(1.0, 16384, std::nullopt);
   fits.add_one_req(*req_to_end(500, 100));
   EXPECT_EQ(fits.can_run_list().size(), 1u);
-  PrefillAdder does_not = adder(1.0, 16384, std::nullopt, 0, true);
+  PrefillAdder does_not = adder(1.0, 16384, std::nullopt);
   EXPECT_EQ(does_not.add_one_req(*req_to_end(900, 200)), AddReqResult::kNoToken);
 }
 
 TEST_F(PrefillAdderTest, WithoutARadixPoolChunksNeedNotEndOnPages) {
-  make_pool(102400, 64);
-  PrefillAdder a = adder(0.5, 16384, 1024, 24, true);
+  make_pool(102400, 64, /*disable_radix_cache=*/true);
+  PrefillAdder a = adder(0.5, 16384, 1024, 24);
   Req* cut = req_to_end(2000, 10);
   a.add_one_req(*cut);
   EXPECT_EQ(cut->extend_len, 1000u);

@@ -1,0 +1,111 @@
+#include "scheduler/workload/streamed_trace.h"
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "scheduler/workload/byte_source.h"
+#include "scheduler/workload/held_trace.h"
+#include "scheduler/workload/trace_stream.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+std::size_t bytes_of(const WorkloadRequest& request) {
+  return sizeof(WorkloadRequest) + request.images.size() * sizeof(ImageInput) +
+         (request.prompt.runs().size() + request.output.runs().size()) * sizeof(kvcache::TokenRun) +
+         request.accept_lens.size() * sizeof(std::uint32_t);
+}
+
+// What a trace has beside its outline.
+struct Readable {
+  Readable(const std::filesystem::path& path, const ReadOptions& with) : file(path), options(with) {}
+
+  RereadableFile file;
+  ReadOptions options;
+  kvcache::TokenId first_unique_id = 0;
+  double first_arrival = 0;  // of the file's own clock, seconds
+  WorkloadOutline outline;
+};
+
+class TraceReader : public RequestReader {
+ public:
+  explicit TraceReader(const Readable& trace)
+      : trace_(trace),
+        stream_(trace.file.read_again(), trace.outline.name, trace.options),
+        next_unique_id_(trace.first_unique_id) {}
+
+  std::shared_ptr<const WorkloadRequest> next() override {
+    if (!stream_.next(record_)) return nullptr;
+    const std::uint64_t position = stream_.requests() - 1;
+    auto request = std::make_shared<WorkloadRequest>(std::move(record_.request));
+    request->arrival_time -= trace_.first_arrival;
+    if (record_.prompt_length > 0) request->prompt.append({next_unique_id_, record_.prompt_length});
+    next_unique_id_ += record_.prompt_length;
+    const std::vector<bool>& followed = trace_.outline.followed;
+    if (request->session != 0 && (followed.empty() || !followed[position]))
+      stream_.end_session(record_.session);
+    return request;
+  }
+
+ private:
+  const Readable& trace_;
+  TraceStream stream_;
+  TraceRecord record_;
+  kvcache::TokenId next_unique_id_;
+};
+
+class StreamedTrace : public StreamedWorkload {
+ public:
+  explicit StreamedTrace(std::unique_ptr<Readable> trace) : trace_(std::move(trace)) {}
+  const WorkloadOutline& outline() const override { return trace_->outline; }
+  std::unique_ptr<RequestReader> read() const override { return std::make_unique<TraceReader>(*trace_); }
+
+ private:
+  std::unique_ptr<Readable> trace_;
+};
+
+}  // namespace
+
+std::unique_ptr<StreamedWorkload> open_trace(const std::filesystem::path& path, const ReadOptions& options,
+                                             std::size_t most_held_bytes) {
+  TraceStream::check_format_name(options.format);
+  auto trace = std::make_unique<Readable>(path, options);
+  TraceStream stream(trace->file.read_first(), path.string(), options);
+  OutlineBuilder builder;
+  std::optional<HeldTrace> held(std::in_place);
+  std::size_t held_bytes = 0;
+  double last_arrival = -std::numeric_limits<double>::infinity();
+  bool in_order = true;
+  TraceRecord record;
+  while (stream.next(record)) {
+    const WorkloadRequest& request = record.request;
+    in_order = in_order && request.arrival_time >= last_arrival;
+    last_arrival = request.arrival_time;
+    builder.add(request, request.prompt.size() + record.prompt_length);
+    if (!held) continue;
+    held_bytes += bytes_of(request);
+    held->add(std::move(record));
+    if (held_bytes > most_held_bytes && (!options.sort || in_order)) held.reset();
+  }
+  if (!held && options.sort && !in_order) {
+    TraceStream again(trace->file.read_again(), path.string(), options);
+    held.emplace();
+    while (again.next(record)) held->add(std::move(record));
+  }
+  if (held) return std::make_unique<WorkloadInMemory>(held->finish(stream, options.sort));
+  trace->first_unique_id = stream.first_unique_id();
+  WorkloadOutline& outline = trace->outline = builder.finish();
+  outline.name = stream.name();
+  outline.format = stream.format();
+  outline.notes = stream.notes();
+  trace->first_arrival = std::exchange(outline.first_arrival, 0);
+  outline.last_arrival -= trace->first_arrival;
+  outline.last_start -= trace->first_arrival;
+  TraceStream::check_span(outline.name, outline.last_arrival);
+  return std::make_unique<StreamedTrace>(std::move(trace));
+}
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,90 @@
+#include "scheduler/workload/streamed_workload.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace tpsim::scheduler {
+namespace {
+
+class VectorReader : public RequestReader {
+ public:
+  explicit VectorReader(const std::vector<WorkloadRequest>& requests) : requests_(requests) {}
+
+  std::shared_ptr<const WorkloadRequest> next() override {
+    if (position_ == requests_.size()) return nullptr;
+    // Owned by the vector: nothing is counted.
+    return {std::shared_ptr<const WorkloadRequest>(), &requests_[position_++]};
+  }
+
+ private:
+  const std::vector<WorkloadRequest>& requests_;
+  std::size_t position_ = 0;
+};
+
+}  // namespace
+
+void OutlineBuilder::add(const WorkloadRequest& request) { add(request, request.prompt.size()); }
+
+void OutlineBuilder::add(const WorkloadRequest& request, std::uint64_t prompt_length) {
+  const std::uint64_t position = outline_.requests++;
+  bool replies = false;
+  if (request.session != 0) {
+    outline_.conversations = true;
+    if (request.session >= last_of_session_.size()) last_of_session_.resize(request.session + std::size_t{1});
+    std::uint32_t& last = last_of_session_[request.session];
+    replies = last != 0;
+    if (replies) {
+      outline_.followed.resize(position);
+      outline_.followed[last - 1] = true;
+      ++outline_.turns;
+    }
+    last = static_cast<std::uint32_t>(position + 1);
+  }
+  if (position == 0) outline_.first_arrival = request.arrival_time;
+  outline_.last_arrival = request.arrival_time;
+  if (!replies) outline_.last_start = request.arrival_time;
+  outline_.shortest_prompt = position == 0 ? prompt_length : std::min(outline_.shortest_prompt, prompt_length);
+  outline_.images = outline_.images || !request.images.empty();
+  for (const ImageInput& image : request.images)
+    outline_.unsized_images = outline_.unsized_images || image.width == 0;
+  if (request.accept_lens.empty() && !outline_.without_accept_lens) outline_.without_accept_lens = position;
+  for (const std::uint32_t length : request.accept_lens) {
+    if (length <= outline_.longest_accept_len) continue;
+    outline_.longest_accept_len = length;
+    outline_.longest_accepting = position;
+  }
+}
+
+WorkloadOutline OutlineBuilder::finish() {
+  if (outline_.turns > 0) outline_.followed.resize(outline_.requests);
+  return std::move(outline_);
+}
+
+WorkloadView::WorkloadView(const Workload& workload) : workload_(workload) {
+  OutlineBuilder builder;
+  for (const WorkloadRequest& request : workload.requests) builder.add(request);
+  outline_ = builder.finish();
+  outline_.name = workload.name;
+  outline_.format = workload.format;
+  outline_.notes = workload.notes;
+}
+
+std::unique_ptr<RequestReader> WorkloadView::read() const {
+  return std::make_unique<VectorReader>(workload_.requests);
+}
+
+Workload in_memory(const StreamedWorkload& streamed) {
+  const WorkloadOutline& outline = streamed.outline();
+  Workload workload;
+  workload.name = outline.name;
+  workload.format = outline.format;
+  workload.notes = outline.notes;
+  workload.requests.reserve(outline.requests);
+  const std::unique_ptr<RequestReader> reader = streamed.read();
+  while (const std::shared_ptr<const WorkloadRequest> request = reader->next())
+    workload.requests.push_back(*request);
+  return workload;
+}
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,104 @@
+#include "scheduler/weighted_samples.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+namespace tpsim::scheduler {
+namespace {
+
+// The definition: interpolate linearly between the closest ranks of the ordered values.
+double plain_percentile(const std::vector<double>& values, double q) {
+  const double position = static_cast<double>(values.size() - 1) * q / 100;
+  const auto low = static_cast<std::size_t>(position);
+  const std::size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (values[high] - values[low]) * (position - static_cast<double>(low));
+}
+
+TEST(WeightedSamples, PercentilesEqualThoseOfTheExpandedList) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 50; ++round) {
+    WeightedSamples samples;
+    std::vector<double> plain;
+    const int groups = 1 + static_cast<int>(random() % 40);
+    for (int i = 0; i < groups; ++i) {
+      const double value = static_cast<double>(random() % 1000) / 7;
+      const auto count = 1 + random() % 5;
+      samples.add(value, count);
+      plain.insert(plain.end(), count, value);
+    }
+    samples.seal();
+    std::sort(plain.begin(), plain.end());
+    ASSERT_EQ(samples.count(), plain.size());
+    for (const double q : {0.0, 1.0, 50.0, 95.0, 99.0, 100.0}) {
+      EXPECT_NEAR(samples.percentile(q), plain_percentile(plain, q), 1e-9) << "q " << q << " round " << round;
+    }
+    double sum = 0;
+    for (const double value : plain) sum += value;
+    EXPECT_NEAR(samples.mean(), sum / static_cast<double>(plain.size()), 1e-9);
+  }
+}
+
+TEST(WeightedSamples, EmptyIsZero) {
+  WeightedSamples samples;
+  samples.seal();
+  EXPECT_EQ(samples.percentile(50), 0);
+  EXPECT_EQ(samples.mean(), 0);
+  EXPECT_EQ(samples.max(), 0);
+}
+
+TEST(WeightedSamples, HistogramHoldsEverySample) {
+  WeightedSamples samples;
+  for (const double ms : {1.0, 2.0, 50.0, 900.0, 12345.0}) samples.add(ms / 1e3, 3);
+  samples.seal();
+  proto::Histogram histogram;
+  samples.histogram(1e3, histogram);
+  double sum = 0;
+  for (const double share : histogram.fraction()) sum += share;
+  EXPECT_NEAR(sum, 1, 1e-12);
+  EXPECT_GT(histogram.upper_ms(histogram.upper_ms_size() - 1), 12345.0);
+}
+
+// Of few groups kept against the list of all samples.
+TEST(WeightedSamples, CompressedOnesKeepMeansAndAreWithinTheirErrorElsewhere) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 20; ++round) {
+    WeightedSamples samples(1024);
+    std::lognormal_distribution<double> draw(-2, 0.2 * round);
+    std::vector<double> plain;
+    for (int i = 0; i < 20000; ++i) {
+      const double value = i % 7 == 0 ? 0 : draw(random);
+      const std::uint64_t count = 1 + random() % 3;
+      samples.add(value, count);
+      plain.insert(plain.end(), count, value);
+    }
+    samples.seal();
+    std::sort(plain.begin(), plain.end());
+    // Equal values alone are put together and stay exact.
+    ASSERT_EQ(samples.compressed(), round > 0);
+    ASSERT_EQ(samples.count(), plain.size());
+    double sum = 0, squares = 0;
+    for (const double value : plain) sum += value;
+    const double mean = sum / static_cast<double>(plain.size());
+    for (const double value : plain) squares += (value - mean) * (value - mean);
+    EXPECT_NEAR(samples.mean() / mean, 1, 1e-12);
+    EXPECT_NEAR(samples.stddev() / std::sqrt(squares / static_cast<double>(plain.size())), 1, 1e-9);
+    EXPECT_EQ(samples.max(), plain.back());
+    for (double q = 0; q <= 100; q += 0.5) {
+      const double exact = plain_percentile(plain, q);
+      EXPECT_NEAR(samples.percentile(q), exact, exact * WeightedSamples::kPercentileError) << q;
+    }
+    proto::Histogram histogram;
+    samples.histogram(1e3, histogram);
+    double all = 0;
+    for (const double share : histogram.fraction()) all += share;
+    EXPECT_NEAR(all, 1, 1e-12);
+  }
+}
+
+}  // namespace
+}  // namespace tpsim::scheduler
