@@ -1,6 +1,7 @@
 #include "launch/served_before.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
 
@@ -31,7 +32,8 @@ std::vector<rank::ServedLoad> parse_served_before(std::string_view flag, const s
       loads.push_back({number(1), number(3)});
     } else if (parts[0] == "burst" && parts.size() == 4) {
       loads.push_back({number(1), number(3)});
-    } else if (parts.size() > 1 && !parts[0].empty() && parts[0] != "closed" && parts[0] != "burst") {
+    } else if (parts.size() > 1 && parts[0] != "closed" && parts[0] != "burst" &&
+               std::isalpha(static_cast<unsigned char>(parts[0].empty() ? 0 : parts[0].front())) != 0) {
       loads.push_back({});
     } else {
       throw_user_error("{} {}: {}", flag, text, kForms);

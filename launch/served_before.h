@@ -9,9 +9,10 @@
 
 namespace tpsim::launch {
 
-// A list of load names as `tpsim validate` prints them, divided by commas: closed:INPUT:OUTPUT:CONCURRENCY:PROMPTS,
-// burst:INPUT:OUTPUT:PROMPTS; every other NAME:… counts as prompts and batches of all sizes; `warmup` for nothing but
-// the request that warms a server up. Throws UserError with a sentence about `flag`.
+// A list of load names as `tpsim validate` prints them, divided by commas:
+// closed:INPUT:OUTPUT:CONCURRENCY:PROMPTS, burst:INPUT:OUTPUT:PROMPTS; every other NAME:… counts as prompts
+// and batches of all sizes; `warmup` for nothing but the request that warms a server up. Throws UserError
+// with a sentence about `flag`.
 std::vector<rank::ServedLoad> parse_served_before(std::string_view flag, const std::string& text);
 
 }  // namespace tpsim::launch

@@ -9,8 +9,8 @@
 namespace tpsim::rank {
 namespace {
 
-// Medians of the seconds that a variant took on H200 machines: 54 to 98 ms, 140 to 217, 150 to 289, 51 to 96, two
-// of 175 to 250, 63 to 91; and what the first decode pass of several requests took beyond its variant.
+// Medians of the seconds that a variant took on H200 machines: 54 to 98 ms, 140 to 217, 150 to 289, 51 to 96,
+// two of 175 to 250, 63 to 91; and what the first decode pass of several requests took beyond its variant.
 constexpr double kMetadataSeconds = 0.07;
 constexpr double kSplitsSeconds = 0.17;
 constexpr double kLauncherSeconds = 0.16;
@@ -117,10 +117,12 @@ double FreshKernels::compile_seconds(const attention::ForwardMetadata& pass, boo
   }
   if (rules_.page_size > 1) {
     if (extends > 0) seconds += meet(Kernel::kExtendPages, std::bit_ceil(extends), odd_pages_ ? 1 : 0);
-    if (decodes > 0 && extends == 0) seconds += meet(Kernel::kDecodePages, std::bit_ceil(decodes), odd_pages_ ? 1 : 0);
+    if (decodes > 0 && extends == 0)
+      seconds += meet(Kernel::kDecodePages, std::bit_ceil(decodes), odd_pages_ ? 1 : 0);
     odd_pages_ = odd_pages_ != (taken % 2 != 0);
   }
-  if (pass.forward_mode == proto::DECODE && decodes > 0) seconds += decode(decodes, pass.capture_bucket, longest);
+  if (pass.forward_mode == proto::DECODE && decodes > 0)
+    seconds += decode(decodes, pass.capture_bucket, longest);
   if (eager && rules_.top_k > 0) seconds += meet(Kernel::kExperts, size_class(tokens * rules_.top_k));
   return seconds;
 }
