@@ -95,34 +95,37 @@ KernelCost PlanCost::gather(double bytes, const LayerShape& layer) const {
   return cost;
 }
 
-template <typename Plan>
-PlanFeatures PlanCost::features_of(const Plan& plan, const LayerShape& layer,
+template <typename Batch>
+PlanFeatures PlanCost::features_of(const Batch& batch, const LayerShape& layer,
                                    const Occupancy& occupancy) const {
-  PlanFeatures features = plan_features(plan, layer);
+  PlanFeatures features = plan_features(batch, layer);
   features.blocks = occupancy.blocks;
   features.part = occupancy.part;
-  features.l2_fill = hot_bytes_ > 0 ? least_work(plan, layer).bytes / hot_bytes_ : kNothingHeld;
+  features.l2_fill = hot_bytes_ > 0 ? least_work(batch, layer).bytes / hot_bytes_ : kNothingHeld;
   return features;
 }
 
-template <typename Plan>
-KernelCost PlanCost::corrected(KernelCost cost, const Plan& plan, const LayerShape& stored,
+template <typename Batch>
+KernelCost PlanCost::corrected(KernelCost cost, const Batch& batch, const LayerShape& stored,
                                const Occupancy& occupancy) const {
-  if (corrections_.empty() || plan.items.empty()) return cost;
-  cost.seconds *= corrections_.factor(features_of(plan, stored, occupancy).values());
-  const PlanWork work = least_work(plan, stored);
+  if (corrections_.empty()) return cost;
+  cost.seconds *= corrections_.factor(features_of(batch, stored, occupancy).values());
+  const PlanWork work = least_work(batch, stored);
   cost.seconds = std::max(cost.seconds, work.flops / (stored.q_bytes == 1 ? fp8_flops_ : bf16_flops_));
   if (hot_bytes_ <= 0) cost.seconds = std::max(cost.seconds, work.bytes / bandwidth_);
   return cost;
 }
 
 KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& stored) const {
+  if (plan.items.empty()) return {};
   Occupancy occupancy;
-  const KernelCost cost = decode_physics(plan, stored, occupancy);
-  return corrected(cost, plan, stored, occupancy);
+  const DecodeTotals totals = decode_totals(plan);
+  const KernelCost cost = decode_physics(plan, totals, stored, occupancy);
+  return corrected(cost, totals, stored, occupancy);
 }
 
 KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& stored) const {
+  if (plan.items.empty()) return {};
   Occupancy occupancy;
   const KernelCost cost = extend_physics(plan, stored, occupancy);
   return corrected(cost, plan, stored, occupancy);
@@ -130,8 +133,9 @@ KernelCost PlanCost::extend(const ExtendPlan& plan, const LayerShape& stored) co
 
 PlanFeatures PlanCost::features(const DecodePlan& plan, const LayerShape& stored) const {
   Occupancy occupancy;
-  decode_physics(plan, stored, occupancy);
-  return features_of(plan, stored, occupancy);
+  const DecodeTotals totals = decode_totals(plan);
+  decode_physics(plan, totals, stored, occupancy);
+  return features_of(totals, stored, occupancy);
 }
 
 PlanFeatures PlanCost::features(const ExtendPlan& plan, const LayerShape& stored) const {
@@ -140,23 +144,16 @@ PlanFeatures PlanCost::features(const ExtendPlan& plan, const LayerShape& stored
   return features_of(plan, stored, occupancy);
 }
 
-KernelCost PlanCost::decode_physics(const DecodePlan& plan, const LayerShape& stored,
-                                    Occupancy& occupancy) const {
+// REQUIRES: the plan has items.
+KernelCost PlanCost::decode_physics(const DecodePlan& plan, const DecodeTotals& totals,
+                                    const LayerShape& stored, Occupancy& occupancy) const {
   const LayerShape layer = read_shape(stored, plan.widens_kv);
   KernelCost cost;
-  if (plan.items.empty()) return cost;
   const double width = double(layer.head_dim) + layer.v_head_dim;
-  std::uint64_t tokens = 0;
-  std::uint64_t parts = 0;
-  std::uint64_t longest = 0;  // tokens of one part, or of all parts of one persistent block
-  std::uint32_t most_parts = 1;
-  for (const DecodeItem& item : plan.items) {
-    tokens += item.kv_end - item.kv_begin;
-    parts += item.splits;
-    longest = std::max<std::uint64_t>(longest, item.split_tokens);
-    most_parts = std::max(most_parts, item.splits);
-  }
-  if (plan.busiest_block != 0) longest = plan.busiest_block;
+  const std::uint64_t tokens = totals.tokens;
+  const std::uint64_t parts = totals.parts;
+  // Tokens of one part, or of all parts of one persistent block.
+  const std::uint64_t longest = plan.busiest_block != 0 ? plan.busiest_block : totals.longest_part;
   const double blocks = double(parts) * plan.blocks_per_split;
   const double requests = static_cast<double>(plan.items.size());
   const double kv_bytes = double(tokens) * kv_token_bytes_of(layer);
@@ -193,7 +190,7 @@ KernelCost PlanCost::decode_physics(const DecodePlan& plan, const LayerShape& st
     const double merge_bytes = 2 * double(parts) * layer.num_q_heads * (layer.v_head_dim + 1) * 4.0;
     cost.bytes += merge_bytes;
     cost.seconds +=
-        c_.merge_seconds + most_parts * c_.merge_part_seconds + memory_seconds(merge_bytes, layer);
+        c_.merge_seconds + totals.most_parts * c_.merge_part_seconds + memory_seconds(merge_bytes, layer);
     if (!plan.merge_in_kernel) ++cost.launches;
   }
   if (plan.widens_kv) {
@@ -279,11 +276,11 @@ KernelCost PlanCost::encode(const ExtendPlan& plan, std::span<const SequenceGrou
   return cost;
 }
 
+// REQUIRES: the plan has items.
 KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& stored,
                                     Occupancy& occupancy) const {
   const LayerShape layer = read_shape(stored, plan.widens_kv);
   KernelCost cost;
-  if (plan.items.empty()) return cost;
   const double width = double(layer.head_dim) + layer.v_head_dim;
   const std::uint32_t window = plan.walks_window ? 0 : layer.sliding_window;
   const double kv_token_bytes = kv_token_bytes_of(layer);

@@ -73,13 +73,15 @@ class PlanCost {
     double blocks = 0;
     double part = 0;
   };
-  KernelCost decode_physics(const DecodePlan& plan, const LayerShape& stored, Occupancy& occupancy) const;
+  KernelCost decode_physics(const DecodePlan& plan, const DecodeTotals& totals, const LayerShape& stored,
+                            Occupancy& occupancy) const;
   KernelCost extend_physics(const ExtendPlan& plan, const LayerShape& stored, Occupancy& occupancy) const;
-  template <typename Plan>
-  PlanFeatures features_of(const Plan& plan, const LayerShape& layer, const Occupancy& occupancy) const;
-  // `cost`, its time corrected.
-  template <typename Plan>
-  KernelCost corrected(KernelCost cost, const Plan& plan, const LayerShape& stored,
+  // `batch`: an ExtendPlan, or the totals of a DecodePlan.
+  template <typename Batch>
+  PlanFeatures features_of(const Batch& batch, const LayerShape& layer, const Occupancy& occupancy) const;
+  // `cost`, its time corrected. REQUIRES: the batch has requests.
+  template <typename Batch>
+  KernelCost corrected(KernelCost cost, const Batch& batch, const LayerShape& stored,
                        const Occupancy& occupancy) const;
 
   struct Load;  // of one kernel's thread blocks

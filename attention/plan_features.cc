@@ -24,18 +24,26 @@ double sum_up_to(double n, double most) {
 
 }  // namespace
 
-PlanFeatures plan_features(const DecodePlan& plan, const LayerShape& layer) {
-  PlanFeatures features = of_layer(layer);
-  std::uint64_t tokens = 0;
-  std::uint32_t longest = 0;
+DecodeTotals decode_totals(const DecodePlan& plan) {
+  DecodeTotals totals;
+  totals.requests = plan.items.size();
   for (const DecodeItem& item : plan.items) {
-    tokens += item.kv_end - item.kv_begin;
-    longest = std::max(longest, item.kv_end - item.kv_begin);
+    const std::uint32_t length = item.kv_end - item.kv_begin;
+    totals.tokens += length;
+    totals.parts += item.splits;
+    totals.longest = std::max(totals.longest, length);
+    totals.longest_part = std::max(totals.longest_part, item.split_tokens);
+    totals.most_parts = std::max(totals.most_parts, item.splits);
   }
-  features.requests = static_cast<double>(plan.items.size());
-  features.tokens = static_cast<double>(tokens) / features.requests;
+  return totals;
+}
+
+PlanFeatures plan_features(const DecodeTotals& totals, const LayerShape& layer) {
+  PlanFeatures features = of_layer(layer);
+  features.requests = static_cast<double>(totals.requests);
+  features.tokens = static_cast<double>(totals.tokens) / features.requests;
   features.rows = features.group;
-  if (tokens != 0) features.spread = longest / features.tokens;
+  if (totals.tokens != 0) features.spread = totals.longest / features.tokens;
   return features;
 }
 
@@ -57,13 +65,11 @@ PlanFeatures plan_features(const ExtendPlan& plan, const LayerShape& layer) {
   return features;
 }
 
-PlanWork least_work(const DecodePlan& plan, const LayerShape& layer) {
-  std::uint64_t tokens = 0;
-  for (const DecodeItem& item : plan.items) tokens += item.kv_end - item.kv_begin;
+PlanWork least_work(const DecodeTotals& totals, const LayerShape& layer) {
+  const auto tokens = static_cast<double>(totals.tokens);
   const double per_query = layer.num_q_heads * width_of(layer);
-  return {2.0 * static_cast<double>(tokens) * per_query,
-          static_cast<double>(tokens) * layer.kv_elements() * layer.kv_bytes() +
-              static_cast<double>(plan.items.size()) * per_query * layer.q_bytes};
+  return {2.0 * tokens * per_query, tokens * layer.kv_elements() * layer.kv_bytes() +
+                                        static_cast<double>(totals.requests) * per_query * layer.q_bytes};
 }
 
 PlanWork least_work(const ExtendPlan& plan, const LayerShape& layer) {

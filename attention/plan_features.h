@@ -34,8 +34,19 @@ struct PlanFeatures {
   }
 };
 
+// Of the requests of a decode; lengths in KV tokens.
+struct DecodeTotals {
+  std::uint64_t requests = 0;
+  std::uint64_t tokens = 0;
+  std::uint64_t parts = 0;
+  std::uint32_t longest = 0;
+  std::uint32_t longest_part = 0;
+  std::uint32_t most_parts = 1;  // of one request
+};
+DecodeTotals decode_totals(const DecodePlan& plan);
+
 // Those of the batch and the layer; blocks, part and l2_fill are left to the caller, who counted them.
-PlanFeatures plan_features(const DecodePlan& plan, const LayerShape& layer);
+PlanFeatures plan_features(const DecodeTotals& totals, const LayerShape& layer);
 PlanFeatures plan_features(const ExtendPlan& plan, const LayerShape& layer);
 
 // Arithmetic and traffic that no kernel can do without: unpadded heads, pairs of tokens under the mask, every
@@ -44,7 +55,7 @@ struct PlanWork {
   double flops = 0;
   double bytes = 0;
 };
-PlanWork least_work(const DecodePlan& plan, const LayerShape& layer);
+PlanWork least_work(const DecodeTotals& totals, const LayerShape& layer);
 PlanWork least_work(const ExtendPlan& plan, const LayerShape& layer);
 
 }  // namespace tpsim::attention

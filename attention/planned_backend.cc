@@ -168,10 +168,19 @@ void PlannedBackend::add_extend_item(std::uint32_t request, std::uint32_t prefix
 }
 
 std::uint32_t PlannedBackend::add_decode_items(const LayerShape& layer, DecodePlan& plan) const {
+  const std::span<const std::uint32_t> seq_lens = metadata_.decode_seq_lens;
+  plan.items.resize(seq_lens.size());
   std::uint32_t longest = 0;
-  for (std::uint32_t i = 0; i < metadata_.decode_seq_lens.size(); ++i) {
-    plan.items.push_back(decode_item(i, metadata_.decode_seq_lens[i], layer));
-    longest = std::max(longest, plan.items.back().split_tokens);
+  if (layer.sliding_window == 0 && layer.attention_chunk == 0) {  // all is read: a loop without branches
+    for (std::uint32_t i = 0; i < seq_lens.size(); ++i) {
+      plan.items[i] = {i, 0, seq_lens[i], 1, seq_lens[i]};
+      longest = std::max(longest, seq_lens[i]);
+    }
+    return longest;
+  }
+  for (std::uint32_t i = 0; i < seq_lens.size(); ++i) {
+    plan.items[i] = decode_item(i, seq_lens[i], layer);
+    longest = std::max(longest, plan.items[i].split_tokens);
   }
   return longest;
 }

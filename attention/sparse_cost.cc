@@ -16,6 +16,20 @@ constexpr std::uint32_t kKeysOnlyKernels = 2;
 // DeepGEMM's kernels for logits are built for 32 or 64 heads. (_pad_heads_for_deep_gemm)
 double padded_heads(std::uint32_t heads) { return std::max(32.0, double(heads)); }
 
+// `tokens` and `stored` are of all requests.
+PlanFeatures features_of(double requests, double tokens, double stored, double kv_heads, double group,
+                         double head_dim, double element_bytes) {
+  PlanFeatures features;
+  features.requests = requests;
+  features.tokens = tokens / requests;
+  features.prefix = stored / requests;
+  features.kv_heads = kv_heads;
+  features.group = group;
+  features.head_dim = head_dim;
+  features.element_bytes = element_bytes;
+  return features;
+}
+
 }  // namespace
 
 SparseCost::SparseCost(const proto::HardwareProfile& profile, const PlanCoefficients& attend,
@@ -46,40 +60,19 @@ KernelCost SparseCost::corrected(KernelCost cost, const Corrections& corrections
 
 PlanFeatures SparseCost::attend_features(const SparseLoad& load, const LayerShape& layer,
                                          double token_bytes) const {
-  PlanFeatures features;
-  features.requests = load.queries;
-  features.tokens = load.walked / load.queries;
-  features.prefix = load.stored / load.queries;
-  features.kv_heads = 1;
-  features.group = layer.num_q_heads;
-  features.head_dim = layer.head_dim;
-  features.element_bytes = layer.q_bytes + token_bytes / layer.head_dim;
+  PlanFeatures features = features_of(load.queries, load.walked, load.stored, 1, layer.num_q_heads,
+                                      layer.head_dim, layer.q_bytes + token_bytes / layer.head_dim);
   features.l2_fill = l2_bytes_ > 0 ? load.distinct * token_bytes / l2_bytes_ : kNothingHeld;
   return features;
 }
 
 PlanFeatures SparseCost::dense_features(const SparseLoad& load, const LayerShape& layer) const {
-  PlanFeatures features;
-  features.requests = load.requests;
-  features.tokens = load.queries / load.requests;
-  features.prefix = load.stored / load.requests;
-  features.kv_heads = layer.num_q_heads;
-  features.group = 1;
-  features.head_dim = layer.head_dim;
-  features.element_bytes = 2.0 * layer.q_bytes;
-  return features;
+  return features_of(load.requests, load.queries, load.stored, layer.num_q_heads, 1, layer.head_dim,
+                     2.0 * layer.q_bytes);
 }
 
 PlanFeatures SparseCost::index_features(const SparseLoad& load, const IndexShape& shape) const {
-  PlanFeatures features;
-  features.requests = load.requests;
-  features.tokens = load.queries / load.requests;
-  features.prefix = load.stored / load.requests;
-  features.kv_heads = 1;
-  features.group = shape.heads;
-  features.head_dim = shape.head_dim;
-  features.element_bytes = 2;
-  return features;
+  return features_of(load.requests, load.queries, load.stored, 1, shape.heads, shape.head_dim, 2);
 }
 
 KernelCost SparseCost::attend(const SparsePlan& plan, const SparseLoad& load, const LayerShape& layer,

@@ -1,6 +1,7 @@
 #include "attention/split_heuristics.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "proto/base/ceil_div.h"
@@ -57,9 +58,17 @@ bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSpl
                   std::span<DecodeItem> items) {
   std::uint32_t longest = 0;
   std::uint64_t steps = 0;
-  for (const DecodeItem& item : items) {
-    longest = std::max(longest, item.split_tokens);
-    steps += ceil_div(item.split_tokens, tile_n);
+  const auto add_up = [&](const auto& steps_of) {
+    for (const DecodeItem& item : items) {
+      longest = std::max(longest, item.split_tokens);
+      steps += steps_of(item.split_tokens);
+    }
+  };
+  // This loop runs at every decode step: most tiles' sizes are powers of two, and a shift is no division.
+  if (const int shift = std::countr_zero(tile_n); tile_n == 1U << shift) {
+    add_up([&](std::uint32_t tokens) { return (tokens + tile_n - 1) >> shift; });
+  } else {
+    add_up([&](std::uint32_t tokens) { return ceil_div(tokens, tile_n); });
   }
   // An upper bound first, as if the longest sequence were alone: the others may be short.
   const std::uint32_t most = most_splits(blocks_per_split, ceil_div(longest, tile_n));

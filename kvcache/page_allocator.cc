@@ -11,18 +11,26 @@ namespace {
 
 // Room left behind an allocation for the tokens that its request will generate.
 constexpr std::uint32_t kGapTokens = 1024;
-constexpr std::uint32_t kBlock = 64;  // pages: a word of the bitmap
 
 std::uint64_t mask(std::uint32_t bit, std::uint32_t count) {
   return (count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << bit;
 }
 
-// Calls f(block, bits of the block) for the blocks that `run` touches.
-template <typename F>
-void for_each_word(PageRun run, const F& f) {
+// Calls part(block, bits of the block) for the blocks that `run` touches and whole(first, count) for whole
+// ones between them, as many at a time as SummaryBitset::set_words() takes.
+template <typename Part, typename Whole>
+void for_each_block(PageRun run, const Part& part, const Whole& whole) {
+  constexpr std::uint32_t kBlock = PageAllocator::kBlock;
   while (run.count > 0) {
-    const std::uint32_t step = std::min(run.count, kBlock - run.first % kBlock);
-    f(run.first / kBlock, mask(run.first % kBlock, step));
+    const std::uint32_t block = run.first / kBlock;
+    std::uint32_t step = std::min(run.count, kBlock - run.first % kBlock);
+    if (step == kBlock) {
+      const std::uint32_t blocks = std::min(run.count / kBlock, 64 - block % 64);
+      whole(block, blocks);
+      step = blocks * kBlock;
+    } else {
+      part(block, mask(run.first % kBlock, step));
+    }
     run.first += step;
     run.count -= step;
   }
@@ -68,11 +76,18 @@ std::uint32_t PageAllocator::free_run_length(std::uint32_t page, std::uint32_t l
   return std::min(length, limit);
 }
 
+// Pages of one block.
 void PageAllocator::take(std::uint32_t page, std::uint32_t count) {
   available_ -= count;
-  for_each_word({page, count}, [&](std::uint32_t block, std::uint64_t bits) {
-    set_block(block, free_.word(block) & ~bits);
-  });
+  const std::uint32_t block = page / kBlock;
+  set_block(block, free_.word(block) & ~mask(page % kBlock, count));
+}
+
+// Whole free blocks. REQUIRES: as SummaryBitset::set_words().
+void PageAllocator::take_blocks(std::uint32_t first, std::uint32_t count) {
+  available_ -= count * kBlock;
+  free_.set_words(first, count, false);
+  free_blocks_.set_word(first / 64, free_blocks_.word(first / 64) & ~mask(first % 64, count));
 }
 
 // Gaps are worth it only while there is room; later they fill up.
@@ -97,11 +112,21 @@ bool PageAllocator::alloc(std::uint32_t pages, std::vector<PageRun>& out) {
       block = 0;
       continue;
     }
-    const std::uint32_t count = std::min(pages, kBlock);
-    take(block * kBlock, count);
-    append_run(out, {block * kBlock, count});
-    end = ++block * kBlock;
-    pages -= count;
+    if (pages < kBlock) {
+      take(block * kBlock, pages);
+      append_run(out, {block * kBlock, pages});
+      end = (block + 1) * kBlock;
+      pages = 0;
+      break;
+    }
+    const auto free =
+        static_cast<std::uint32_t>(std::countr_one(free_blocks_.word(block / 64) >> (block % 64)));
+    const std::uint32_t blocks = std::min(free, pages / kBlock);
+    take_blocks(block, blocks);
+    append_run(out, {block * kBlock, blocks * kBlock});
+    block += blocks;
+    end = block * kBlock;
+    pages -= blocks * kBlock;
   }
   if (pages > 0) end = take_fragments(end, pages, out);
   leave_gap(end);
@@ -133,13 +158,8 @@ std::uint32_t PageAllocator::take_fragments(std::uint32_t from, std::uint32_t pa
   return from;
 }
 
-std::uint32_t PageAllocator::alloc_next(std::uint32_t last_page) {
-  if (available_ == 0) return kNoPage;
-  std::uint32_t page = last_page + 1;
-  if (page < addresses_ && free_.test(page)) {
-    take(page, 1);
-    return page;
-  }
+// A page that is not the next one. REQUIRES: one is free.
+std::uint32_t PageAllocator::alloc_elsewhere() {
   std::uint32_t block = free_blocks_.find((rover_ + kBlock - 1) / kBlock);
   if (block == SummaryBitset::kNone) block = free_blocks_.find(0);
   if (block != SummaryBitset::kNone) {
@@ -171,20 +191,38 @@ std::uint32_t PageAllocator::take_from_longest_run() {
   return best;
 }
 
+void PageAllocator::take_promised(PageRun run) {
+  while (run.count > 0) {
+    const std::uint32_t step = std::min(run.count, kBlock - run.first % kBlock);
+    const std::uint32_t block = run.first / kBlock;
+    set_block(block, free_.word(block) & ~mask(run.first % kBlock, step));
+    run.first += step;
+    run.count -= step;
+  }
+}
+
 void PageAllocator::free(PageRun run) {
   if (run.first >= addresses_ || run.count > addresses_ - run.first) {
     throw std::logic_error(fmt::format("pages {} to {} are freed, but the pool has {}", run.first,
                                        std::uint64_t{run.first} + run.count - 1, addresses_));
   }
   // Looks before it changes anything, so that a caller's mistake leaves the pool as it was.
-  for_each_word(run, [&](std::uint32_t block, std::uint64_t bits) {
-    if ((free_.word(block) & bits) != 0) {
-      throw std::logic_error(fmt::format("a page of {} to {} is freed twice", run.first,
-                                         std::uint64_t{run.first} + run.count - 1));
-    }
-  });
-  for_each_word(run,
-                [&](std::uint32_t block, std::uint64_t bits) { set_block(block, free_.word(block) | bits); });
+  std::uint64_t free = 0;
+  for_each_block(
+      run, [&](std::uint32_t block, std::uint64_t bits) { free |= free_.word(block) & bits; },
+      [&](std::uint32_t first, std::uint32_t count) {
+        for (std::uint32_t block = first; block < first + count; ++block) free |= free_.word(block);
+      });
+  if (free != 0) {
+    throw std::logic_error(fmt::format("a page of {} to {} is freed twice", run.first,
+                                       std::uint64_t{run.first} + run.count - 1));
+  }
+  for_each_block(
+      run, [&](std::uint32_t block, std::uint64_t bits) { set_block(block, free_.word(block) | bits); },
+      [&](std::uint32_t first, std::uint32_t count) {
+        free_.set_words(first, count, true);
+        free_blocks_.set_word(first / 64, free_blocks_.word(first / 64) | mask(first % 64, count));
+      });
   available_ += run.count;
 }
 

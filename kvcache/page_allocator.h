@@ -26,6 +26,7 @@ namespace tpsim::kvcache {
 class PageAllocator {
  public:
   static constexpr std::uint32_t kNoPage = SummaryBitset::kNone;
+  static constexpr std::uint32_t kBlock = 64;  // pages: a word of the bitmap
 
   // page_size: tokens of a page; decides how large a gap is worth leaving. addresses: 0 = num_pages.
   PageAllocator(std::uint32_t num_pages, std::uint32_t page_size, std::uint32_t addresses = 0);
@@ -44,7 +45,25 @@ class PageAllocator {
   // One page for a sequence that ends in `last_page`: the page after it if that is free, else one with room
   // behind it if there is any. kNoPage if the pool is full. No heap allocation but where a page number is
   // taken that lies beyond all before.
-  std::uint32_t alloc_next(std::uint32_t last_page);
+  std::uint32_t alloc_next(std::uint32_t last_page) {
+    const std::uint32_t page = last_page + 1;
+    if (available_ == 0) [[unlikely]]
+      return kNoPage;
+    const std::uint64_t before = page < addresses_ ? free_.take(page) : 0;
+    if (before == 0) [[unlikely]]
+      return alloc_elsewhere();
+    --available_;
+    if (before == ~std::uint64_t{0}) free_blocks_.reset(page / kBlock);
+    return page;
+  }
+  // Free pages from `page` on without a gap; `limit` at most.
+  std::uint32_t free_run_length(std::uint32_t page, std::uint32_t limit) const;
+  // Pages that are as good as handed out: they count as taken, but which they are is told later, page after
+  // page behind the end of sequences. Until they are, nothing else is allocated or freed. REQUIRES: so many
+  // are free.
+  void promise(std::uint32_t pages) { available_ -= pages; }
+  // REQUIRES: the run is free, and so many pages are promised.
+  void take_promised(PageRun run);
   // Throws std::logic_error, and changes nothing, if a page of `run` is free already or beyond the pool.
   void free(PageRun run);
   // Every page is free again.
@@ -52,8 +71,9 @@ class PageAllocator {
   bool is_allocated(std::uint32_t page) const { return !free_.test(page); }
 
  private:
+  std::uint32_t alloc_elsewhere();
+  void take_blocks(std::uint32_t first, std::uint32_t count);
   void set_block(std::uint32_t block, std::uint64_t bits);
-  std::uint32_t free_run_length(std::uint32_t page, std::uint32_t limit) const;
   void take(std::uint32_t page, std::uint32_t count);
   void leave_gap(std::uint32_t end);
   std::uint32_t take_fragments(std::uint32_t from, std::uint32_t pages, std::vector<PageRun>& out);

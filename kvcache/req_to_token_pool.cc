@@ -38,12 +38,6 @@ void ReqToTokenPool::truncate(std::uint32_t row, std::uint32_t pages) {
   }
 }
 
-void ReqToTokenPool::append(std::uint32_t row, PageRun run) {
-  if (run.count == 0) return;
-  append_run(rows_[row].runs, run);
-  rows_[row].pages += run.count;
-}
-
 void ReqToTokenPool::copy_out(std::uint32_t row, std::uint32_t first_page, std::uint32_t count,
                               std::vector<PageRun>& out) const {
   append_slice(rows_[row].runs, first_page, count, out);

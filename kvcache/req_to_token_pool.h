@@ -34,7 +34,16 @@ class ReqToTokenPool {
   // Keeps the first `pages` pages. REQUIRES: pages <= num_pages(row).
   void truncate(std::uint32_t row, std::uint32_t pages);
   // Appends `run`, merging it into the last run where it continues it.
-  void append(std::uint32_t row, PageRun run);
+  void append(std::uint32_t row, PageRun run) {
+    if (run.count == 0) return;
+    append_run(rows_[row].runs, run);
+    rows_[row].pages += run.count;
+  }
+  // Appends the pages after its last one. REQUIRES: the row has a page.
+  void extend_last(std::uint32_t row, std::uint32_t pages = 1) {
+    rows_[row].runs.back().count += pages;
+    rows_[row].pages += pages;
+  }
   // Appends pages [first_page, first_page + count) of the row to `out`, merging runs that touch.
   void copy_out(std::uint32_t row, std::uint32_t first_page, std::uint32_t count,
                 std::vector<PageRun>& out) const;

@@ -19,16 +19,30 @@ std::uint32_t SummaryBitset::find_word(std::uint32_t from) const {
   return kNone;
 }
 
-void SummaryBitset::summarize(std::uint32_t word, bool has_members) {
+void SummaryBitset::summarize(std::uint32_t word, std::uint32_t count, bool has_members) {
+  std::uint64_t changed = (count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << (word % 64);
   for (std::vector<std::uint64_t>& level : summary_) {
-    const std::uint64_t bit = std::uint64_t{1} << (word % 64);
     std::uint64_t& bits = level[word / 64];
     const bool had_members = bits != 0;
-    bits = has_members ? bits | bit : bits & ~bit;
+    bits = has_members ? bits | changed : bits & ~changed;
     has_members = bits != 0;
     if (has_members == had_members) return;
     word /= 64;
+    changed = std::uint64_t{1} << (word % 64);
   }
+}
+
+void SummaryBitset::set_words(std::uint32_t first, std::uint32_t count, bool members) {
+  if (first + count > words_.size()) [[unlikely]]
+    grow(first + count);
+  std::fill_n(words_.begin() + first, count, members ? ~std::uint64_t{0} : 0);
+  summarize(first, count, members);
+}
+
+std::uint64_t SummaryBitset::take_untouched(std::uint32_t i) {
+  const std::uint64_t before = test(i) ? word(i / 64) : 0;
+  if (before != 0) reset(i);
+  return before;
 }
 
 void SummaryBitset::grow(std::size_t words) {

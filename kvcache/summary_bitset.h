@@ -28,7 +28,21 @@ class SummaryBitset {
       grow(word + 1);
     const bool had_members = words_[word] != 0;
     words_[word] = bits;
-    if (had_members != (bits != 0)) summarize(word, bits != 0);
+    if (had_members != (bits != 0)) summarize(word, 1, bits != 0);
+  }
+  // All of words first … first + count - 1 at once: `members` of them, or none. REQUIRES: they lie in one
+  // word of the level above, first / 64 == (first + count - 1) / 64, and whole in the set.
+  void set_words(std::uint32_t first, std::uint32_t count, bool members);
+  // Takes out `i` where it is a member; returns what its word was before, 0 where it is none.
+  std::uint64_t take(std::uint32_t i) {
+    if (i / 64 >= words_.size()) [[unlikely]]
+      return take_untouched(i);
+    const std::uint64_t before = words_[i / 64];
+    const std::uint64_t bit = std::uint64_t{1} << (i % 64);
+    if ((before & bit) == 0) return 0;
+    words_[i / 64] = before & ~bit;
+    if (before == bit) summarize(i / 64, 1, false);
+    return before;
   }
   void set(std::uint32_t i) { set_word(i / 64, word(i / 64) | std::uint64_t{1} << (i % 64)); }
   void reset(std::uint32_t i) { set_word(i / 64, word(i / 64) & ~(std::uint64_t{1} << (i % 64))); }
@@ -59,8 +73,9 @@ class SummaryBitset {
   }
   // The first word at or after `from` that has members, or kNone.
   std::uint32_t find_word(std::uint32_t from) const;
-  // Notes in the levels above that a word has members now, or has none.
-  void summarize(std::uint32_t word, bool has_members);
+  // Notes in the levels above that words have members now, or have none. REQUIRES: as set_words().
+  void summarize(std::uint32_t word, std::uint32_t count, bool has_members);
+  std::uint64_t take_untouched(std::uint32_t i);
   // Makes room for `words` words, and for as many again: what is allocated goes round the pool.
   void grow(std::size_t words);
 

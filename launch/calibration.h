@@ -28,6 +28,8 @@ struct PricedRun {
   bool prefill_pieces = false;   // some prefill runs in captured pieces
   std::string speculation = {};  // algorithm; empty: none
   rank::LinearAttnBackends linear_attention = {};
+  double launch_queue = 0;    // scheduler::SchedulerConfig
+  bool queue_stated = false;  // by --launch-queue
 };
 void write_calibration(const PricedRun& run, proto::RunReport& report);
 

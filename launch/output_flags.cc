@@ -1,6 +1,8 @@
 // Service levels, reports and logs.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "launch/flag_values.h"
 #include "launch/server_flags.h"
 #include "launch/service_level_args.h"
@@ -17,6 +19,20 @@ std::uint64_t parse_steps(std::string_view flag, const std::string& value) {
   if (value == "none") return 0;
   if (!value.starts_with(kEvery)) throw_user_error("{} {}: must be all, every:N or none", flag, value);
   return parse_count(fmt::format("{} every:", flag), value.substr(kEvery.size()), 1, 1'000'000'000);
+}
+
+// "FROM:UNTIL", seconds; either may be left out.
+void read_trace_window(std::string_view flag, const std::string& value, ServerArgs& args) {
+  const std::size_t colon = value.find(':');
+  if (colon == std::string::npos || value.size() == 1)
+    throw_user_error("{} {}: must be FROM:UNTIL in seconds of the run's clock, for example 600:660", flag,
+                     value);
+  constexpr double kMost = 1e9;
+  const std::string from = value.substr(0, colon), until = value.substr(colon + 1);
+  if (!from.empty()) args.trace_from = parse_real(flag, from, 0, true, kMost, true);
+  if (!until.empty()) args.trace_until = parse_real(flag, until, 0, false, kMost, true);
+  if (args.trace_from >= args.trace_until)
+    throw_user_error("{} {}: must end after it begins, for example 600:660", flag, value);
 }
 
 }  // namespace
@@ -67,14 +83,34 @@ void declare_output(FlagSet& flags, ServerArgs& args) {
   flags.add_value("--output-file", "FILE",
                   "appends a JSON line for each run, with the keys of SGLang's serving benchmark",
                   text(args.output_file));
-  flags.add_value("--log-level", "LEVEL", "debug, info, warning or error (default warning)",
-                  word({"debug", "info", "warning", "error"}, args.log_level));
-  flags.add_switch("--quiet", "no progress bar and no table", args.quiet);
-  flags.add_switch("--no-progress", "no progress bar", args.no_progress);
+  declare_logging(flags, args);
   flags.add_switch("--check-invariants", "checks the accounts of the KV pool after every step",
                    args.check_invariants);
   flags.add_value("--record-batches", "FILE", "receives the stream of batches, for `tpsim replay`",
                   text(args.record_batches));
+  declare_trace(flags, args);
+}
+
+void declare_trace(FlagSet& flags, ServerArgs& args) {
+  flags.add_value("--trace-out", "FILE",
+                  "receives a trace of scheduler, ranks and requests that ui.perfetto.dev opens; compressed "
+                  "where the name ends in .gz",
+                  text(args.trace_out));
+  flags.add_value(
+      "--trace-window", "FROM:UNTIL", "seconds of the run's clock that the trace is of (default all)",
+      [&args](std::string_view flag, const std::string& value) { read_trace_window(flag, value, args); });
+}
+
+void check_trace(const ServerArgs& args) {
+  if (args.trace_out.empty() && (args.trace_from > 0 || std::isfinite(args.trace_until)))
+    throw_user_error("--trace-window: is the part of the run that --trace-out receives; give both");
+}
+
+void declare_logging(FlagSet& flags, ServerArgs& args, bool prints_table) {
+  flags.add_value("--log-level", "LEVEL", "debug, info, warning or error (default warning)",
+                  word({"debug", "info", "warning", "error"}, args.log_level));
+  if (prints_table) flags.add_switch("--quiet", "no progress bar and no table", args.quiet);
+  flags.add_switch("--no-progress", "no progress bar", args.no_progress);
 }
 
 }  // namespace tpsim::launch

@@ -2,10 +2,11 @@
 
 # For building and running tpsim.
 TPSIM_PACKAGES="g++ cmake ninja-build protobuf-compiler libprotobuf-dev libspdlog-dev libfmt-dev libeigen3-dev
-  nlohmann-json3-dev libcli11-dev libyaml-cpp-dev zlib1g-dev openmpi-bin libopenmpi-dev libjs-chart.js"
+  nlohmann-json3-dev libcli11-dev libyaml-cpp-dev zlib1g-dev libsentencepiece-dev openmpi-bin libopenmpi-dev
+  libboost-dev libjs-chart.js"
 
-# For its tests, besides: the browser looks at report.html, python3 drives the command line.
-TPSIM_TEST_PACKAGES="libgtest-dev libgmock-dev ccache clang-format chromium python3 procps"
+# For its tests, besides: the browser looks at report.html, python3 drives the command line, curl asks the server.
+TPSIM_TEST_PACKAGES="libgtest-dev libgmock-dev ccache clang-format chromium python3 python3-venv procps curl"
 
 # install_packages NAME...: needs apt and root or sudo only if a package is missing.
 install_packages() {

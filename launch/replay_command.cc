@@ -22,8 +22,10 @@
 #include "launch/report/report_dir.h"
 #include "launch/run_monitor.h"
 #include "launch/server_args.h"
+#include "launch/server_flags.h"
 #include "launch/stage.h"
 #include "launch/standard_output.h"
+#include "launch/trace_output.h"
 #include "proto/base/error.h"
 #include "proto/base/output_file.h"
 #include "proto/base/stop_flag.h"
@@ -154,6 +156,21 @@ scheduler::StepOutcome compute(scheduler::Executor& executor, const proto::Forwa
   }
 }
 
+// The pass that `batch` was, as a trace shows it; it began at `start`.
+scheduler::StepRecord record_of(const proto::ForwardBatch& batch, std::uint64_t decoding, double start,
+                                const scheduler::StepOutcome& outcome) {
+  scheduler::StepRecord record;
+  record.sequence_number = batch.sequence_number();
+  record.forward_mode = batch.forward_mode();
+  record.start_time = start;
+  record.step_time = outcome.step_time;
+  record.extend_requests = static_cast<std::uint32_t>(batch.extend_lens_size());
+  for (const std::uint32_t length : batch.extend_lens()) record.extend_tokens += length;
+  if (batch.forward_mode() != proto::EXTEND) record.decode_requests = static_cast<std::uint32_t>(decoding);
+  record.capture_bucket = batch.capture_bucket();
+  return record;
+}
+
 // A stream that verifies drafts is priced by who drafts them, which only the flags say.
 void check_drafts(const proto::ForwardBatch& batch, const scheduler::SpeculationConfig& speculation,
                   const std::string& file) {
@@ -173,6 +190,7 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
   for (const std::string& note : deployment.notes) spdlog::info("{}", note);
   for (const std::string& warning : deployment.warnings) spdlog::warn("{}", warning);
   ReportJson json(args.server.report_dir);
+  TraceOutput trace(args.server);
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   proto::RunReport report = deployment.header;
   ProgressBar progress(ProgressBar::mode_for_stderr(!args.server.no_progress), deployment.backends.name());
@@ -181,6 +199,7 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
   double duration = 0;
   const auto& buckets = deployment.scheduler.cuda_graph_bs;
   LossTolerantExecutor tolerant(*executor);
+  scheduler::RunObserver* const traced = trace.begin_replay(deployment, *executor);
   while (!report.stopped_early() && stream.next(batch)) {
     if (batch.micro_batch() > 0)
       throw_user_error("{}: was recorded with --pp-size above 1, whose micro-batches are not replayed",
@@ -197,6 +216,7 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
       report.set_stopped_early(true);
       break;
     }
+    if (traced != nullptr) traced->on_step(record_of(batch, decoding, duration, outcome));
     duration += outcome.step_time + (deployment.scheduler.disable_overlap_schedule ? outcome.host_time : 0);
     count(batch, decoding, report);
     constexpr std::uint64_t kParts = 10000;
@@ -217,6 +237,7 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
   }
   const StopFlag::Writing results;
   json.write(report);
+  trace.write();
   print(summary(report));
   if (tolerant.loss()) throw rank::RankLost(*tolerant.loss());
   if (!report.stopped_early()) return kDone;
@@ -244,9 +265,11 @@ void add_replay_command(CLI::App& root, rank::MpiSession& session, Action& actio
         flags.add_value(
             "--report-dir", "DIR", "receives report.json",
             [&args](std::string_view, const std::string& value) { args.server.report_dir = value; });
+        declare_trace(flags, args.server);
       },
       [&session](ReplayArgs& args, FlagSet&) {
         check_deployment_args(args.server);
+        check_trace(args.server);
         check_recorded(args);
         return replay(args, session);
       });

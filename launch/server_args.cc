@@ -67,9 +67,7 @@ void declare_deployment_flags(FlagSet& flags, ServerArgs& args) {
   flags.group("Output");
   flags.add_value("--random-seed,--seed", "N", "of everything random (default 1)",
                   count(args.random_seed, 0, std::numeric_limits<std::uint32_t>::max()));
-  flags.add_value("--log-level", "LEVEL", "debug, info, warning or error (default warning)",
-                  word({"debug", "info", "warning", "error"}, args.log_level));
-  flags.add_switch("--no-progress", "no progress bar", args.no_progress);
+  declare_logging(flags, args, /*prints_table=*/false);
   flags.add_switch("--check-invariants", "checks the accounts of the KV pool after every step",
                    args.check_invariants);
 }
@@ -105,6 +103,9 @@ void check_server_args(const ServerArgs& args, bool compare) {
   if (compare && !args.record_batches.empty())
     throw_user_error("--record-batches {}: takes the batches of one run, use `tpsim run`",
                      args.record_batches);
+  if (compare && !args.trace_out.empty())
+    throw_user_error("--trace-out {}: is a trace of one run, use `tpsim run`", args.trace_out);
+  check_trace(args);
   if (args.jobs && !args.swept)
     throw_user_error("--jobs {}: shares out the settings of a sweep, give a flag a list such as --tp 4,8",
                      *args.jobs);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -122,6 +123,7 @@ struct ServerArgs {
   std::vector<double> compile_seconds;  // at the first prefill of several requests, and of a whole chunk
   std::optional<double> compile_decode_seconds;
   std::optional<std::string> served_before;  // by a server that compiles for sizes that it meets; none: it has met all
+  std::optional<std::uint32_t> launch_queue;  // 0: any number
   scheduler::SchedulePolicy schedule_policy = scheduler::SchedulePolicy::kFcfs;
   double schedule_conservativeness = 1.0;
   scheduler::SglangRelease sglang_release = scheduler::kNewestRelease;
@@ -182,6 +184,10 @@ struct ServerArgs {
   bool no_progress = false;
   bool check_invariants = false;
   std::string record_batches;  // file; empty: none
+  std::string trace_out;       // Perfetto trace; file; empty: none
+  // The part of the run's clock that it holds, seconds.
+  double trace_from = 0;
+  double trace_until = std::numeric_limits<double>::infinity();
 
   // Of compare.
   std::optional<std::uint32_t> jobs;  // settings of a sweep served at once, by each process

@@ -41,5 +41,10 @@ void check_load(const ServerArgs& args);
 void declare_service_levels(FlagSet& flags, ServerArgs& args);
 void check_service_levels(const ServerArgs& args);
 void declare_output(FlagSet& flags, ServerArgs& args);
+// --log-level, --no-progress and, of a command that prints a table, --quiet.
+void declare_logging(FlagSet& flags, ServerArgs& args, bool prints_table = true);
+// --trace-out and its window.
+void declare_trace(FlagSet& flags, ServerArgs& args);
+void check_trace(const ServerArgs& args);
 
 }  // namespace tpsim::launch

@@ -50,8 +50,8 @@ void check_workload(const scheduler::WorkloadOutline& workload, const Deployment
 
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
                                   const scheduler::StreamedWorkload& workload,
-                                  scheduler::RunObserver& observer,
-                                  std::optional<std::string>& loss) {
+                                  scheduler::RunObserver& observer, std::optional<std::string>& loss,
+                                  TraceOutput* trace) {
   const scheduler::WorkloadOutline& outline = workload.outline();
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   std::optional<BatchStreamWriter> recording;
@@ -64,8 +64,10 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
   proto::RunReport report = deployment.header;
   report.set_trace(outline.name);
   Reach reach(measured_ranges(deployment), observer);
+  scheduler::RunObserver& traced = trace == nullptr ? static_cast<scheduler::RunObserver&>(reach)
+                                                    : trace->begin_run(deployment, *executor, reach);
   report.MergeFrom(scheduler::run_workload(deployment.scheduler, load_config(stage.args(), outline), workload,
-                                           tolerant, reach));
+                                           tolerant, traced));
   describe_stages(deployment, report);
   if (recording) recording->commit();
   loss = tolerant.loss();
@@ -104,6 +106,7 @@ void write_speedup(const ServerArgs& args, const Deployment& deployment,
   ServerArgs plain = args;
   plain.speculation = {};
   plain.record_batches.clear();
+  plain.trace_out.clear();
   // As many requests at a time, on all data-parallel ranks together.
   plain.max_running_requests = args.max_running_requests.value_or(deployment.scheduler.max_running_requests *
                                                                   deployment.layout.dp_size);
@@ -141,6 +144,7 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
 
   ReportOutput output(args, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun);
   ResultFile results(args.output_file);
+  TraceOutput trace(args);
   output.plan(deployments.size());
   if (all != nullptr) output.note(*all);
   std::optional<std::string> loss;
@@ -150,7 +154,7 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
                          deployment.backends.name());
     try {
       RunMonitor monitor(output.begin_run(deployment.backends.name()), progress);
-      proto::RunReport report = serve_deployment(stage, deployment, *workload, monitor, loss);
+      proto::RunReport report = serve_deployment(stage, deployment, *workload, monitor, loss, &trace);
       stopped = report.stopped_early();
       write_speedup(args, deployment, *workload, report);
       if (args.max_goodput_rate && !stopped) {
@@ -174,6 +178,7 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
     const StopFlag::Writing writing;
     output.write();
     results.write();
+    trace.write();
   }
   if (loss) throw rank::RankLost(*loss);
   if (stopped) {

@@ -8,6 +8,7 @@
 #include "launch/deployment.h"
 #include "launch/server_args.h"
 #include "launch/stage.h"
+#include "launch/trace_output.h"
 #include "proto/report.pb.h"
 #include "rank/parallel/mpi_session.h"
 #include "scheduler/records.h"
@@ -16,11 +17,12 @@
 namespace tpsim::launch {
 
 // `deployment` serves the workload, with the executor of `stage`. Returns its whole report; `loss` becomes
-// the sentence of a lost rank. May be called by several threads at once, each with a stage of its own.
+// the sentence of a lost rank; `trace`, where given, receives a trace of the run. May be called by several
+// threads at once, each with a stage of its own.
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
                                   const scheduler::StreamedWorkload& workload,
-                                  scheduler::RunObserver& observer,
-                                  std::optional<std::string>& loss);
+                                  scheduler::RunObserver& observer, std::optional<std::string>& loss,
+                                  TraceOutput* trace = nullptr);
 
 // A pool or a context in which no request at all can be served is a mistake, not a result. Throws UserError.
 void check_workload(const scheduler::WorkloadOutline& workload, const Deployment& deployment);

@@ -13,6 +13,7 @@
 #include "launch/calibrate/calibrate_command.h"
 #include "launch/commands.h"
 #include "launch/repeated_flags.h"
+#include "launch/serve/serve_command.h"
 #include "launch/standard_output.h"
 #include "launch/trace/trace_commands.h"
 #include "launch/validation/validate_command.h"
@@ -106,6 +107,7 @@ int run_program(int argc, char** argv, tpsim::rank::MpiSession& session, bool sp
   tpsim::launch::add_backends_command(root, action);
   tpsim::launch::add_validate_command(root, session, action);
   tpsim::launch::add_calibrate_command(root, session, action);
+  tpsim::launch::add_serve_command(root, session, action);
   tpsim::launch::add_trace_commands(root, [&action](Action chosen) { action = std::move(chosen); });
   try {
     check_command(root, argc, argv);

@@ -107,6 +107,9 @@ struct SchedulerConfig {
   bool send_tokens = false;  // batches carry the tokens of their extend part (numeric execution, recordings)
   std::vector<std::uint32_t> eos_token_ids;  // end a request whose sampling does not ignore them
   bool check_invariants = false;             // allocated + free + cached = pool, after every step
+  // Steps of the same requests that decode are noted together (scheduler/steady_decode.h), with the same
+  // result as one by one; false: one by one, for comparisons.
+  bool defers_steady_decode = true;
 };
 
 // Launches of kernels and graphs that wait on the device before the call of the next one blocks. From first

@@ -63,6 +63,16 @@ void DataParallelGroup::add_request(std::uint64_t id, RequestPtr source, double 
   rank.scheduler->add_request(id, std::move(source), now);
 }
 
+bool DataParallelGroup::serves(std::uint64_t id) const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [id](const Rank& rank) { return rank.scheduler->serves(id); });
+}
+
+bool DataParallelGroup::cancel(std::uint64_t id, std::uint32_t micro_batch) {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [&](Rank& rank) { return rank.scheduler->cancel(id, micro_batch); });
+}
+
 LockstepBatch* DataParallelGroup::get_next_batch_to_run(double now, std::uint32_t micro_batch) {
   LockstepBatch& batch = batches_[next_batch_];
   batch.micro_batch = micro_batch;

@@ -54,6 +54,9 @@ class DataParallelGroup {
 
   // Dispatches a request that arrives.
   void add_request(std::uint64_t id, RequestPtr source, double now);
+  // As Scheduler::serves() and cancel(), of the rank that has it.
+  bool serves(std::uint64_t id) const;
+  bool cancel(std::uint64_t id, std::uint32_t micro_batch = 0);
   // The next pass of `micro_batch`, or null where no rank has anything to run. Valid until
   // process_batch_result(); at most two are out at a time; with pipeline stages, one of each micro-batch.
   LockstepBatch* get_next_batch_to_run(double now, std::uint32_t micro_batch = 0);

@@ -157,6 +157,7 @@ class Run : public ReplicaEvents {
     record.first_scheduled_time = req.first_scheduled_time;
     record.first_token_time = req.first_token_time;  // as its client saw it
     record.finish_time = time;
+    record.interruptions = req.interruptions;
     record.output_ids = req.output_ids;
     record.prompt_logits = req.prompt_logits;
     return record;

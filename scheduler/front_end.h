@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include "scheduler/config.h"
@@ -41,6 +42,15 @@ class FrontEnd {
   RequestSource::Sent pop() {
     RequestSource::Sent sent = std::move(under_way_.front().sent);
     under_way_.pop_front();
+    return sent;
+  }
+  // Takes request `id` out, where it is still under way; the others come when they would have.
+  std::optional<RequestSource::Sent> withdraw(std::uint64_t id) {
+    const auto at = std::find_if(under_way_.begin(), under_way_.end(),
+                                 [id](const UnderWay& request) { return request.sent.id == id; });
+    if (at == under_way_.end()) return std::nullopt;
+    RequestSource::Sent sent = std::move(at->sent);
+    under_way_.erase(at);
     return sent;
   }
   // The scheduler has their first token for `first` requests and another one for `later` at `time`, not

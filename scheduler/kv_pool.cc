@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <stdexcept>
 
@@ -51,6 +52,7 @@ std::optional<kvcache::WindowPages> make_window_pages(const SchedulerConfig& con
 
 KvPool::KvPool(const SchedulerConfig& config)
     : page_size_(config.page_size),
+      page_mask_(std::has_single_bit(page_size_) ? std::optional(page_size_ - 1) : std::nullopt),
       capacity_(config.max_total_num_tokens / config.page_size * config.page_size),
       evict_shortfall_(rules_of(config.sglang_release).evict_shortfall),
       window_(config.sliding_window_size),
@@ -142,20 +144,39 @@ bool KvPool::alloc_for_extend(Req& req) {
   return true;
 }
 
-bool KvPool::alloc_for_decode(Req& req) {
-  if (req.kv_committed_len % page_size_ == 0) {
-    const std::uint32_t last = rows_.last_page(req.cache.row);
-    if (has_windows() && window_pages_->available_pages() == 0) return false;
-    const std::uint32_t page = allocator_.alloc_next(last);
-    if (page == kvcache::PageAllocator::kNoPage) return false;
-    const kvcache::PageRun run{page, 1};
-    if (has_windows()) window_pages_->alloc(run);
-    // The ranks assume the page after the last one unless they are told otherwise.
-    if (page != last + 1) edits_.set(req.cache.row, rows_.num_pages(req.cache.row), {&run, 1});
-    rows_.append(req.cache.row, run);
+bool KvPool::open_page(Req& req) {
+  const std::uint32_t row = req.cache.row;
+  const std::uint32_t last = rows_.last_page(row);
+  if (has_windows() && window_pages_->available_pages() == 0) return false;
+  const std::uint32_t page = allocator_.alloc_next(last);
+  if (page == kvcache::PageAllocator::kNoPage) return false;
+  const kvcache::PageRun run{page, 1};
+  if (has_windows()) window_pages_->alloc(run);
+  if (page == last + 1) [[likely]] {
+    rows_.extend_last(row);
+  } else {  // the ranks assume the page after the last one unless they are told otherwise
+    edits_.set(row, rows_.num_pages(row), {&run, 1});
+    rows_.append(row, run);
   }
-  ++req.kv_committed_len;
   return true;
+}
+
+std::uint32_t KvPool::steps_in_place(const Req& req, std::uint32_t most) const {
+  const std::uint32_t open = steps_to_page(req);
+  if (open >= most) return most;
+  const std::uint32_t pages = (most - open + page_size_ - 1) / page_size_;
+  const std::uint32_t free = allocator_.free_run_length(rows_.last_page(req.cache.row) + 1, pages);
+  return free >= pages ? most : open + free * page_size_;
+}
+
+void KvPool::take_promised(Req& req, std::uint32_t steps) {
+  const std::uint32_t open = steps_to_page(req);
+  req.kv_committed_len += steps;
+  if (open >= steps) return;
+  const std::uint32_t pages = (steps - open + page_size_ - 1) / page_size_;
+  const std::uint32_t row = req.cache.row;
+  allocator_.take_promised({rows_.last_page(row) + 1, pages});
+  rows_.extend_last(row, pages);
 }
 
 bool KvPool::alloc_until(Req& req, std::uint32_t length) {
@@ -246,7 +267,7 @@ void KvPool::cache_unfinished(Req& req, bool chunked) {
 std::uint64_t KvPool::new_tokens_required_next_decode(const std::vector<Req*>& reqs) const {
   if (page_size_ == 1) return reqs.size();
   std::uint64_t pages = 0;
-  for (const Req* req : reqs) pages += req->kv_committed_len % page_size_ == 0 ? 1 : 0;
+  for (const Req* req : reqs) pages += opens_page(req->kv_committed_len) ? 1 : 0;
   return pages * page_size_;
 }
 

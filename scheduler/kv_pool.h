@@ -73,7 +73,22 @@ class KvPool {
   // pages do not suffice even after eviction.
   bool alloc_for_extend(Req& req);
   // One more token for `req`. False where no page is left. No heap allocation.
-  bool alloc_for_decode(Req& req);
+  bool alloc_for_decode(Req& req) {
+    if (opens_page(req.kv_committed_len) && !open_page(req)) return false;
+    ++req.kv_committed_len;
+    return true;
+  }
+  // Steady decode (steady_decode.h), without windows. How many decode steps `req` can take without another
+  // page than those that follow its last one; `most` at most.
+  std::uint32_t steps_in_place(const Req& req, std::uint32_t most) const;
+  // The step, from 0, in which `req` next needs a page, and whose every page_size()-th successor needs one.
+  std::uint32_t steps_to_page(const Req& req) const {
+    return opens_page(req.kv_committed_len) ? 0 : page_size_ - req.kv_committed_len % page_size_;
+  }
+  void promise(std::uint32_t pages) { allocator_.promise(pages); }
+  // `steps` tokens more for `req`, whose pages were promised.
+  void take_promised(Req& req, std::uint32_t steps);
+
   // Before a decode step of `req`, or a further extend of it where no cache does: frees what no window
   // reaches any more (SGLang's maybe_evict_swa). `in_flight`: tokens at the end of the prefix whose pass may
   // still run.
@@ -99,11 +114,17 @@ class KvPool {
   void check_invariants(const std::vector<const Req*>& live) const;
 
  private:
+  // Whether the token behind so many begins a page. A division by most page sizes is a mask.
+  bool opens_page(std::uint32_t tokens) const {
+    return page_mask_ ? (tokens & *page_mask_) == 0 : tokens % page_size_ == 0;
+  }
+  bool open_page(Req& req);
   void check_windows(const std::vector<const Req*>& live) const;
   void check_states(const std::vector<const Req*>& live) const;
   void evict_states(std::uint32_t states);
 
   std::uint32_t page_size_;
+  std::optional<std::uint32_t> page_mask_;  // where page_size_ is a power of two
   std::uint64_t capacity_;
   bool evict_shortfall_;
   std::uint32_t window_;

@@ -85,6 +85,11 @@ void RunMetrics::on_request(const RequestRecord& record) {
     ++rejected_;
     return;
   }
+  // To SGLang's benchmark a request that failed: none of its figures count.
+  if (record.state == RequestState::kCancelled) {
+    ++cancelled_;
+    return;
+  }
   if (record.state != RequestState::kCompleted) {
     ++unfinished_;
     return;
@@ -132,6 +137,7 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_last_arrival_time(last_arrival_);
   report.set_completed(completed_);
   report.set_failed(rejected_);
+  if (cancelled_ > 0) report.set_cancelled(cancelled_);
   report.set_duration(duration);
   report.set_total_input_tokens(input_tokens_);
   report.set_total_output_tokens(output_tokens_);
@@ -186,7 +192,7 @@ void RunMetrics::write(double end, proto::RunReport& report) {
       decode_steps_ > 0 ? static_cast<double>(replayed_steps_) / static_cast<double>(decode_steps_) : 0);
   report.set_gpu_busy_fraction(std::min(1.0, rate(gpu_seconds_)));  // a last dropped pass may outlast the run
   if (goodput_.any()) {
-    const std::uint64_t all = completed_ + rejected_ + unfinished_;
+    const std::uint64_t all = completed_ + rejected_ + cancelled_ + unfinished_;
     report.set_request_goodput(rate(static_cast<double>(good_)));
     report.set_goodput_share(all > 0 ? static_cast<double>(good_) / static_cast<double>(all) : 0);
   }

@@ -19,7 +19,7 @@ struct PassResult {
   bool wants_tokens = false;          // whether `tokens` are collected
   std::vector<RequestTokens> tokens;  // a request that goes on with its prompt has none
   std::vector<const Req*> kv_ready;   // those whose prompt is done: their first tokens came
-  std::vector<const Req*> finished;   // completed by this pass
+  std::vector<const Req*> finished;   // completed by this pass, or cancelled before it
 
   void clear() {
     tokens.clear();

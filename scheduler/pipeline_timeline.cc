@@ -19,6 +19,7 @@ PipelineTimeline::Pass PipelineTimeline::launch(double issued, double host, doub
     if (i == 0) pass.start = start;
     const bool last = i + 1 == stages.size();
     const double done = start + outcome.seconds;
+    last_pass_[i] = {.start = start, .end = done, .sent = done + outcome.send};
     stage.free = last ? done : done + outcome.send;
     stage.busy += outcome.seconds;
     stage.sending += outcome.send;

@@ -12,12 +12,13 @@
 
 #include "proto/report.pb.h"
 #include "scheduler/executor.h"
+#include "scheduler/records.h"
 
 namespace tpsim::scheduler {
 
 class PipelineTimeline {
  public:
-  explicit PipelineTimeline(std::size_t stages) : stages_(stages) {}
+  explicit PipelineTimeline(std::size_t stages) : stages_(stages), last_pass_(stages) {}
 
   // All times in seconds of the run's clock.
   struct Pass {
@@ -30,6 +31,8 @@ class PipelineTimeline {
 
   // Kernels of all stages together in the pass launched last, over the number of stages.
   static double busy_seconds(std::span<const StageOutcome> stages);
+  // The stages in the pass launched last; valid until the next.
+  std::span<const StageTimes> last_pass() const { return last_pass_; }
 
   // What the stages did since the last reset(), into pipeline_stages and pipeline_bubble_fraction: of the
   // time in which some micro-batch was under way, the part in which the stages, on average, computed nothing.
@@ -43,6 +46,7 @@ class PipelineTimeline {
     double busy = 0, sending = 0;
   };
   std::vector<Stage> stages_;
+  std::vector<StageTimes> last_pass_;
   double under_way_ = 0;  // seconds in which some pass was
   double last_end_ = 0;
 };

@@ -55,7 +55,7 @@ SchedulePolicy WaitingQueuePolicy::active(std::size_t waiting) const {
   return policy_;
 }
 
-void WaitingQueuePolicy::calc_priority(std::vector<Req*>& waiting) {
+void WaitingQueuePolicy::calc_priority(std::span<Req*> waiting) {
   const SchedulePolicy policy = active(waiting.size());
   sort(waiting, policy);
   refresh_prefixes(waiting, policy);
@@ -63,7 +63,7 @@ void WaitingQueuePolicy::calc_priority(std::vector<Req*>& waiting) {
 
 // Keeps the cached prefixes of waiting requests from being evicted as unused: the head of the queue last, so
 // that it goes last. Cache-aware policies touch them by matching.
-void WaitingQueuePolicy::refresh_prefixes(const std::vector<Req*>& waiting, SchedulePolicy policy) {
+void WaitingQueuePolicy::refresh_prefixes(std::span<Req*> waiting, SchedulePolicy policy) {
   if (!refreshes_prefixes_ || waiting.empty() || is_cache_aware(policy)) return;
   if (refresh_calls_++ % kPrefixRefreshInterval != 0) return;
   for (std::size_t i = std::min(waiting.size(), kMaxWaitingForPrefixMatch); i-- > 0;) {
@@ -73,7 +73,7 @@ void WaitingQueuePolicy::refresh_prefixes(const std::vector<Req*>& waiting, Sche
   }
 }
 
-void WaitingQueuePolicy::sort_by_priority(std::vector<Req*>& waiting, SchedulePolicy policy) {
+void WaitingQueuePolicy::sort_by_priority(std::span<Req*> waiting, SchedulePolicy policy) {
   const bool low_first = priority_.low_values_first;
   std::stable_sort(waiting.begin(), waiting.end(), [&](const Req* a, const Req* b) {
     if (a->priority != b->priority) return (a->priority < b->priority) == low_first;
@@ -82,7 +82,7 @@ void WaitingQueuePolicy::sort_by_priority(std::vector<Req*>& waiting, SchedulePo
   });
 }
 
-void WaitingQueuePolicy::sort(std::vector<Req*>& waiting, SchedulePolicy policy) {
+void WaitingQueuePolicy::sort(std::span<Req*> waiting, SchedulePolicy policy) {
   const bool knows_priorities = policy_ == SchedulePolicy::kFcfs || policy_ == SchedulePolicy::kLof;
   if (priority_.enable_scheduling && knows_priorities) return sort_by_priority(waiting, policy);
   switch (policy) {
@@ -109,7 +109,7 @@ void WaitingQueuePolicy::sort(std::vector<Req*>& waiting, SchedulePolicy policy)
 // In-batch prefix caching asks whether an earlier request of the queue, itself little matched, shares at
 // least the threshold of leading tokens. SGLang asks a second radix tree; since the threshold is fixed, a set
 // of hashes of the first `threshold` tokens gives the same answer.
-void WaitingQueuePolicy::compute_prefix_matches(std::vector<Req*>& waiting) {
+void WaitingQueuePolicy::compute_prefix_matches(std::span<Req*> waiting) {
   queued_prefixes_.clear();
   deprioritized_.clear();
   for (Req* req : waiting) {
@@ -129,7 +129,7 @@ void WaitingQueuePolicy::compute_prefix_matches(std::vector<Req*>& waiting) {
   }
 }
 
-void WaitingQueuePolicy::sort_by_longest_prefix(std::vector<Req*>& waiting) {
+void WaitingQueuePolicy::sort_by_longest_prefix(std::span<Req*> waiting) {
   keyed_.clear();
   for (Req* req : waiting) {
     // Longest match first; deprioritised requests last.
@@ -147,7 +147,7 @@ void WaitingQueuePolicy::sort_by_longest_prefix(std::vector<Req*>& waiting) {
 
 // Depth first through the prefixes, heaviest subtree (most waiting requests) first; the requests of a node
 // follow those of its children. Only nodes on the way to a waiting request are visited.
-void WaitingQueuePolicy::sort_by_dfs_weight(std::vector<Req*>& waiting) {
+void WaitingQueuePolicy::sort_by_dfs_weight(std::span<Req*> waiting) {
   constexpr NodeId kRoot = kvcache::PrefixCache::kRoot;
   std::unordered_map<NodeId, std::uint32_t> weight;
   std::unordered_map<NodeId, std::vector<Req*>> requests;
@@ -158,7 +158,7 @@ void WaitingQueuePolicy::sort_by_dfs_weight(std::vector<Req*>& waiting) {
       if (node == kRoot) break;
     }
   }
-  waiting.clear();
+  std::size_t ordered = 0;
   struct Frame {
     NodeId node;
     std::vector<NodeId> children;
@@ -184,14 +184,14 @@ void WaitingQueuePolicy::sort_by_dfs_weight(std::vector<Req*>& waiting) {
     }
     const auto found = requests.find(top.node);
     if (found != requests.end()) {
-      waiting.insert(waiting.end(), found->second.begin(), found->second.end());
+      for (Req* req : found->second) waiting[ordered++] = req;
     }
     stack.pop_back();
   }
 }
 
 // Fisher-Yates over our own generator: std::shuffle may differ between standard libraries.
-void WaitingQueuePolicy::shuffle(std::vector<Req*>& waiting) {
+void WaitingQueuePolicy::shuffle(std::span<Req*> waiting) {
   for (std::size_t i = waiting.size(); i > 1; --i) {
     std::swap(waiting[i - 1], waiting[random_() % i]);
   }

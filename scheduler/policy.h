@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <random>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -31,17 +32,17 @@ class WaitingQueuePolicy {
   WaitingQueuePolicy(const SchedulerConfig& config, kvcache::PrefixCache& cache);
 
   // Reorders `waiting` and refreshes num_matched_prefix_tokens where the policy needs it.
-  void calc_priority(std::vector<Req*>& waiting);
+  void calc_priority(std::span<Req*> waiting);
 
  private:
   SchedulePolicy active(std::size_t waiting) const;
-  void sort(std::vector<Req*>& waiting, SchedulePolicy policy);
-  void sort_by_priority(std::vector<Req*>& waiting, SchedulePolicy policy);
-  void refresh_prefixes(const std::vector<Req*>& waiting, SchedulePolicy policy);
-  void compute_prefix_matches(std::vector<Req*>& waiting);
-  void sort_by_longest_prefix(std::vector<Req*>& waiting);
-  void sort_by_dfs_weight(std::vector<Req*>& waiting);
-  void shuffle(std::vector<Req*>& waiting);
+  void sort(std::span<Req*> waiting, SchedulePolicy policy);
+  void sort_by_priority(std::span<Req*> waiting, SchedulePolicy policy);
+  void refresh_prefixes(std::span<Req*> waiting, SchedulePolicy policy);
+  void compute_prefix_matches(std::span<Req*> waiting);
+  void sort_by_longest_prefix(std::span<Req*> waiting);
+  void sort_by_dfs_weight(std::span<Req*> waiting);
+  void shuffle(std::span<Req*> waiting);
 
   SchedulePolicy policy_;
   PriorityConfig priority_;

@@ -35,7 +35,13 @@ PrefillAdder::PrefillAdder(KvPool& pool, const std::vector<Req*>& running, const
     rem_chunk_tokens_ = std::int64_t{*options.chunk_tokens} - options.mixed_decode_tokens;
   }
   double reserved = 0;  // summed on its own, as in SGLang: the last bits decide ties
-  for (const Req* req : running_) reserved += reserved_tokens(*req);
+  if (rules_.ignore_eos_reserves_all) {
+    for (const Req* req : running_) reserved += reserved_tokens(*req);
+  } else {  // at every attempt to prefill, for all that run: reserved_tokens() without what it looks up
+    for (const Req* req : running_)
+      reserved +=
+          static_cast<double>(std::min(remaining_new_tokens(*req), kClipMaxNewTokens)) * new_token_ratio_;
+  }
   total_offset_ += reserved;
 }
 

@@ -10,8 +10,15 @@ namespace tpsim::scheduler {
 
 enum class RequestState : std::uint8_t {
   kCompleted,
-  kRejected,   // longer than the context or than the pool
-  kUnfinished  // the run stopped early
+  kRejected,    // longer than the context or than the pool
+  kUnfinished,  // the run stopped early
+  kCancelled    // its client wanted no more of it
+};
+
+// A time in which a request had given its pages back; seconds of the run's clock.
+struct Interruption {
+  double retracted = 0;
+  double readmitted = 0;  // 0: not again
 };
 
 // Times in seconds of the run's clock, since its start.
@@ -29,6 +36,8 @@ struct RequestRecord {
   double first_scheduled_time = 0;  // start of its first prefill
   double first_token_time = 0;
   double finish_time = 0;
+  std::span<const Interruption>
+      interruptions;  // one for each retraction or preemption; valid during the call
   // Numeric execution only; valid during the call.
   std::span<const std::uint32_t> output_ids;
   std::span<const float> prompt_logits;  // [vocabulary], at the last prompt token; where asked for
@@ -40,11 +49,21 @@ struct RequestRecord {
   double tpot() const { return output_tokens > 1 ? (e2e_latency() - ttft()) / (output_tokens - 1) : 0; }
 };
 
+// What one pipeline stage did in a pass; seconds of the run's clock.
+struct StageTimes {
+  double start = 0;  // first kernel
+  double end = 0;    // last one
+  double sent = 0;   // to the next stage, of the last one: the tokens to the first
+};
+
 struct StepRecord {
   std::uint64_t sequence_number = 0;
   proto::ForwardMode forward_mode = proto::IDLE;
   double start_time = 0;  // of its first kernel
   double step_time = 0;   // until its tokens are there; passes of several pipeline stages overlap
+  double formed_time = 0;              // when the scheduler's thread had chosen the batch …
+  double returned_time = 0;            // … and when it went on, everything issued
+  std::span<const StageTimes> stages;  // of several pipeline stages; valid during the call
   std::uint32_t extend_requests = 0;
   std::uint32_t extend_tokens = 0;
   std::uint32_t cached_tokens = 0;  // prefix tokens reused by requests admitted in this step

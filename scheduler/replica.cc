@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 namespace tpsim::scheduler {
@@ -25,6 +26,8 @@ void Replica::restart_clock() {
   schedulers_.reset_report();
   front_end_ = FrontEnd(front_end_config_);
   now_ = gpu_free_ = 0;
+  host_ = {};
+  cancelled_.clear();
   queued_ = {};
   pipeline_.reset();
 }
@@ -36,13 +39,45 @@ void Replica::write_report(proto::RunReport& report) const {
   schedulers_.write_states(report);
   schedulers_.write_report(report);
   if (config_.pipeline.staged()) pipeline_.write_report(report);
+  if (config_.scheduler_step_seconds <= 0) return;  // nobody priced the host
+  proto::HostSeconds& host = *report.mutable_host_seconds();
+  host.set_forming(host_.forming);
+  host.set_planning(host_.planning);
+  host.set_issuing(host_.issuing);
+  host.set_launch_queue(host_.launch_queue);
+  host.set_launch_queue_delay(host_.launch_queue_delay);
+  host.set_between_passes(host_.between_passes);
+  host.set_compiling(host_.compiling);
 }
 
 void Replica::submit(const RequestSource::Sent& sent) {
   front_end_.send(sent, sent.request->prompt.size(), sent.request->image_prepare_seconds);
 }
 
-double Replica::next_event_time() const { return idle_ ? std::max(now_, front_end_.next_time()) : now_; }
+bool Replica::cancel(std::uint64_t id, double time) {
+  if (const std::optional<RequestSource::Sent> sent = front_end_.withdraw(id)) {
+    Req req;
+    req.id = id;
+    req.source = sent->request;
+    req.arrival_time = sent->time;
+    req.input_len = static_cast<std::uint32_t>(sent->request->prompt.size());
+    req.max_new_tokens = sent->request->max_new_tokens;
+    req.cancelled = true;
+    events_.on_finished(req, RequestState::kCancelled, nullptr, time);
+    return true;
+  }
+  const bool known = std::any_of(cancelled_.begin(), cancelled_.end(),
+                                 [id](const Cancelled& cancelled) { return cancelled.id == id; });
+  if (known || !schedulers_.serves(id)) return false;
+  cancelled_.push_back({id, time});
+  return true;
+}
+
+double Replica::next_event_time() const {
+  if (!idle_) return now_;
+  const double cancelled = cancelled_.empty() ? RequestSource::kNever : cancelled_.front().time;
+  return std::max(now_, std::min(front_end_.next_time(), cancelled));
+}
 
 void Replica::advance() {
   now_ = next_event_time();
@@ -68,6 +103,7 @@ double Replica::queue_room_time(const QueuedPass& pass) const {
 
 void Replica::receive() {
   if (!looks_for_requests()) return;
+  for (; !cancelled_.empty(); cancelled_.pop_front()) schedulers_.cancel(cancelled_.front().id, micro_batch_);
   while (front_end_.next_time() <= now_) {
     RequestSource::Sent sent = front_end_.pop();
     const double images = sent.request->image_receive_seconds;
@@ -109,6 +145,7 @@ void Replica::step_overlap() {
   }
   if (pending_.batch != nullptr) {
     now_ = std::max(now_, pending_.end);
+    if (batch != nullptr) host_.launch_queue_delay += now_ - std::max(launched.issued, pending_.end);
     finish(pending_);
   } else if (batch == nullptr) {
     idle();
@@ -152,7 +189,8 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
   schedulers_.write_forward_batch(batch, sequence_number_++, message_);
   const StepOutcome outcome = executor_.forward(message_);
   schedulers_.take_sampled(batch, outcome);
-  const double forming = config_.scheduler_step_seconds + compile_seconds(batch) + serial_extend(batch);
+  const double compiling = compile_seconds(batch), serial = serial_extend(batch), gap = pass_gap(batch);
+  const double forming = config_.scheduler_step_seconds + compiling + serial;
   const double host = forming + outcome.host_time;
   double start, gpu_seconds = outcome.step_time;
   if (config_.pipeline.staged()) {
@@ -161,21 +199,38 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
     gpu_free_ = pass.end;
     gpu_seconds = PipelineTimeline::busy_seconds(outcome.stages);
   } else {
-    start = std::max(gpu_free_ + pass_gap(batch), now_ + host);
+    start = std::max(gpu_free_ + gap, now_ + host);
     gpu_free_ = start + outcome.step_time;
   }
   double returned = now_ + forming;
   if (outcome.issue_time > 0) returned = now_ + host + outcome.issue_time;
   // A host that issues no faster than the device runs, or waits for it in between, ends with it.
   if (outcome.issue_time >= outcome.step_time) returned = std::max(returned, start + outcome.step_time);
+  const double issued = returned;
   if (!config_.pipeline.staged()) {
     const QueuedPass queued{start, gpu_free_, outcome.launches};
     returned = std::max(returned, queue_room_time(queued));
     queued_ = queued;
   }
-  record_step(batch, start, config_.pipeline.staged() ? gpu_free_ - start : outcome.step_time, gpu_seconds);
+  host_.forming += config_.scheduler_step_seconds;
+  host_.planning += outcome.host_time;
+  host_.issuing += outcome.issue_time;
+  host_.compiling += compiling;
+  host_.between_passes += serial + (config_.pipeline.staged() ? 0 : gap);
+  if (!config_.disable_overlap_schedule) host_.launch_queue += returned - issued;
+  StepRecord times;
+  times.start_time = start;
+  times.step_time = outcome.step_time;
+  times.formed_time = now_;
+  times.returned_time = returned;
+  if (config_.pipeline.staged()) {
+    times.step_time = gpu_free_ - start;
+    times.returned_time = now_ + config_.scheduler_step_seconds;
+    times.stages = pipeline_.last_pass();
+  }
+  record_step(batch, times, gpu_seconds);
   if (config_.check_invariants) schedulers_.check_invariants();
-  return {&batch, gpu_free_, returned};
+  return {&batch, gpu_free_, returned, issued};
 }
 
 double Replica::pass_gap(const LockstepBatch& batch) const {
@@ -220,22 +275,27 @@ void Replica::finish(const Launched& launched) {
   result_.time = front_end_.seen(now_);
   for (const Req* req : result_.kv_ready) events_.on_kv_ready(*req, launched.end);
   if (!result_.tokens.empty()) events_.on_tokens(result_);
-  for (const Req* req : result_.finished)
-    events_.on_finished(*req, RequestState::kCompleted, nullptr, result_.time);
+  for (const Req* req : result_.finished) {
+    const RequestState state = req->cancelled ? RequestState::kCancelled : RequestState::kCompleted;
+    events_.on_finished(*req, state, nullptr, result_.time);
+  }
   if (config_.check_invariants) schedulers_.check_invariants();
 }
 
 void Replica::on_rejected(const Req& req, const char* because) {
-  events_.on_finished(req, RequestState::kRejected, because, front_end_.seen(now_));
+  const double seen = front_end_.seen(now_);
+  if (req.cancelled) {
+    events_.on_finished(req, RequestState::kCancelled, nullptr, seen);
+  } else {
+    events_.on_finished(req, RequestState::kRejected, because, seen);
+  }
 }
 
-void Replica::record_step(const LockstepBatch& batch, double start, double step_time, double gpu_seconds) {
+// `record`: with its times.
+void Replica::record_step(const LockstepBatch& batch, StepRecord record, double gpu_seconds) {
   const DataParallelGroup::Totals totals = schedulers_.totals();
-  StepRecord record;
   record.sequence_number = message_.sequence_number();
   record.forward_mode = batch.forward_mode;
-  record.start_time = start;
-  record.step_time = step_time;
   record.extend_requests = batch.extend_requests;
   record.extend_tokens = batch.extend_tokens;
   record.cached_tokens = batch.cached_tokens;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "proto/forward.pb.h"
@@ -22,7 +23,7 @@
 
 namespace tpsim::scheduler {
 
-// Who listens to a replica. Called within submit() and advance(), with times of the replica's clock: what a
+// Who listens to a replica. Called within submit(), cancel() and advance(), with times of the replica's clock: what a
 // client sees lies at or after the time of the call.
 class ReplicaEvents {
  public:
@@ -35,7 +36,8 @@ class ReplicaEvents {
   virtual void on_tokens(const PassResult&) {}
   // The KV of all of a prompt is there, at `time`.
   virtual void on_kv_ready(const Req&, double /*time*/) {}
-  // The request left; its client sees it at `time`. `because`: of a refused one.
+  // The request left; its client sees it at `time`. `because`: of a refused one. Comes once for each that was
+  // submitted, cancelled ones too.
   virtual void on_finished(const Req& req, RequestState state, const char* because, double time) = 0;
   // Runs of requests that got a token `gap` seconds after the one before.
   virtual void on_inter_token(double gap, std::uint32_t count) = 0;
@@ -53,6 +55,12 @@ class Replica {
 
   // A client sends a request at `sent.time`. REQUIRES: not before the one of the last call.
   void submit(const RequestSource::Sent& sent);
+  // At `time` the client of request `id` wants no more of it (SGLang's abort_request). Before it has reached
+  // the scheduler it never does; else the scheduler learns of it in its next round (Scheduler::cancel()).
+  // Returns whether the request was here and was cancelled for the first time; it is over with
+  // on_finished(), as kCancelled. REQUIRES: `time` is not before the one of the last call, nor behind
+  // next_event_time().
+  bool cancel(std::uint64_t id, double time);
   // When advance() has something to do; kNever: nothing until a submit().
   double next_event_time() const;
   // One round of the scheduler's event loop. REQUIRES: next_event_time() is not kNever. Throws what the
@@ -74,6 +82,12 @@ class Replica {
     LockstepBatch* batch = nullptr;
     double end = 0;
     double returned = 0;  // when the scheduler's thread has issued it and goes on
+    double issued = 0;    // the same had the device's queue room for all
+  };
+
+  struct Cancelled {
+    std::uint64_t id = 0;
+    double time = 0;
   };
 
   // What the device has to do for one pass.
@@ -81,6 +95,12 @@ class Replica {
     double start = 0, end = 0, launches = 0;
     // When all but `left` of its launches have run; they run evenly.
     double time_with(double left) const { return end - (end - start) * left / launches; }
+  };
+
+  // Of the scheduler's thread, as proto::HostSeconds.
+  struct HostSeconds {
+    double forming = 0, planning = 0, issuing = 0, launch_queue = 0, launch_queue_delay = 0;
+    double between_passes = 0, compiling = 0;
   };
 
   double queue_room_time(const QueuedPass& pass) const;
@@ -95,7 +115,7 @@ class Replica {
   double serial_extend(const LockstepBatch& batch) const;
   double compile_seconds(const LockstepBatch& batch);
   void finish(const Launched& launched);
-  void record_step(const LockstepBatch& batch, double start, double step_time, double gpu_seconds);
+  void record_step(const LockstepBatch& batch, StepRecord record, double gpu_seconds);
   void on_rejected(const Req& req, const char* because);
 
   const SchedulerConfig& config_;
@@ -103,6 +123,7 @@ class Replica {
   Executor& executor_;
   ReplicaEvents& events_;
   FrontEnd front_end_;
+  std::deque<Cancelled> cancelled_;  // of which the scheduler has not learnt yet
   DataParallelGroup schedulers_;
   proto::ForwardBatch message_;
   PassResult result_;
@@ -114,6 +135,7 @@ class Replica {
   bool round_idles_ = true;          // of the micro-batches so far
   bool idle_ = false;                // until a request reaches the scheduler
   std::uint64_t sequence_number_ = 0;
+  HostSeconds host_;
   double now_ = 0;                              // of the scheduler's thread
   double gpu_free_ = 0;                         // when the last launched pass ends
   proto::ForwardMode last_mode_ = proto::IDLE;  // of the last round of the loop

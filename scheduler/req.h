@@ -6,6 +6,7 @@
 
 #include "kvcache/prefix_cache.h"
 #include "kvcache/token_runs.h"
+#include "scheduler/records.h"
 #include "scheduler/request_source.h"
 #include "scheduler/request_states.h"
 #include "scheduler/workload/workload.h"
@@ -18,6 +19,7 @@ struct Req {
   // Touched at every decode step; kept together.
   std::uint32_t output_len = 0;        // tokens generated
   std::uint32_t max_new_tokens = 0;    // clipped by the context length and the pool
+  std::uint32_t end_len = 0;           // output at which it ends, where it is not computed: there, or earlier
   std::uint32_t kv_committed_len = 0;  // tokens that have KV slots
   // Speculative decoding: tokens that pages are held for, drafts included; otherwise not above the one
   // before.
@@ -29,9 +31,11 @@ struct Req {
   bool finished = false;
   bool retracted = false;  // while a pass in flight still names it
   bool may_stop = false;   // before max_new_tokens, at an end of sequence
+  bool to_finish = false;  // with its next token, whatever that is: its abort reached it (SGLang's to_finish)
   bool in_decode_set = false;
   bool in_running = false;  // named by the running batch
   bool live = false;        // arrived, not yet finished or rejected
+  bool cancelled = false;   // its client wants no more of it, whether the scheduler heeds that or not
 
   std::uint64_t id = 0;  // position in the workload
   RequestPtr source;
@@ -76,6 +80,7 @@ struct Req {
   std::uint32_t retractions = 0;
   double first_scheduled_time = 0;
   double first_token_time = 0;
+  std::vector<Interruption> interruptions;
 
   // Tokens that must be in the KV cache before the next token can be sampled.
   std::uint32_t full_len() const { return input_len + output_len; }

@@ -148,12 +148,56 @@ void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
                                      static_cast<std::int64_t>(pool_.capacity()) - paged_input - page - 1);
   req->max_new_tokens = static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(source.max_new_tokens, 0, std::max<std::int64_t>(room, 0)));
+  const bool ends_earlier = req->may_stop && !source.output.empty();
+  req->end_len =
+      ends_earlier ? std::min(req->max_new_tokens, clip32(source.output.size())) : req->max_new_tokens;
   if (!set_priority(*req)) {
     reject(*req,
            "it has a priority, and --abort-on-priority-when-disabled is set without priority scheduling");
     return;
   }
   enqueue(*req);
+}
+
+// Of all that are here: whoever is cancelled is looked for once in its life.
+Req* Scheduler::find(std::uint64_t id) const {
+  const auto found = std::find_if(arena_.begin(), arena_.end(), [id](const std::unique_ptr<Req>& req) {
+    return req->live && !req->finished && !req->cancelled && req->id == id;
+  });
+  return found == arena_.end() ? nullptr : found->get();
+}
+
+bool Scheduler::cancel(std::uint64_t id, std::uint32_t micro_batch) {
+  Req* const found = find(id);
+  if (found == nullptr) return false;
+  Req& req = *found;
+  settle();
+  select(micro_batch);
+  req.cancelled = true;
+  if (std::find(waiting_.begin(), waiting_.end(), &req) != waiting_.end()) {
+    waiting_.remove(1, [&req](const Req* other) { return other == &req; });
+    idle_retried_ = false;  // whoever is first now may be admitted
+    reject(req, nullptr);
+  } else if (&req == chunked_req_ && rules_.abort_ends_chunks) {
+    chunked_req_ = nullptr;
+    pool_.release(req, /*is_insert=*/false);
+    --active_;
+    reject(req, nullptr);
+  } else {
+    req.to_finish = abort_reaches(req);
+    if (req.to_finish) req.end_len = 0;  // whatever comes next is the last
+  }
+  return true;
+}
+
+// Older releases look for it in two batches: the running one of the micro-batch whose turn it is, and the one
+// that was launched last.
+bool Scheduler::abort_reaches(const Req& req) const {
+  const auto names = [&req](const std::vector<Req*>& reqs) {
+    return std::find(reqs.begin(), reqs.end(), &req) != reqs.end();
+  };
+  return rules_.abort_reaches_micro_batches || names(running_.reqs) ||
+         (formed_last_ != nullptr && names(formed_last_->reqs));
 }
 
 // SGLang's _set_or_validate_priority. Returns false for a request to be refused.
@@ -195,7 +239,11 @@ ScheduleBatch* Scheduler::get_next_batch_to_run(double now, std::uint32_t micro_
 }
 
 ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
+  pass_time_ = now;
   select(micro_batch);
+  repeats_ = steady_goes_on();
+  if (repeats_) return nullptr;
+  settle();
   merge_last_extend();
   if (rules_.finished_leave_before_admission && filter_running()) running_.batch_is_full = false;
   // Prefill first, as SGLang: decoding goes on when no prefill can be formed.
@@ -203,9 +251,11 @@ ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
 }
 
 ScheduleBatch* Scheduler::end_pass(ScheduleBatch* prefill, bool may_decode) {
+  if (repeats_) return repeat_decode();
   ScheduleBatch* batch = prefill;
   if (batch == nullptr && may_decode && !running_.reqs.empty()) batch = update_running_batch();
   last_batch_ = batch;
+  formed_last_ = batch;
   if (batch != nullptr) {
     idle_retried_ = false;
     for (Req* req : batch->reqs) ++req->in_flight;
@@ -238,9 +288,6 @@ void Scheduler::merge_last_extend() {
   const bool shrunk = merged < last_batch_->reqs.size();
   if (shrunk || (replaced && merged > 0)) running_.batch_is_full = false;
 }
-
-// Whether one more token is its last, whatever it is.
-bool Scheduler::finishes_by_length(const Req& req) const { return req.output_len + 1 >= req.max_new_tokens; }
 
 void Scheduler::match_prefix_for_admission(Req& req) {
   req.spell_out();
@@ -279,7 +326,7 @@ ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
     running_.batch_is_full = true;
     return nullptr;
   }
-  policy_.calc_priority(waiting_);
+  policy_.calc_priority(waiting_.all());
 
   const bool mixed = config_.enable_mixed_chunk && config_.chunked_prefill_size > 0;
   PrefillAdder::Options options;
@@ -409,6 +456,7 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
   Req* unfinished = nullptr;
   if (std::find(admitted.begin(), admitted.end(), chunked_req_) == admitted.end()) unfinished = chunked_req_;
   bool out_of_pages = false;
+  std::size_t entered = 0;
   for (Req* req : admitted) {
     const bool first = req->kv_committed_len == 0;
     out_of_pages = out_of_pages || !pool_.alloc_for_extend(*req);
@@ -431,16 +479,19 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
     batch.extend_tokens += req->extend_len;
     if (req->fill_len() < req->full_len()) unfinished = batch.chunked_req = req;
     if (!first) continue;
+    ++entered;
     ++active_;
     batch.cached_tokens += req->prefix_len;
     if (!req->admitted_once) {
       req->admitted_once = true;
       req->first_scheduled_time = now;
       req->cached_tokens = std::min(req->prefix_len, req->input_len);
+    } else if (!req->interruptions.empty()) {
+      req->interruptions.back().readmitted = now;
     }
   }
   chunked_req_ = unfinished;
-  std::erase_if(waiting_, [](const Req* req) { return req->kv_committed_len > 0; });
+  waiting_.remove(entered, [](const Req* req) { return req->kv_committed_len > 0; });
   batch.num_extend = batch.reqs.size();
   batch.forward_mode = proto::EXTEND;
 }
@@ -574,6 +625,7 @@ void Scheduler::give_up(Req& req, std::size_t remaining) {
   req.in_batch_prefix_known = false;
   req.known_extend_len = rules_.preemption_counts_known_tokens ? req.known_fill_len : 0;
   req.retracted = req.in_flight > 0;
+  req.interruptions.push_back({.retracted = pass_time_});
 }
 
 // Gives up requests, those with the fewest generated tokens first (ties: the longest prompt), until the next
@@ -719,6 +771,7 @@ void Scheduler::write_idle_batch(std::uint32_t capture_bucket, proto::ForwardBat
 void Scheduler::take_sampled(ScheduleBatch& batch, const StepOutcome& outcome) {
   constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
   if (outcome.next_token_ids.empty()) return;
+  computes_ = true;
   if (batch.forward_mode == proto::TARGET_VERIFY) {
     take_verified(batch, outcome);
     return;
@@ -770,18 +823,58 @@ void Scheduler::keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t p
   req.prompt_logits.assign(first, first + static_cast<std::ptrdiff_t>(vocabulary));
 }
 
+// Requests that decode together get their tokens at the same times: gaps are reported in groups. Tokens that
+// come at once share the time since the ones before, as in SGLang's serving benchmark.
+inline void Scheduler::tokens_arrived(Req& req, std::uint32_t count, double now, PassResult& result) {
+  req.output_len += count;
+  if (result.wants_tokens) result.tokens.push_back({&req, count});
+  if (req.output_len == count) {
+    req.first_token_time = now;
+    result.kv_ready.push_back(&req);
+  } else {
+    add_gap(count == 1 ? now - req.last_token_time : (now - req.last_token_time) / count, count);
+  }
+  req.last_token_time = now;
+}
+
 bool Scheduler::is_finished(const Req& req) const {
+  if (req.to_finish) return true;
+  if (req.output_ids.empty()) return req.output_len >= req.end_len;
   if (req.output_len >= req.max_new_tokens) return true;
   if (!req.may_stop) return false;
-  if (req.output_ids.empty()) {  // the workload says where the end of sequence came
-    return !req.source->output.empty() && req.output_len >= req.source->output.size();
-  }
   const auto& eos = config_.eos_token_ids;
   return std::find(eos.begin(), eos.end(), req.output_ids.back()) != eos.end();
 }
 
+// A priced decode pass, which is most of what a run is made of.
+void Scheduler::process_decoded(ScheduleBatch& batch, double now, PassResult& result) {
+  for (Req* const decoded : batch.reqs) {
+    Req& req = *decoded;
+    --req.in_flight;
+    if (req.finished || req.retracted) [[unlikely]] {
+      if (req.in_flight == 0) req.retracted = false;
+      continue;
+    }
+    tokens_arrived(req, 1, now, result);
+    if (req.output_len >= req.end_len || req.to_finish) [[unlikely]] {
+      finish(req);
+      result.finished.push_back(&req);
+    } else if (finishes_by_length(req)) {
+      running_may_finish_ = true;
+    }
+  }
+  flush_inter_token();
+}
+
 void Scheduler::process_batch_result(ScheduleBatch& batch, double now, PassResult& result) {
   select(batch.micro_batch);
+  shows_tokens_ = result.wants_tokens;
+  if (defer_result(batch, now)) return;
+  settle();
+  if (batch.forward_mode == proto::DECODE && pool_.states() == nullptr && batch.next_token_ids.empty()) {
+    process_decoded(batch, now, result);
+    return;
+  }
   for (std::size_t i = 0; i < batch.reqs.size(); ++i) {
     Req& req = *batch.reqs[i];
     --req.in_flight;
@@ -827,10 +920,12 @@ std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std
   if (count > accept_histogram_.size()) accept_histogram_.resize(count, 0);
   ++accept_histogram_[count - 1];
   std::uint32_t last = req.max_new_tokens;
+  // Nobody sees what an aborted request gets: spec v2 keeps it all, spec v1 stops at the first.
+  if (req.to_finish) last = req.output_len + (config_.speculation.v2 ? count : 1);
   // Spec v1 looks at token by token.
   const bool length_wins = config_.speculation.v2 && !rules_.end_of_sequence_beats_length &&
                            req.output_len + count >= req.max_new_tokens;
-  const bool may_stop = req.may_stop && !length_wins;
+  const bool may_stop = req.may_stop && !length_wins && !req.to_finish;
   const bool ends_earlier = may_stop && !req.source->output.empty() && batch.next_token_ids.empty();
   if (ends_earlier) last = std::min(last, static_cast<std::uint32_t>(req.source->output.size()));
   std::uint32_t kept = std::min(count, last - req.output_len);
@@ -860,25 +955,6 @@ std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std
     req.ids_behind_end.assign(first + kept, first + count);
   }
   return kept;
-}
-
-// Requests that decode together get their tokens at the same times: gaps are reported in groups. Tokens that
-// come at once share the time since the ones before, as in SGLang's serving benchmark.
-void Scheduler::tokens_arrived(Req& req, std::uint32_t count, double now, PassResult& result) {
-  req.output_len += count;
-  if (result.wants_tokens) result.tokens.push_back({&req, count});
-  if (req.output_len == count) {
-    req.first_token_time = now;
-    result.kv_ready.push_back(&req);
-  } else {
-    const double gap = count == 1 ? now - req.last_token_time : (now - req.last_token_time) / count;
-    if (gap != gap_) {
-      flush_inter_token();
-      gap_ = gap;
-    }
-    gap_count_ += count;
-  }
-  req.last_token_time = now;
 }
 
 void Scheduler::flush_inter_token() {
@@ -932,6 +1008,7 @@ std::uint32_t Scheduler::capture_bucket(std::size_t bs) const {
 }
 
 bool Scheduler::on_idle(bool more_to_come) {
+  settle();
   if (waiting_.empty() && chunked_req_ == nullptr) {
     new_token_ratio_.on_idle();
     return false;
@@ -947,13 +1024,14 @@ bool Scheduler::on_idle(bool more_to_come) {
   }
   // What others leave in the cache may make a prefix that takes less of the window pool.
   if (more_to_come && pool_.has_windows()) return false;
-  Req* req = waiting_.front();
-  waiting_.erase(waiting_.begin());
+  Req* req = *waiting_.begin();
+  waiting_.remove(1, [](const Req*) { return true; });
   reject(*req, "prompt and output together do not fit the KV pool");
   return true;
 }
 
-void Scheduler::visit_unfinished(const std::function<void(const Req&)>& visit) const {
+void Scheduler::visit_unfinished(const std::function<void(const Req&)>& visit) {
+  settle();
   std::vector<const Req*> live;
   for (const auto& req : arena_) {
     if (req->live && !req->finished) live.push_back(req.get());
@@ -962,7 +1040,8 @@ void Scheduler::visit_unfinished(const std::function<void(const Req&)>& visit) c
   for (const Req* req : live) visit(*req);
 }
 
-void Scheduler::check_invariants() const {
+void Scheduler::check_invariants() {
+  settle();
   std::vector<const Req*> live;
   for (const auto& req : arena_) {
     if (req->live && !req->finished) live.push_back(req.get());

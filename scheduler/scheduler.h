@@ -24,6 +24,8 @@
 #include "scheduler/policy.h"
 #include "scheduler/prefill_adder.h"
 #include "scheduler/req.h"
+#include "scheduler/steady_decode.h"
+#include "scheduler/waiting_queue.h"
 
 namespace tpsim::scheduler {
 
@@ -50,7 +52,7 @@ struct ScheduleBatch {
 
 class Scheduler {
  public:
-  // Called once for each request that is refused, with the reason.
+  // Called once for each request that leaves outside of a pass: refused, with the reason, or cancelled, null.
   using OnRejected = std::function<void(const Req&, const char* because)>;
   // Called for runs of requests that got a token `gap` seconds after their previous one.
   using OnInterToken = std::function<void(double gap, std::uint32_t count)>;
@@ -61,6 +63,13 @@ class Scheduler {
   // A request arrives. Rejected at once where its prompt cannot fit the context or the pool; its output is
   // clipped to what fits.
   void add_request(std::uint64_t id, RequestPtr source, double now);
+
+  // The client of request `id` wants no more of it, before the pass of `micro_batch` is formed: SGLang's
+  // abort_request(). One that waits leaves at once, and one between the chunks of its prompt, of which all
+  // but the last computed one are cached. One that runs leaves with its next token; all its KV is cached, as of one that
+  // ends. Where a release loses the abort the request goes on to its end. Returns whether `id` was here and
+  // is cancelled for the first time.
+  bool cancel(std::uint64_t id, std::uint32_t micro_batch = 0);
 
   // The next pass of `micro_batch`, or null where there is nothing to run. The batch stays valid until
   // process_batch_result(). At most two are out at a time; with pipeline stages, one of each micro-batch.
@@ -85,19 +94,24 @@ class Scheduler {
   // something.
   bool on_idle(bool more_to_come);
 
-  const std::vector<Req*>& waiting_queue() const { return waiting_; }
+  // Whether request `id` is here and not cancelled.
+  bool serves(std::uint64_t id) const { return find(id) != nullptr; }
+  const WaitingQueue& waiting_queue() const { return waiting_; }
   std::size_t num_running() const { return active_; }
   const KvPool& pool() const { return pool_; }
   // Empties the prefix cache (SGLang's /flush_cache). REQUIRES: no request is live.
-  void flush_cache() { pool_.flush(); }
+  void flush_cache() {
+    settle();
+    pool_.flush();
+  }
   std::uint64_t retractions() const { return retractions_; }
   // Speculative decoding: entry i counts the steps of a request that kept i + 1 tokens.
   const std::vector<std::uint64_t>& accept_histogram() const { return accept_histogram_; }
   void clear_accept_histogram() { accept_histogram_.assign(accept_histogram_.size(), 0); }
   // Visits what is neither finished nor rejected.
-  void visit_unfinished(const std::function<void(const Req&)>& visit) const;
+  void visit_unfinished(const std::function<void(const Req&)>& visit);
   // allocated + free + cached = capacity; throws std::logic_error.
-  void check_invariants() const;
+  void check_invariants();
 
  private:
   struct Limits {
@@ -135,7 +149,8 @@ class Scheduler {
   ScheduleBatch* update_running_batch();
   bool filter_running();
   bool leave_finishing();
-  bool finishes_by_length(const Req& req) const;
+  // Whether one more token is its last, whatever it is.
+  static bool finishes_by_length(const Req& req) { return req.output_len + 1 >= req.max_new_tokens; }
   void retract_decode();
   void give_up(Req& req, std::size_t remaining);
   bool check_decode_mem(const std::vector<Req*>& reqs);
@@ -147,6 +162,21 @@ class Scheduler {
   void prepare_for_decode(std::vector<Req*>& reqs);
   void match_prefix_for_admission(Req& req);
   void tokens_arrived(Req& req, std::uint32_t count, double now, PassResult& result);
+  void add_gap(double gap, std::uint32_t count) {
+    if (gap != gap_) {
+      flush_inter_token();
+      gap_ = gap;
+    }
+    gap_count_ += count;
+  }
+  void process_decoded(ScheduleBatch& batch, double now, PassResult& result);
+  // steady_decode.cc
+  bool steady_goes_on();
+  bool begin_steady();
+  std::uint64_t tokens_of_a_page_each(const ScheduleBatch& batch) const;
+  ScheduleBatch* repeat_decode();
+  bool defer_result(const ScheduleBatch& batch, double now);
+  void settle();
   void take_verified(ScheduleBatch& batch, const StepOutcome& outcome);
   bool claims_bonus() const;
   std::uint32_t keep_accepted(Req& req, const ScheduleBatch& batch, std::size_t position,
@@ -154,6 +184,8 @@ class Scheduler {
   void keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t position);
   bool is_finished(const Req& req) const;
   void flush_inter_token();
+  Req* find(std::uint64_t id) const;
+  bool abort_reaches(const Req& req) const;
   void finish(Req& req);
   void reject(Req& req, const char* because);
   void recycle();
@@ -174,18 +206,20 @@ class Scheduler {
   std::vector<Req*> retired_;  // finished or rejected, perhaps still named by a list or a pass
   std::size_t active_ = 0;     // requests with KV slots
 
-  std::vector<Req*> waiting_;
+  WaitingQueue waiting_;
   // Of the selected micro-batch; those of the others are put away.
   RunningBatch running_;
   std::vector<Req*> preempted_;  // in this pass
   bool running_may_have_finished_ = false;
   bool running_may_finish_ = false;  // by length, with the token in flight
   std::uint64_t queue_entries_ = 0;
+  double pass_time_ = 0;  // when the pass that is formed was begun
   Req* chunked_req_ = nullptr;
   ScheduleBatch* last_batch_ = nullptr;
   std::vector<ScheduleBatch> batches_;  // two of each micro-batch
   std::size_t next_batch_ = 0;
   std::uint32_t selected_ = 0;
+  const ScheduleBatch* formed_last_ = nullptr;  // of whichever micro-batch: SGLang's cur_batch
   std::vector<MicroBatch> put_away_;
 
   kvcache::TokenId next_output_base_ = kGeneratedTokenBase;
@@ -195,6 +229,10 @@ class Scheduler {
   std::vector<std::uint32_t> count_of_row_;
   double gap_ = 0;
   std::uint32_t gap_count_ = 0;
+  SteadyDecode steady_;
+  bool repeats_ = false;       // the pass being formed is one of steady_
+  bool computes_ = false;      // the executor samples: tokens must be looked at
+  bool shows_tokens_ = false;  // somebody wants to know who got them
   bool idle_retried_ = false;
 };
 

@@ -33,6 +33,8 @@ struct ReleaseRules {
   bool mixed_step_checks_memory = false;
   bool preempted_return_without_admission = false;
   bool preemption_counts_known_tokens = false;
+  bool abort_ends_chunks = false;
+  bool abort_reaches_micro_batches = false;
   // Cache.
   bool evict_shortfall = false;
   bool split_at_prompt_end = false;

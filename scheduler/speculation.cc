@@ -7,19 +7,16 @@
 #include <numeric>
 #include <utility>
 
+#include "proto/base/random.h"
+
 namespace tpsim::scheduler {
 namespace {
 
-// A number in [0, 1) from three others: splitmix64.
+// A number in [0, 1) from three others.
 double uniform(std::uint64_t seed, std::uint64_t id, std::uint64_t step) {
-  std::uint64_t x = seed * 0x9e3779b97f4a7c15U ^ id * 0xbf58476d1ce4e5b9U ^ step * 0x94d049bb133111ebU;
-  for (int round = 0; round < 2; ++round) {
-    x += 0x9e3779b97f4a7c15U;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-    x ^= x >> 31;
-  }
-  return static_cast<double>(x >> 11) * 0x1p-53;
+  std::uint64_t x = seed * kGoldenGamma ^ id * 0xbf58476d1ce4e5b9U ^ step * 0x94d049bb133111ebU;
+  for (int round = 0; round < 2; ++round) x = mix64(x + kGoldenGamma);
+  return unit_interval(x);
 }
 
 struct Draft {

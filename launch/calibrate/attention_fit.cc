@@ -105,14 +105,8 @@ class Fit {
 
 // Only what some row can tell varies.
 double Fit::search(PlanCoefficients& c) {
-  std::vector<double*> values;
-  std::vector<double> low, high;
-  const auto vary = [&](double& value, double least, double most) {
-    if (value < least) value = std::sqrt(least * most);  // the search multiplies
-    values.push_back(&value);
-    low.push_back(least);
-    high.push_back(most);
-  };
+  SearchSpace space;
+  const auto vary = [&space](double& value, double least, double most) { space.vary(value, least, most); };
   const bool hot = any([](const Planned& p) { return p.row->residency == Residency::kHot; });
   const bool cold = any([](const Planned& p) { return p.row->residency == Residency::kCold; });
   vary(c.compute, 0.02, 1);
@@ -183,9 +177,7 @@ double Fit::search(PlanCoefficients& c) {
     }
     return sum;
   };
-  double left = 0;
-  for (int round = 0; round < 2; ++round) left = minimise(values, low, high, loss);
-  return left;
+  return space.minimise(loss, 2);
 }
 
 // Grids that were worth their factors on the tables of some backend and GPU. Blocks below one a

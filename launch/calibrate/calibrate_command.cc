@@ -25,8 +25,10 @@
 #include "launch/measurements/measurement_formats.h"
 #include "launch/progress.h"
 #include "launch/server_args.h"
+#include "launch/server_flags.h"
 #include "launch/standard_output.h"
 #include "launch/terminal.h"
+#include "launch/validation/measurement_flags.h"
 #include "proto/base/error.h"
 #include "proto/base/output_file.h"
 #include "proto/base/stop_flag.h"
@@ -58,26 +60,13 @@ void declare(FlagSet& flags, CalibrateArgs& args) {
                     text(args.hardware)(flag, value);
                     rank::load_hardware(value);
                   });
-  flags.add_value("--traces", "DIR",
-                  "where slices of traces are looked for, whose prompts share prefixes (default: ../traces "
-                  "beside the folder of the measurements)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    std::string folder;
-                    text(folder)(flag, value);
-                    std::error_code error;
-                    if (!std::filesystem::is_directory(folder, error))
-                      throw_user_error("{} {}: is no folder", flag, value);
-                    args.options.traces = folder;
-                  });
+  declare_traces(flags, args.options);
   flags.add_value("--jobs", "N", "loads served at once (default: the cores of this process)",
                   count(args.jobs, 1, 1024));
   flags.group("Output");
   flags.add_value("--output", "FILE", "receives the profile, which --hardware takes (required)",
                   text(args.output));
-  flags.add_value("--log-level", "LEVEL", "debug, info, warning or error (default warning)",
-                  word({"debug", "info", "warning", "error"}, args.logging.log_level));
-  flags.add_switch("--quiet", "no progress bar and no table", args.logging.quiet);
-  flags.add_switch("--no-progress", "no progress bar", args.logging.no_progress);
+  declare_logging(flags, args.logging);
 }
 
 std::string names_of(const std::vector<std::string>& files) {

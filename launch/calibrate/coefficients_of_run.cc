@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstddef>
+#include <iterator>
 #include <string_view>
 
 #include "proto/coefficients.h"
@@ -15,6 +18,7 @@ namespace {
 constexpr double kShareWidth = 0.3;
 constexpr double kFixedWidth = 0.5;  // of a kernel's fixed time
 constexpr double kHostWidth = 0.7;
+constexpr double kFurthest = 1.5;  // logarithm of a factor: beyond 4.5 it is no matter of calibration
 
 const google::protobuf::FieldDescriptor* constant_field(const std::string& name) {
   const auto* const field = proto::HardwareProfile::descriptor()->FindFieldByName(name);
@@ -120,9 +124,39 @@ void set_value(const Coefficient& coefficient, double value, proto::HardwareProf
   }
 }
 
+bool is_host_constant(const Coefficient& coefficient) {
+  return coefficient.operator_class.empty() || coefficient.field == "launch_seconds";
+}
+
 std::pair<double, double> range_of(const Coefficient& coefficient) {
   const bool seconds = coefficient.field.ends_with("seconds");
   return seconds ? std::pair(1e-9, 1.0) : std::pair(1e-3, 1.0);
+}
+
+std::vector<Unknown> unknowns_of(const std::vector<Coefficient>& coefficients,
+                                 const proto::HardwareProfile& profile) {
+  std::vector<Unknown> unknowns;
+  for (const Coefficient& coefficient : coefficients) {
+    const double value = value_of(profile, coefficient).value();
+    const auto [least, most] = range_of(coefficient);
+    unknowns.push_back({coefficient.name(), coefficient.width,
+                        std::clamp(std::log(least / value), -kFurthest, 0.0),
+                        std::clamp(std::log(most / value), 0.0, kFurthest)});
+  }
+  return unknowns;
+}
+
+proto::HardwareProfile with_factors(const proto::HardwareProfile& profile,
+                                    const std::vector<Coefficient>& coefficients,
+                                    const std::vector<double>& logarithms) {
+  proto::HardwareProfile out = profile;
+  for (std::size_t c = 0; c < coefficients.size(); ++c) {
+    if (logarithms[c] == 0) continue;
+    const auto [least, most] = range_of(coefficients[c]);
+    const double value = value_of(profile, coefficients[c]).value() * std::exp(logarithms[c]);
+    set_value(coefficients[c], std::clamp(value, least, most), out);
+  }
+  return out;
 }
 
 }  // namespace tpsim::calibrate

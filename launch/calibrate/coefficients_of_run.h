@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "launch/calibrate/coefficient_fit.h"
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
 
@@ -33,5 +34,15 @@ std::optional<double> value_of(const proto::HardwareProfile& profile, const Coef
 void set_value(const Coefficient& coefficient, double value, proto::HardwareProfile& profile);
 // The least and the greatest value that a profile may have.
 std::pair<double, double> range_of(const Coefficient& coefficient);
+// Whether it is a time of the host's, which the loads of a release share, and not a kernel's.
+bool is_host_constant(const Coefficient& coefficient);
+
+// As fit_coefficients() takes them. REQUIRES: each has a value above 0 in `profile`.
+std::vector<Unknown> unknowns_of(const std::vector<Coefficient>& coefficients,
+                                 const proto::HardwareProfile& profile);
+// `profile` with each of `coefficients` times e to the power of its logarithm, within its range.
+proto::HardwareProfile with_factors(const proto::HardwareProfile& profile,
+                                    const std::vector<Coefficient>& coefficients,
+                                    const std::vector<double>& logarithms);
 
 }  // namespace tpsim::calibrate

@@ -2,6 +2,7 @@
 // and good enough for a dozen coefficients.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -32,5 +33,27 @@ inline double minimise(std::vector<double*> values, const std::vector<double>& l
   }
   return best;
 }
+
+// Numbers that a search varies, each between its bounds.
+class SearchSpace {
+ public:
+  // `value` must outlive this. One below `least` begins between the bounds: the search multiplies.
+  void vary(double& value, double least, double most) {
+    if (value < least) value = std::sqrt(least * most);
+    values_.push_back(&value);
+    low_.push_back(least);
+    high_.push_back(most);
+  }
+  // So many searches, each from where the one before ended; returns what is left of the loss.
+  double minimise(const std::function<double()>& loss, int rounds) const {
+    double left = 0;
+    for (int round = 0; round < rounds; ++round) left = calibrate::minimise(values_, low_, high_, loss);
+    return left;
+  }
+
+ private:
+  std::vector<double*> values_;
+  std::vector<double> low_, high_;
+};
 
 }  // namespace tpsim::calibrate

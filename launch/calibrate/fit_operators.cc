@@ -113,20 +113,15 @@ class Search {
       for (const double ratio : candidate.ratios(rows)) sum += std::min(1.0, std::abs(std::log(ratio)));
       return sum / static_cast<double>(rows.size());
     };
-    for (int round = 0; round < 2; ++round) minimise(values_, low_, high_, loss);
+    space_.minimise(loss, 2);
     loss();
   }
 
  private:
-  void add(double& value, double low, double high) {
-    values_.push_back(&value);
-    low_.push_back(low);
-    high_.push_back(high);
-  }
+  void add(double& value, double least, double most) { space_.vary(value, least, most); }
 
   OperatorCoefficients c_;
-  std::vector<double*> values_;
-  std::vector<double> low_, high_;
+  SearchSpace space_;
 };
 
 // Grids that corrections may lie over, one after the other. Points in pairs, such as 128 and 129: libraries

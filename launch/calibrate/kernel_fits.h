@@ -1,7 +1,7 @@
 // What tables of measured kernels say of a profile's operator classes.
 //
-// A class is fitted by fit_operators.h or attention_fit.h, which leave rows out; it is taken where those are
-// predicted better than before.
+// A class is fitted by fit_operators.h, attention_fit.h, mla_fit.h, mla_bmm_fit.h or sparse_fit.h, which
+// leave rows out; it is taken where those are predicted better than before.
 #pragma once
 
 #include <cstddef>

@@ -21,12 +21,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 6> kTables = {"gemm_perf",
-                                                     "moe_perf",
-                                                     "custom_allreduce_perf",
-                                                     "nccl_perf",
-                                                     "context_attention_perf",
-                                                     "generation_attention_perf"};
+constexpr std::array<std::string_view, 14> kTables = {"gemm_perf",
+                                                      "moe_perf",
+                                                      "custom_allreduce_perf",
+                                                      "nccl_perf",
+                                                      "context_attention_perf",
+                                                      "generation_attention_perf",
+                                                      "context_mla_perf",
+                                                      "generation_mla_perf",
+                                                      "mla_context_module_perf",
+                                                      "wideep_context_mla_perf",
+                                                      "wideep_generation_mla_perf",
+                                                      "mla_bmm_perf",
+                                                      "dsa_context_module_perf",
+                                                      "dsa_generation_module_perf"};
 
 // "gemm_perf" of ".../gemm_perf.csv.gz"; empty where the name is no table's.
 std::string table_of_file(const fs::path& path) {
@@ -38,11 +46,13 @@ std::string table_of_file(const fs::path& path) {
   return std::find(kTables.begin(), kTables.end(), name) == kTables.end() ? "" : name;
 }
 
-// Whether a plain CSV begins as measure_attention.py's do.
-bool is_own_attention(const fs::path& path) {
+// Which of our own tools' tables a plain CSV begins as; empty: none.
+std::string own_table(const fs::path& path) {
   std::ifstream file(path);
   std::string line;
-  return std::getline(file, line) && line.starts_with("kernel,phase,heads,kv_heads,head_dim,");
+  if (!std::getline(file, line)) return "";
+  if (line.starts_with("kernel,phase,heads,kv_heads,head_dim,v_head_dim,")) return kOwnMla;
+  return line.starts_with("kernel,phase,heads,kv_heads,head_dim,") ? kOwnAttention : "";
 }
 
 // What a row may say. The bounds are wider than any measurement and keep a slip from filling the memory.
@@ -67,6 +77,16 @@ constexpr Column kColumns[] = {
     {"custom_allreduce_perf", "message_size", 1, 1e13},
     {"nccl_perf", "num_gpus", 1, 1e4},
     {"nccl_perf", "message_size", 1, 1e13},
+    {"_mla_perf", "batch_size", 1, 1e5},
+    {"_mla_perf", "isl", 1, 1e8},
+    {"_mla_perf", "step", 0, 1e8},
+    {"_mla_perf", "num_heads", 1, 1e4},
+    {"module_perf", "batch_size", 1, 1e5},
+    {"module_perf", "isl", 1, 1e8},
+    {"module_perf", "step", 0, 1e8},
+    {"module_perf", "num_heads", 1, 1e4},
+    {"mla_bmm_perf", "num_tokens", 1, 1e8},
+    {"mla_bmm_perf", "num_heads", 1, 1e4},
     {"attention_perf", "batch_size", 1, 1e5},
     {"attention_perf", "isl", 0, 1e8},
     {"attention_perf", "step", 0, 1e8},
@@ -128,8 +148,8 @@ std::vector<KernelTableFile> kernel_tables(const fs::path& given) {
   if (!fs::is_directory(path, error)) {
     if (const std::string table = table_of_file(path); !table.empty() && fs::exists(path, error))
       tables.push_back({path.parent_path(), table, ""});
-    else if (is_own_attention(path))
-      tables.push_back({path.parent_path(), kOwnAttention, path.filename().string()});
+    else if (const std::string own = own_table(path); !own.empty())
+      tables.push_back({path.parent_path(), own, path.filename().string()});
     return tables;
   }
   std::set<std::string> names;
@@ -145,12 +165,18 @@ std::vector<KernelTableFile> kernel_tables(const fs::path& given) {
 void check_table(const KernelTableFile& file) {
   const calibration::KernelTable table(file.path());
   for (std::size_t i = 0; i < table.size(); ++i) {
-    if (file.table == kOwnAttention) {
+    if (!file.file.empty()) {
       check_own_row(table, i);
       continue;
     }
-    table.text(i, "kernel_source");
+    const std::string& source = table.text(i, "kernel_source");
     table.check(i, "latency_ms", 0, kMostLatency);
+    if (file.table.starts_with("dsa_") && source.find("indexer_") == std::string::npos &&
+        source.find("dense_mha") == std::string::npos)
+      table.fail(i,
+                 fmt::format("kernel_source is {}; sglang_dsa_indexer_KERNEL, sglang_dsa_skip_indexer_KERNEL "
+                             "or sglang_dsa_dense_mha_KERNEL is needed",
+                             in_quotes(source)));
     for (const Column& column : kColumns)
       if (file.table.ends_with(column.table)) table.check(i, column.name, column.least, column.most);
   }

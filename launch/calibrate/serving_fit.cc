@@ -13,23 +13,9 @@
 namespace tpsim::calibrate {
 namespace {
 
-constexpr double kFurthest = 1.5;    // logarithm of a factor: beyond 4.5 it is no matter of calibration
 constexpr std::size_t kFewRows = 5;  // whose errors say little
 constexpr double kFarOff = 0.7;      // of a logarithm
 constexpr double kNoError = 0.001;   // a fit's, that comes out as none: 0 would mean that there was no fit
-
-std::vector<Unknown> unknowns_of(const std::vector<Coefficient>& coefficients,
-                                 const proto::HardwareProfile& profile) {
-  std::vector<Unknown> unknowns;
-  for (const Coefficient& coefficient : coefficients) {
-    const double value = value_of(profile, coefficient).value();
-    const auto [least, most] = range_of(coefficient);
-    unknowns.push_back({coefficient.name(), coefficient.width,
-                        std::clamp(std::log(least / value), -kFurthest, 0.0),
-                        std::clamp(std::log(most / value), 0.0, kFurthest)});
-  }
-  return unknowns;
-}
 
 template <typename Wanted>
 proto::ErrorFigures errors_of(const std::vector<double>& residuals, Wanted wanted) {

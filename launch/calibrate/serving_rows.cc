@@ -2,18 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <condition_variable>
-#include <exception>
 #include <iterator>
 #include <limits>
-#include <mutex>
 #include <optional>
-#include <thread>
 #include <tuple>
 #include <utility>
 
+#include "launch/parallel_loop.h"
 #include "launch/validation/batch_comparison.h"
-#include "launch/validation/load_records.h"
 #include "proto/base/error.h"
 
 namespace tpsim::calibrate {
@@ -181,12 +177,23 @@ std::vector<Coefficient> ServingRows::coefficients(const proto::HardwareProfile&
   return out;
 }
 
-std::vector<double> ServingRows::serve(const Served& load, const proto::HardwareProfile& profile,
-                                       const std::atomic<bool>& stop) const {
+launch::LoadRecords ServingRows::records_of(const Served& load, const proto::HardwareProfile& profile,
+                                            const std::atomic<bool>& stop) const {
   launch::Deployment deployment = load.servable->deployment();
   deployment.price_by(profile);
   launch::LoadRecords records(stop);
   load.servable->serve(deployment, records);
+  return records;
+}
+
+launch::MeasuredFigures ServingRows::figures(std::size_t load, const proto::HardwareProfile& profile,
+                                             const std::atomic<bool>& stop) const {
+  return records_of(served_[load], profile, stop).figures();
+}
+
+std::vector<double> ServingRows::serve(const Served& load, const proto::HardwareProfile& profile,
+                                       const std::atomic<bool>& stop) const {
+  const launch::LoadRecords records = records_of(load, profile, stop);
   const std::vector<MeasuredBatch>& batches = load.measured.batches;
   const std::vector<MeasuredStep> decodes = launch::predicted_decode_steps(batches, records.steps());
   const std::vector<MeasuredStep> prefills = launch::predicted_prefill_steps(batches, records.steps());
@@ -220,63 +227,19 @@ std::vector<double> ServingRows::log_ratios(const proto::HardwareProfile& profil
     }
     if (!served_[i].known.contains(keys[i])) wanted.push_back(i);
   }
-  std::atomic<std::size_t> next = 0;
-  std::atomic<bool> stop = false;
-  std::mutex mutex;
-  std::condition_variable ended;
-  std::size_t running = std::min<std::size_t>(threads, wanted.size());
-  std::exception_ptr failure;
   std::vector<std::vector<double>> results(wanted.size());
-  const auto work = [&] {
-    try {
-      for (std::size_t k = next++; k < wanted.size() && !stop; k = next++)
+  launch::parallel_loop(
+      wanted.size(), threads,
+      [&](std::size_t k, const std::atomic<bool>& stop) {
         results[k] = serve(served_[wanted[k]], priced, stop);
-    } catch (...) {
-      const std::scoped_lock lock(mutex);
-      failure = std::current_exception();
-      stop = true;
-    }
-    const std::scoped_lock lock(mutex);
-    --running;
-    ended.notify_one();
-  };
-  std::vector<std::thread> workers;
-  for (std::size_t t = running; t > 0; --t) workers.emplace_back(work);
-  std::exception_ptr given_up;
-  {
-    std::unique_lock lock(mutex);
-    while (!ended.wait_for(lock, std::chrono::milliseconds(50), [&] { return running == 0; })) {
-      try {
-        on_served();
-      } catch (...) {
-        given_up = std::current_exception();
-        stop = true;
-      }
-    }
-  }
-  for (std::thread& worker : workers) worker.join();
-  if (given_up) std::rethrow_exception(given_up);
-  if (failure) std::rethrow_exception(failure);
-  on_served();
+      },
+      [&on_served](std::size_t) { on_served(); });
   for (std::size_t k = 0; k < wanted.size(); ++k)
     served_[wanted[k]].known[keys[wanted[k]]] = std::move(results[k]);
   std::vector<double> out(rows_.size(), kNone);
   for (std::size_t i = 0; i < served_.size(); ++i) {
     const std::vector<double>& found = served_[i].known.at(keys[i]);
     for (std::size_t k = 0; k < found.size(); ++k) out[served_[i].rows[k]] = found[k];
-  }
-  return out;
-}
-
-proto::HardwareProfile with_factors(const proto::HardwareProfile& profile,
-                                    const std::vector<Coefficient>& coefficients,
-                                    const std::vector<double>& logarithms) {
-  proto::HardwareProfile out = profile;
-  for (std::size_t c = 0; c < coefficients.size(); ++c) {
-    if (logarithms[c] == 0) continue;
-    const auto [least, most] = range_of(coefficients[c]);
-    const double value = value_of(profile, coefficients[c]).value() * std::exp(logarithms[c]);
-    set_value(coefficients[c], std::clamp(value, least, most), out);
   }
   return out;
 }

@@ -18,6 +18,7 @@
 
 #include "launch/calibrate/coefficients_of_run.h"
 #include "launch/measurements/measured_load.h"
+#include "launch/validation/load_records.h"
 #include "launch/validation/servable_load.h"
 #include "proto/hardware.pb.h"
 
@@ -44,7 +45,9 @@ class ServingRows {
   ServingRows(std::vector<launch::MeasuredLoad> loads, const std::string& hardware);
 
   const std::vector<ServingRow>& rows() const { return rows_; }
+  // ServingRow.load is the position among those that could be asked.
   std::size_t num_loads() const { return served_.size(); }
+  const launch::MeasuredLoad& load(std::size_t index) const { return served_[index].measured; }
   const std::vector<RefusedLoad>& refused() const { return refused_; }
   // Steps behind the rows.
   std::uint64_t num_steps() const;
@@ -60,6 +63,10 @@ class ServingRows {
                                  const std::vector<double>& logarithms, std::uint32_t threads,
                                  const std::function<void()>& on_served);
 
+  // What a load comes to at the prices of `profile`. May be called by several threads at once.
+  launch::MeasuredFigures figures(std::size_t load, const proto::HardwareProfile& profile,
+                                  const std::atomic<bool>& stop) const;
+
  private:
   struct Served {
     launch::MeasuredLoad measured;
@@ -72,6 +79,8 @@ class ServingRows {
 
   void add_rows(std::size_t load);
   void hold_out();
+  launch::LoadRecords records_of(const Served& load, const proto::HardwareProfile& profile,
+                                 const std::atomic<bool>& stop) const;
   std::vector<double> serve(const Served& load, const proto::HardwareProfile& profile,
                             const std::atomic<bool>& stop) const;
 
@@ -79,10 +88,5 @@ class ServingRows {
   std::vector<ServingRow> rows_;
   std::vector<RefusedLoad> refused_;
 };
-
-// `profile` with each of `coefficients` times e to the power of its logarithm, within its range.
-proto::HardwareProfile with_factors(const proto::HardwareProfile& profile,
-                                    const std::vector<Coefficient>& coefficients,
-                                    const std::vector<double>& logarithms);
 
 }  // namespace tpsim::calibrate

@@ -163,13 +163,4 @@ proto::CorrectionSurface fit_surface(std::span<const SurfaceRow> rows,
   return surface;
 }
 
-RelativeErrors relative_errors(std::span<const double> ratios) {
-  std::vector<double> errors;
-  errors.reserve(ratios.size());
-  for (const double ratio : ratios) errors.push_back(std::abs(1 / ratio - 1));
-  if (errors.empty()) return {};
-  std::sort(errors.begin(), errors.end());
-  return {errors[errors.size() / 2], errors[errors.size() * 9 / 10], errors.size()};
-}
-
 }  // namespace tpsim::calibrate

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/kernels/relative_errors.h"
 #include "proto/hardware.pb.h"
 
 namespace tpsim::calibrate {
@@ -46,13 +47,5 @@ SurfaceAxis axis_of(std::span<const SurfaceRow> rows, std::span<const std::strin
 proto::CorrectionSurface fit_surface(std::span<const SurfaceRow> rows,
                                      std::span<const std::string_view> features,
                                      std::span<const SurfaceAxis> axes, const SurfaceOptions& options = {});
-
-struct RelativeErrors {
-  double median = 0;
-  double p90 = 0;
-  std::size_t rows = 0;
-};
-// Of predictions `ratio` times too small (measured / predicted); sorts `ratios`' errors, 0 of none.
-RelativeErrors relative_errors(std::span<const double> ratios);
 
 }  // namespace tpsim::calibrate

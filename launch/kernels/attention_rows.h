@@ -35,6 +35,13 @@ inline NumberFormat kv_format(const std::string& dtype) {
   return dtype == "fp8" ? NumberFormat::kFp8E4M3 : NumberFormat::kBf16;
 }
 
+// The backend whose kernel a kernel_source of context_attention_perf or generation_attention_perf timed: the
+// A100's rows name FlashAttention 2, whose design FlashInfer's kernel shares and which is what SGLang runs on
+// Ampere.
+inline std::string attention_source_backend(const std::string& kernel_source) {
+  return kernel_source == "flash_attention" ? "flashinfer" : kernel_source;
+}
+
 // `every`: only each every-th matching row.
 inline std::vector<AttentionRow> attention_rows(const std::filesystem::path& folder,
                                                 const std::string& kernel_source, bool decode,
@@ -75,6 +82,19 @@ inline const char* class_suffix(MlaKernel kernel) {
                                         : "mla_prefill";
 }
 
+// What a kernel_source of context_mla_perf or generation_mla_perf timed: of trtllm_mla's context rows the
+// expanded kernel, of the others the absorbed one.
+struct MlaSourceKernel {
+  std::string backend;
+  MlaKernel kernel = MlaKernel::kDecode;
+};
+inline MlaSourceKernel mla_source_kernel(const std::string& kernel_source, bool decode) {
+  return {kernel_source == "flash_attention" ? "fa3" : kernel_source, decode ? MlaKernel::kDecode
+                                                                      : kernel_source == "trtllm_mla"
+                                                                          ? MlaKernel::kPrefill
+                                                                          : MlaKernel::kExtend};
+}
+
 // DeepSeek's layer over `heads` heads of one rank.
 inline attention::LayerShape mla_layer(MlaKernel kernel, std::uint32_t heads) {
   attention::LayerShape layer;
@@ -102,7 +122,7 @@ inline bool held_out(const AttentionRow& row) {
 inline std::vector<AttentionRow> mla_rows(const std::filesystem::path& folder,
                                           const std::string& kernel_source, MlaKernel kernel) {
   const bool decode = kernel == MlaKernel::kDecode;
-  const KernelTable table(folder / (decode ? "generation_mla_perf.csv.gz" : "context_mla_perf.csv.gz"));
+  const KernelTable table(table_file(folder, decode ? "generation_mla_perf" : "context_mla_perf"));
   std::vector<AttentionRow> rows;
   for (std::size_t i = 0; i < table.size(); ++i) {
     if (table.text(i, "kernel_source") != kernel_source) continue;
@@ -113,32 +133,6 @@ inline std::vector<AttentionRow> mla_rows(const std::filesystem::path& folder,
     row.lengths.assign(static_cast<std::size_t>(table.number(i, "batch_size")), length);
     if (!decode) row.prefixes.assign(row.lengths.size(), 0);
     row.seconds = table.number(i, "latency_ms") / 1e3;
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
-// The bf16 rows of mla_context_module_perf or mla_generation_module_perf: a whole MLA module of DeepSeek V3,
-// whose other operators `rest(layer, new_tokens)` prices in seconds.
-template <typename Rest>
-std::vector<AttentionRow> mla_module_rows(const std::filesystem::path& folder,
-                                          const std::string& kernel_source, MlaKernel kernel, Rest rest) {
-  const bool decode = kernel == MlaKernel::kDecode;
-  const KernelTable table(folder /
-                          (decode ? "mla_generation_module_perf.csv.gz" : "mla_context_module_perf.csv.gz"));
-  std::vector<AttentionRow> rows;
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    if (table.text(i, "kernel_source") != kernel_source || table.text(i, "gemm_type") != "bfloat16") continue;
-    AttentionRow row;
-    row.layer = mla_layer(kernel, static_cast<std::uint32_t>(table.number(i, "num_heads")));
-    row.layer.kv_format =
-        kernel == MlaKernel::kPrefill ? NumberFormat::kBf16 : kv_format(table.text(i, "kv_cache_dtype"));
-    const auto length =
-        static_cast<std::uint32_t>(table.number(i, "isl") + (decode ? table.number(i, "step") : 0));
-    row.lengths.assign(static_cast<std::size_t>(table.number(i, "batch_size")), length);
-    if (!decode) row.prefixes.assign(row.lengths.size(), 0);
-    row.seconds = table.number(i, "latency_ms") / 1e3;
-    row.rest_seconds = rest(row.layer, double(row.lengths.size()) * (decode ? 1 : length));
     rows.push_back(std::move(row));
   }
   return rows;

@@ -44,8 +44,8 @@ inline std::uint64_t hash_of(const std::string& text) {
 }
 
 inline std::vector<SparseRow> sparse_rows(const std::filesystem::path& folder, bool decode) {
-  const KernelTable table(folder /
-                          (decode ? "dsa_generation_module_perf.csv.gz" : "dsa_context_module_perf.csv.gz"));
+  const KernelTable table(
+      table_file(folder, decode ? "dsa_generation_module_perf" : "dsa_context_module_perf"));
   std::vector<SparseRow> rows;
   for (std::size_t i = 0; i < table.size(); ++i) {
     SparseRow row;

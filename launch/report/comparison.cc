@@ -295,6 +295,7 @@ std::string run_summary(const proto::RunReport& r) {
   if (r.clock() == "wall") line("Clock:", std::string(kWallClock));
   line("Successful requests:", std::to_string(r.completed()));
   if (r.failed() > 0) line("Refused requests:", std::to_string(r.failed()));
+  if (r.has_cancelled()) line("Cancelled requests:", std::to_string(r.cancelled()));
   if (r.session_mode() == "timestamps")
     line("Early turns:", early_turns(r) + " sent before the answer they reply to");
   line("Benchmark duration (s):", format_figure(r.duration()));

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "launch/report/short_decimal.h"
+
 namespace tpsim::launch {
 namespace {
 
@@ -19,6 +21,8 @@ std::string_view state_name(scheduler::RequestState state) {
       return "rejected";
     case scheduler::RequestState::kUnfinished:
       return "unfinished";
+    case scheduler::RequestState::kCancelled:
+      return "cancelled";
   }
   return "";
 }
@@ -63,10 +67,13 @@ void CsvWriter::begin_steps(bool with_windows, bool with_states) {
 }
 
 void CsvWriter::on_request(const scheduler::RequestRecord& r) {
-  fmt::format_to(std::back_inserter(request_buffer_),
-                 FMT_COMPILE("{},{},{},{},{},{},{},{},{:.9g},{:.9g},{:.9g},{:.9g}"), backend_, r.id,
+  fmt::format_to(std::back_inserter(request_buffer_), FMT_COMPILE("{},{},{},{},{},{},{},{}"), backend_, r.id,
                  state_name(r.state), r.session, r.input_tokens, r.output_tokens, r.cached_tokens,
-                 r.retractions, r.arrival_time, r.first_scheduled_time, r.first_token_time, r.finish_time);
+                 r.retractions);
+  for (const double time : {r.arrival_time, r.first_scheduled_time, r.first_token_time, r.finish_time}) {
+    request_buffer_.push_back(',');
+    append_decimal(request_buffer_, time, 9);
+  }
   if (goodput_.any()) request_buffer_.append(std::string_view(goodput_.met_by(r) ? ",1" : ",0"));
   request_buffer_.push_back('\n');
   if (request_buffer_.size() > kFlushBytes) flush(request_buffer_, requests_);
@@ -76,9 +83,12 @@ void CsvWriter::on_step(const scheduler::StepRecord& s) {
   if (steps_ == nullptr) return;
   begin_steps(s.swa_pool_tokens() > 0, s.state_pool() > 0);  // all runs of a file are of one model
   if (s.sequence_number % steps_every_ != 0) return;
-  fmt::format_to(std::back_inserter(step_buffer_),
-                 FMT_COMPILE("{},{},{},{:.9g},{:.6g},{},{},{},{},{},{},{},{},{},{}"), backend_,
-                 s.sequence_number, proto::ForwardMode_Name(s.forward_mode), s.start_time, s.step_time,
+  fmt::format_to(std::back_inserter(step_buffer_), FMT_COMPILE("{},{},{},"), backend_, s.sequence_number,
+                 proto::ForwardMode_Name(s.forward_mode));
+  append_decimal(step_buffer_, s.start_time, 9);
+  step_buffer_.push_back(',');
+  append_decimal(step_buffer_, s.step_time, 6);
+  fmt::format_to(std::back_inserter(step_buffer_), FMT_COMPILE(",{},{},{},{},{},{},{},{},{},{}"),
                  s.extend_requests, s.extend_tokens, s.cached_tokens, s.decode_requests, s.capture_bucket,
                  s.waiting, s.running, s.kv_allocated_tokens, s.kv_cached_tokens, s.kv_free_tokens);
   if (s.swa_pool_tokens() > 0)

@@ -13,13 +13,13 @@ namespace {
 std::string script_safe(const std::string& json) {
   std::string out;
   out.reserve(json.size());
-  for (const char c : json) {
-    if (c == '<') {
-      out += "\\u003c";
-    } else {
-      out += c;
-    }
+  std::size_t begin = 0;
+  for (std::size_t at = json.find('<'); at != std::string::npos; at = json.find('<', begin)) {
+    out.append(json, begin, at - begin);
+    out += "\\u003c";
+    begin = at + 1;
   }
+  out.append(json, begin);
   return out;
 }
 

@@ -20,8 +20,14 @@ void put_number(std::uint64_t value, std::string& out) {
 std::string base64(std::string_view bytes) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+  out.resize(bytes.size() / 3 * 4);
+  std::size_t i = 0;
+  for (std::size_t at = 0; at < out.size(); i += 3, at += 4) {
+    const auto byte = [&](std::size_t k) { return std::uint32_t{static_cast<unsigned char>(bytes[i + k])}; };
+    const std::uint32_t three = byte(0) << 16 | byte(1) << 8 | byte(2);
+    for (std::size_t k = 0; k < 4; ++k) out[at + k] = kDigits[three >> (18 - 6 * k) & 63];
+  }
+  for (; i < bytes.size(); i += 3) {  // the rest is filled up
     const std::size_t count = std::min<std::size_t>(3, bytes.size() - i);
     std::uint32_t three = 0;
     for (std::size_t k = 0; k < 3; ++k)

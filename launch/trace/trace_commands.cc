@@ -19,6 +19,7 @@
 #include "proto/base/error.h"
 #include "scheduler/workload/conversations.h"
 #include "scheduler/workload/statistics.h"
+#include "scheduler/workload/streamed_trace.h"
 #include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/trace_writer.h"
 
@@ -53,8 +54,10 @@ int inspect(const InspectFlags& flags) {
     throw_user_error("--intervals is {}; a whole number from 1 to {} is needed", flags.intervals,
                      kMaxIntervals);
   }
-  const scheduler::Workload workload = scheduler::read_trace(std::filesystem::path(flags.file), flags.read);
-  const scheduler::WorkloadStatistics statistics = scheduler::describe(workload, page_sizes, flags.intervals);
+  const std::unique_ptr<const scheduler::StreamedWorkload> workload =
+      scheduler::open_trace(flags.file, flags.read);
+  const scheduler::WorkloadStatistics statistics =
+      scheduler::describe(*workload, page_sizes, flags.intervals);
   print(flags.json ? inspect_json(statistics) : inspect_text(statistics));
   return 0;
 }

@@ -1,7 +1,5 @@
 #include "launch/validation/band_check.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "launch/error_bands/error_band.h"
+#include "launch/validation/row_groups.h"
 
 namespace tpsim::launch {
 namespace {
@@ -27,9 +26,7 @@ Residual residual_of(const proto::ValidatedRow& row) {
   Residual out;
   out.traits = row.traits();
   out.load = row.load();
-  out.server = row.has_server() ? row.server()
-                                : fmt::format("{} {} {} {}", out.traits.model(), row.settings(),
-                                              out.traits.hardware(), out.traits.gpus());
+  out.server = server_of(row);
   if (row.has_ttft_ms()) out.ratio[0] = ratio(row.ttft_ms());
   if (row.has_tpot_ms()) out.ratio[1] = ratio(row.tpot_ms());
   if (row.has_e2e_ms()) {

@@ -21,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using calibration::AttentionRow;
-using calibration::MlaKernel;
 using Kernels = std::vector<proto::ValidatedKernel>;
 
 constexpr std::string_view kEnd = "_perf.csv.gz";
@@ -49,22 +48,15 @@ class Table {
     std::map<std::string, std::vector<AttentionRow>> sources;
     for (const std::string& source : sources_of_table())
       sources[source] = calibration::attention_rows(task_.folder, source, decode, 1);
-    for (const auto& [source, rows] : sources) {
-      // SGLang's A100 rows name FlashAttention 2, whose design FlashInfer's kernel shares and which is what
-      // SGLang runs on Ampere.
-      const std::string backend = source == "flash_attention" ? "flashinfer" : source;
-      price_attention(backend, decode ? ".decode" : ".extend", rows, decode, 1);
-    }
+    for (const auto& [source, rows] : sources)
+      price_attention(calibration::attention_source_backend(source), decode ? ".decode" : ".extend", rows,
+                      decode, 1);
     return std::move(out_);
   }
 
   Kernels mla(bool decode) {
     for (const std::string& source : sources_of_table()) {
-      const std::string backend = source == "flash_attention" ? "fa3" : source;
-      // Of trtllm_mla's context rows the kernel is the expanded one, of the others the absorbed one.
-      const MlaKernel kernel = decode                   ? MlaKernel::kDecode
-                               : source == "trtllm_mla" ? MlaKernel::kPrefill
-                                                        : MlaKernel::kExtend;
+      const auto [backend, kernel] = calibration::mla_source_kernel(source, decode);
       price_attention(backend, std::string(".") + calibration::class_suffix(kernel),
                       calibration::mla_rows(task_.folder, source, kernel), decode, 64);
     }

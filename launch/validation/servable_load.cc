@@ -13,16 +13,14 @@
 #include "launch/stage.h"
 #include "launch/workload_args.h"
 #include "proto/base/error.h"
+#include "proto/base/random.h"
 
 namespace tpsim::launch {
 namespace {
 
-// A number from 0 to 1 of request `id` at its step `step`, the same in every process (splitmix64).
+// A number from 0 to 1 of request `id` at its step `step`, the same in every process.
 double draw(std::uint64_t id, std::uint64_t step) {
-  std::uint64_t x = (id << 32 | step) + 0x9E3779B97F4A7C15ULL;
-  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ x >> 27) * 0x94D049BB133111EBULL;
-  return static_cast<double>((x ^ x >> 31) >> 11) * 0x1p-53;
+  return unit_interval(mix64((id << 32 | step) + kGoldenGamma));
 }
 
 // What each request keeps of its steps: of a mean between two whole numbers now the lower, now the upper one;

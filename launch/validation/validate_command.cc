@@ -7,12 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,10 +22,13 @@
 #include "launch/measurements/measurement_formats.h"
 #include "launch/progress.h"
 #include "launch/report/report_dir.h"
+#include "launch/server_flags.h"
 #include "launch/standard_output.h"
 #include "launch/terminal.h"
 #include "launch/validation/band_check.h"
 #include "launch/validation/kernel_errors.h"
+#include "launch/validation/leave_one_out.h"
+#include "launch/validation/measurement_flags.h"
 #include "launch/validation/predict_load.h"
 #include "launch/validation/validation_report.h"
 #include "proto/base/error.h"
@@ -44,6 +45,7 @@ struct ValidateArgs {
   std::vector<std::string> measurements;
   std::string kernels;
   MeasurementOptions options;
+  std::string leave_one_out;  // what each fit leaves out; empty: no such fits
   std::string report_dir;
   std::string residuals;
   std::optional<std::uint32_t> jobs;
@@ -62,22 +64,17 @@ void declare(FlagSet& flags, ValidateArgs& args) {
       "--kernels", "DIR",
       "tables of measured kernels, DIR/SYSTEM/TABLE_perf.csv.gz, of which each row is priced alone",
       text(args.kernels));
-  flags.add_value("--traces", "DIR",
-                  "where slices of traces are looked for, whose prompts share prefixes (default: ../traces "
-                  "beside the folder of the measurements)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    std::string folder;
-                    text(folder)(flag, value);
-                    std::error_code error;
-                    if (!std::filesystem::is_directory(folder, error))
-                      throw_user_error("{} {}: is no folder", flag, value);
-                    args.options.traces = folder;
-                  });
+  declare_traces(flags, args.options);
   flags.add_value("--hardware", "GPU", "of measurements that do not name theirs (default h200-sxm)",
                   [&args](std::string_view flag, const std::string& value) {
                     text(args.options.hardware)(flag, value);
                     rank::load_hardware(value);
                   });
+  flags.add_value(
+      "--leave-one-out", "GROUP",
+      "fits the host's constants to the loads without each server (or model, backend, hardware, tp, "
+      "load_kind, settings) and serves that one's loads by what the others say",
+      word(leave_one_out_groups(), args.leave_one_out));
   flags.add_value("--jobs", "N", "loads served at once by each process (default: its share of the cores)",
                   count(args.jobs, 1, 1024));
   flags.group("Output");
@@ -87,10 +84,7 @@ void declare(FlagSet& flags, ValidateArgs& args) {
                   "receives what error bands rest on, a row for each load (the catalogue's: "
                   "rank/catalogue/residuals/serving.json)",
                   text(args.residuals));
-  flags.add_value("--log-level", "LEVEL", "debug, info, warning or error (default warning)",
-                  word({"debug", "info", "warning", "error"}, args.logging.log_level));
-  flags.add_switch("--quiet", "no progress bar and no table", args.logging.quiet);
-  flags.add_switch("--no-progress", "no progress bar", args.logging.no_progress);
+  declare_logging(flags, args.logging);
 }
 
 // What there is to do, the same in every process: loads, then tables of kernels.
@@ -107,6 +101,8 @@ Tasks read_all(const ValidateArgs& args) {
         "--measurements: is required, a file of measured loads such as requests.csv, or --kernels, a folder "
         "of "
         "tables");
+  if (args.measurements.empty() && !args.leave_one_out.empty())
+    throw_user_error("--leave-one-out {}: needs loads, --measurements FILE…", args.leave_one_out);
   Tasks tasks;
   if (!args.kernels.empty()) tasks.kernels = kernel_tasks(args.kernels);
   std::vector<MeasuredLoad>& loads = tasks.loads;
@@ -164,6 +160,26 @@ class Output {
   OutputFile* html_ = nullptr;
 };
 
+ProgressBar::Mode progress_mode(const ValidateArgs& args) {
+  return ProgressBar::mode_for_stderr(!args.logging.quiet && !args.logging.no_progress);
+}
+
+// Nothing where a signal ended it.
+std::optional<proto::LeaveOneOut> without_each(const std::vector<MeasuredLoad>& loads,
+                                               const ValidateArgs& args, std::uint32_t threads,
+                                               std::vector<proto::ValidatedRow>& rows) {
+  ProgressBar progress(progress_mode(args), "leave one out", "runs");
+  const auto on_tick = [&progress](std::size_t done, std::size_t runs) {
+    StopFlag::throw_if_requested();
+    progress.update({.finished = done, .total = runs});
+  };
+  try {
+    return leave_one_out(loads, args.leave_one_out, threads, on_tick, rows);
+  } catch (const Stopped&) {
+    return std::nullopt;
+  }
+}
+
 // Process 0.
 int schedule(const ValidateArgs& args, std::uint32_t threads, rank::TaskFarm& farm) {
   const Tasks tasks = read_all(args);
@@ -174,8 +190,8 @@ int schedule(const ValidateArgs& args, std::uint32_t threads, rank::TaskFarm& fa
   std::uint32_t finished = 0;
   bool all = false;
   {
-    ProgressBar progress(ProgressBar::mode_for_stderr(!args.logging.quiet && !args.logging.no_progress),
-                         "validate", tasks.kernels.empty() ? "loads" : "loads and tables");
+    ProgressBar progress(progress_mode(args), "validate",
+                         tasks.kernels.empty() ? "loads" : "loads and tables");
     all = farm.run({num_tasks, std::min(threads, num_tasks), task_of(tasks),
                     [&](std::uint32_t task, const std::string& bytes) {
                       if (task < rows.size()) {
@@ -193,7 +209,13 @@ int schedule(const ValidateArgs& args, std::uint32_t threads, rank::TaskFarm& fa
   std::vector<proto::ValidatedRow> served;
   for (std::optional<proto::ValidatedRow>& row : rows)
     if (row) served.push_back(std::move(*row));
+  std::optional<proto::LeaveOneOut> left_out;
+  if (all && !args.leave_one_out.empty()) {
+    left_out = without_each(tasks.loads, args, threads, served);
+    all = left_out.has_value();
+  }
   proto::Validation validation = make_validation(std::move(served));
+  if (left_out) *validation.mutable_leave_one_out() = std::move(*left_out);
   for (const proto::Validation& table : tables) validation.mutable_kernels()->MergeFrom(table.kernels());
   validation.set_stopped_early(!all);
   {

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
 #include "launch/report/json_writer.h"
 #include "launch/validation/band_check.h"
 #include "launch/validation/error_figures.h"
+#include "launch/validation/row_groups.h"
 #include "proto/versions.h"
 
 namespace tpsim::launch {
@@ -17,21 +19,7 @@ namespace {
 
 using Ratios = std::vector<double>;
 
-// The figures of a row that were measured, by name.
-struct FigureOf {
-  bool (proto::ValidatedRow::*has)() const;
-  const proto::MeasuredFigure& (proto::ValidatedRow::*get)() const;
-  proto::ErrorFigures* (proto::ValidationGroup::*group)();
-  const char* name;
-};
 using Row = proto::ValidatedRow;
-using Group = proto::ValidationGroup;
-constexpr FigureOf kFigures[] = {
-    {&Row::has_ttft_ms, &Row::ttft_ms, &Group::mutable_ttft_ms, "ttft_ms"},
-    {&Row::has_tpot_ms, &Row::tpot_ms, &Group::mutable_tpot_ms, "tpot_ms"},
-    {&Row::has_e2e_ms, &Row::e2e_ms, &Group::mutable_e2e_ms, "e2e_ms"},
-    {&Row::has_duration_s, &Row::duration_s, &Group::mutable_duration_s, "duration_s"},
-};
 
 double ratio(const proto::MeasuredFigure& figure) { return figure.predicted() / figure.measured(); }
 
@@ -40,32 +28,30 @@ proto::ValidationGroup group(const std::string& by, const std::string& name,
   proto::ValidationGroup out;
   out.set_by(by);
   out.set_name(name);
-  for (const FigureOf& figure : kFigures) {
-    Ratios ratios;
-    for (const Row* row : rows)
-      if ((row->*figure.has)()) ratios.push_back(ratio((row->*figure.get)()));
-    if (!ratios.empty()) *(out.*figure.group)() = error_figures(ratios);
+  for (const RowFigure& figure : row_figures()) {
+    Ratios ratios, refitted, left_out;
+    for (const Row* row : rows) {
+      if (!(row->*figure.has)()) continue;
+      const proto::MeasuredFigure& of = (row->*figure.get)();
+      ratios.push_back(ratio(of));
+      if (of.has_refitted()) refitted.push_back(of.refitted() / of.measured());
+      if (of.has_left_out()) left_out.push_back(of.left_out() / of.measured());
+    }
+    if (ratios.empty()) continue;
+    proto::ErrorFigures& errors = *(out.*figure.change_errors)();
+    errors = error_figures(ratios);
+    if (!refitted.empty()) *errors.mutable_refitted() = error_figures(refitted);
+    if (!left_out.empty()) *errors.mutable_left_out() = error_figures(left_out);
   }
   return out;
 }
 
 void add_groups(proto::Validation& out) {
-  using Key = std::string (*)(const Row&);
-  constexpr std::pair<const char*, Key> kKeys[] = {
-      {"all", [](const Row&) { return std::string("all"); }},
-      {"model", [](const Row& row) { return row.model(); }},
-      {"hardware", [](const Row& row) { return row.hardware(); }},
-      {"backend", [](const Row& row) { return row.backend(); }},
-      {"tp", [](const Row& row) { return std::to_string(row.tp()); }},
-      {"load_kind", [](const Row& row) { return row.load_kind(); }},
-      {"settings", [](const Row& row) { return row.settings(); }},
-      {"server", [](const Row& row) { return row.server(); }},
-  };
-  for (const auto& [by, key] : kKeys) {
+  for (const RowGrouping& grouping : row_groupings()) {
     std::map<std::string, std::vector<const Row*>> members;
-    for (const Row& row : out.rows()) members[key(row)].push_back(&row);
+    for (const Row& row : out.rows()) members[grouping.name_of(row)].push_back(&row);
     for (const auto& [name, rows] : members)
-      if (!name.empty()) *out.add_groups() = group(by, name, rows);
+      if (!name.empty()) *out.add_groups() = group(std::string(grouping.by), name, rows);
   }
 }
 
@@ -82,10 +68,10 @@ void add_pools(proto::Validation& out) {
 }
 
 // What two settings are compared by: the whole load's time, else the time of a token.
-const FigureOf* pair_figure(const Row& a, const Row& b) {
-  for (const char* name : {"duration_s", "e2e_ms", "tpot_ms"}) {
-    for (const FigureOf& figure : kFigures)
-      if (std::string_view(figure.name) == name && (a.*figure.has)() && (b.*figure.has)()) return &figure;
+const RowFigure* pair_figure(const Row& a, const Row& b) {
+  for (const std::string_view name : {"duration_s", "e2e_ms", "tpot_ms"}) {
+    for (const RowFigure& figure : row_figures())
+      if (figure.name == name && (a.*figure.has)() && (b.*figure.has)()) return &figure;
   }
   return nullptr;
 }
@@ -104,7 +90,7 @@ void add_pairs(proto::Validation& out) {
   for (const auto& [key, rows] : alike) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       for (std::size_t k = i + 1; k < rows.size(); ++k) {
-        const FigureOf* const figure = pair_figure(*rows[i], *rows[k]);
+        const RowFigure* const figure = pair_figure(*rows[i], *rows[k]);
         // The same setting, measured twice, tells how well it can be measured.
         if (figure == nullptr ||
             (rows[i]->backend() == rows[k]->backend() && rows[i]->settings() == rows[k]->settings()))
@@ -125,7 +111,7 @@ void add_pairs(proto::Validation& out) {
         wrong.set_hardware(fast->hardware());
         wrong.set_tp(fast->tp());
         wrong.set_load(fast->load());
-        wrong.set_figure(figure->name);
+        wrong.set_figure(std::string(figure->name));
         wrong.set_faster(setting_name(*fast));
         wrong.set_slower(setting_name(*slow));
         wrong.set_measured(more.measured() / less.measured());

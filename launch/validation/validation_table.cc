@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "launch/report/text_table.h"
+#include "launch/validation/row_groups.h"
 #include "launch/validation/validation_report.h"
 
 namespace tpsim::launch {
@@ -35,10 +37,7 @@ std::string rows_table(const proto::Validation& validation, bool colour) {
                         "latency ms", "of", "x", "duration s", "of", "x"});
   for (const proto::ValidatedRow& row : validation.rows()) {
     std::vector<std::string> cells = {name_of(row)};
-    add_figure(row.has_tpot_ms(), row.tpot_ms(), cells);
-    add_figure(row.has_ttft_ms(), row.ttft_ms(), cells);
-    add_figure(row.has_e2e_ms(), row.e2e_ms(), cells);
-    add_figure(row.has_duration_s(), row.duration_s(), cells);
+    for (const RowFigure& figure : row_figures()) add_figure((row.*figure.has)(), (row.*figure.get)(), cells);
     table.rows.push_back(std::move(cells));
   }
   return to_text(table, colour);
@@ -61,13 +60,77 @@ std::string groups_table(const proto::Validation& validation, bool colour) {
     const std::uint64_t rows = std::max({group.tpot_ms().count(), group.ttft_ms().count(),
                                          group.e2e_ms().count(), group.duration_s().count()});
     std::vector<std::string> cells = {group.by(), group.name(), std::to_string(rows)};
-    add_errors(group.has_tpot_ms(), group.tpot_ms(), cells);
-    add_errors(group.has_ttft_ms(), group.ttft_ms(), cells);
-    add_errors(group.has_e2e_ms(), group.e2e_ms(), cells);
-    add_errors(group.has_duration_s(), group.duration_s(), cells);
+    for (const RowFigure& figure : row_figures())
+      add_errors((group.*figure.has_errors)(), (group.*figure.errors)(), cells);
     table.rows.push_back(std::move(cells));
   }
   return to_text(table, colour);
+}
+
+// Mean errors of the groups that were left out, and of all: by the profile's constants, by those fitted to
+// all loads, and by those fitted to the others.
+std::string left_out_table(const proto::Validation& validation, bool colour) {
+  const std::string& by = validation.leave_one_out().by();
+  TextTable table;
+  table.rows.push_back({fmt::format("mean error, %, with each {} left out of the fit", by), "rows"});
+  for (const RowFigure& figure : row_figures())
+    append(table.rows.back(), {std::string(figure.title), "refitted", "left out"});
+  for (const std::string& wanted : {by, std::string("all")}) {
+    for (const proto::ValidationGroup& group : validation.groups()) {
+      if (group.by() != wanted) continue;
+      std::vector<std::string> cells = {group.name(), ""};
+      std::uint64_t rows = 0;
+      for (const RowFigure& figure : row_figures()) {
+        const proto::ErrorFigures& errors = (group.*figure.errors)();
+        rows = std::max(rows, errors.left_out().count());
+        if (errors.has_left_out()) {
+          append(cells, {percent(errors.mean()), percent(errors.refitted().mean()),
+                         percent(errors.left_out().mean())});
+        } else {
+          append(cells, {"", "", ""});
+        }
+      }
+      cells[1] = std::to_string(rows);
+      if (rows > 0) table.rows.push_back(std::move(cells));
+    }
+  }
+  if (table.rows.size() == 1)
+    return fmt::format("No {} could be left out: each GPU's loads are of one.\n", by);
+  return to_text(table, colour);
+}
+
+// Where the fits put each constant, and why one did not move it.
+std::string constants_table(const proto::LeaveOneOut& leave_one_out, bool colour) {
+  const auto microseconds = [](double seconds) { return fmt::format("{:.4g}", 1e6 * seconds); };
+  TextTable table;
+  table.left_columns = 2;
+  table.rows.push_back(
+      {"host's constants, us", "", "before", "refitted", "left out: least", "most", "kept in"});
+  std::string kept;
+  for (const proto::ConstantsFit& to_all : leave_one_out.fits()) {
+    if (!to_all.left_out().empty()) continue;
+    for (int c = 0; c < to_all.constants_size(); ++c) {
+      const proto::FittedConstant& constant = to_all.constants(c);
+      double least = std::numeric_limits<double>::infinity(), most = 0;
+      int fits = 0, left = 0;
+      for (const proto::ConstantsFit& fit : leave_one_out.fits()) {
+        if (fit.left_out().empty() || fit.hardware() != to_all.hardware()) continue;
+        const proto::FittedConstant& there = fit.constants(c);
+        ++fits;
+        left += there.kept().empty() ? 0 : 1;
+        least = std::min(least, there.fitted());
+        most = std::max(most, there.fitted());
+      }
+      table.rows.push_back({constant.name(), to_all.hardware(), microseconds(constant.before()),
+                            microseconds(constant.fitted()), microseconds(least), microseconds(most),
+                            fmt::format("{} of {}", left, fits)});
+      if (!constant.kept().empty())
+        kept += fmt::format("  {} on {}: {}\n", constant.name(), to_all.hardware(), constant.kept());
+    }
+  }
+  if (table.rows.size() == 1) return "";
+  return "\n" + to_text(table, colour) +
+         (kept.empty() ? "" : "Kept as they were by the fit to all:\n" + kept);
 }
 
 // The rows that are furthest off, by the figure that is worst.
@@ -180,6 +243,9 @@ std::string validation_table(const proto::Validation& validation, bool colour) {
   if (!validation.rows().empty()) {
     parts.push_back(rows_table(validation, colour));
     parts.push_back(groups_table(validation, colour));
+    if (validation.has_leave_one_out())
+      parts.push_back(left_out_table(validation, colour) +
+                      constants_table(validation.leave_one_out(), colour));
     parts.push_back(worst_rows(validation));
   }
   if (!validation.steps().empty()) parts.push_back(steps_table(validation, colour));

@@ -26,6 +26,8 @@ constexpr int kStoppedEarly = 3;
 std::atomic<bool> stop_requested = false;
 std::atomic<bool> left_to_others = false;
 std::atomic<int> writing = 0;
+std::atomic<bool> unhurried = false;
+std::atomic<bool> unhurried_asked = false;
 std::atomic<std::int64_t> first_signal = 0;  // milliseconds of the monotonic clock; 0: none yet
 // mpirun where launch/run has told it not to end the others when one process does; 0 elsewhere.
 std::atomic<pid_t> patient_parent = 0;
@@ -58,6 +60,10 @@ void on_stop(int) {
   if (left_to_others) return;
   std::int64_t before = 0;
   if (first_signal.compare_exchange_strong(before, now())) {
+    if (unhurried) {
+      unhurried_asked = true;
+      return;
+    }
     stop_requested = true;
     wake_after(kGrace);
   } else if (now() - before > kSameSignal) {
@@ -102,5 +108,20 @@ bool StopFlag::requested() noexcept { return stop_requested.load(std::memory_ord
 
 StopFlag::Writing::Writing() noexcept { ++writing; }
 StopFlag::Writing::~Writing() { --writing; }
+
+// A signal that came before stays what it was: a request to stop.
+StopFlag::Unhurried::Unhurried() noexcept {
+  unhurried_asked = false;
+  unhurried = true;
+}
+
+StopFlag::Unhurried::~Unhurried() {
+  unhurried = false;
+  if (!unhurried_asked) return;
+  first_signal = now();
+  wake_after(kGrace);
+}
+
+bool StopFlag::Unhurried::asked() const noexcept { return unhurried_asked || requested(); }
 
 }  // namespace tpsim

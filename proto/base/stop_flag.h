@@ -42,6 +42,20 @@ class StopFlag {
     Writing& operator=(const Writing&) = delete;
     ~Writing();
   };
+
+  // While one of these lives, the first signal is its owner's alone, who ends when what has begun is done, as a server
+  // that answers its clients: requested() stays false, and there is no deadline. A second signal ends the process at
+  // once all the same.
+  class Unhurried {
+   public:
+    Unhurried() noexcept;
+    Unhurried(const Unhurried&) = delete;
+    Unhurried& operator=(const Unhurried&) = delete;
+    // After a signal, what is left to do has the time that it always has.
+    ~Unhurried();
+    // Whether a signal came since.
+    bool asked() const noexcept;
+  };
 };
 
 }  // namespace tpsim

@@ -18,6 +18,7 @@
 #include "proto/versions.h"
 #include "rank/catalogue/catalogue.h"
 #include "rank/model/hardware_check.h"
+#include "rank/model/json_message.h"
 
 namespace tpsim::rank {
 namespace {
@@ -71,8 +72,11 @@ void merge_attention(proto::HardwareProfile& profile) {
     for (const nlohmann::json& entry :
          nlohmann::json::parse(measured ? *measured : *catalogue::find(other, backend))) {
       proto::OperatorEfficiency& fit = *profile.add_efficiencies();
-      const auto status = google::protobuf::util::JsonStringToMessage(entry.dump(), &fit);
-      if (!status.ok()) throw std::logic_error("catalogue: attention/" + backend + ".json");
+      if (!read_json(entry, fit)) {
+        fit.Clear();
+        const auto status = google::protobuf::util::JsonStringToMessage(entry.dump(), &fit);
+        if (!status.ok()) throw std::logic_error("catalogue: attention/" + backend + ".json");
+      }
       if (measured) continue;
       fit.set_median_error(0);
       fit.set_source(fmt::format("not measured on {}: carried over from {}, where it was fitted on {}",
@@ -90,9 +94,13 @@ proto::HardwareProfile parse_hardware(const std::string& text, const std::string
                      where);
   check_hardware(json, where);
   proto::HardwareProfile profile;
-  // The text has been parsed: a repeated key has been reduced to its last value.
-  const auto status = google::protobuf::util::JsonStringToMessage(json.dump(), &profile);
-  if (!status.ok()) throw_user_error("{}: not a hardware profile: {}", where, std::string(status.message()));
+  if (!read_json(json, profile)) {
+    profile.Clear();
+    // The text has been parsed: a repeated key has been reduced to its last value.
+    const auto status = google::protobuf::util::JsonStringToMessage(json.dump(), &profile);
+    if (!status.ok())
+      throw_user_error("{}: not a hardware profile: {}", where, std::string(status.message()));
+  }
   if (profile.version() != kHardwareProfileVersion) {
     throw_user_error("{}: version {} is not known; this tpsim reads version {}", where, profile.version(),
                      kHardwareProfileVersion);

@@ -7,7 +7,7 @@
 //
 // Source: forward_absorb_prepare/_core and forward_normal_prepare, _chunked_prefix_attn_mha of SGLang 0.5.12
 // (models/deepseek_common/attention_forward_methods). Coefficients: classes "mla_bmm" and "mla_bmm_fp8",
-// fitted to mla_bmm_perf by tests/calibration/fit_mla_bmm.cc.
+// fitted to mla_bmm_perf by launch/calibrate/mla_bmm_fit.h.
 #pragma once
 
 #include <string>

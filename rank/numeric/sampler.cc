@@ -6,21 +6,15 @@
 #include <numeric>
 #include <vector>
 
+#include "proto/base/random.h"
+
 namespace tpsim::rank {
 namespace {
 
-// splitmix64's finalizer (Steele, Lea, Flood 2014).
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
+std::uint64_t mix(std::uint64_t x) { return mix64(x + kGoldenGamma); }
 
 // Uniform in [0, 1), of seed and position alone.
-double draw(std::uint64_t seed, std::uint32_t position) {
-  return static_cast<double>(mix(mix(seed) ^ position) >> 11) * 0x1.0p-53;
-}
+double draw(std::uint64_t seed, std::uint32_t position) { return unit_interval(mix(mix(seed) ^ position)); }
 
 // The first largest logit; not-a-number never wins.
 std::uint32_t greedy(std::span<const float> logits) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "proto/report.pb.h"
+#include "rank/parallel/rank_groups.h"
 #include "scheduler/executor.h"
 
 namespace tpsim::rank {
@@ -14,6 +15,11 @@ class DeploymentExecutor : public scheduler::Executor {
   // Ends the run and returns the report of every rank, in rank order; the same for any number of processes.
   // REQUIRES: called once, after the last forward(). Throws what forward() throws.
   virtual std::vector<proto::RankReport> finish() = 0;
+
+  // Ranks that do the same in every pass; none where passes are computed, whose parts nobody times.
+  virtual std::vector<RankGroup> rank_groups() const { return {}; }
+  // What each of them spent in the pass of the last forward().
+  virtual void last_pass(std::vector<RankSeconds>& seconds) const { seconds.clear(); }
 };
 
 }  // namespace tpsim::rank

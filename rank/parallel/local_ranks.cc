@@ -92,6 +92,13 @@ LocalRanks::LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank,
     class_of_.push_back(static_cast<std::size_t>(found - classes_.begin()));
     if (found == classes_.end()) classes_.push_back(Class{cost, stage, slowdown, {}, {}, {}});
   }
+  const std::uint32_t first_known = identical_shards() ? 0 : first_rank;
+  const std::uint32_t known = identical_shards() ? all : num_ranks;
+  for (std::uint32_t rank = first_known; rank < first_known + known; ++rank) {
+    const GroupKey key = key_of(rank);
+    if (std::find(group_keys_.begin(), group_keys_.end(), key) == group_keys_.end())
+      group_keys_.push_back(key);
+  }
 }
 
 std::size_t LocalRanks::dp_rank_of(std::size_t cost) const {
@@ -184,7 +191,36 @@ StepTimes LocalRanks::slowest_of_deployment() const {
   return sum;
 }
 
+std::vector<RankGroup> LocalRanks::groups() const {
+  std::vector<RankGroup> groups(group_keys_.size());
+  const std::uint32_t first = identical_shards() ? 0 : first_rank_;
+  const std::uint32_t end = identical_shards() ? tp_size_ * pp_size_ : first_rank_ + num_ranks_;
+  for (std::uint32_t rank = first; rank < end; ++rank) {
+    const auto found = std::find(group_keys_.begin(), group_keys_.end(), key_of(rank));
+    RankGroup& group = groups[static_cast<std::size_t>(found - group_keys_.begin())];
+    group.stage = stage_of(rank);
+    group.ranks.push_back(rank);
+  }
+  return groups;
+}
+
+void LocalRanks::last_pass(std::vector<RankSeconds>& seconds) const {
+  seconds.clear();
+  for (const GroupKey& key : group_keys_) {
+    const StepCost cost = slowed(costs_[key.cost], key.slowdown);
+    const double arrival = pp_size_ > 1 ? stage_times_[key.cost / states_.size()].arrival : arrival_;
+    seconds.push_back({.encoder = cost.encoder,
+                       .attention = cost.attention,
+                       .gemm = cost.gemm,
+                       .other = cost.other,
+                       .launch = cost.launch,
+                       .wait = arrival - arrival_of(cost),
+                       .collective = cost.collective});
+  }
+}
+
 void LocalRanks::account(double arrival) {
+  arrival_ = arrival;
   for (Class& c : classes_) {
     const StepCost cost = slowed(costs_[c.cost], c.slowdown);
     PassTotal& total = c.total(mode_);

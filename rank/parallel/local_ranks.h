@@ -18,6 +18,7 @@
 #include "proto/report.pb.h"
 #include "rank/model/rank_model.h"
 #include "rank/parallel/image_encoding.h"
+#include "rank/parallel/rank_groups.h"
 #include "rank/parallel/rank_state.h"
 #include "scheduler/executor.h"
 
@@ -78,6 +79,12 @@ class LocalRanks {
   // Of several pipeline stages, in the pass priced last; empty where there is one.
   std::span<const scheduler::StageOutcome> stages() const { return stages_; }
 
+  // Ranks that do the same in every pass: of the whole deployment where shards are identical, else of this
+  // process.
+  std::vector<RankGroup> groups() const;
+  // What each of groups() spent in the pass that was accounted for last.
+  void last_pass(std::vector<RankSeconds>& seconds) const;
+
   // One report per rank of this process, in rank order.
   std::vector<proto::RankReport> reports() const;
 
@@ -88,6 +95,12 @@ class LocalRanks {
     double wait = 0;
 
     void write(proto::PassSeconds& seconds) const;
+  };
+  // What tells the ranks of a group from others.
+  struct GroupKey {
+    std::size_t cost = 0;  // position in costs_
+    double slowdown = 1;
+    friend bool operator==(const GroupKey&, const GroupKey&) = default;
   };
   // Ranks with the same model and slowdown have the same totals.
   struct Class {
@@ -103,6 +116,12 @@ class LocalRanks {
   const std::vector<double> slowdown_;
   std::uint32_t stage_of(std::uint32_t rank) const { return rank / tp_size_; }
   std::uint32_t dp_rank(std::uint32_t rank) const { return rank % tp_size_ / ranks_of_dp_; }
+  // Position in costs_ of what `rank` costs. REQUIRES: a rank of this process, or identical_shards().
+  std::size_t cost_of(std::uint32_t rank) const {
+    return identical_shards() ? std::size_t{stage_of(rank)} * states_.size() + dp_rank(rank)
+                              : rank - first_rank_;
+  }
+  GroupKey key_of(std::uint32_t rank) const { return {cost_of(rank), slowdown_[rank]}; }
   StepTimes slowest_of_stage(std::uint32_t stage) const;
   void price_stages();
   void apply(const proto::ForwardBatch& batch);
@@ -132,9 +151,11 @@ class LocalRanks {
   std::vector<StepCost> costs_;
   std::vector<StepTimes> stage_times_;  // of several stages, the slowest of the deployment
   std::vector<scheduler::StageOutcome> stages_;
+  double arrival_ = 0;                     // of the slowest rank, in the pass accounted for last
   proto::ForwardMode mode_ = proto::IDLE;  // of that pass
   std::vector<Class> classes_;
   std::vector<std::size_t> class_of_;  // per local rank
+  std::vector<GroupKey> group_keys_;   // of groups()
 };
 
 }  // namespace tpsim::rank

@@ -16,6 +16,8 @@ class ModeledExecutor : public DeploymentExecutor {
   // The step takes as long as the slowest rank needs to arrive at the collectives, and the collectives.
   scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override;
   std::vector<proto::RankReport> finish() override;
+  std::vector<RankGroup> rank_groups() const override { return ranks_.groups(); }
+  void last_pass(std::vector<RankSeconds>& seconds) const override { ranks_.last_pass(seconds); }
 
  private:
   LocalRanks ranks_;

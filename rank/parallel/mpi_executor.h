@@ -31,6 +31,8 @@ class MpiExecutor : public DeploymentExecutor {
   // process is silent.
   scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override;
   std::vector<proto::RankReport> finish() override;
+  std::vector<RankGroup> rank_groups() const override { return ranks_.groups(); }
+  void last_pass(std::vector<RankSeconds>& seconds) const override { ranks_.last_pass(seconds); }
 
  private:
   scheduler::StepOutcome forward_streamed(const proto::ForwardBatch& batch);

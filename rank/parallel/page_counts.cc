@@ -1,91 +1,116 @@
 #include "rank/parallel/page_counts.h"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
 
 namespace tpsim::rank {
 namespace {
 
-constexpr std::uint8_t kFull = std::numeric_limits<std::uint8_t>::max();
-
-// Sixteen counts at a time: this is where a busy pool's steps spend their time.
-constexpr std::uint32_t kLanes = 16;
-using Bytes = std::uint8_t __attribute__((vector_size(kLanes)));
-
-struct Change {
-  std::uint32_t zeros = 0;  // bytes that were `zero`
-  bool carries = false;     // some byte was `carry`
-};
-
-// Adds `step` to `count` bytes.
-Change change(std::uint8_t* bytes, std::uint32_t count, std::uint8_t zero, std::uint8_t carry,
-              std::uint8_t step) {
-  Change result;
-  std::uint32_t at = 0;
-  while (count - at >= kLanes) {
-    // As many as a lane can count.
-    const std::uint32_t last = at + std::min((count - at) / kLanes, std::uint32_t{kFull}) * kLanes;
-    Bytes zeros = {};
-    Bytes carries = {};
-    for (; at < last; at += kLanes) {
-      Bytes values;
-      std::memcpy(&values, bytes + at, kLanes);
-      zeros -= reinterpret_cast<Bytes>(values == zero);  // a mask of ones is -1
-      carries |= reinterpret_cast<Bytes>(values == carry);
-      values += step;
-      std::memcpy(bytes + at, &values, kLanes);
-    }
-    for (std::uint32_t lane = 0; lane < kLanes; ++lane) {
-      result.zeros += zeros[lane];
-      result.carries |= carries[lane] != 0;
-    }
+// Adds `step` to `count` numbers; returns how many of them are `zero` before. At most 65535 numbers.
+std::uint32_t change(std::uint16_t* numbers, std::uint32_t count, std::uint16_t zero, std::uint16_t step) {
+  std::uint16_t zeros = 0;  // as wide as the numbers, so that the loop is one of vectors
+  for (std::uint32_t i = 0; i < count; ++i) {
+    zeros = static_cast<std::uint16_t>(zeros + (numbers[i] == zero ? 1 : 0));
+    numbers[i] = static_cast<std::uint16_t>(numbers[i] + step);
   }
-  for (; at < count; ++at) {
-    result.zeros += bytes[at] == zero ? 1 : 0;
-    result.carries |= bytes[at] == carry;
-    bytes[at] = static_cast<std::uint8_t>(bytes[at] + step);
+  return zeros;
+}
+
+constexpr std::uint16_t kMinusOne = 0xffff;
+
+// Calls pages(first, count) for the parts of `run` that are not whole blocks, and blocks(first, count), in
+// blocks, for those between them.
+template <typename Pages, typename Blocks>
+void divide(kvcache::PageRun run, std::uint32_t block, const Pages& pages, const Blocks& blocks) {
+  const std::uint32_t end = run.first + run.count;
+  const std::uint32_t first_block = (run.first + block - 1) / block;
+  const std::uint32_t end_block = end / block;
+  if (first_block >= end_block) {  // none is covered; the run may still cross from one to the next
+    const std::uint32_t border = std::min(first_block * block, end);
+    if (border > run.first) pages(run.first, border - run.first);
+    if (end > border) pages(border, end - border);
+    return;
   }
-  return result;
+  if (first_block * block > run.first) pages(run.first, first_block * block - run.first);
+  blocks(first_block, end_block - first_block);
+  if (end > end_block * block) pages(end_block * block, end - end_block * block);
 }
 
 }  // namespace
 
-std::uint32_t PageCounts::with_high(kvcache::PageRun run, std::uint8_t low) const {
-  std::uint32_t count = 0;
-  for (std::uint32_t page = run.first; page < run.first + run.count; ++page)
-    count += low_.data()[page] == low && high_.data()[page] != 0 ? 1 : 0;
-  return count;
-}
-
 std::uint32_t PageCounts::add(kvcache::PageRun run) {
-  if (low_.data() == nullptr) [[unlikely]]
-    low_ = ZeroedArray<std::uint8_t>(num_pages_);
-  std::uint8_t* const low = low_.data() + run.first;
-  const Change change_of = change(low, run.count, /*zero=*/0, /*carry=*/kFull, /*step=*/1);
-  if (change_of.carries) {
-    if (high_.data() == nullptr) high_ = ZeroedArray<std::uint8_t>(num_pages_);
-    std::uint8_t* const high = high_.data() + run.first;
-    for (std::uint32_t i = 0; i < run.count; ++i) {
-      if (low[i] == 0) ++high[i];
-    }
+  if (pages_.data() == nullptr) [[unlikely]] {
+    pages_ = ZeroedArray<std::uint16_t>(num_pages_);
+    blocks_ = ZeroedArray<std::uint16_t>(num_pages_ / kBlock + 1);
+    named_ = ZeroedArray<std::uint16_t>(num_pages_ / kBlock + 1);
   }
-  // A low byte of one was zero: nothing, or a multiple of 256.
-  const bool some = change_of.zeros != 0 && high_.data() != nullptr;
-  return some ? change_of.zeros - with_high(run, 1) : change_of.zeros;
+  std::uint32_t fresh = 0;
+  divide(
+      run, kBlock, [&](std::uint32_t first, std::uint32_t count) { fresh += add_pages(first, count); },
+      [&](std::uint32_t first, std::uint32_t count) { fresh += add_blocks(first, count); });
+  return fresh;
 }
 
 std::uint32_t PageCounts::remove(kvcache::PageRun run) {
-  std::uint8_t* const low = low_.data() + run.first;
-  const Change change_of = change(low, run.count, /*zero=*/1, /*carry=*/0, /*step=*/kFull);
-  if (high_.data() == nullptr) return change_of.zeros;
-  if (change_of.carries) {
-    std::uint8_t* const high = high_.data() + run.first;
-    for (std::uint32_t i = 0; i < run.count; ++i) {
-      if (low[i] == kFull) --high[i];
+  std::uint32_t gone = 0;
+  divide(
+      run, kBlock, [&](std::uint32_t first, std::uint32_t count) { gone += remove_pages(first, count); },
+      [&](std::uint32_t first, std::uint32_t count) { gone += remove_blocks(first, count); });
+  return gone;
+}
+
+// Pages of one block.
+std::uint32_t PageCounts::add_pages(std::uint32_t first, std::uint32_t count) {
+  const std::uint32_t block = first / kBlock;
+  const std::uint32_t zeros = change(pages_.data() + first, count, /*zero=*/0, /*step=*/1);
+  named_.data()[block] = static_cast<std::uint16_t>(named_.data()[block] + zeros);
+  return blocks_.data()[block] == 0 ? zeros : 0;
+}
+
+std::uint32_t PageCounts::remove_pages(std::uint32_t first, std::uint32_t count) {
+  const std::uint32_t block = first / kBlock;
+  std::uint16_t* const pages = pages_.data() + first;
+  std::uint16_t& blocks = blocks_.data()[block];
+  std::uint16_t& named = named_.data()[block];
+  if (blocks != 0 && std::find(pages, pages + count, 0) != pages + count) {
+    // Some page is named with its block only: one of the block's times becomes one of each page.
+    change(pages_.data() + std::size_t{block} * kBlock, kBlock, 0, 1);
+    named = kBlock;
+    --blocks;
+  }
+  const std::uint32_t zeros = change(pages, count, /*zero=*/1, kMinusOne);
+  named = static_cast<std::uint16_t>(named - zeros);
+  return blocks == 0 ? zeros : 0;
+}
+
+std::uint32_t PageCounts::add_blocks(std::uint32_t first, std::uint32_t count) {
+  std::uint16_t* const blocks = blocks_.data() + first;
+  const std::uint16_t* const named = named_.data() + first;
+  std::uint32_t fresh = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    fresh += blocks[i] == 0 ? kBlock - named[i] : 0U;
+    blocks[i] = static_cast<std::uint16_t>(blocks[i] + 1);
+  }
+  return fresh;
+}
+
+std::uint32_t PageCounts::remove_blocks(std::uint32_t first, std::uint32_t count) {
+  std::uint16_t* const blocks = blocks_.data() + first;
+  std::uint16_t* const named = named_.data() + first;
+  std::uint32_t gone = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (blocks[i] > 1) {
+      --blocks[i];
+    } else if (blocks[i] == 1) {
+      blocks[i] = 0;
+      gone += kBlock - named[i];
+    } else {  // it was named in parts
+      const std::uint32_t zeros =
+          change(pages_.data() + std::size_t{first + i} * kBlock, kBlock, /*zero=*/1, kMinusOne);
+      named[i] = static_cast<std::uint16_t>(named[i] - zeros);
+      gone += zeros;
     }
   }
-  return change_of.zeros != 0 ? change_of.zeros - with_high(run, 0) : 0;
+  return gone;
 }
 
 }  // namespace tpsim::rank

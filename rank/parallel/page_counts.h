@@ -1,5 +1,5 @@
-// How often each page of a pool is named, in one byte a page: most are named by a few requests, and the pages
-// of a prefix that hundreds share carry into a second byte.
+// How often each page of a pool is named. Long runs of pages come and go with every request, so 64 neighbours
+// are a block: a run counts once for each block that it covers, and page by page at its two ends only.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,8 @@
 
 namespace tpsim::rank {
 
+// Invariants: a page is named as often as its own count and its block's say together; named_ of a block is
+// the number of its pages whose own count is not 0.
 class PageCounts {
  public:
   // REQUIRES: no page is ever named more than 65535 times.
@@ -20,12 +22,18 @@ class PageCounts {
   std::uint32_t remove(kvcache::PageRun run);
 
  private:
-  // Of the pages of `run` whose low byte is `low`, those with a high one. REQUIRES: high_ is there.
-  std::uint32_t with_high(kvcache::PageRun run, std::uint8_t low) const;
+  static constexpr std::uint32_t kBlock = 64;
+
+  std::uint32_t add_pages(std::uint32_t first, std::uint32_t count);
+  std::uint32_t add_blocks(std::uint32_t first, std::uint32_t count);
+  std::uint32_t remove_pages(std::uint32_t first, std::uint32_t count);
+  std::uint32_t remove_blocks(std::uint32_t first, std::uint32_t count);
 
   std::uint32_t num_pages_;
-  ZeroedArray<std::uint8_t> low_;   // made with the first page
-  ZeroedArray<std::uint8_t> high_;  // made with the first carry
+  // Made with the first page.
+  ZeroedArray<std::uint16_t> pages_;
+  ZeroedArray<std::uint16_t> blocks_;
+  ZeroedArray<std::uint16_t> named_;
 };
 
 }  // namespace tpsim::rank

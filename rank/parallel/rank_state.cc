@@ -171,19 +171,19 @@ void RankState::apply_leaves(const ForwardBatch& batch) {
     DecodeSet& set = set_of(row);
     row.seq_len = set.seq_lens[row.decode_position];
     set.rows[row.decode_position] = UINT32_MAX;  // taken out below
-    set.left = true;
+    set.first_left = std::min(set.first_left, row.decode_position);
     row.decode_position = kNotDecoding;
     // Edits come first: a row that this very batch extends already belongs to its next request.
     if (row.last_extend != next_sequence_number_ + 1) release(index);
   }
   for (DecodeSet& set : sets_) {
-    if (std::exchange(set.left, false)) close_ranks(set);
+    if (set.first_left != UINT32_MAX) close_ranks(set);
   }
 }
 
 void RankState::close_ranks(DecodeSet& set) {
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < set.rows.size(); ++i) {
+  std::size_t kept = std::exchange(set.first_left, UINT32_MAX);
+  for (std::size_t i = kept; i < set.rows.size(); ++i) {
     if (set.rows[i] == UINT32_MAX) continue;
     set.rows[kept] = set.rows[i];
     set.seq_lens[kept] = set.seq_lens[i];
@@ -253,19 +253,21 @@ void RankState::check_edited_members(const ForwardBatch& batch) const {
 // that runs at every decode step, so it is three plain arrays and no branch.
 void RankState::decode_one_token() {
   DecodeSet& set = sets_[micro_batch_];
-  const std::size_t count = set.rows.size();
-  const std::uint32_t page_size = config_.page_size;
+  // Lengths are below 2^31: signed comparisons are what vectors of every processor can do.
+  const auto count = static_cast<std::int32_t>(set.rows.size());
+  const auto page_size = static_cast<std::int32_t>(config_.page_size);
   std::uint32_t* const seq_lens = set.seq_lens.data();
   std::uint32_t* const covered = set.covered.data();
-  std::uint32_t new_pages = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint32_t length = seq_lens[i] + 1;
-    const std::uint32_t needs_page = length > covered[i] ? 1 : 0;
-    seq_lens[i] = length;
-    covered[i] += needs_page != 0 ? page_size : 0;
+  std::int32_t new_pages = 0;
+  for (std::int32_t i = 0; i < count; ++i) {
+    const auto length = static_cast<std::int32_t>(seq_lens[i] + 1);
+    const auto room = static_cast<std::int32_t>(covered[i]);
+    const std::int32_t needs_page = length > room ? 1 : 0;
+    seq_lens[i] = static_cast<std::uint32_t>(length);
+    covered[i] = static_cast<std::uint32_t>(room + (page_size & -needs_page));
     new_pages += needs_page;
   }
-  held_pages_ += new_pages;
+  held_pages_ += static_cast<std::uint32_t>(new_pages);
 }
 
 // Checks that pages cover what is verified, and notes what each member keeps: it is added before the next

@@ -122,7 +122,7 @@ class RankState {
     // Tokens that the pages cover. Pages that a member takes implicitly are only counted here, and written
     // into its row when somebody asks for them (an edit, its leave).
     std::vector<std::uint32_t> covered;
-    bool left = false;  // somebody leaves it in this batch
+    std::uint32_t first_left = UINT32_MAX;  // the first position whose member leaves it in this batch
   };
   DecodeSet& set_of(const Row& row) { return sets_[row.micro_batch]; }
   const DecodeSet& set_of(const Row& row) const { return sets_[row.micro_batch]; }

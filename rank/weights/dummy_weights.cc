@@ -4,23 +4,17 @@
 #include <cstddef>
 #include <string_view>
 
+#include "proto/base/random.h"
 #include "proto/base/stop_flag.h"
 
 namespace tpsim::rank {
 namespace {
 
-// SplitMix64's finaliser (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-std::uint64_t mix64(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
 // FNV-1a, then mixed with the seed.
 std::uint64_t key_of(std::uint64_t seed, std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return mix64(hash ^ mix64(seed + 0x9e3779b97f4a7c15));
+  return mix64(hash ^ mix64(seed + kGoldenGamma));
 }
 
 // 32 bits of a counter; the best ones are at the top. One key goes in before and one after a round, so that

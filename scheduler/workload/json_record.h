@@ -87,6 +87,8 @@ class JsonRecord {
  private:
   friend class JsonRecordHandler;
 
+  void clear();
+
   std::vector<std::string_view> keys_;
   std::vector<JsonField> fields_;
   std::string unknown_key_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <memory>
 #include <utility>
 
 #include "proto/base/stop_flag.h"
@@ -18,13 +20,22 @@ double percentile(const std::vector<double>& sorted, double percent) {
   return sorted[below] + (sorted[above] - sorted[below]) * share;
 }
 
-BestHitRate best_hit_rate(const Workload& workload, std::uint32_t page_size) {
+// Calls `look` with every request of `workload`, in order.
+template <typename Look>
+void for_each(const StreamedWorkload& workload, Look look) {
+  const std::unique_ptr<RequestReader> reader = workload.read();
+  while (const std::shared_ptr<const WorkloadRequest> request = reader->next()) {
+    StopFlag::throw_if_requested();
+    look(*request);
+  }
+}
+
+BestHitRate best_hit_rate(const StreamedWorkload& workload, std::uint32_t page_size) {
   BestHitRate best{page_size, 0, 0};
   std::uint64_t tokens = 0;
   PrefixIndex index(page_size);
   kvcache::TokenSequence stored;
-  for (const WorkloadRequest& request : workload.requests) {
-    StopFlag::throw_if_requested();
+  for_each(workload, [&](const WorkloadRequest& request) {
     tokens += request.prompt.size();
     best.hit_tokens += index.match(request.extra_key, request.prompt, request.prompt.size() - 1);
     // Where the answer's ids are not known, no later prompt can contain them.
@@ -36,26 +47,31 @@ BestHitRate best_hit_rate(const Workload& workload, std::uint32_t page_size) {
       stored.truncate(stored.size() - 1);
       index.insert(request.extra_key, stored);
     }
-  }
+  });
   best.hit_rate = static_cast<double>(best.hit_tokens) / static_cast<double>(tokens);
   return best;
 }
 
 // Standard deviation over mean of the gaps; 0 where there are none or all are 0.
-double variation_of_gaps(const Workload& workload) {
-  const std::size_t gaps = workload.requests.size() - 1;
-  const double span = workload.requests.back().arrival_time - workload.requests.front().arrival_time;
-  if (gaps == 0 || span == 0) return 0;
-  const double mean = span / static_cast<double>(gaps);
+double variation_of_gaps(const StreamedWorkload& workload) {
+  const WorkloadOutline& outline = workload.outline();
+  const double span = outline.last_arrival - outline.first_arrival;
+  if (outline.requests < 2 || span == 0) return 0;
+  const auto gaps = static_cast<double>(outline.requests - 1);
+  const double mean = span / gaps;
   double squares = 0;
-  for (std::size_t i = 1; i <= gaps; ++i) {
-    const double gap = workload.requests[i].arrival_time - workload.requests[i - 1].arrival_time;
+  double last = outline.first_arrival;
+  bool first = true;
+  for_each(workload, [&](const WorkloadRequest& request) {
+    const double gap = request.arrival_time - last;
+    last = request.arrival_time;
+    if (std::exchange(first, false)) return;
     squares += (gap - mean) * (gap - mean);
-  }
-  return std::sqrt(squares / static_cast<double>(gaps)) / mean;
+  });
+  return std::sqrt(squares / gaps) / mean;
 }
 
-void describe_sessions(const Workload& workload, WorkloadStatistics& result) {
+void describe_sessions(const StreamedWorkload& workload, WorkloadStatistics& result) {
   struct Session {
     std::uint64_t turns = 0;
     double last_arrival = 0;
@@ -63,8 +79,8 @@ void describe_sessions(const Workload& workload, WorkloadStatistics& result) {
   std::vector<Session> sessions;  // numbered from 1 without holes
   std::vector<double> gaps;
   std::vector<double> think_times;
-  for (const WorkloadRequest& request : workload.requests) {
-    if (request.session == 0) continue;
+  for_each(workload, [&](const WorkloadRequest& request) {
+    if (request.session == 0) return;
     if (request.session > sessions.size()) sessions.resize(request.session);
     Session& session = sessions[request.session - 1];
     if (session.turns > 0) {
@@ -74,7 +90,7 @@ void describe_sessions(const Workload& workload, WorkloadStatistics& result) {
     ++session.turns;
     session.last_arrival = request.arrival_time;
     ++result.turns;
-  }
+  });
   std::vector<double> turns;
   for (const Session& session : sessions) {
     if (session.turns > 0) turns.push_back(static_cast<double>(session.turns));
@@ -109,38 +125,43 @@ Distribution describe(std::vector<double> values) {
 
 WorkloadStatistics describe(const Workload& workload, std::span<const std::uint32_t> page_sizes,
                             std::uint32_t intervals) {
+  return describe(WorkloadView(workload), page_sizes, intervals);
+}
+
+WorkloadStatistics describe(const StreamedWorkload& workload, std::span<const std::uint32_t> page_sizes,
+                            std::uint32_t intervals) {
+  const WorkloadOutline& outline = workload.outline();
   WorkloadStatistics result;
-  result.name = workload.name;
-  result.format = workload.format;
-  result.notes = workload.notes;
-  result.requests = workload.requests.size();
+  result.name = outline.name;
+  result.format = outline.format;
+  result.notes = outline.notes;
+  result.requests = outline.requests;
+  result.duration = outline.last_arrival - outline.first_arrival;
+  if (result.duration > 0) {
+    result.request_rate = static_cast<double>(result.requests) / result.duration;
+    result.interval = result.duration / intervals;
+    result.arrivals.resize(intervals);
+  }
   std::vector<double> inputs;
   std::vector<double> outputs;
-  std::vector<bool> namespaces(workload.extra_keys.size());
-  for (const WorkloadRequest& request : workload.requests) {
+  std::vector<bool> namespaces;
+  for_each(workload, [&](const WorkloadRequest& request) {
     inputs.push_back(static_cast<double>(request.prompt.size()));
     outputs.push_back(request.max_new_tokens);
     result.input_tokens += request.prompt.size();
     result.output_tokens += request.max_new_tokens;
     result.prompt_runs += request.prompt.runs().size();
+    if (request.extra_key >= namespaces.size()) namespaces.resize(request.extra_key + std::size_t{1});
     namespaces[request.extra_key] = true;
-  }
+    if (result.arrivals.empty()) return;
+    const double since = request.arrival_time - outline.first_arrival;
+    const auto at = static_cast<std::size_t>(since / result.duration * intervals);
+    ++result.arrivals[std::min<std::size_t>(at, intervals - 1)];
+  });
   describe_sessions(workload, result);
   result.namespaces = static_cast<std::uint64_t>(std::count(namespaces.begin(), namespaces.end(), true));
   result.input_length = describe(std::move(inputs));
   result.output_length = describe(std::move(outputs));
-
-  const double first = workload.requests.front().arrival_time;
-  result.duration = workload.requests.back().arrival_time - first;
-  if (result.duration > 0) {
-    result.request_rate = static_cast<double>(result.requests) / result.duration;
-    result.interval = result.duration / intervals;
-    result.arrivals.resize(intervals);
-    for (const WorkloadRequest& request : workload.requests) {
-      const auto at = static_cast<std::size_t>((request.arrival_time - first) / result.duration * intervals);
-      ++result.arrivals[std::min<std::size_t>(at, intervals - 1)];
-    }
-  }
   result.burstiness = variation_of_gaps(workload);
   for (const std::uint32_t page_size : page_sizes) {
     result.best_hit_rates.push_back(best_hit_rate(workload, page_size));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
@@ -53,7 +54,11 @@ struct WorkloadStatistics {
   std::vector<BestHitRate> best_hit_rates;
 };
 
+// Reads the workload a few times, and once for each page size. Holds 16 bytes for each request, and for each
+// page size what an unlimited cache would.
 // REQUIRES: `workload` has requests; intervals > 0; page sizes > 0.
+WorkloadStatistics describe(const StreamedWorkload& workload, std::span<const std::uint32_t> page_sizes,
+                            std::uint32_t intervals);
 WorkloadStatistics describe(const Workload& workload, std::span<const std::uint32_t> page_sizes,
                             std::uint32_t intervals);
 

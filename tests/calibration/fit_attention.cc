@@ -26,6 +26,7 @@
 #include "launch/calibrate/surface_fit.h"
 #include "launch/kernels/attention_rows.h"
 #include "tests/calibration/fit_files.h"
+#include "tests/calibration/tool_words.h"
 
 namespace tpsim::calibration {
 namespace {
@@ -140,18 +141,12 @@ int run(const Arguments& args) {
 int main(int argc, char** argv) {
   tpsim::calibration::Arguments args;
   std::vector<std::string> words(argv + 1, argv + argc);
-  const auto option = [&](const std::string& name, std::vector<std::string*> values) {
-    const auto at = std::find(words.begin(), words.end(), name);
-    if (at == words.end() || words.end() - at <= static_cast<std::ptrdiff_t>(values.size())) return;
-    for (std::size_t i = 0; i < values.size(); ++i) *values[i] = at[static_cast<std::ptrdiff_t>(i) + 1];
-    words.erase(at, at + static_cast<std::ptrdiff_t>(values.size()) + 1);
-  };
-  option("--table", {&args.table, &args.source});
-  option("--own", {&args.own});
-  option("--ragged", {&args.ragged});
-  option("--start", {&args.start});
-  option("--phase", {&args.phase});
-  option("--kernel", {&args.kernel});
+  tpsim::calibration::take_option("--table", {&args.table, &args.source}, words);
+  tpsim::calibration::take_option("--own", {&args.own}, words);
+  tpsim::calibration::take_option("--ragged", {&args.ragged}, words);
+  tpsim::calibration::take_option("--start", {&args.start}, words);
+  tpsim::calibration::take_option("--phase", {&args.phase}, words);
+  tpsim::calibration::take_option("--kernel", {&args.kernel}, words);
   if (words.size() != 2 || (args.table.empty() && args.own.empty() && args.ragged.empty())) {
     std::cerr << "usage: fit_attention HARDWARE_JSON BACKEND [--table FOLDER KERNEL_SOURCE] [--own CSV] "
                  "[--ragged CSV] [--start ATTENTION_JSON] [--phase extend|decode] [--kernel paged]\n";

@@ -6,12 +6,10 @@
 #include <fstream>
 #include <iostream>
 #include <optional>
-#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 
-#include "proto/coefficients.h"
 #include "proto/hardware.pb.h"
 
 namespace tpsim::calibration {
@@ -34,21 +32,6 @@ inline void print_entry(const proto::OperatorEfficiency& entry) {
   if (!google::protobuf::util::MessageToJsonString(entry, &json, options).ok())
     throw std::logic_error(entry.operator_class() + " cannot be written");
   std::cout << json << "\n";
-}
-
-// `p90_error` 0: unknown.
-template <typename Coefficients>
-void print_entry(const std::string& operator_class, const Coefficients& c, double median_error,
-                 const std::string& source, double p90_error = 0,
-                 std::span<const proto::CorrectionSurface> corrections = {}) {
-  proto::OperatorEfficiency out;
-  out.set_operator_class(operator_class);
-  write_coefficients(c, out);
-  out.set_median_error(median_error);
-  out.set_p90_error(p90_error);
-  for (const proto::CorrectionSurface& surface : corrections) *out.add_corrections() = surface;
-  out.set_source(source);
-  print_entry(out);
 }
 
 }  // namespace tpsim::calibration

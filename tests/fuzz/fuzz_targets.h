@@ -27,5 +27,7 @@ std::span<const FuzzTarget> model_targets();
 std::span<const FuzzTarget> prompt_targets();
 // Files of measurements, and what lies beside them.
 std::span<const FuzzTarget> measurement_targets();
+// Requests of live clients, as bytes of HTTP and as JSON.
+std::span<const FuzzTarget> serve_targets();
 
 }  // namespace tpsim::fuzz

@@ -142,7 +142,24 @@ function differingRanks() {
   }
   byId("time-ranks").append(element("h2", "The ranks apart"), within(element("div", undefined, "card"), grid));
 }
+// What the host did, by name: none of it is in the bars above.
+function hostTable() {
+  const of = shown.filter(i => runs[i].host_seconds);
+  byId("time-host").hidden = !of.length;
+  const columns = [["forming batches", "forming"], ["planning attention", "planning"], ["issuing kernels", "issuing"], ["between passes", "between_passes"], ["compiling", "compiling"],
+    ["waiting for the launch queue", "launch_queue"], ["results later by", "launch_queue_delay"]].filter(([, name]) => name.startsWith("launch_queue") || of.some(i => runs[i].host_seconds[name] > 0));
+  const table = byId("host");
+  table.append(within(element("tr"), element("th", "setting", "text"), ...columns.map(([head]) => element("th", head))));
+  for (const i of of) {
+    const steps = phases.reduce((sum, [, name]) => sum + (runs[i][name] || 0), 0);
+    table.append(within(element("tr"), element("td", labels[i], "text"), ...columns.map(([, name]) => {
+      const v = runs[i].host_seconds[name] || 0;
+      return within(element("td", v > 0 ? `${seconds(v)} ` : "–"), element("small", v > 0 && steps ? milliseconds(1e3 * v / steps) : ""));
+    })));
+  }
+}
 function timeSection() {
+  hostTable();
   const tools = byId("time-tools");
   parts.forEach(([name, part], k) => tools.append(key(name, `var(--p${k})`, part === "wait" ? "stripes" : "")));
   switchOf(tools, [["seconds", "seconds"], ["pass", "a pass"], ["share", "shares"]], "seconds", timeBars);

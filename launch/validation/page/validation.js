@@ -67,6 +67,7 @@ function scatters() {
 function tables() {
   table("groups", report.groups, [["by", g => g.by, "text"], ["group", g => g.name, "text wrap"],
     ...figures.flatMap(([name]) => [[`${name.replace(/_m?s$/, "").toUpperCase()} mean`, g => g[name] ? error(g[name].mean) : ""], ["median", g => g[name] ? error(g[name].median) : ""], ["p90", g => g[name] ? error(g[name].p90) : ""]])]);
+  leftOut();
   const worst = row => Math.max(...figures.map(([name]) => row[name] ? Math.abs(ratioOf(row[name]) - 1) : 0));
   table("rows", [...report.rows].sort((a, b) => worst(b) - worst(a)), [["row", nameOf, "text"], ["GPU", r => r.hardware, "text"], ["--tp", r => r.tp], ["backend", r => r.backend, "text"],
     ...figures.filter(([name]) => report.rows.some(r => r[name])).flatMap(([name, , format]) => [[name.replace(/_m?s$/, "").toUpperCase(), r => r[name] ? format(r[name].predicted) : ""], ["measured", r => r[name] ? format(r[name].measured) : ""], ["off", r => r[name] ? signed(ratioOf(r[name])) : ""]])]);
@@ -79,6 +80,22 @@ function tables() {
   table("kernels", report.kernels ?? [], [["GPU", k => k.system, "text"], ["table", k => k.table, "text"], ["backend", k => k.backend, "text"], ["format", k => k.format, "text"], ["rows", k => count(k.error.count)], ["not asked", k => count(k.not_asked)],
     ["median", k => error(k.error.median)], ["p90", k => error(k.error.p90)], ["predicted / measured", k => k.error.median_ratio.toFixed(3)]]);
   table("refused", report.not_asked, [["row", nameOf, "text"], ["why", r => r.reason, "text wrap"]]);
+}
+
+// --- The same by constants that the other groups' loads say
+function leftOut() {
+  const of = report.leave_one_out;
+  if (!of) return;
+  byId("leftout-note").textContent = `Mean errors of the loads of each ${of.by}: as above, by the host's constants refitted to all loads, and by those fitted to the loads of the others on the same GPU.`;
+  const title = name => name.replace(/_m?s$/, "").toUpperCase();
+  const groups = [...report.groups.filter(g => g.by === of.by), ...report.groups.filter(g => g.by === "all")].filter(g => figures.some(([name]) => g[name]?.left_out));
+  table("leftout", groups, [[of.by, g => g.name, "text wrap"], ...figures.flatMap(([name]) => [[title(name), g => g[name]?.left_out ? error(g[name].mean) : ""],
+    ["refitted", g => g[name]?.left_out ? error(g[name].refitted.mean) : ""], ["left out", g => g[name]?.left_out ? error(g[name].left_out.mean) : ""]])]);
+  const names = [...new Set(of.fits.flatMap(f => f.constants.map(c => c.name)))];
+  const micro = c => c === undefined ? "" : c.kept ? `(${(1e6 * c.fitted).toPrecision(4)})` : (1e6 * c.fitted).toPrecision(4);
+  table("constants", of.fits, [["GPU", f => f.hardware, "text"], ["left out", f => f.left_out || "none", "text wrap"], ["rows", f => count(f.rows)],
+    ...names.map(name => [name.replace(/_seconds$/, ""), f => micro(f.constants.find(c => c.name === name))])]);
+  byId("leftout-section").hidden = false;
 }
 
 // --- Timelines

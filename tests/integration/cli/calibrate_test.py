@@ -152,6 +152,58 @@ class Calibrate(CommandLine):
         self.assert_refused(["calibrate", "--from", "kernels", "--hardware", "h200-sxm", "--output", out], "--from kernels",
                             "gemm_perf")
 
+    def test_tables_of_mla_and_sparse_attention(self):
+        """Each table of the collection is fitted, or the report says why not."""
+        folder = os.path.join(self.folder, "mla")
+        os.makedirs(folder)
+        decode = "version,op_name,kernel_source,mla_dtype,kv_cache_dtype,num_heads,batch_size,isl,tp_size,step,latency_ms\n"
+        for heads in (16, 128):
+            for batch in (1, 4, 16, 64):
+                for step in (255, 1023, 4095, 16383):
+                    ms = 1e3 * (9e-6 + 1.4 * max(batch * (step + 1) * 1152 / 4.8e12, 1e-6 * batch * heads / 128))
+                    decode += f"1,mla,flash_attention,bfloat16,bfloat16,{heads},{batch},1,1,{step},{ms:.6g}\n"
+        self.write("mla/generation_mla_perf.csv", decode)
+        products = "version,op_name,kernel_source,bmm_dtype,num_tokens,num_heads,latency_ms\n"
+        for heads in (16, 64, 128):
+            for tokens in (1, 4, 16, 64, 256, 1024):
+                for name in ("mla_gen_pre", "mla_gen_post"):
+                    ms = 1e3 * (5e-6 + heads * (512 * 128 + tokens * 640) * 2 / 2e12)
+                    products += f"1,{name},default,bfloat16,{tokens},{heads},{ms:.6g}\n"
+        self.write("mla/mla_bmm_perf.csv", products)
+        module = ("version,op_name,kernel_source,model,architecture,mla_dtype,kv_cache_dtype,gemm_type,num_heads,batch_size,"
+                  "isl,tp_size,step,latency_ms\n")
+        self.write("mla/mla_context_module_perf.csv", module + "".join(
+            f"1,m,{source},deepseek-ai/DeepSeek-V3,D,bfloat16,bfloat16,bfloat16,16,{batch},1024,1,0,{batch}\n"
+            for source in ("FLASH_ATTN", "FLASHMLA") for batch in range(1, 13)))
+        self.write("mla/wideep_generation_mla_perf.csv", module +
+                   "1,m,trtllm_mla,deepseek-ai/DeepSeek-V3,D,bfloat16,fp8,fp8_block,16,1,1,1,1024,0.1\n")
+        dsa = module + "".join(
+            f"1,sglang_dsa_indexer,sglang_dsa_indexer_flashmla_kv,deepseek-ai/DeepSeek-V3.2,D,bfloat16,fp8,bfloat16,{heads},"
+            f"{batch},1,1,{step},{0.08 + batch * 1e-4 + 1e-8 * batch * step:.6g}\n"
+            for heads in (16, 128) for batch in (1, 4, 16, 64, 256) for step in (512, 4096, 32768))
+        self.write("mla/dsa_generation_module_perf.csv", dsa)
+        done = self.tpsim("calibrate", "--from", "mla", "--hardware", "h200-sxm", "--output", "o.json", timeout=300)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for words in (r"attention.fa3.mla_decode +generation_mla_perf +32 ", r"mla_bmm +mla_bmm_perf +36 ",
+                      "attention.nsa.flashmla_kv.decode", "attention.nsa.indexer.decode",
+                      "FLASHMLA: modules of this kernel are not taken apart", "trtllm_mla.mla_decode: its modules tell"):
+            self.assertRegex(done.stdout, words)
+        with open(os.path.join(self.folder, "o.json")) as stream:
+            fitted = {e["operator_class"]: e for e in json.load(stream)["efficiencies"]}
+        self.assertIn("32 rows of generation_mla_perf of mla", fitted["attention.fa3.mla_decode"]["source"])
+        self.assertLess(fitted["attention.fa3.mla_decode"]["median_error"], 0.15)
+        done = self.tpsim("run", "--model-path", "deepseek-v2-lite", "--hardware", "o.json", "--dataset-name", "random",
+                          "--num-prompts", "4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        out = os.path.join(self.folder, "bad.json")
+        for name, text, parts in (
+                ("dsa_generation_module_perf.csv", dsa.replace("sglang_dsa_indexer_flashmla_kv", "flashmla", 1),
+                 ["dsa_generation_module_perf.csv:2", "kernel_source", "sglang_dsa_indexer_KERNEL"]),
+                ("generation_mla_perf.csv", decode + "1,mla,flash_attention,bfloat16,bfloat16,16,0,1,1,1,1\n",
+                 ["generation_mla_perf.csv:34", "batch_size"])):
+            self.write("mla/" + name, text)
+            self.assert_refused(["calibrate", "--from", "mla/" + name, "--hardware", "h200-sxm", "--output", out], *parts)
+
     def test_requests_without_logs(self):
         """The times of requests tell something, too."""
         file = self.measure("h100-sxm")

@@ -16,7 +16,7 @@ import unittest
 from command_line import CommandLine, main
 
 # Requests that are answered as fast as they come.
-LIGHT = ["--random-input-len", "64", "--random-output-len", "4", "--request-rate", "400", "--steps-every", "0"]
+LIGHT = ["--random-input-len", "64", "--random-output-len", "4", "--request-rate", "400", "--steps", "none"]
 
 
 class Endless(CommandLine):
@@ -65,7 +65,7 @@ class Endless(CommandLine):
             packed.write(file.read())
         with open(os.path.join(self.folder, "short.jsonl"), "w") as file:
             file.writelines(self.lines(20_000))
-        flags = ["--steps-every", "0", "--report-dir"]
+        flags = ["--steps", "none", "--report-dir"]
         short, _ = self.measured("--trace", "short.jsonl", *flags, "short")
         long, _ = self.measured("--trace", "long.jsonl", *flags, "plain")
         # The first reading knows 27 to 54 bytes of each conversation, and the latencies are kept.

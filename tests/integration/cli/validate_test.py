@@ -115,6 +115,28 @@ class Validate(CommandLine):
             again, _ = self.validated("--measurements", file, *words, processes=processes)
             self.assertEqual(again, first)
 
+    def test_each_server_is_left_out(self):
+        """Hosts that are as the profile says are found by the other server's loads; any number of processes says so."""
+        file = self.measurements()
+        plain, _ = self.validated("--measurements", file)
+        result, printed = self.validated("--measurements", file, "--leave-one-out", "server")
+        self.assertEqual([f["left_out"] for f in result["leave_one_out"]["fits"]], ["", "eager", "one"])
+        self.assertIn("with each server left out of the fit", printed)
+        self.assertIn("kernel_launch_seconds", printed)
+        for row, before in zip(result["rows"], plain["rows"]):
+            for name in FIGURES:
+                self.assertEqual(row[name]["predicted"], before[name]["predicted"])
+                self.assertAlmostEqual(row[name]["refitted"] / row[name]["measured"], 1, delta=0.02)
+                self.assertIn("left_out", row[name])
+        for group in result["groups"]:
+            if group["by"] in ("all", "server"):
+                self.assertEqual(group["tpot_ms"]["left_out"]["count"], group["tpot_ms"]["count"])
+        again, _ = self.validated("--measurements", file, "--leave-one-out", "server", processes=2)
+        self.assertEqual(again, result)
+        alone, printed = self.validated("--measurements", file, "--leave-one-out", "model")
+        self.assertEqual(alone["leave_one_out"], {"by": "model", "fits": []})
+        self.assertIn("No model could be left out", printed)
+
     def test_residuals_are_written(self):
         file = self.measurements()
         path = os.path.join(self.folder, "residuals.json")
@@ -161,13 +183,15 @@ class Validate(CommandLine):
                 (["--measurements", file, "--hardware", "h201"], ["h201"]),
                 (["--measurements", file, "--traces", "nowhere"], ["--traces nowhere"]),
                 (["--measurements", file, "--jobs", "0"], ["--jobs 0"]),
+                (["--measurements", file, "--leave-one-out", "rack"], ["--leave-one-out rack", "server"]),
+                (["--kernels", self.folder, "--leave-one-out", "server"], ["--leave-one-out server", "--measurements"]),
                 (["--measurements", file, "--page-size", "4"], ["--page-size"])):
             self.assert_refused(["validate", *words, "--report-dir", report], *parts)
 
     def test_help(self):
         done = self.tpsim("validate", "--help")
         self.assertEqual(done.returncode, 0)
-        for flag in ("--measurements", "--report-dir", "--traces", "--jobs"):
+        for flag in ("--measurements", "--report-dir", "--traces", "--jobs", "--leave-one-out"):
             self.assertIn(flag, done.stdout)
 
     def test_real_servers(self):

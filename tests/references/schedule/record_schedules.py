@@ -8,10 +8,11 @@ tests/unit/scheduler/recorded_schedule.cc):
   KEY VALUE                  the deployment, a line for each of KEYS, with --windows of WINDOW_KEYS, with --pipeline
                              of PIPELINE_KEYS, too
   requests N                 then a line for each:
-    ARRIVAL MAX_NEW_TOKENS IGNORE_EOS PRIORITY EXTRA_KEY [PROMPT] [OUTPUT] KEPT
+    ARRIVAL MAX_NEW_TOKENS IGNORE_EOS PRIORITY EXTRA_KEY [PROMPT] [OUTPUT] KEPT @CANCEL
                              arrival in ticks after the one before; PRIORITY and EXTRA_KEY "-" where there is none;
                              PROMPT and OUTPUT runs FIRST:LENGTH of ids, first in units of workloads.RUN, or 0 for EOS;
-                             KEPT, only with --speculative, how many tokens each of its steps keeps, comma between
+                             KEPT, only with --speculative, how many tokens each of its steps keeps, comma between;
+                             CANCEL, where its client wants no more of it: so many ticks after its arrival
   states SLOTS TRACKING CHUNK INTERVAL
                              only with --states, before the requests: scheduler/config.h's StateConfig
   speculation ALGORITHM STEPS TOPK DRAFTS
@@ -23,7 +24,7 @@ tests/unit/scheduler/recorded_schedule.cc):
                              with --states of free and evictable states;
                              then, where there is an extend part, its cached tokens and requests
   evicted TOKENS
-  outcomes                   then a line for each request: completed|refused OUTPUT_TOKENS RETRACTIONS
+  outcomes                   then a line for each request: completed|refused|cancelled OUTPUT_TOKENS RETRACTIONS
 
 A pass takes what clock.TickTimes says; with --pipeline, clock.PipelineTicks.
 """
@@ -51,6 +52,11 @@ _WINDOW_GAUGES = ("swa_free", "swa_cached")
 STATES_MIX = {"states": 120}
 # Of each sort of speculation (workloads.SPECULATIONS); in pools that requests are retracted from, too.
 SPECULATIVE_MIX = {"small": 14, "usual": 4, "starved": 8}
+# With --cancel, of each sort of deployment that the release has: (its name, kinds).
+CANCEL_MIX = (("plain", {"small": 60, "usual": 15, "pressure": 15}), ("windows", {"small": 30, "pressure": 6}),
+              ("states", {"states": 20}), ("pipeline", {"small": 30, "pressure": 8}),
+              *((sort, {"small": 5, "starved": 6}) for sort in workloads.SPECULATIONS))
+CANCEL_SORTS = {"0.5.12": {"plain", "pipeline", *workloads.SPECULATIONS}, "0.5.14": {"plain"}}
 _STATE_GAUGES = ("states_free", "states_cached")
 _GAUGES = ("decode_requests", "waiting", "running", "kv_free", "kv_cached")
 
@@ -92,7 +98,8 @@ def lines(config, requests, schedule):
     for r in requests:
         words = (r["arrival"] - before, r["max_new_tokens"], r["ignore_eos"], r["priority"], r["extra_key"])
         kept = [",".join(map(str, r["accept_lens"]))] if "accept_lens" in r else []
-        yield " ".join([*map(_word, words), _runs(r["prompt"]), _runs(r["output"]), *kept])
+        cancel = [f"@{r['cancel'] - r['arrival']}"] if "cancel" in r else []
+        yield " ".join([*map(_word, words), _runs(r["prompt"]), _runs(r["output"]), *kept, *cancel])
         before = r["arrival"]
     yield f"steps {len(schedule['steps'])}"
     gauges = [0] * len(names)
@@ -105,9 +112,9 @@ def lines(config, requests, schedule):
         yield " ".join(words)
     yield f"evicted {schedule['evicted']}"
     yield "outcomes"
-    refused = set(schedule["rejected"])
+    refused, cancelled = set(schedule["rejected"]), set(schedule["cancelled"])
     for i in range(len(requests)):
-        state = "refused" if i in refused else "completed"
+        state = "cancelled" if i in cancelled else "refused" if i in refused else "completed"
         yield f"{state} {schedule['output_tokens'].get(i, 0)} {schedule['retractions'].get(i, 0)}"
 
 
@@ -118,6 +125,7 @@ def main():
     parser.add_argument("--windows", action="store_true", help="with window layers that have a pool of their own")
     parser.add_argument("--states", action="store_true", help="of a model with gated delta-net layers")
     parser.add_argument("--speculative", action="store_true", help="with speculative decoding, of all sorts")
+    parser.add_argument("--cancel", action="store_true", help="of all sorts, with clients that leave")
     compare_schedules.add_release_arguments(parser)
     args = parser.parse_args()
     compare_schedules.use_release(args)
@@ -127,16 +135,23 @@ def main():
     mix = (PIPELINE_MIX if args.pipeline else WINDOW_MIX if args.windows else STATES_MIX if args.states else
            SPECULATIVE_MIX if args.speculative else MIX)
     sorts = workloads.SPECULATIONS if args.speculative else (None,)
-    workloads_ = [(kind, seed, sort) for sort in sorts for kind, count in mix.items() for seed in range(1, count + 1)]
+    mixes = [(sort, mix) for sort in sorts]
+    if args.cancel:
+        known = CANCEL_SORTS.get(args.release, {name for name, _ in CANCEL_MIX})
+        mixes = [(name, mix) for name, mix in CANCEL_MIX if name in known]
+    workloads_ = [(kind, seed, sort) for sort, mix in mixes for kind, count in mix.items() for seed in range(1, count + 1)]
     for kind, seed, sort in workloads_:
-        if args.pipeline:
+        staged = args.pipeline or sort == "pipeline"
+        if staged:
             config, requests = pipeline.make(seed, kind, args.release)
         else:
-            config, requests = workloads.make(seed, kind, args.release, args.windows)
-        if sort:
+            config, requests = workloads.make(seed, kind, args.release, args.windows or sort == "windows")
+        if sort in workloads.SPECULATIONS:
             workloads.speculate(config, requests, sort, args.release)
+        if args.cancel:
+            workloads.cancel(config, requests)
         config["step_limit"] = 100_000
-        if args.pipeline:
+        if staged:
             schedule = pipeline.run_sglang(config, requests, clock.PipelineTicks(config["pp_size"]))
         else:
             schedule = sglang_scheduler.run(config, requests, clock.TickTimes())

@@ -35,6 +35,7 @@ import sglang  # noqa: E402
 from sglang.srt.disaggregation.utils import DisaggregationMode  # noqa: E402
 from sglang.srt.managers import schedule_policy  # noqa: E402
 from sglang.srt.managers import scheduler as scheduler_module  # noqa: E402
+from sglang.srt.managers.io_struct import AbortReq  # noqa: E402
 from sglang.srt.managers.schedule_batch import Req  # noqa: E402
 from sglang.srt.managers.utils import GenerationBatchResult, validate_input_length  # noqa: E402
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams  # noqa: E402
@@ -177,14 +178,15 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
                      "enable_session_radix_cache", "enable_unified_cache_external_linker", "enable_decode_hicache",
                      "enable_unified_memory", "attn_dp_enabled", "enable_fpm", "enable_dynamic_chunking",
                      "enable_metrics", "is_hybrid_swa", "require_mlp_sync", "gracefully_exit",
-                     "enable_kv_cache_events", "return_health_check_ipcs", "_war_barrier_enabled", "current_scheduler_metrics_enabled"):
+                     "enable_kv_cache_events", "return_health_check_ipcs", "_war_barrier_enabled", "current_scheduler_metrics_enabled",
+                     "enable_continuous_input_polling"):
             setattr(self, name, False)
         for name in ("tokenizer", "dllm_config", "sliding_window_size", "full_tokens_per_layer", "swa_tokens_per_layer",
                      "max_queued_requests", "min_free_slots_delayer", "prefill_delayer", "dynamic_chunk_sizer",
                      "draft_worker", "external_corpus_manager", "decode_offload_manager", "hisparse_coordinator",
                      "lora_drainer", "load_snapshot_writer", "truncation_align_size", "rust_server",
                      "scripted_scheduler_hook", "scheduler_stage_metrics", "metrics_collector", "cur_batch",
-                     "_confidence_budget_prepare", "idle_sleeper"):
+                     "_confidence_budget_prepare", "idle_sleeper", "mm_receiver", "_pending_chunked_abort_req"):
             setattr(self, name, None)
         self.skip_tokenizer_init = self.is_generation = True
         self.tp_size = self.pp_size = self.dp_size = self.kv_shard_widening = self.attn_tp_size = 1
@@ -199,7 +201,7 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         )
         self.metrics_reporter = stand_ins.Nothing(enable_metrics=False)
         for name in ("load_inquirer", "load_publisher", "ipc_channels", "profiler_manager", "output_streamer",
-                     "send_to_tokenizer", "send_to_detokenizer", "request_receiver"):
+                     "send_to_tokenizer", "send_to_detokenizer", "request_receiver", "beam_coordinator"):
             setattr(self, name, nothing)
         self.device, self.device_module = "cpu", stand_ins.NoDevice
         self.forward_stream = self.schedule_stream = self.copy_stream = stand_ins.NoDevice.Stream()
@@ -261,6 +263,8 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         self.launched_end = self.pending_end = None
         self.first_pass, self.idle_passes = True, 0
         self.next_arrival = 0  # requests come in this order
+        self.cancels = sorted((r["cancel"], i) for i, r in enumerate(workload) if r.get("cancel") is not None)
+        self.cancelled = set()
         self.in_flight = set()
 
     def _count_evictions(self):
@@ -317,11 +321,24 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         self.first_pass = False
         self._take_arrivals()
 
+    def _take_cancels(self):
+        """abort_request for what its client does not want any more; before the requests that came meanwhile."""
+        while self.cancels and self.cancels[0][0] / workloads.TICKS <= self.now:
+            index = self.cancels.pop(0)[1]
+            if index in self.all_reqs and self._has_left(index):
+                continue
+            self.cancelled.add(index)
+            if index in self.all_reqs:
+                self.abort_request(AbortReq(rid=str(index)))
+
     def _take_arrivals(self):
+        self._take_cancels()
         self.in_flight = {i for i in self.in_flight if not self._has_left(i)}
         while self._may_send() and self._next_time() <= self.now:
             index = self.next_arrival
             self.next_arrival += 1
+            if index in self.cancelled:  # before the scheduler has seen it
+                continue
             self.in_flight.add(index)
             self._receive(index)
             if self._has_left(index):
@@ -333,6 +350,12 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
             self.now = max(self.now, self._next_time())
             return
         # A server spins here while requests wait; after a few passes nothing changes until the next arrives.
+        if self.waiting_queue and self.cancels and self.idle_passes >= 3:
+            if not self.is_hybrid_swa:
+                raise Stuck("a request waits for ever, or until its client has enough")
+            times = [self.cancels[0][0] / workloads.TICKS] + ([self._next_time()] if self._may_send() else [])
+            self.now = max(self.now, min(times))
+            return
         if self.idle_passes < 3:
             return
         if self.chunked_req is not None:
@@ -354,7 +377,7 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         return self.workload[self.next_arrival]["arrival"] / workloads.TICKS
 
     def _has_left(self, index):
-        return index in self.rejected or self.all_reqs[index].finished()
+        return index in self.rejected or index not in self.all_reqs or self.all_reqs[index].finished()
 
     def _receive(self, index):
         """handle_generate_request, from the request on."""
@@ -503,6 +526,7 @@ def run(config, requests, clock, kind=SimScheduler, loop=None, **more):
         "swa_tokens": scheduler.swa_tokens_per_layer or 0,
         "steps": scheduler.steps,
         "rejected": sorted(scheduler.rejected),
+        "cancelled": sorted(scheduler.cancelled),
         "stuck": stuck,
         "retractions": {i: scheduler.retractions[i] for i in reqs},
         # A speculative step may go on behind the end; clients see what is before it.

@@ -99,6 +99,16 @@ def speculate(config, requests, sort, release="0.5.23"):
         ]
 
 
+def cancel(config, requests):
+    """The same, and the clients of some requests want no more of them after a while: `cancel` (ticks)."""
+    rng = random.Random(f"cancel {config['kind']} {config['seed']}")
+    config["max_concurrency"] = 0  # a request is sent when it says
+    share, mean = rng.choice((0.1, 0.3, 0.6)), rng.choice((0.003, 0.03, 0.3, 2.0))
+    for request in requests:
+        if rng.random() < share:
+            request["cancel"] = request["arrival"] + 1 + int(rng.expovariate(1 / mean) * TICKS)
+
+
 def add_windows(config, requests):
     """Gives window layers a pool of their own: `sliding_window` tokens, `swa_full_tokens_ratio`."""
     rng = random.Random(f"windows {config['kind']} {config['seed']}")

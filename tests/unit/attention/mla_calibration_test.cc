@@ -14,6 +14,7 @@
 #include "attention/planned_backend.h"
 #include "attention/registry.h"
 #include "launch/kernels/attention_rows.h"
+#include "launch/kernels/relative_errors.h"
 #include "rank/model/hardware.h"
 
 namespace tpsim::attention {
@@ -42,22 +43,15 @@ TEST_P(MlaCalibration, RowsLeftOutOfTheFitAreWithinTheTargets) {
   const std::string operator_class =
       std::string("attention.") + GetParam().backend + "." + calibration::class_suffix(GetParam().kernel);
   const PlanCost model(profile, operator_class, Residency::kHot);
-  std::vector<double> errors;
+  std::vector<double> ratios;
   for (const auto& row : calibration::mla_rows(kernels, GetParam().source, GetParam().kernel)) {
     if (!calibration::held_out(row)) continue;
-    calibration::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {
-      planned.init_forward_metadata(metadata);
-      const KernelCost cost = decode ? planned.decode_cost(model, planned.decode_plan(row.layer), row.layer)
-                                     : planned.extend_cost(model, planned.extend_plan(row.layer), row.layer);
-      errors.push_back(std::abs(cost.seconds / row.seconds - 1));
-    });
+    ratios.push_back(row.seconds / calibration::price(planned, model, row, decode));
   }
-  ASSERT_GT(errors.size(), 100U);
-  std::sort(errors.begin(), errors.end());
-  const double median = errors[errors.size() / 2];
-  const double p90 = errors[errors.size() * 9 / 10];
+  const auto [median, p90, rows] = calibrate::relative_errors(ratios);
+  ASSERT_GT(rows, 100U);
   std::cout << GetParam().gpu << " " << operator_class << ": median error " << 100 * median << " %, p90 "
-            << 100 * p90 << " %, " << errors.size() << " rows\n";
+            << 100 * p90 << " %, " << rows << " rows\n";
   EXPECT_LE(median, 0.06);
   EXPECT_LE(p90, 0.2);
   // The profile says of itself what it is worth; of fa3 on the H200 with ragged rows among them.
@@ -147,23 +141,17 @@ TEST(MlaRagged, HeldOutBatchesAreWithinTheTargets) {
     const std::string operator_class =
         std::string("attention.") + kind.backend + "." + calibration::class_suffix(kind.kernel);
     const PlanCost model(profile, operator_class);
-    std::vector<double> errors;
+    std::vector<double> ratios;
     for (const auto& row : calibration::measured_mla_rows(TPSIM_RAGGED_MLA, kind.backend, kind.kernel)) {
       if (!row.held) continue;
-      calibration::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {
-        planned.init_forward_metadata(metadata);
-        const KernelCost cost = decode
-                                    ? planned.decode_cost(model, planned.decode_plan(row.layer), row.layer)
-                                    : planned.extend_cost(model, planned.extend_plan(row.layer), row.layer);
-        errors.push_back(std::abs(cost.seconds / row.seconds - 1));
-      });
+      ratios.push_back(row.seconds / calibration::price(planned, model, row, decode));
     }
-    ASSERT_GT(errors.size(), 20U) << operator_class;
-    std::sort(errors.begin(), errors.end());
-    std::cout << operator_class << ", ragged: median error " << 100 * errors[errors.size() / 2] << " %, p90 "
-              << 100 * errors[errors.size() * 9 / 10] << " %, " << errors.size() << " rows\n";
-    EXPECT_LE(errors[errors.size() / 2], kind.median) << operator_class;
-    EXPECT_LE(errors[errors.size() * 9 / 10], kind.p90) << operator_class;
+    const calibrate::RelativeErrors errors = calibrate::relative_errors(ratios);
+    ASSERT_GT(errors.rows, 20U) << operator_class;
+    std::cout << operator_class << ", ragged: median error " << 100 * errors.median << " %, p90 "
+              << 100 * errors.p90 << " %, " << errors.rows << " rows\n";
+    EXPECT_LE(errors.median, kind.median) << operator_class;
+    EXPECT_LE(errors.p90, kind.p90) << operator_class;
   }
 }
 

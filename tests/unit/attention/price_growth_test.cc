@@ -64,8 +64,9 @@ double price(PlannedBackend& backend, const proto::HardwareProfile& profile, con
   backend.init_forward_metadata(metadata);
   const double seconds = batch.decode ? backend.forward_decode(batch.layer).seconds
                                       : backend.forward_extend(batch.layer).seconds;
-  const PlanWork work = batch.decode ? least_work(backend.decode_plan(batch.layer), batch.layer)
-                                     : least_work(backend.extend_plan(batch.layer), batch.layer);
+  const PlanWork work = batch.decode
+                            ? least_work(decode_totals(backend.decode_plan(batch.layer)), batch.layer)
+                            : least_work(backend.extend_plan(batch.layer), batch.layer);
   const double fastest = std::max(profile.dense_flops_bf16(), profile.dense_flops_fp8());
   EXPECT_GE(seconds, work.bytes / profile.memory_bandwidth());
   EXPECT_GE(seconds, work.flops / fastest);

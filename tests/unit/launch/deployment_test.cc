@@ -155,7 +155,10 @@ TEST(Deployment, EveryPriceHasACalibrationRow) {
                                    {"graph_replay_seconds", "uncalibrated"},
                                    {"graph_kernel_gap_seconds", "calibrated"},
                                    {"scheduler_step_seconds", "uncalibrated"},
+                                   {"launch_queue", "calibrated"},
                                    {"context_bytes", "calibrated"}}));
+  EXPECT_EQ(calibration({"--launch-queue", "1000"}).at("launch_queue"), "uncalibrated");
+  EXPECT_EQ(calibration({"--launch-queue", "0"}).count("launch_queue"), 0u);
   const Rows eager = calibration({"--disable-cuda-graph"});
   EXPECT_EQ(eager.count("graph_replay_seconds") + eager.count("piecewise_layer_seconds"), 0u);
   const Rows torch = calibration({"--attention-backend", "torch_native"});

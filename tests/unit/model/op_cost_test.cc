@@ -8,6 +8,7 @@
 #include <random>
 
 #include "launch/kernels/operator_rows.h"
+#include "launch/kernels/relative_errors.h"
 #include "rank/model/hardware.h"
 
 namespace tpsim::rank {
@@ -183,18 +184,15 @@ TEST(OpCost, ErrorsOnMeasuredKernels) {
     const proto::HardwareProfile profile = load_hardware(name);
     const OperatorCosts costs(profile);
     for (const std::string& operator_class : calibration::operator_classes()) {
-      std::vector<double> errors;
-      for (const auto& row : calibration::operator_rows(kernels / folder, operator_class, profile)) {
-        errors.push_back(std::abs(calibration::price(costs, operator_class, row) / row.seconds - 1));
-      }
-      if (errors.size() < 10) continue;  // nobody measured it on this GPU
-      std::sort(errors.begin(), errors.end());
-      const double median = errors[errors.size() / 2];
-      const double p90 = errors[errors.size() * 9 / 10];
+      std::vector<double> ratios;
+      for (const auto& row : calibration::operator_rows(kernels / folder, operator_class, profile))
+        ratios.push_back(row.seconds / calibration::price(costs, operator_class, row));
+      const auto [median, p90, rows] = calibrate::relative_errors(ratios);
+      if (rows < 10) continue;  // nobody measured it on this GPU
       // Collectives were measured at some dozens of sizes, on PCIe with others on the same links.
       const bool gemm = operator_class.starts_with("gemm");
-      EXPECT_LT(median, errors.size() < 100 ? 0.11 : 0.075) << name << " " << operator_class;
-      EXPECT_LT(p90, errors.size() < 100 ? 0.46 : gemm ? 0.25 : 0.24) << name << " " << operator_class;
+      EXPECT_LT(median, rows < 100 ? 0.11 : 0.075) << name << " " << operator_class;
+      EXPECT_LT(p90, rows < 100 ? 0.46 : gemm ? 0.25 : 0.24) << name << " " << operator_class;
       // Of rows left out, and so no better than of all.
       const proto::OperatorEfficiency& entry = *find_efficiency(profile, operator_class);
       EXPECT_LT(median, entry.median_error() + 0.01) << name << " " << operator_class;

@@ -61,6 +61,39 @@ TEST(LocalRanks, PricedOnceIsTheSameAsPricedForEach) {
   EXPECT_EQ(a.reports.size(), kTp);
 }
 
+// What a trace shows: all ranks once, and of each group all of a pass.
+TEST(LocalRanks, GroupsSpendTheWholePass) {
+  std::vector<double> slowdown(kTp, 1.0);
+  slowdown[3] = slowdown[5] = 1.2;
+  slowdown[6] = 1.05;
+  for (const std::size_t count : {std::size_t{1}, std::size_t{kTp}}) {
+    ModeledExecutor executor(LocalRanks(deployment(slowdown), 0, kTp, models(count)));
+    const std::vector<RankGroup> groups = executor.rank_groups();
+    ASSERT_EQ(groups.size(), count == 1 ? 3U : kTp);
+    if (count == 1) {
+      EXPECT_EQ(groups[0].ranks, (std::vector<std::uint32_t>{0, 1, 2, 4, 7}));
+      EXPECT_EQ(groups[1].ranks, (std::vector<std::uint32_t>{3, 5}));
+      EXPECT_EQ(groups[2].ranks, (std::vector<std::uint32_t>{6}));
+    }
+    RandomStream stream({});
+    proto::ForwardBatch batch;
+    std::vector<RankSeconds> seconds;
+    for (int i = 0; i < 50; ++i) {
+      stream.next(batch);
+      const double step_time = executor.forward(batch).step_time;
+      executor.last_pass(seconds);
+      ASSERT_EQ(seconds.size(), groups.size());
+      for (std::size_t g = 0; g < groups.size(); ++g) {
+        const RankSeconds& s = seconds[g];
+        EXPECT_NEAR(s.encoder + s.attention + s.gemm + s.other + s.launch + s.wait + s.collective, step_time,
+                    1e-12);
+        EXPECT_GE(s.wait, 0);
+        EXPECT_TRUE(s.wait == 0 || slowdown[groups[g].ranks[0]] < 1.2);
+      }
+    }
+  }
+}
+
 TEST(LocalRanks, AStragglerSlowsTheStepAndTheOthersWait) {
   std::vector<double> slowdown(kTp, 1.0);
   slowdown[3] = 2.0;

@@ -34,6 +34,12 @@ TEST(PageCounts, AreThoseOfPlainCounters) {
         continue;
       }
       std::swap(held[random() % held.size()], held.back());
+      // A row that is cut gives back a part of what was counted at once.
+      if (const kvcache::PageRun run = held.back(); run.count > 1 && random() % 2 == 0) {
+        const auto kept = static_cast<std::uint32_t>(1 + random() % (run.count - 1));
+        held.back().count = kept;
+        held.push_back({run.first + kept, run.count - kept});
+      }
       for (std::uint32_t page = held.back().first; page < held.back().first + held.back().count; ++page)
         expected += --plain[page] == 0 ? 1 : 0;
       ASSERT_EQ(counts.remove(held.back()), expected);
@@ -57,6 +63,18 @@ TEST(PageCounts, CountLongRuns) {
   for (int i = 0; i < 300; ++i) ASSERT_EQ(counts.remove({3, 9990}), 0U);
   EXPECT_EQ(counts.remove({0, 10'000}), 2U);
   EXPECT_EQ(counts.remove({1, 9998}), 9998U);
+}
+
+TEST(PageCounts, WhatWasCountedInPartsGoesAtOnce) {
+  PageCounts counts(1000);
+  EXPECT_EQ(counts.add({10, 300}), 300U);
+  EXPECT_EQ(counts.add({310, 1}), 1U);
+  EXPECT_EQ(counts.add({311, 500}), 500U);
+  EXPECT_EQ(counts.add({64, 64}), 0U);
+  EXPECT_EQ(counts.remove({10, 801}), 737U);
+  EXPECT_EQ(counts.remove({64, 63}), 63U);
+  EXPECT_EQ(counts.remove({127, 1}), 1U);
+  EXPECT_EQ(counts.add({0, 1000}), 1000U);
 }
 
 TEST(PageCounts, HoldAsMuchAsATableOfAllRequests) {

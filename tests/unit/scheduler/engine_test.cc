@@ -193,6 +193,20 @@ TEST(Engine, AFirstTokenWaitsUntilThePrefillBehindItsOwnIsIssued) {
   expect(first_tokens(0, 1200), 0.035, 0.040);
   expect(first_tokens(0, 150), 0.020, 0.040);  // both fit in
   expect(first_tokens(0, 200), 0.020, 0.040);  // there is room before the first pass has ended
+  // What the wait came to is a line of its own in the report.
+  config.scheduler_step_seconds = 1e-9;
+  const auto host = [&](double launches) {
+    FakeExecutor executor;
+    executor.prefill_issue = 0.001;
+    executor.prefill_launches = launches;
+    RecordingObserver observer;
+    return run(config, workload, executor, observer).host_seconds();
+  };
+  EXPECT_NEAR(host(600).launch_queue_delay(), 0.010, 1e-6);
+  EXPECT_NEAR(host(600).launch_queue(), 0.010 - 0.001 + 0.030 - 0.002, 2e-3);
+  EXPECT_NEAR(host(600).issuing(), 0.002, 1e-6);
+  EXPECT_EQ(host(150).launch_queue(), 0);
+  config.scheduler_step_seconds = 0;
   config.launch_queue = 0;
   expect(first_tokens(0, 600), 0.020, 0.040);
   config.launch_queue = 300;

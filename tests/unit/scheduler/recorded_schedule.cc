@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "scheduler/policy.h"
+#include "scheduler/request_source.h"
 #include "scheduler/workload/byte_source.h"
 
 namespace tpsim::scheduler {
@@ -188,10 +189,12 @@ kvcache::TokenSequence read_runs(Words& words) {
   return tokens;
 }
 
-void read_requests(Words& words, Workload& workload) {
+void read_requests(Words& words, RecordedSchedule& schedule) {
+  Workload& workload = schedule.workload;
   words.expect("requests");
   workload.requests.resize(words.number<std::size_t>());
   std::int64_t ticks = 0;
+  std::vector<double> cancels;
   for (WorkloadRequest& request : workload.requests) {
     ticks += words.number<std::int64_t>();
     request.arrival_time = static_cast<double>(ticks) * kTick;
@@ -208,14 +211,30 @@ void read_requests(Words& words, Workload& workload) {
     }
     request.prompt = read_runs(words);
     request.output = read_runs(words);
-    if (words.at_line_end()) continue;
-    std::string_view kept = words.word();
-    for (std::size_t end = 0; end != std::string_view::npos;
-         kept.remove_prefix(std::min(kept.size(), end + 1))) {
-      end = kept.find(',');
-      request.accept_lens.push_back(words.to_number<std::uint32_t>(kept.substr(0, end)));
+    double& cancel = cancels.emplace_back(RequestSource::kNever);
+    while (!words.at_line_end()) {
+      std::string_view word = words.word();
+      if (word.front() == '@') {
+        cancel = static_cast<double>(ticks + words.to_number<std::int64_t>(word.substr(1))) * kTick;
+        continue;
+      }
+      for (std::size_t end = 0; end != std::string_view::npos;
+           word.remove_prefix(std::min(word.size(), end + 1))) {
+        end = word.find(',');
+        request.accept_lens.push_back(words.to_number<std::uint32_t>(word.substr(0, end)));
+      }
     }
   }
+  const bool nobody =
+      std::all_of(cancels.begin(), cancels.end(), [](double time) { return time == RequestSource::kNever; });
+  if (!nobody) schedule.cancels = std::move(cancels);
+}
+
+RequestState state_of(std::string_view word, const Words& words) {
+  if (word == "completed") return RequestState::kCompleted;
+  if (word == "refused") return RequestState::kRejected;
+  if (word == "cancelled") return RequestState::kCancelled;
+  words.fail(word);
 }
 
 void read_steps(Words& words, const SchedulerConfig& config, std::vector<RecordedStep>& steps) {
@@ -252,7 +271,7 @@ void read_outcomes(Words& words, RecordedSchedule& schedule) {
   words.expect("outcomes");
   schedule.outcomes.resize(schedule.workload.requests.size());
   for (RecordedOutcome& outcome : schedule.outcomes) {
-    outcome.completed = words.word() == "completed";
+    outcome.state = state_of(words.word(), words);
     outcome.output_tokens = words.number<std::uint32_t>();
     outcome.retractions = words.number<std::uint32_t>();
   }
@@ -276,7 +295,7 @@ std::vector<RecordedSchedule> read_recorded_schedules(const std::filesystem::pat
     schedule.name = fmt::format("{} {}", kind, words.word());
     schedule.config.sglang_release = release;
     read_deployment(words, schedule);
-    read_requests(words, schedule.workload);
+    read_requests(words, schedule);
     read_steps(words, schedule.config, schedule.steps);
     read_outcomes(words, schedule);
   }

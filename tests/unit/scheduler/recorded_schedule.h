@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scheduler/config.h"
+#include "scheduler/records.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
@@ -33,7 +34,7 @@ struct RecordedStep {
 };
 
 struct RecordedOutcome {
-  bool completed = false;
+  RequestState state = RequestState::kUnfinished;
   std::uint32_t output_tokens = 0;
   std::uint32_t retractions = 0;
   friend bool operator==(const RecordedOutcome&, const RecordedOutcome&) = default;
@@ -44,6 +45,7 @@ struct RecordedSchedule {
   SchedulerConfig config;
   LoadConfig load;
   Workload workload;
+  std::vector<double> cancels;  // when each request's client leaves; of none where nobody does
   std::vector<RecordedStep> steps;
   std::uint64_t evicted_tokens = 0;
   std::vector<RecordedOutcome> outcomes;  // of each request

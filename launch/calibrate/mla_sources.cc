@@ -1,0 +1,111 @@
+#include "launch/calibrate/mla_sources.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "attention/planned_backend.h"
+#include "attention/registry.h"
+#include "launch/calibrate/mla_fit.h"
+#include "launch/kernels/kernel_table.h"
+#include "rank/model/op_cost.h"
+
+namespace tpsim::calibrate {
+namespace {
+
+using attention::KernelCost;
+using calibration::AttentionRow;
+using calibration::KernelTable;
+using calibration::MlaKernel;
+
+// Row `i` of a table of modules.
+AttentionRow row_of(const KernelTable& table, std::size_t i, MlaKernel kernel) {
+  const bool decode = kernel == MlaKernel::kDecode;
+  AttentionRow row;
+  row.layer = calibration::mla_layer(kernel, static_cast<std::uint32_t>(table.number(i, "num_heads")));
+  const auto length =
+      static_cast<std::uint32_t>(table.number(i, "isl") + (decode ? table.number(i, "step") : 0));
+  row.lengths.assign(static_cast<std::size_t>(table.number(i, "batch_size")), length);
+  if (!decode) row.prefixes.assign(row.lengths.size(), 0);
+  row.seconds = table.number(i, "latency_ms") / 1e3;
+  return row;
+}
+
+// New tokens of a row.
+double tokens_of(const AttentionRow& row) {
+  const auto requests = static_cast<double>(row.lengths.size());
+  return row.prefixes.empty() ? requests : requests * row.lengths.front();
+}
+
+// The projections of DeepSeek V3 around a layer's attention, its norms, rotation and copies.
+double module_rest(const rank::OperatorCosts& costs, const attention::LayerShape& layer, double tokens) {
+  const std::uint32_t heads = layer.num_q_heads;
+  KernelCost rest = costs.gemm(tokens, 1536 + 576, 7168);
+  rest += costs.gemm(tokens, std::uint64_t{heads} * 192, 1536);
+  rest += costs.gemm(tokens, std::uint64_t{heads} * 256, 512);
+  rest += costs.gemm(tokens, 7168, std::uint64_t{heads} * 128);
+  rest += costs.elementwise(tokens * (2 * 1536 + 4 * 576) * 2);
+  rest += costs.elementwise(tokens * heads * 4 * 192);
+  rest += costs.elementwise(tokens * heads * 4 * 256);
+  return rest.seconds;
+}
+
+}  // namespace
+
+std::vector<AttentionRow> module_rows(const std::filesystem::path& folder, const std::string& kernel_source,
+                                      MlaKernel kernel, const proto::HardwareProfile& profile) {
+  constexpr double kMostRest = 0.5;
+  const KernelTable table(calibration::table_file(
+      folder, kernel == MlaKernel::kDecode ? "mla_generation_module_perf" : "mla_context_module_perf"));
+  const rank::OperatorCosts costs(profile);
+  std::vector<AttentionRow> rows;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table.text(i, "kernel_source") != kernel_source || table.text(i, "gemm_type") != "bfloat16") continue;
+    AttentionRow row = row_of(table, i, kernel);
+    if (kernel != MlaKernel::kPrefill)
+      row.layer.kv_format = calibration::kv_format(table.text(i, "kv_cache_dtype"));
+    row.rest_seconds = module_rest(costs, row.layer, tokens_of(row));
+    if (row.rest_seconds <= kMostRest * row.seconds) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<AttentionRow> rows_beside(const std::filesystem::path& folder, const std::string& name,
+                                      const std::string& known, MlaKernel kernel,
+                                      const proto::HardwareProfile& profile) {
+  constexpr double kMostRest = 0.6;
+  constexpr double kFewTokens = 1024;  // of an eager prefill that takes the host's time
+  const bool decode = kernel == MlaKernel::kDecode;
+  const KernelTable table(
+      calibration::table_file(folder, decode ? "wideep_generation_mla_perf" : "wideep_context_mla_perf"));
+  const auto backend = attention::create_attention_backend(known, profile, kMlaPageSize);
+  auto& planned = dynamic_cast<attention::PlannedBackend&>(*backend);
+  const attention::PlanCost cost(profile,
+                                 fmt::format("attention.{}.{}", known, calibration::class_suffix(kernel)),
+                                 attention::Residency::kHot);
+  const auto shape = [](const AttentionRow& row) {
+    return fmt::format("{},{},{}", row.layer.num_q_heads, row.lengths.size(), row.lengths.front());
+  };
+  std::map<std::string, double> rest;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table.text(i, "kernel_source") != known) continue;
+    const AttentionRow row = row_of(table, i, kernel);
+    rest[shape(row)] = row.seconds - calibration::price(planned, cost, row, decode);
+  }
+  std::vector<AttentionRow> rows;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table.text(i, "kernel_source") != name) continue;
+    AttentionRow row = row_of(table, i, kernel);
+    const auto found = rest.find(shape(row));
+    if (found == rest.end()) continue;
+    row.rest_seconds = found->second;
+    const bool hosts = !decode && tokens_of(row) < kFewTokens;
+    if (!hosts && row.rest_seconds >= 0 && row.rest_seconds <= kMostRest * row.seconds)
+      rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace tpsim::calibrate

@@ -1,0 +1,111 @@
+// A run as a Perfetto trace (--trace-out): what its scheduler, its ranks and its requests did, and when.
+//
+// One process of the trace is the replica. Its tracks:
+//   scheduler         the rounds of its thread: from the forming of a batch until the thread goes on
+//   ranks 0 to 7      passes, one track for ranks that do the same; inside, what the pass spends its time on,
+//                     summed over its layers, one behind the other
+//   requests          one slice for each, waiting, prefill, decode and retracted inside it
+//   counters          requests, tokens of the KV pool, hit rate, of every pass
+//
+// Times are those of the run's clock in whole nanoseconds.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launch/perfetto/lanes.h"
+#include "launch/perfetto/perfetto_writer.h"
+#include "rank/parallel/rank_groups.h"
+#include "scheduler/records.h"
+
+namespace tpsim::launch {
+
+// The part of the run's clock that is written, [from, until), seconds: passes that begin in it and requests
+// that were there in it.
+struct TraceWindow {
+  double from = 0;
+  double until = std::numeric_limits<double>::infinity();
+};
+
+class RunTrace {
+ public:
+  // What ui.perfetto.dev opens within the 2 GB that browsers give a page: a trace takes two to four times its
+  // size there (Perfetto's docs/visualization/large-traces.md).
+  static constexpr std::uint64_t kMostBytes = std::uint64_t{512} << 20;
+
+  // `file` must outlive it.
+  RunTrace(OutputFile& file, const TraceWindow& window, std::uint64_t most_bytes = kMostBytes);
+
+  // The replica that the records from here on are of; `name` is shown. `groups`: of its ranks; none: one
+  // track for each of `stages` stages. `scheduled`: whether there is a scheduler, and not only passes.
+  void begin_run(const std::string& name, std::uint32_t num_ranks, std::uint32_t stages,
+                 std::vector<rank::RankGroup> groups, bool scheduled = true);
+  // `seconds`: what each group spent in the pass; empty: not known.
+  void add_step(const scheduler::StepRecord& step, std::span<const rank::RankSeconds> seconds);
+  void add_request(const scheduler::RequestRecord& request);
+  // Hands what is buffered to the file.
+  void finish() { writer_.finish(); }
+
+  // Of the run's clock: where the trace ended because it had become too large; infinity where it did not.
+  double cut_at() const { return cut_at_; }
+
+ private:
+  using Track = PerfettoWriter::Track;
+  using Name = PerfettoWriter::Name;
+  using Argument = PerfettoWriter::Argument;
+
+  struct Counter {
+    Track track = Track::kNone;
+    std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
+  };
+  // Tracks of the ranks of one group.
+  struct Group {
+    std::uint32_t stage = 0;
+    Track track = Track::kNone;
+  };
+
+  // Whether nothing more is written; `time`: of the run.
+  bool full(double time);
+  void add_pass(const Group& group, const scheduler::StepRecord& step, const rank::RankSeconds* seconds);
+  void count(Counter& counter, std::uint64_t time, std::uint64_t value);
+  void add_counters(const scheduler::StepRecord& step, std::uint64_t time);
+  void add_phases(const scheduler::RequestRecord& request, Track track, std::uint64_t begin,
+                  std::uint64_t end);
+  void slice(Track track, Name category, Name name, std::uint64_t begin, std::uint64_t end);
+
+  PerfettoWriter writer_;
+  const TraceWindow window_;
+  const std::uint64_t most_bytes_;
+  double cut_at_ = std::numeric_limits<double>::infinity();
+  double last_time_ = 0;  // end of the last step, seconds
+
+  Track process_ = Track::kNone;
+  Track scheduler_ = Track::kNone;  // kNone: there is none, and no counters
+  std::vector<Group> groups_;
+  Lanes lanes_;
+  std::vector<Track> lane_tracks_;
+  std::array<Counter, 5> counters_;
+  std::array<Counter, 3> swa_counters_;
+  std::array<Counter, 3> state_counters_;
+  Track hit_rate_ = Track::kNone;
+  std::uint64_t prompt_tokens_ = 0, cached_tokens_ = 0;
+  std::vector<Argument> arguments_;
+
+  struct Names {
+    Name step, request, scheduler;  // categories
+    std::array<Name, 7> parts;      // of a pass
+    std::array<Name, 7> modes;      // proto::ForwardMode
+    Name waiting, prefill, decode, retracted;
+    // Arguments.
+    Name step_number, extend_requests, extend_tokens, cached_tokens, decode_requests, decode_tokens,
+        capture_bucket;
+    Name state, input_tokens, output_tokens, ttft_ms, tpot_ms, retractions, session;
+    std::array<Name, 4> states;
+  } names_;
+};
+
+}  // namespace tpsim::launch

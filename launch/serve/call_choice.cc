@@ -1,0 +1,153 @@
+#include "launch/serve/call_choice.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "launch/serve/protocol/json_text.h"
+
+namespace tpsim::launch {
+
+std::uint32_t cache_namespace(std::string_view key) {
+  if (key.empty()) return 0;
+  // A hash: names come from clients and are not kept. Two that share one only matter where their prompts are
+  // equal, too.
+  std::uint32_t hash = 2166136261U;  // FNV-1a
+  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return hash == 0 ? 1 : hash;
+}
+
+CallChoice::CallChoice(ServeContext& context, const SamplingFields& sampling, Answer& answer,
+                       const Options& options)
+    : context_(context), sampling_(sampling), answer_(answer), options_(options), stops_(sampling.stop) {
+  if (context.computes && !context.format.skip_tokenizer)
+    text_ = context.tokenizer->stream(sampling.skip_special_tokens);
+}
+
+std::uint32_t CallChoice::tokens_to_ask(std::uint64_t prompt_tokens) {
+  const std::uint64_t room =
+      context_.context_length - std::min<std::uint64_t>(prompt_tokens, context_.context_length);
+  std::uint64_t wanted = room;
+  if (sampling_.max_new_tokens) {
+    wanted = std::max<std::uint32_t>(*sampling_.max_new_tokens, 1);
+  } else if (!context_.computes) {
+    wanted = context_.default_output_tokens;
+    ends_by_itself_ = true;
+  }
+  if (context_.max_output_tokens) wanted = std::min<std::uint64_t>(wanted, *context_.max_output_tokens);
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(std::min(wanted, room), 1));
+}
+
+std::uint32_t CallChoice::next_id(const TokenNews& news, std::uint32_t i) {
+  if (i < news.ids.size()) return news.ids[i];
+  if (request_ == nullptr) return 0;
+  const auto runs = request_->output.runs();
+  if (run_ >= runs.size()) return last_id_;
+  const auto id = static_cast<std::uint32_t>(runs[run_].first + run_offset_);
+  if (++run_offset_ == runs[run_].length) {
+    ++run_;
+    run_offset_ = 0;
+  }
+  return id;
+}
+
+void CallChoice::take(const TokenNews& news) {
+  if (news.count > 0) {
+    answer_.cached_tokens = news.cached_tokens;
+    answer_.retractions = news.retractions;
+  }
+  for (std::uint32_t i = 0; i < news.count && !answer_.finish; ++i) take_token(next_id(news, i));
+  if (news.end && !answer_.finish) finish(news);
+  if (answer_.finish) answer_.e2e_latency = news.latency;
+}
+
+void CallChoice::take_token(std::uint32_t id) {
+  ++answer_.completion_tokens;
+  last_id_ = id;
+  if (options_.wants_ids) answer_.add_id(id);
+  const std::vector<std::uint32_t>& stop_ids = sampling_.stop_token_ids;
+  if (!stop_ids.empty() && std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end()) {
+    if (sampling_.no_stop_trim && text_ != nullptr) add_text(text_->push(id));
+    answer_.finish = FinishReason{.kind = FinishReason::Kind::kStop, .matched = std::to_string(id)};
+    return;
+  }
+  if (context_.format.skip_tokenizer) return;
+  if (text_ != nullptr)
+    add_text(text_->push(id));
+  else
+    add_text(context_.invented.text(id));
+}
+
+void CallChoice::add_text(std::string_view piece) {
+  append_escaped(piece, answer_.text);
+  const std::optional<StopStrings::Match> match = stops_.push(piece);
+  if (!match) return;
+  const std::size_t cut = match->bytes_from_start - (sampling_.no_stop_trim ? match->stop.size() : 0);
+  std::string behind;
+  append_escaped(stops_.last(cut), behind);
+  answer_.text.resize(answer_.text.size() - std::min(behind.size(), answer_.text.size()));
+  answer_.finish = FinishReason{.kind = FinishReason::Kind::kStop, .matched = json_string(match->stop)};
+}
+
+void CallChoice::finish(const TokenNews& news) {
+  using Kind = FinishReason::Kind;
+  if (text_ != nullptr) add_text(text_->finish());
+  if (answer_.finish) return;
+  const auto& eos = context_.eos_ids;
+  switch (*news.end) {
+    case scheduler::RequestState::kCompleted:
+      if (context_.computes && !sampling_.ignore_eos && answer_.completion_tokens > 0 &&
+          std::find(eos.begin(), eos.end(), last_id_) != eos.end())
+        answer_.finish = FinishReason{.kind = Kind::kStop, .matched = std::to_string(last_id_)};
+      else if (ends_by_itself_ && !eos.empty())
+        answer_.finish = FinishReason{.kind = Kind::kStop, .matched = std::to_string(eos.front())};
+      else if (ends_by_itself_)
+        answer_.finish = FinishReason{.kind = Kind::kStop};
+      else
+        answer_.finish = FinishReason{.kind = Kind::kLength, .length = answer_.completion_tokens};
+      return;
+    case scheduler::RequestState::kRejected:
+      answer_.finish =
+          FinishReason{.kind = Kind::kAbort,
+                       .message = news.because,
+                       .status = news.status,
+                       .error_type = news.status == 400 ? "BadRequestError" : "ServiceUnavailable"};
+      return;
+    case scheduler::RequestState::kCancelled:
+      answer_.finish = FinishReason{.kind = Kind::kAbort, .message = "Aborted"};
+      return;
+    case scheduler::RequestState::kUnfinished:
+      answer_.finish = FinishReason{.kind = Kind::kAbort,
+                                    .message = news.because,
+                                    .status = news.status,
+                                    .error_type = "ServiceUnavailable"};
+  }
+}
+
+bool CallChoice::shows(std::uint32_t before) const {
+  const std::uint32_t interval = sampling_.stream_interval.value_or(context_.stream_interval);
+  const std::uint32_t now = answer_.completion_tokens;
+  // SGLang tells those whose number is 1 of an interval; several may come at once.
+  const bool due =
+      interval <= 1 ? now > before : (now + interval - 1) / interval > (before + interval - 1) / interval;
+  return due && !stops_.may_begin();
+}
+
+void CallChoice::before_event() {
+  if (answer_.begun || answer_.first_sent_time > 0) return;
+  answer_.first_sent_time =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+void CallChoice::forget_sent() {
+  if (answer_.text_sent == answer_.text.size()) {
+    answer_.text.clear();
+    answer_.text_sent = 0;
+  }
+  if (answer_.ids_sent == answer_.ids.size()) {
+    answer_.ids.clear();
+    answer_.ids_sent = 0;
+  }
+}
+
+}  // namespace tpsim::launch

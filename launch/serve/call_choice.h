@@ -1,0 +1,65 @@
+// One answer of a call as the replica's news make it: its ids, its text, and where it ends.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "launch/serve/live/live_request.h"
+#include "launch/serve/protocol/answer.h"
+#include "launch/serve/protocol/generate_call.h"
+#include "launch/serve/serve_context.h"
+#include "launch/serve/stop_strings.h"
+#include "scheduler/request_source.h"
+
+namespace tpsim::launch {
+
+// The namespace of the prefix cache for a client's key; 0 for none.
+std::uint32_t cache_namespace(std::string_view key);
+
+class CallChoice {
+ public:
+  struct Options {
+    bool wants_ids = true;
+  };
+
+  // `answer` and `sampling` must outlive it.
+  CallChoice(ServeContext& context, const SamplingFields& sampling, Answer& answer, const Options& options);
+
+  // How many tokens to ask the replica for.
+  std::uint32_t tokens_to_ask(std::uint64_t prompt_tokens);
+  // Modeled execution: the request whose output it will be told.
+  void will_say(scheduler::RequestPtr request) { request_ = std::move(request); }
+  // Takes what is new; sets the answer's finish where it ends here.
+  void take(const TokenNews& news);
+  // Whether a stream tells what came behind the first `before` tokens, or waits for more (SGLang's
+  // stream_interval, and the possible beginning of a stop string).
+  bool shows(std::uint32_t before) const;
+  // Right before an event, or the whole answer, is written.
+  void before_event();
+  // What was sent need not be kept.
+  void forget_sent();
+  Answer& answer() { return answer_; }
+
+ private:
+  void take_token(std::uint32_t id);
+  void add_text(std::string_view piece);
+  void finish(const TokenNews& news);
+  std::uint32_t next_id(const TokenNews& news, std::uint32_t i);
+
+  ServeContext& context_;
+  const SamplingFields& sampling_;
+  Answer& answer_;
+  const Options options_;
+  StopStrings stops_;
+  std::unique_ptr<TextStream> text_;  // of computed ids
+  scheduler::RequestPtr request_;
+  std::size_t run_ = 0;  // of its output, from which the next id comes
+  std::uint32_t run_offset_ = 0;
+  std::uint32_t last_id_ = 0;
+  bool ends_by_itself_ = false;  // its client set no limit
+};
+
+}  // namespace tpsim::launch

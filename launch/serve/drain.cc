@@ -1,0 +1,32 @@
+#include "launch/serve/drain.h"
+
+#include <spdlog/spdlog.h>
+
+#include <thread>
+namespace tpsim::launch {
+
+bool Drain::go_on() {
+  if (!signal_.asked()) return true;
+  const auto now = std::chrono::steady_clock::now();
+  if (!draining_) {
+    draining_ = true;
+    began_ = now;
+    server_.drain();
+    if (server_.exchanges() > 0)
+      spdlog::warn(
+          "a signal came: {} calls are answered, no new ones are taken; a second signal ends at once",
+          server_.exchanges());
+  }
+  if (server_.exchanges() == 0) return false;
+  return !timeout_ || std::chrono::duration<double>(now - began_).count() < *timeout_;
+}
+
+void Drain::last_words() const {
+  constexpr std::chrono::milliseconds kMoment{500};
+  constexpr std::chrono::milliseconds kLook{5};
+  const auto end = std::chrono::steady_clock::now() + kMoment;
+  while (server_.exchanges() > 0 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(kLook);
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,114 @@
+// A replica on the wall clock.
+//
+// One thread, that of run(), steps the replica; the threads of the wire hand it requests and cancellations. A
+// round of its scheduler is carried out when the wall has come to it, and a little more: a request is stamped
+// with the moment at which its first bytes came, and takes a while to be read. That little is half of what
+// the simulated front end takes on the way back, so that tokens are known before clients are to see them, and
+// are held until then.
+//
+// Numeric execution has no time to wait for: rounds follow each other as fast as they are computed, and
+// tokens go out when they are there.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "launch/serve/live/deliveries.h"
+#include "launch/serve/live/live_request.h"
+#include "launch/serve/live/server_statistics.h"
+#include "launch/serve/live/wall_clock.h"
+#include "scheduler/config.h"
+#include "scheduler/executor.h"
+#include "scheduler/replica.h"
+#include "scheduler/request_source.h"
+
+namespace tpsim::launch {
+
+struct LiveConfig {
+  bool computes = false;                  // --executor numeric
+  std::uint32_t max_queued_requests = 0;  // SGLang's --max-queued-requests; 0: any number
+};
+
+class LiveReplica final : private scheduler::ReplicaEvents {
+ public:
+  // All references must outlive it.
+  LiveReplica(const LiveConfig& config, const scheduler::SchedulerConfig& scheduler,
+              const scheduler::FrontEndConfig& front_end, scheduler::Executor& executor,
+              const WallClock& clock, LiveDescription description);
+
+  // Any thread:
+  // A client sent `request` at `sent`. Its number, for cancel(). News of it go to `listener`, which is held
+  // until its end; the last says how it ended.
+  std::uint64_t submit(scheduler::RequestPtr request, WallClock::Time sent,
+                       std::shared_ptr<LiveRequest> listener);
+  // Nobody wants request `id` any more; its end is told all the same, unless it has ended.
+  void cancel(std::uint64_t id);
+  // Empties the prefix cache where nothing runs or waits, and tells `done` (on the replica's thread) whether
+  // it did.
+  void flush_cache(std::function<void(bool)> done);
+  LiveStatistics statistics() const { return statistics_.snapshot(); }
+  std::uint64_t open_requests() const { return open_requests_; }
+
+  // Steps the replica until `go_on`, asked at least twenty times a second, says no. Throws what the executor
+  // throws.
+  void run(const std::function<bool()>& go_on);
+  // After run(): tells all who still wait that nothing more comes, with `because` and 503.
+  void abandon(const std::string& because);
+
+ private:
+  struct Command {
+    std::uint64_t id = 0;
+    scheduler::RequestPtr request;  // none: cancel `id`, or flush
+    WallClock::Time sent{};
+    std::shared_ptr<LiveRequest> listener;
+    std::function<void(bool)> flushed;
+  };
+  struct Open {
+    std::shared_ptr<LiveRequest> listener;
+    double sent = 0;  // seconds of the replica's clock
+    bool started = false;
+    bool told_end = false;  // with its last tokens
+  };
+
+  bool more_to_come() const override;
+  bool wants_tokens() const override { return true; }
+  void on_tokens(const scheduler::PassResult& result) override;
+  void on_finished(const scheduler::Req& req, scheduler::RequestState state, const char* because,
+                   double time) override;
+  void on_inter_token(double gap, std::uint32_t count) override { statistics_.on_inter_token(gap, count); }
+  void on_step(const scheduler::StepRecord& record, double gpu_seconds, bool computed) override;
+
+  void command(Command command);
+  void take_commands();
+  void admit(Command& command);
+  void flush_if_idle();
+  bool step();
+  void wait_until(double seconds);
+  double event_time(double time) { return latest_ = std::max(latest_, time); }
+
+  const LiveConfig config_;
+  const WallClock& clock_;
+  scheduler::Replica replica_;
+  ServerStatistics statistics_;
+  double grace_ = 0;   // seconds of the replica's clock that rounds are carried out after their time
+  double latest_ = 0;  // time of the last call to the replica
+  std::unordered_map<std::uint64_t, Open> open_;
+  std::vector<std::function<void(bool)>> flushes_;  // waiting for the last round
+  Deliveries deliveries_;
+  std::vector<Command> taken_;
+  std::atomic<std::uint64_t> next_id_ = 0;
+  std::atomic<std::uint64_t> open_requests_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Command> commands_;
+  bool ended_ = false;  // after abandon()
+};
+
+}  // namespace tpsim::launch

@@ -1,0 +1,167 @@
+#include "launch/serve/live/server_statistics.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tpsim::launch {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kPublishEvery{20};
+constexpr std::chrono::seconds kSampleEvery{1};
+// "The last few seconds" of rates.
+constexpr std::size_t kRateSamples = 5;
+
+}  // namespace
+
+ServerStatistics::ServerStatistics(LiveDescription description, const WallClock& clock)
+    : clock_(clock), sampled_(steady_clock::now()), published_(sampled_) {
+  live_.description = std::move(description);
+  shared_ = live_;
+}
+
+void ServerStatistics::on_scheduled(double queue_seconds, std::uint32_t prompt_tokens,
+                                    std::uint32_t cached_tokens) {
+  live_.queue_time.observe(queue_seconds);
+  current_.prompt_tokens += prompt_tokens;
+  current_.cached_tokens += cached_tokens;
+}
+
+void ServerStatistics::on_first_token(double ttft) {
+  live_.ttft.observe(ttft);
+  ++ttft_count_;
+  current_.mean_ttft += (ttft - current_.mean_ttft) / static_cast<double>(ttft_count_);
+}
+
+void ServerStatistics::on_inter_token(double gap, std::uint32_t count) {
+  live_.inter_token.observe(gap, count);
+  inter_token_count_ += count;
+  current_.mean_inter_token +=
+      (gap - current_.mean_inter_token) * count / static_cast<double>(inter_token_count_);
+}
+
+void ServerStatistics::on_finished(const scheduler::Req& req, scheduler::RequestState state, double latency) {
+  live_.retractions += req.retractions;
+  switch (state) {
+    case scheduler::RequestState::kCompleted:
+      ++live_.finished_requests;
+      ++current_.finished;
+      live_.prompt_tokens += req.input_len;
+      live_.cached_tokens += req.cached_tokens;
+      live_.generation_tokens += req.output_len;
+      live_.e2e.observe(latency);
+      live_.prompt_length.observe(req.input_len);
+      live_.uncached_prompt_length.observe(req.input_len - std::min(req.input_len, req.cached_tokens));
+      live_.generation_length.observe(req.output_len);
+      return;
+    case scheduler::RequestState::kRejected:
+      ++live_.rejected_requests;
+      ++current_.rejected;
+      return;
+    default:
+      ++live_.aborted_requests;
+      ++current_.aborted;
+  }
+}
+
+void ServerStatistics::on_step(const scheduler::StepRecord& record, double gpu_seconds) {
+  ++live_.steps;
+  ++current_.steps;
+  if (record.capture_bucket > 0) ++live_.graph_steps;
+  live_.gpu_seconds += gpu_seconds;
+  current_.gpu_seconds += gpu_seconds;
+  if (record.extend_requests > 0) {
+    ++live_.prefill_steps;
+    live_.prefill_gpu_seconds += gpu_seconds;
+  }
+  live_.prefill_compute_tokens += record.extend_tokens;
+  live_.prefill_cache_tokens += record.cached_tokens;
+  live_.decode_tokens += record.decode_tokens;
+  current_.prefill_tokens += record.extend_tokens;
+  current_.decode_tokens += record.decode_tokens + record.extend_requests;
+  live_.last_batch_requests = record.extend_requests + record.decode_requests;
+  live_.last_pass_used_graph = record.capture_bucket > 0;
+  if (record.forward_mode == proto::TARGET_VERIFY) {
+    accepted_steps_ += record.decode_requests;
+    accepted_tokens_ += record.decode_tokens;
+  }
+}
+
+void ServerStatistics::on_lag(double due, double now) {
+  live_.wall_lag = std::max(now - due, 0.0) / clock_.speedup();
+  live_.max_wall_lag = std::max(live_.max_wall_lag, live_.wall_lag);
+}
+
+void ServerStatistics::publish(const scheduler::DataParallelGroup& schedulers, bool at_once) {
+  const auto now = steady_clock::now();
+  const bool sampling = now - sampled_ >= kSampleEvery;
+  if (!sampling && now - published_ < (at_once ? kPublishEvery / 10 : kPublishEvery)) return;
+  published_ = now;
+  const scheduler::DataParallelGroup::Totals totals = schedulers.totals();
+  live_.num_running_reqs = static_cast<std::uint32_t>(totals.running);
+  live_.num_queue_reqs = static_cast<std::uint32_t>(totals.waiting);
+  live_.kv_evictable_tokens = totals.evictable;
+  live_.kv_available_tokens = totals.available;
+  live_.kv_used_tokens = totals.capacity - totals.evictable - totals.available;
+  live_.swa_evictable_tokens = totals.swa_evictable;
+  live_.swa_available_tokens = totals.swa_available;
+  live_.swa_used_tokens = totals.swa_capacity - totals.swa_evictable - totals.swa_available;
+  live_.states_evictable = totals.states_evictable;
+  live_.states_available = totals.states_available;
+  live_.states_used = totals.state_capacity - totals.states_evictable - totals.states_available;
+  live_.evicted_tokens = schedulers.evicted_tokens();
+  if (accepted_steps_ > 0)
+    live_.spec_accept_length = static_cast<double>(accepted_tokens_) / static_cast<double>(accepted_steps_);
+  if (sampling) sample(clock_.seconds_at(now));
+  const std::lock_guard lock(mutex_);
+  shared_ = live_;
+}
+
+void ServerStatistics::sample(double now) {
+  const auto wall = steady_clock::now();
+  current_.time = now;
+  current_.seconds = std::chrono::duration<double>(wall - sampled_).count() * clock_.speedup();
+  sampled_ = wall;
+  current_.wall_lag = live_.wall_lag;
+  current_.waiting = live_.num_queue_reqs;
+  current_.running = live_.num_running_reqs;
+  current_.kv_used_tokens = live_.kv_used_tokens;
+  current_.kv_cached_tokens = live_.kv_evictable_tokens;
+  current_.kv_free_tokens = live_.kv_available_tokens;
+  {
+    const std::lock_guard lock(mutex_);
+    samples_.push_back(current_);
+    if (samples_.size() > LiveStatistics::kMostSamples) samples_.pop_front();
+  }
+  current_ = {};
+  ttft_count_ = inter_token_count_ = 0;
+
+  double seconds = 0, generated = 0, prompt = 0, cached = 0, busy = 0;
+  const std::size_t first = samples_.size() - std::min(samples_.size(), kRateSamples);
+  for (std::size_t i = first; i < samples_.size(); ++i) {
+    const LiveSample& one = samples_[i];
+    seconds += one.seconds;
+    generated += static_cast<double>(one.decode_tokens);
+    prompt += static_cast<double>(one.prompt_tokens);
+    cached += static_cast<double>(one.cached_tokens);
+    busy += one.gpu_seconds;
+  }
+  live_.gen_throughput = seconds > 0 ? generated / seconds : 0;
+  live_.cache_hit_rate = prompt > 0 ? cached / prompt : 0;
+  live_.utilization = seconds > 0 ? std::min(busy / seconds, 1.0) : 0;
+}
+
+LiveStatistics ServerStatistics::snapshot() const {
+  LiveStatistics copy;
+  {
+    const std::lock_guard lock(mutex_);
+    copy = shared_;
+    copy.samples.assign(samples_.begin(), samples_.end());
+  }
+  copy.now = clock_.now();
+  copy.wall_uptime = copy.now / clock_.speedup();
+  return copy;
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,152 @@
+// What a live server has done and is doing: the one source of /metrics, /v1/loads, /get_server_info and the
+// live page. Plain values, copied whole by whoever shows them; the clock's thread fills them
+// (server_statistics.h).
+//
+// Seconds are those of the replica's clock, which runs LiveDescription::speedup times as fast as the wall.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tpsim::launch {
+
+// Counts of values by upper edges, as Prometheus keeps them. Invariant: counts.size() == edges.size() + 1;
+// the last counts what is above all edges; counts are not cumulative.
+struct LiveHistogram {
+  explicit LiveHistogram(std::span<const double> upper_edges)
+      : edges(upper_edges), counts(upper_edges.size() + 1) {}
+  // `times` values of `value`.
+  void observe(double value, std::uint64_t times = 1);
+  std::uint64_t count() const;
+  // The q-th percentile, q in [0, 100], by a straight line within its bucket; 0 of no values. Above the last
+  // edge: that edge.
+  double percentile(double q) const;
+
+  std::span<const double> edges;  // ascending, of a constant
+  std::vector<std::uint64_t> counts;
+  double sum = 0;
+};
+
+// SGLang 0.5.12's default buckets.
+std::span<const double> ttft_edges();         // sglang:time_to_first_token_seconds
+std::span<const double> inter_token_edges();  // sglang:inter_token_latency_seconds
+std::span<const double> e2e_edges();          // sglang:e2e_request_latency_seconds
+std::span<const double> queue_time_edges();   // sglang:queue_time_seconds
+std::span<const double> token_count_edges();  // sglang:prompt_tokens_histogram, generation_tokens_histogram …
+
+// What stays as it is while the server runs.
+struct LiveDescription {
+  std::string served_model_name;
+  std::string model_path;
+  std::string hardware;
+  std::string attention_backend;  // or the pair, "flashinfer+fa3"
+  std::string executor;           // "modeled", "numeric"
+  std::string tokenizer;          // its name; real_tokenizer: whether it is the model's own
+  bool real_tokenizer = false;
+  std::uint32_t tp_size = 1, pp_size = 1, dp_size = 1;
+  double speedup = 1;
+  std::uint32_t page_size = 1;             // tokens
+  std::uint64_t max_total_num_tokens = 0;  // of the KV pool, of all data-parallel ranks
+  std::uint32_t max_running_requests = 0;  // of all data-parallel ranks
+  std::uint32_t context_length = 0;        // tokens
+  bool speculative = false;
+  std::uint32_t speculative_num_draft_tokens = 0;
+  double startup_seconds = 0;  // of the wall, until it was ready
+};
+
+// One point of the last minutes, for the page's curves: what happened in the interval that ends at `time`,
+// and how things stood at its end.
+struct LiveSample {
+  double time = 0;      // seconds of the replica's clock since the start
+  double seconds = 0;   // length of the interval
+  double wall_lag = 0;  // seconds of the wall that the replica is behind where it should be
+  std::uint32_t waiting = 0, running = 0;  // requests
+  std::uint64_t kv_used_tokens = 0, kv_cached_tokens = 0, kv_free_tokens = 0;
+  std::uint64_t prompt_tokens = 0;   // of requests whose prefill began
+  std::uint64_t cached_tokens = 0;   // of them, found in the cache
+  std::uint64_t prefill_tokens = 0;  // computed
+  std::uint64_t decode_tokens = 0;
+  std::uint64_t finished = 0, rejected = 0, aborted = 0;  // requests
+  std::uint64_t steps = 0;
+  double gpu_seconds = 0;       // of passes
+  double mean_ttft = 0;         // of first tokens in the interval, seconds; 0: none
+  double mean_inter_token = 0;  // seconds; 0: none
+};
+
+// Answers over HTTP.
+struct HttpCount {
+  std::string endpoint;  // the route's pattern, never what a client sent
+  std::string method;
+  unsigned status = 0;
+  std::uint64_t count = 0;
+};
+
+struct LiveStatistics {
+  LiveDescription description;
+  bool draining = false;   // SIGTERM came: nothing new is accepted
+  double wall_uptime = 0;  // seconds of the wall since the start
+  double now = 0;          // seconds of the replica's clock since the start
+  // How far the replica is behind the wall, in seconds of the wall: above 0 where this machine cannot keep
+  // up.
+  double wall_lag = 0;
+  double max_wall_lag = 0;  // since the start
+
+  // How things stand.
+  std::uint32_t num_running_reqs = 0;
+  std::uint32_t num_queue_reqs = 0;
+  std::uint64_t kv_used_tokens = 0;       // held by requests, not evictable
+  std::uint64_t kv_evictable_tokens = 0;  // cached, nobody's
+  std::uint64_t kv_available_tokens = 0;  // free
+  // Of the pool of sliding-window layers and of the pool of states; all 0 where there is none.
+  std::uint64_t swa_used_tokens = 0, swa_evictable_tokens = 0, swa_available_tokens = 0;
+  std::uint64_t states_used = 0, states_evictable = 0, states_available = 0;
+  std::uint64_t pending_prefill_tokens = 0;  // prompts of waiting requests
+  std::uint64_t last_batch_requests = 0;     // of the last pass
+  bool last_pass_used_graph = false;
+  std::uint64_t decode_sum_seq_lens = 0;  // tokens of the requests that run
+  double gen_throughput = 0;              // generated tokens per second over the last few seconds
+  double cache_hit_rate = 0;      // of prompt tokens over the last few seconds; 0 where there were none
+  double utilization = 0;         // share of the last few seconds in which a pass ran
+  double spec_accept_length = 0;  // tokens kept of a verified step, since the start; 0: no speculation
+  std::uint64_t open_connections = 0, open_streams = 0;
+
+  // Since the start.
+  std::uint64_t accepted_requests = 0;  // parsed and given to the replica
+  std::uint64_t finished_requests = 0;  // answered whole
+  std::uint64_t rejected_requests = 0;  // refused by the replica (too long for context or pool)
+  std::uint64_t aborted_requests = 0;   // by their client, by /abort_request or at the end of a drain
+  std::uint64_t invalid_requests = 0;   // answered with 4xx before the replica saw them
+  std::uint64_t prompt_tokens = 0;      // of finished requests
+  std::uint64_t cached_tokens = 0;      // of them, found in the cache
+  std::uint64_t generation_tokens = 0;  // of finished requests
+  std::uint64_t prefill_compute_tokens = 0, prefill_cache_tokens = 0, decode_tokens = 0;  // of passes
+  std::uint64_t retractions = 0;
+  std::uint64_t evicted_tokens = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t prefill_steps = 0;  // with an extend part
+  std::uint64_t graph_steps = 0;    // that replayed a captured graph
+  double gpu_seconds = 0;           // of all passes
+  double prefill_gpu_seconds = 0;   // of those with an extend part
+  std::uint64_t merged_deltas =
+      0;  // pieces of answers that went out with later ones, because a reader was slow
+
+  std::vector<HttpCount> http_responses;
+
+  LiveHistogram ttft{ttft_edges()};
+  LiveHistogram inter_token{inter_token_edges()};
+  LiveHistogram e2e{e2e_edges()};
+  LiveHistogram queue_time{queue_time_edges()};
+  LiveHistogram prompt_length{token_count_edges()};
+  LiveHistogram uncached_prompt_length{token_count_edges()};
+  LiveHistogram generation_length{token_count_edges()};
+
+  // The last samples, oldest first: one a second of the wall, at most kMostSamples.
+  static constexpr std::size_t kMostSamples = 600;
+  std::vector<LiveSample> samples;
+};
+
+}  // namespace tpsim::launch

@@ -1,0 +1,236 @@
+#include "launch/serve/page/prometheus_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "launch/serve/page/exposition.h"
+
+namespace tpsim::launch {
+namespace {
+
+// SGLang's engine_type of a server that both prefills and decodes.
+constexpr const char* kEngineType = "unified";
+
+double share(std::uint64_t part, std::uint64_t rest) {
+  const std::uint64_t all = part + rest;
+  return all == 0 ? 0 : static_cast<double>(part) / static_cast<double>(all);
+}
+
+class Metrics {
+ public:
+  explicit Metrics(const LiveStatistics& statistics)
+      : s_(statistics),
+        tokenizer_{{"model_name", statistics.description.served_model_name}, {"engine_type", kEngineType}},
+        scheduler_(tokenizer_) {
+    for (const char* rank : {"tp_rank", "pp_rank", "moe_ep_rank"}) scheduler_.emplace_back(rank, "0");
+  }
+
+  std::string write() {
+    requests();
+    pools();
+    speculation();
+    passes();
+    constants();
+    latencies();
+    http();
+    own();
+    return out_.take();
+  }
+
+ private:
+  // Of SGLang's scheduler.
+  void gauge(const char* name, const char* help, double value) {
+    out_.metric(name, "gauge", help);
+    out_.sample(scheduler_, value);
+  }
+  void counter(const char* name, const char* help, double value) {
+    out_.metric(name, "counter", help);
+    out_.sample(scheduler_, value);
+  }
+  // Of its tokenizer manager.
+  void total(const char* name, const char* help, double value) {
+    out_.metric(name, "counter", help);
+    out_.sample(tokenizer_, value);
+  }
+  void histogram(const char* name, const char* help, const MetricLabels& labels,
+                 const LiveHistogram& values) {
+    out_.metric(name, "histogram", help);
+    out_.histogram(labels, values);
+  }
+  static double number(std::uint64_t count) { return static_cast<double>(count); }
+
+  void requests() {
+    gauge("sglang:num_running_reqs", "The number of running requests.", s_.num_running_reqs);
+    gauge("sglang:num_queue_reqs", "The number of requests in the waiting queue.", s_.num_queue_reqs);
+    gauge("sglang:num_grammar_queue_reqs", "The number of requests in the grammar waiting queue.", 0);
+    gauge("sglang:num_paused_reqs", "The number of paused requests by async weight sync.", 0);
+    gauge("sglang:num_prefill_bootstrap_queue_reqs", "The number of requests in the prefill bootstrap queue.",
+          0);
+    gauge("sglang:num_prefill_inflight_queue_reqs", "The number of requests in the prefill inflight queue.",
+          0);
+    gauge("sglang:num_decode_prealloc_queue_reqs", "The number of requests in the decode prealloc queue.", 0);
+    gauge("sglang:num_decode_transfer_queue_reqs", "The number of requests in the decode transfer queue.", 0);
+    gauge("sglang:gen_throughput", "The generation throughput (token/s).", s_.gen_throughput);
+    gauge("sglang:cache_hit_rate", "The prefix cache hit rate.", s_.cache_hit_rate);
+    gauge("sglang:decode_sum_seq_lens", "The sum of all sequence lengths in decode.",
+          number(s_.decode_sum_seq_lens));
+    counter("sglang:num_retracted_requests_total", "Total number of retracted requests.",
+            number(s_.retractions));
+    gauge("sglang:fwd_occupancy", "Forward pass GPU occupancy percentage.", 100 * s_.utilization);
+  }
+
+  void pools() {
+    const double full = share(s_.kv_used_tokens, s_.kv_evictable_tokens + s_.kv_available_tokens);
+    const double swa = share(s_.swa_used_tokens, s_.swa_evictable_tokens + s_.swa_available_tokens);
+    const double states = share(s_.states_used, s_.states_evictable + s_.states_available);
+    // SGLang rounds this one.
+    gauge("sglang:token_usage", "The token usage.", std::round(100 * std::max({full, swa, states})) / 100);
+    gauge("sglang:full_token_usage", "The token usage for full attention layers.", full);
+    gauge("sglang:swa_token_usage", "The token usage for SWA layers.", swa);
+    gauge("sglang:mamba_usage", "The token usage for Mamba layers.", states);
+    gauge("sglang:num_used_tokens", "The number of used tokens.",
+          number(std::max(s_.kv_used_tokens, s_.swa_used_tokens)));
+    gauge("sglang:kv_available_tokens", "Number of free token slots in the KV cache pool.",
+          number(s_.kv_available_tokens));
+    gauge("sglang:kv_evictable_tokens",
+          "Number of evictable (radix-cached) token slots in the KV cache pool.",
+          number(s_.kv_evictable_tokens));
+    gauge("sglang:kv_used_tokens", "Number of actively used token slots in the KV cache pool.",
+          number(s_.kv_used_tokens));
+    gauge("sglang:swa_available_tokens", "Number of free token slots in the SWA pool (hybrid-SWA only).",
+          number(s_.swa_available_tokens));
+    gauge("sglang:swa_evictable_tokens", "Number of evictable (radix-cached) token slots in the SWA pool.",
+          number(s_.swa_evictable_tokens));
+    gauge("sglang:swa_used_tokens", "Number of actively used token slots in the SWA pool.",
+          number(s_.swa_used_tokens));
+    gauge("sglang:mamba_available_tokens",
+          "Number of free state slots in the mamba SSM pool (hybrid-SSM only).", number(s_.states_available));
+    gauge("sglang:mamba_evictable_tokens",
+          "Number of evictable (radix-cached) state slots in the mamba SSM pool.",
+          number(s_.states_evictable));
+    gauge("sglang:mamba_used_tokens", "Number of actively used state slots in the mamba SSM pool.",
+          number(s_.states_used));
+    out_.metric("sglang:evicted_tokens_total", "counter", "The number of tokens evicted from GPU to CPU.");
+    out_.sample({{"cache_type", "RadixCache"}}, number(s_.evicted_tokens));
+  }
+
+  void speculation() {
+    // One token of a step is sampled, the others of it are accepted drafts.
+    const double drafts = static_cast<double>(s_.description.speculative_num_draft_tokens) - 1;
+    const double accepted = std::max(0.0, s_.spec_accept_length - 1);
+    gauge("sglang:spec_accept_length",
+          "Mean acceptance length of speculative decoding (accepted drafts + bonus token per forward).",
+          s_.spec_accept_length);
+    gauge("sglang:spec_accept_rate",
+          "Speculative acceptance rate (`accepted drafts / proposed drafts` in batch).",
+          drafts > 0 ? accepted / drafts : 0);
+  }
+
+  void passes() {
+    gauge("sglang:is_cuda_graph", "Whether the batch is using CUDA graph.", s_.last_pass_used_graph ? 1 : 0);
+    const std::uint64_t decodes = s_.steps - std::min(s_.steps, s_.prefill_steps);
+    const std::uint64_t replayed = std::min(decodes, s_.graph_steps);
+    out_.metric("sglang:cuda_graph_passes_total", "counter",
+                "Total number of forward passes categorized by CUDA graph.");
+    out_.sample(scheduler_, number(replayed), {{"mode", "decode_cuda_graph"}});
+    out_.sample(scheduler_, number(decodes - replayed), {{"mode", "decode_none"}});
+    out_.sample(scheduler_, number(s_.prefill_steps), {{"mode", "prefill_none"}});
+    out_.metric("sglang:realtime_tokens_total", "counter",
+                "Total number of tokens processed (updated on each log interval). mode: prefill_compute, "
+                "prefill_cache, decode.");
+    out_.sample(scheduler_, number(s_.prefill_compute_tokens), {{"mode", "prefill_compute"}});
+    out_.sample(scheduler_, number(s_.prefill_cache_tokens), {{"mode", "prefill_cache"}});
+    out_.sample(scheduler_, number(s_.decode_tokens), {{"mode", "decode"}});
+    out_.metric("sglang:forward_execution_seconds_total", "counter",
+                "Total time that GPU is busy executing model forward passes. Refer to ForwardMode for "
+                "category labels.");
+    out_.sample(scheduler_, s_.prefill_gpu_seconds, {{"category", "extend"}});
+    out_.sample(scheduler_, std::max(0.0, s_.gpu_seconds - s_.prefill_gpu_seconds), {{"category", "decode"}});
+  }
+
+  void constants() {
+    const LiveDescription& d = s_.description;
+    gauge("sglang:max_total_num_tokens", "Maximum total number of tokens in the KV cache pool.",
+          number(d.max_total_num_tokens));
+    gauge("sglang:page_size", "KV cache page size in tokens.", d.page_size);
+    gauge("sglang:num_pages", "Number of KV cache pages.",
+          number(d.max_total_num_tokens / std::max<std::uint64_t>(1, d.page_size)));
+    gauge("sglang:context_len", "Maximum context length.", d.context_length);
+    gauge("sglang:engine_startup_time", "The time taken for the engine to start up.", d.startup_seconds);
+  }
+
+  void latencies() {
+    histogram("sglang:queue_time_seconds", "Histogram of queueing time in seconds.", scheduler_,
+              s_.queue_time);
+    total("sglang:prompt_tokens_total", "Number of prefill tokens processed.", number(s_.prompt_tokens));
+    total("sglang:generation_tokens_total", "Number of generation tokens processed.",
+          number(s_.generation_tokens));
+    histogram("sglang:prompt_tokens_histogram", "Histogram of prompt token length.", tokenizer_,
+              s_.prompt_length);
+    histogram("sglang:uncached_prompt_tokens_histogram",
+              "Histogram of uncached (compute) prompt token length.", tokenizer_, s_.uncached_prompt_length);
+    histogram("sglang:generation_tokens_histogram", "Histogram of generation token length.", tokenizer_,
+              s_.generation_length);
+    out_.metric("sglang:cached_tokens_total", "counter",
+                "Number of cached prompt tokens by source (device/host/storage).");
+    out_.sample(tokenizer_, number(s_.cached_tokens), {{"cache_source", "device"}});
+    total("sglang:num_requests_total", "Number of requests processed.", number(s_.finished_requests));
+    total("sglang:num_aborted_requests_total", "Number of requests aborted.", number(s_.aborted_requests));
+    histogram("sglang:time_to_first_token_seconds", "Histogram of time to first token in seconds.",
+              tokenizer_, s_.ttft);
+    histogram("sglang:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.",
+              tokenizer_, s_.inter_token);
+    histogram("sglang:e2e_request_latency_seconds", "Histogram of End-to-end request latency in seconds",
+              tokenizer_, s_.e2e);
+  }
+
+  void http() {
+    std::map<std::pair<std::string, std::string>, std::uint64_t> requests;
+    for (const HttpCount& answers : s_.http_responses)
+      requests[{answers.endpoint, answers.method}] += answers.count;
+    out_.metric("sglang:http_requests_total", "counter",
+                "Total number of HTTP requests by endpoint and method");
+    for (const auto& [of, count] : requests)
+      out_.sample({{"endpoint", of.first}, {"method", of.second}}, number(count));
+    out_.metric("sglang:http_responses_total", "counter",
+                "Total number of HTTP responses by endpoint and status code");
+    for (const HttpCount& answers : s_.http_responses)
+      out_.sample({{"endpoint", answers.endpoint},
+                   {"status_code", fmt::format("{}", answers.status)},
+                   {"method", answers.method}},
+                  number(answers.count));
+  }
+
+  // What SGLang has no name for.
+  void own() {
+    out_.metric("tpsim:speedup", "gauge", "Simulated seconds in a second of the wall.");
+    out_.sample(tokenizer_, s_.description.speedup);
+    out_.metric("tpsim:simulated_seconds", "gauge", "Seconds of the simulated clock since the start.");
+    out_.sample(tokenizer_, s_.now);
+    out_.metric("tpsim:wall_lag_seconds", "gauge",
+                "Seconds of the wall that the simulated clock is behind where it should be.");
+    out_.sample(tokenizer_, s_.wall_lag);
+    out_.metric("tpsim:open_streams", "gauge", "Requests whose client is connected.");
+    out_.sample(tokenizer_, number(s_.open_streams));
+    total("tpsim:rejected_requests_total", "Requests that fit neither context nor pool.",
+          number(s_.rejected_requests));
+    total("tpsim:invalid_requests_total", "Requests answered with 4xx before a scheduler saw them.",
+          number(s_.invalid_requests));
+    total("tpsim:merged_deltas_total", "Pieces of answers that went out together: a reader was slow.",
+          number(s_.merged_deltas));
+  }
+
+  const LiveStatistics& s_;
+  const MetricLabels tokenizer_;
+  MetricLabels scheduler_;
+  Exposition out_;
+};
+
+}  // namespace
+
+std::string prometheus_text(const LiveStatistics& statistics) { return Metrics(statistics).write(); }
+
+}  // namespace tpsim::launch

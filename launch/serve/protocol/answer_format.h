@@ -1,0 +1,50 @@
+// How the answers to a call are written: one implementation for each protocol, as SGLang 0.5.12 writes them,
+// field for field in its order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "launch/serve/protocol/answer.h"
+#include "launch/serve/protocol/generate_call.h"
+
+namespace tpsim::launch {
+
+// Of the server, the same for all calls.
+struct FormatOptions {
+  std::string weight_version = "default";
+  bool skip_tokenizer = false;                // SGLang's --skip-tokenizer-init: no text
+  bool incremental_streaming_output = false;  // --incremental-streaming-output
+  bool enable_cache_report = false;           // --enable-cache-report
+  bool default_include_usage = false;         // --stream-response-default-include-usage
+};
+
+class AnswerFormat {
+ public:
+  virtual ~AnswerFormat() = default;
+  // Whether a stream's head goes out before the first event; otherwise what fails before it has a status of
+  // its own.
+  virtual bool begins_at_once() const = 0;
+  // Appends the events for what is new of `answer`, and marks it as sent.
+  virtual void event(Answer& answer, std::string& out) = 0;
+  // Appends the events behind all answers. REQUIRES: all are finished.
+  virtual void closing(std::span<Answer> answers, std::string& out) = 0;
+  // The body of an answer that is no stream. REQUIRES: all are finished.
+  virtual std::string whole(std::span<Answer> answers) = 0;
+  // A stream that has begun and cannot go on: its last events.
+  virtual void failed(unsigned status, std::string_view type, std::string_view message, std::string& out) = 0;
+  // Whether text that was sent may be forgotten.
+  virtual bool sends_deltas() const = 0;
+};
+
+// `options` must outlive it. `created`: seconds since 1970.
+std::unique_ptr<AnswerFormat> make_native_format(const GenerateCall& call, const FormatOptions& options);
+std::unique_ptr<AnswerFormat> make_completion_format(const GenerateCall& call, const FormatOptions& options,
+                                                     std::int64_t created);
+std::unique_ptr<AnswerFormat> make_chat_format(const GenerateCall& call, const FormatOptions& options,
+                                               std::int64_t created);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,193 @@
+// OpenAI's protocol as SGLang speaks it: CompletionRequest and ChatCompletionRequest of
+// entrypoints/openai/protocol.py.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launch/serve/protocol/call_fields.h"
+#include "launch/serve/protocol/generate_call.h"
+#include "launch/serve/protocol/json_fields.h"
+#include "launch/serve/protocol/refusal.h"
+#include "launch/serve/protocol/sampling_fields.h"
+
+namespace tpsim::launch {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kMostAnswers = 1'000'000;
+constexpr std::int64_t kMostTokens = 1'000'000'000;
+
+void read_stream_options(const JsonFields& fields, GenerateCall& call) {
+  call.stream = fields.boolean("stream", false);
+  const json* const options = fields.find("stream_options");
+  if (options == nullptr) return;
+  if (!options->is_object()) refuse_field("stream_options", "Input should be an object");
+  const JsonFields inner(*options, "stream_options.");
+  call.include_usage = inner.boolean("include_usage", false);
+  call.continuous_usage_stats = inner.boolean("continuous_usage_stats", false);
+}
+
+void refuse_format(const JsonFields& fields) {
+  const json* const format = fields.find("response_format");
+  if (format == nullptr) return;
+  if (!format->is_object()) refuse_field("response_format", "Input should be an object");
+  const std::string type = JsonFields(*format, "response_format.").text("type").value_or("");
+  if (type != "text")
+    refuse_value(
+        fmt::format("response_format: answers that follow a grammar are not simulated; leave it out, "
+                    "or say \"text\""));
+}
+
+void read_shared(const JsonFields& fields, GenerateCall& call) {
+  refuse_unsimulated(fields);
+  refuse_format(fields);
+  call.model = fields.text("model").value_or("default");
+  call.n = static_cast<std::uint32_t>(fields.integer("n", 1, kMostAnswers).value_or(1));
+  read_stream_options(fields, call);
+  read_common(fields, call);
+}
+
+void read_prompt(const json& prompt, GenerateCall& call) {
+  const auto add_text = [&call](const json& text) {
+    call.prompts.push_back({.is_text = true, .text = text.get<std::string>(), .ids = {}});
+  };
+  const auto add_ids = [&call](const json& ids) {
+    call.prompts.push_back({.is_text = false, .text = {}, .ids = token_ids(ids, "prompt")});
+  };
+  if (prompt.is_string()) {
+    add_text(prompt);
+  } else if (prompt.is_array()) {
+    if (!prompt.empty() && prompt.front().is_number()) {
+      add_ids(prompt);
+    } else {
+      for (const json& entry : prompt) {
+        if (entry.is_string())
+          add_text(entry);
+        else
+          add_ids(entry);
+      }
+    }
+  } else {
+    refuse_field("prompt", "Input should be a string, a list of strings, token ids, or lists of them");
+  }
+  const auto empty = [](const PromptInput& one) { return one.text.empty() && one.ids.empty(); };
+  if (std::all_of(call.prompts.begin(), call.prompts.end(), empty)) refuse_value("Prompt cannot be empty");
+}
+
+// Roles and parts; what is in them is the template's affair.
+void check_message(const json& message) {
+  if (!message.is_object()) refuse_field("messages", "Input should be a list of objects");
+  const JsonFields fields(message, "messages.");
+  const std::string role = fields.text("role").value_or("");
+  static constexpr std::string_view kRoles[] = {"system",   "user",      "assistant",      "tool",
+                                                "function", "developer", "latest_reminder"};
+  std::string lower = role;
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  if (std::find(std::begin(kRoles), std::end(kRoles), lower) == std::end(kRoles))
+    refuse_field("messages.role",
+                 "must be one of 'system', 'user', 'assistant', 'tool', 'function', 'developer'");
+  const json* const content = fields.find("content");
+  if (content == nullptr) {
+    if (lower == "user") refuse_field("messages.content", "Field required");
+    return;
+  }
+  if (content->is_string()) return;
+  if (!content->is_array()) refuse_field("messages.content", "Input should be a string or a list of parts");
+  for (const json& part : *content) {
+    if (!part.is_object()) refuse_field("messages.content", "parts should be objects");
+    const std::string type = JsonFields(part, "messages.content.").text("type").value_or("");
+    if (type == "image_url" || type == "video_url" || type == "audio_url" || type == "input_audio")
+      refuse_value(fmt::format("{}: live requests are text only; images are simulated by `tpsim run`", type));
+    if (type != "text") refuse_field("messages.content.type", "Input should be 'text'");
+    if (!JsonFields(part, "messages.content.").text("text"))
+      refuse_field("messages.content.text", "Field required");
+  }
+}
+
+void check_tool_choice(const JsonFields& fields, bool has_tools) {
+  const json* const choice = fields.find("tool_choice");
+  if (choice == nullptr) return;
+  if (choice->is_string()) {
+    const std::string word = choice->get<std::string>();
+    if (word == "auto" || word == "none") return;
+    if (word != "required")
+      refuse_field("tool_choice", "Input should be 'auto', 'required', 'none' or an object");
+    if (!has_tools) refuse_value("Tools cannot be empty if tool choice is set to required.");
+  } else if (!choice->is_object()) {
+    refuse_field("tool_choice", "Input should be 'auto', 'required', 'none' or an object");
+  } else if (!has_tools) {
+    refuse_value("Tools cannot be empty if tool choice is set to a specific tool.");
+  }
+  refuse_value(
+      "tool_choice: answers that must call a tool follow a grammar, which is not simulated; say auto");
+}
+
+}  // namespace
+
+GenerateCall parse_completion(std::string_view body, const ParseLimits& limits) {
+  const json object = parse_json_object(body);
+  const JsonFields fields(object);
+  GenerateCall call;
+  call.api = GenerateCall::Api::kCompletions;
+  const json* const prompt = fields.find("prompt");
+  if (prompt == nullptr) refuse_field("prompt", "Field required");
+  if (const auto most = fields.integer("max_tokens", -kMostTokens, kMostTokens); most && *most <= 0)
+    refuse_field("max_tokens", "Value error, max_tokens must be positive");
+  read_prompt(*prompt, call);
+  read_shared(fields, call);
+  if (fields.find("logprobs") != nullptr)
+    refuse_value("logprobs: nobody computes log probabilities here; leave it out");
+  call.echo = fields.boolean("echo", false);
+  call.sampling.push_back(parse_sampling(fields, {.max_new_tokens = "max_tokens",
+                                                  .min_new_tokens = "min_tokens",
+                                                  .seed = "seed",
+                                                  .default_max_new_tokens = 16}));
+  check_size(call, limits);
+  return call;
+}
+
+GenerateCall parse_chat(std::string_view body, const ParseLimits& limits) {
+  const json object = parse_json_object(body);
+  const JsonFields fields(object);
+  GenerateCall call;
+  call.api = GenerateCall::Api::kChat;
+  const json* const messages = fields.find("messages");
+  if (messages == nullptr) refuse_field("messages", "Field required");
+  if (!messages->is_array()) refuse_field("messages", "Input should be a list");
+  if (messages->empty()) refuse_value("Messages cannot be empty.");
+  for (const json& message : *messages) check_message(message);
+  const json* const tools = fields.find("tools");
+  if (tools != nullptr && !tools->is_array()) refuse_field("tools", "Input should be a list");
+  check_tool_choice(fields, tools != nullptr && !tools->empty());
+  const json* const arguments = fields.find("chat_template_kwargs");
+  if (arguments != nullptr && !arguments->is_object())
+    refuse_field("chat_template_kwargs", "Input should be an object");
+
+  call.prompts.emplace_back();
+  read_shared(fields, call);
+  if (fields.boolean("logprobs", false))
+    refuse_value("logprobs: nobody computes log probabilities here; leave it out");
+  call.continue_final_message = fields.boolean("continue_final_message", false);
+  if (call.continue_final_message)
+    refuse_value("continue_final_message: is not simulated; send the message by /v1/completions");
+  call.messages = messages->dump();
+  if (tools != nullptr && !tools->empty()) call.tools = tools->dump();
+  if (arguments != nullptr) call.chat_template_kwargs = arguments->dump();
+
+  const SamplingNames names = {.max_new_tokens = "max_tokens",
+                               .min_new_tokens = "min_tokens",
+                               .seed = "seed",
+                               .default_max_new_tokens = std::nullopt};
+  SamplingNames newer = names;
+  newer.max_new_tokens = "max_completion_tokens";
+  const auto newer_limit = fields.integer("max_completion_tokens", -kMostTokens, kMostTokens);
+  call.sampling.push_back(parse_sampling(fields, newer_limit.value_or(0) != 0 ? newer : names));
+  // As in Python, 0 is no limit.
+  if (call.sampling.front().max_new_tokens == 0U) call.sampling.front().max_new_tokens.reset();
+  check_size(call, limits);
+  return call;
+}
+
+}  // namespace tpsim::launch

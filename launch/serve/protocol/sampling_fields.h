@@ -1,0 +1,21 @@
+// SGLang's sampling parameters, under the names that each protocol gives them.
+#pragma once
+
+#include "launch/serve/protocol/generate_call.h"
+#include "launch/serve/protocol/json_fields.h"
+
+namespace tpsim::launch {
+
+// How the fields of one protocol differ from another's.
+struct SamplingNames {
+  std::string_view max_new_tokens = "max_new_tokens";
+  std::string_view min_new_tokens = "min_new_tokens";
+  std::string_view seed = "sampling_seed";
+  std::optional<std::uint32_t> default_max_new_tokens = 128;
+};
+
+// Of /generate's "sampling_params", or of the whole body of OpenAI's calls, whose `n` the caller reads.
+// Throws Refusal.
+SamplingFields parse_sampling(const JsonFields& fields, const SamplingNames& names);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,43 @@
+// The flags of `tpsim serve`, checked one by one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "launch/flag_set.h"
+#include "launch/serve/wire/http_server.h"
+#include "launch/server_args.h"
+
+namespace tpsim::launch {
+
+struct ServeArgs {
+  ServerArgs server;
+  WireConfig wire;
+  std::string api_key, admin_api_key;  // empty: none is asked for
+  std::string served_model_name;       // empty: --model-path
+  std::string weight_version = "default";
+  std::string tokenizer_path;  // empty: the model's folder
+  bool skip_tokenizer_init = false;
+  bool incremental_streaming_output = false;
+  bool stream_response_default_include_usage = false;
+  bool enable_cache_report = false;
+  double speedup = 1;
+  std::uint32_t default_output_tokens = 256;
+  std::optional<std::uint32_t> max_output_tokens;
+  std::uint32_t max_queued_requests = 0;  // 0: any number
+  std::uint32_t max_open_requests = 65536;
+  std::uint32_t max_prompts_per_call = 4096;
+  std::optional<double> drain_timeout;  // seconds; none: until all is answered
+
+  std::string model_name() const { return served_model_name.empty() ? server.model_path : served_model_name; }
+};
+
+// Declares them in `flags`; they are read into `args`, which must outlive `flags`.
+void declare_serve_flags(FlagSet& flags, ServeArgs& args);
+// After all were read. Throws UserError.
+void check_serve_args(const ServeArgs& args);
+// What the simulated HTTP server and tokenizer of SGLang take, as --front-end says.
+scheduler::FrontEndConfig serve_front_end(const ServeArgs& args);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,204 @@
+#include "launch/serve/serve_command.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/deployment.h"
+#include "launch/flag_command.h"
+#include "launch/logging.h"
+#include "launch/serve/drain.h"
+#include "launch/serve/live/live_replica.h"
+#include "launch/serve/live/wall_clock.h"
+#include "launch/serve/serve_args.h"
+#include "launch/serve/serve_context.h"
+#include "launch/serve/server_info.h"
+#include "launch/serve/service.h"
+#include "launch/serve/wire/http_server.h"
+#include "launch/stage.h"
+#include "launch/standard_output.h"
+#include "launch/tokenizer/open.h"
+#include "proto/base/error.h"
+#include "proto/base/stop_flag.h"
+#include "rank/parallel/rank_lost.h"
+#include "scheduler/sglang_release.h"
+
+namespace tpsim::launch {
+namespace {
+
+// A connection is a file descriptor, and shells give 1,024 of them.
+void allow_descriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::filesystem::path tokenizer_folder(const ServeArgs& args) {
+  if (!args.tokenizer_path.empty()) return args.tokenizer_path;
+  std::error_code ignored;
+  return std::filesystem::is_directory(args.server.model_path, ignored) ? args.server.model_path : "";
+}
+
+LiveDescription describe(const ServeArgs& args, const Deployment& deployment, const OpenedTokenizer& opened) {
+  const scheduler::SchedulerConfig& config = deployment.scheduler;
+  const std::uint32_t dp_size = config.data_parallel.size;
+  return {.served_model_name = args.model_name(),
+          .model_path = args.server.model_path,
+          .hardware = deployment.header.hardware(),
+          .attention_backend = deployment.backends.name(),
+          .executor = args.server.executor,
+          .tokenizer = opened.tokenizer->name(),
+          .real_tokenizer = opened.tokenizer->real(),
+          .tp_size = args.server.tp_size,
+          .pp_size = config.pipeline.size,
+          .dp_size = dp_size,
+          .speedup = args.speedup,
+          .page_size = config.page_size,
+          .max_total_num_tokens = config.max_total_num_tokens * dp_size,
+          .max_running_requests = config.max_running_requests * dp_size,
+          .context_length = config.context_length,
+          .speculative = config.speculation.enabled(),
+          .speculative_num_draft_tokens = config.speculation.num_draft_tokens};
+}
+
+// What a client should know of the answers.
+std::vector<std::string> notes_of(const ServeArgs& args, const OpenedTokenizer& opened) {
+  std::vector<std::string> notes = opened.notes;
+  if (args.skip_tokenizer_init) notes.clear();
+  if (!args.server.numeric())
+    notes.push_back(
+        "answers are invented: nobody computed them, only how long they take; they have max_new_tokens "
+        "tokens, or --default-output-tokens where a client sets no limit");
+  return notes;
+}
+
+ServerInfo info_of(const ServeArgs& args, const Deployment& deployment, const OpenedTokenizer& opened) {
+  ServerInfo info;
+  const scheduler::SchedulerConfig& config = deployment.scheduler;
+  info.header = deployment.header;
+  info.model_path = args.server.model_path;
+  info.tokenizer_path = args.tokenizer_path.empty() ? args.server.model_path : args.tokenizer_path;
+  info.served_model_name = args.model_name();
+  info.weight_version = args.weight_version;
+  if (!deployment.model.architecture.empty()) info.architectures = {deployment.model.architecture};
+  info.has_image_understanding = args.server.images.enable_multimodal;
+  info.sglang_release = scheduler::sglang_release_name(config.sglang_release);
+  info.context_length = config.context_length;
+  info.max_total_num_tokens = config.max_total_num_tokens;
+  info.max_running_requests = config.max_running_requests;
+  // As the scheduler refuses prompts: SGLang's max_req_input_len.
+  constexpr std::uint64_t kHeadroom = 6;
+  const std::uint64_t longest = std::min<std::uint64_t>(config.context_length, config.max_total_num_tokens);
+  info.max_req_input_len = static_cast<std::uint32_t>(longest > kHeadroom ? longest - kHeadroom : 0);
+  info.dp_size = config.data_parallel.size;
+  info.speedup = args.speedup;
+  info.tokenizer = args.skip_tokenizer_init ? "none" : opened.tokenizer->name();
+  info.chat_template = args.skip_tokenizer_init ? "none" : opened.chat->name();
+  info.real_tokenizer = !args.skip_tokenizer_init && opened.tokenizer->real();
+  info.real_chat_template = !args.skip_tokenizer_init && opened.chat->real();
+  info.notes = notes_of(args, opened);
+  info.started = std::time(nullptr);
+  return info;
+}
+
+std::vector<std::uint32_t> eos_of(const Deployment& deployment, const Tokenizer& tokenizer) {
+  if (!deployment.scheduler.eos_token_ids.empty()) return deployment.scheduler.eos_token_ids;
+  return {tokenizer.eos_ids().begin(), tokenizer.eos_ids().end()};
+}
+
+std::string url_of(const WireConfig& wire, std::uint16_t port) {
+  const bool six = wire.host.find(':') != std::string::npos;
+  return fmt::format("http://{}:{}", six ? fmt::format("[{}]", wire.host) : wire.host, port);
+}
+
+int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deployment& deployment) {
+  const auto began = std::chrono::steady_clock::now();
+  for (const std::string& note : deployment.notes) spdlog::info("{}", note);
+  for (const std::string& warning : deployment.warnings) spdlog::warn("{}", warning);
+  allow_descriptors();
+  const std::uint32_t vocab_size = deployment.model.vocab_size;
+  const OpenedTokenizer opened = open_tokenizer(tokenizer_folder(args), vocab_size);
+  const ServerInfo info = info_of(args, deployment, opened);
+  for (const std::string& note : info.notes) spdlog::info("{}", note);
+  const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
+
+  // From here on a signal means: answer what has begun.
+  const StopFlag::Unhurried unhurried;
+  const WallClock clock(args.speedup);
+  LiveDescription description = describe(args, deployment, opened);
+  description.startup_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  LiveReplica replica({.computes = args.server.numeric(), .max_queued_requests = args.max_queued_requests},
+                      deployment.scheduler, serve_front_end(args), *executor, clock, std::move(description));
+  ServeContext context{.replica = replica,
+                       .tokenizer = opened.tokenizer,
+                       .chat = opened.chat,
+                       .invented = InventedAnswers(*opened.tokenizer, vocab_size),
+                       .format = {.weight_version = args.weight_version,
+                                  .skip_tokenizer = args.skip_tokenizer_init,
+                                  .incremental_streaming_output = args.incremental_streaming_output,
+                                  .enable_cache_report = args.enable_cache_report,
+                                  .default_include_usage = args.stream_response_default_include_usage},
+                       .parse_limits = {.max_prompts = args.max_prompts_per_call},
+                       .computes = args.server.numeric(),
+                       .eos_ids = eos_of(deployment, *opened.tokenizer),
+                       .vocab_size = vocab_size,
+                       .context_length = deployment.scheduler.context_length,
+                       .stream_interval = args.server.stream_interval,
+                       .default_output_tokens = args.default_output_tokens,
+                       .max_output_tokens = args.max_output_tokens,
+                       .max_open_requests = args.max_open_requests,
+                       .model_name = args.model_name()};
+  Service service({.api_key = args.api_key, .admin_api_key = args.admin_api_key}, context, info);
+  HttpServer server(args.wire, service);
+  service.watch(server);
+  server.start();
+  print(fmt::format("tpsim: {} is served at {}\n", info.served_model_name, url_of(args.wire, server.port())));
+  flush_output();
+
+  Drain drain(server, unhurried, context.draining, args.drain_timeout);
+  std::optional<std::string> loss;
+  try {
+    replica.run([&drain] { return drain.go_on(); });
+  } catch (const scheduler::ExecutorLost& lost) {
+    loss = lost.what();
+  }
+  const bool all_answered = !loss && server.exchanges() == 0;
+  replica.abandon(loss ? "The server has lost its ranks." : "The server is shutting down.");
+  if (!all_answered) drain.last_words();
+  server.stop();
+  service.stop();
+  if (loss) throw rank::RankLost(*loss);
+  executor->finish();
+  return all_answered ? kDone : kStoppedEarly;
+}
+
+int serve(const ServeArgs& args, rank::MpiSession& session) {
+  check_serve_args(args);
+  set_up_logging(args.server, session.process() == 0);
+  const std::vector<Deployment> deployments = resolve_deployments(args.server, /*compare=*/false);
+  return run_on_ranks(args.server, deployments, session, [&](const Stage& stage) {
+    return serve_deployment_live(stage, args, deployments.front());
+  });
+}
+
+}  // namespace
+
+void add_serve_command(CLI::App& root, rank::MpiSession& session, Action& action) {
+  add_flag_command<ServeArgs>(
+      root, "serve", "Serve live clients on the wall clock: SGLang's protocol and OpenAI's", action,
+      [](CLI::App&, FlagSet& flags, ServeArgs& args) { declare_serve_flags(flags, args); },
+      [&session](ServeArgs& args, FlagSet&) { return serve(args, session); });
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <limits>
+#include <thread>
+
+#include "launch/flag_values.h"
+#include "launch/serve/serve_args.h"
+#include "launch/server_flags.h"
+#include "proto/base/error.h"
+
+namespace tpsim::launch {
+namespace {
+
+FlagSet::ReadValue seconds(std::chrono::seconds& target) {
+  return [&target](std::string_view flag, const std::string& value) {
+    target = std::chrono::seconds(parse_count(flag, value, 1, 1'000'000));
+  };
+}
+
+FlagSet::ReadValue size(std::size_t& target, std::uint64_t least, std::uint64_t most) {
+  return [&target, least, most](std::string_view flag, const std::string& value) {
+    target = parse_count(flag, value, least, most);
+  };
+}
+
+void declare_server(FlagSet& flags, ServeArgs& args) {
+  flags.group("Server");
+  flags.add_value("--host", "ADDRESS", "to listen at (default 127.0.0.1; 0.0.0.0 for every interface)",
+                  text(args.wire.host));
+  flags.add_value("--port", "PORT", "to listen at; 0 takes one that is free and prints it (default 30000)",
+                  count(args.wire.port, 0, 65535));
+  flags.add_value("--api-key", "KEY", "that clients must send as a bearer token", text(args.api_key));
+  flags.add_value("--admin-api-key", "KEY", "of /flush_cache and /abort_request, which then take no other",
+                  text(args.admin_api_key));
+  flags.add_value("--served-model-name", "NAME", "that /v1/models says (default: --model-path)",
+                  text(args.served_model_name));
+  flags.add_value("--weight-version", "NAME", "that answers carry (default \"default\")",
+                  text(args.weight_version));
+  flags.add_value("--tokenizer-path", "DIR", "folder of the tokenizer (default: --model-path)",
+                  text(args.tokenizer_path));
+  flags.add_switch("--skip-tokenizer-init", "prompts come, and answers go, as token ids",
+                   args.skip_tokenizer_init);
+  flags.add_value("--stream-interval", "TOKENS", "of an answer that go out together (default 1)",
+                  count(args.server.stream_interval, 1));
+  for (const char* name : {"--incremental-streaming-output", "--stream-output"})
+    flags.add_switch(name, "streams of /generate carry what is new, not all so far",
+                     args.incremental_streaming_output);
+  flags.add_switch("--stream-response-default-include-usage", "streams of OpenAI's protocol end with usage",
+                   args.stream_response_default_include_usage);
+  flags.add_switch("--enable-cache-report", "usage tells cached tokens", args.enable_cache_report);
+}
+
+void declare_clock(FlagSet& flags, ServeArgs& args) {
+  flags.group("Clock and answers");
+  flags.add_value("--speedup", "X",
+                  "the replica's clock passes X times as fast as the wall's; rates and latencies of clients "
+                  "follow (default 1)",
+                  real(args.speedup, 0, false, 1e6, true));
+  flags.add_value(
+      "--front-end", "KIND",
+      "what lies between clients and scheduler: text (SGLang's HTTP server with its tokenizer), ids (the "
+      "same without), or none (default text; ids with --skip-tokenizer-init; none for --executor numeric)",
+      [&args](std::string_view flag, const std::string& value) {
+        word({"ids", "text", "none"}, args.server.front_end.emplace())(flag, value);
+      });
+  flags.add_value("--default-output-tokens", "N",
+                  "of an answer that its client sets no limit to, in modeled execution, which does not know "
+                  "when the model would end (default 256)",
+                  count(args.default_output_tokens, 1));
+}
+
+void declare_limits(FlagSet& flags, ServeArgs& args) {
+  flags.group("Limits");
+  flags.add_value("--max-queued-requests", "N",
+                  "that wait to be scheduled; more are answered 503 (default: any)",
+                  count(args.max_queued_requests, 1));
+  flags.add_value("--max-open-requests", "N", "not yet answered; more are answered 503 (default 65536)",
+                  count(args.max_open_requests, 1, 10'000'000));
+  flags.add_value("--max-output-tokens", "N",
+                  "of one answer; who asks for more is refused (default: context)",
+                  count(args.max_output_tokens, 1));
+  flags.add_value("--max-prompts-per-call", "N", "prompts times n of one call (default 4096)",
+                  count(args.max_prompts_per_call, 1, 1'000'000));
+  flags.add_value("--max-connections", "N", "that are open; more are answered 503 (default 16384)",
+                  size(args.wire.max_connections, 1, 1'000'000));
+  flags.add_value("--max-body-bytes", "BYTES",
+                  "of a request; longer ones are answered 413 (default 33554432)",
+                  size(args.wire.max_body_bytes, 1, std::uint64_t{1} << 32));
+  flags.add_value("--idle-timeout", "S", "until a connection without a request is closed (default 75)",
+                  seconds(args.wire.idle_timeout));
+  flags.add_value("--receive-timeout", "S", "without a byte of a request that has begun (default 60)",
+                  seconds(args.wire.receive_timeout));
+  flags.add_value("--send-timeout", "S",
+                  "without a byte of its answer being taken, until a client counts as gone (default 120)",
+                  seconds(args.wire.send_timeout));
+  flags.add_value("--drain-timeout", "S",
+                  "after SIGTERM, until answers that are not finished are cut off (default: never)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    args.drain_timeout = parse_real(flag, value, 0, true, 1e6, true);
+                  });
+  flags.add_value("--wire-threads", "N", "that read and write (default: half of the cores, at most 4)",
+                  size(args.wire.threads, 1, 64));
+}
+
+}  // namespace
+
+void declare_serve_flags(FlagSet& flags, ServeArgs& args) {
+  args.wire.threads = std::clamp<std::size_t>(std::thread::hardware_concurrency() / 2, 1, 4);
+  declare_server(flags, args);
+  declare_clock(flags, args);
+  declare_limits(flags, args);
+  declare_deployment_flags(flags, args.server);
+}
+
+void check_serve_args(const ServeArgs& args) {
+  check_deployment_args(args.server);
+  if (args.server.numeric() && args.speedup != 1)
+    throw_user_error("--speedup {}: is for --executor modeled, numeric ranks take the time they take",
+                     format_real(args.speedup));
+  if (args.skip_tokenizer_init && !args.tokenizer_path.empty())
+    throw_user_error("--tokenizer-path {}: excludes --skip-tokenizer-init, which needs no tokenizer",
+                     args.tokenizer_path);
+  if (!args.admin_api_key.empty() && args.admin_api_key == args.api_key)
+    throw_user_error("--admin-api-key: is the same as --api-key; leave it out, or choose another");
+}
+
+scheduler::FrontEndConfig serve_front_end(const ServeArgs& args) {
+  const std::string kind = args.server.front_end.value_or(args.server.numeric()      ? "none"
+                                                          : args.skip_tokenizer_init ? "ids"
+                                                                                     : "text");
+  if (kind == "none") return {};
+  scheduler::FrontEndConfig config = kind == "ids" ? scheduler::kTokenIdFrontEnd : scheduler::kTextFrontEnd;
+  config.stream_interval = args.server.stream_interval;
+  return config;
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,42 @@
+// What the server says of itself, as SGLang's pages have it.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/serve/live_statistics.h"
+#include "proto/report.pb.h"
+
+namespace tpsim::launch {
+
+struct ServerInfo {
+  proto::RunReport header;  // of the deployment: server_args and what was chosen
+  std::string model_path, tokenizer_path, served_model_name, weight_version;
+  std::string model_type;
+  std::vector<std::string> architectures;
+  bool has_image_understanding = false;
+  std::string sglang_release;  // simulated
+  std::uint32_t context_length = 0;
+  std::uint64_t max_total_num_tokens = 0;  // of one data-parallel rank
+  std::uint32_t max_running_requests = 0;  // of one data-parallel rank
+  std::uint32_t max_req_input_len = 0;
+  std::uint32_t dp_size = 1;
+  double speedup = 1;
+  std::string tokenizer, chat_template;  // their names
+  bool real_tokenizer = false, real_chat_template = false;
+  std::vector<std::string> notes;  // what is approximate
+  std::time_t started = 0;
+};
+
+// JSON bodies: /get_model_info, /get_server_info, /get_load, /v1/loads, /v1/models and one model of it.
+std::string model_info_json(const ServerInfo& info);
+std::string server_info_json(const ServerInfo& info, const LiveStatistics& live);
+std::string load_json(const LiveStatistics& live);
+std::string loads_json(const ServerInfo& info, const LiveStatistics& live);
+std::string models_json(const ServerInfo& info);
+std::string model_card_json(const ServerInfo& info);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,341 @@
+#include "launch/serve/service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "launch/serve/live_call.h"
+#include "launch/serve/page/live_page.h"
+#include "launch/serve/page/prometheus_text.h"
+#include "launch/serve/prompt_tokens.h"
+#include "launch/serve/protocol/json_text.h"
+#include "launch/serve/protocol/refusal.h"
+
+namespace tpsim::launch {
+namespace {
+
+// Bodies that are read, and tokenized, elsewhere: shorter ones take less than handing them over would.
+constexpr std::size_t kLongBody = 32 << 10;
+
+// In time that does not tell how much of it is right.
+bool equal_secrets(std::string_view a, std::string_view b) {
+  unsigned char differ = a.size() == b.size() ? 0 : 1;
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i)
+    differ |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  return differ == 0;
+}
+
+bool carries(const std::string& authorization, const std::string& key) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (authorization.size() < kScheme.size()) return false;
+  const bool bearer = std::equal(kScheme.begin(), kScheme.end(), authorization.begin(), [](char a, char b) {
+    return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b);
+  });
+  return bearer && equal_secrets(std::string_view(authorization).substr(kScheme.size()), key);
+}
+
+bool has_word(std::string_view words, std::string_view word) {
+  for (std::size_t at = words.find(word); at != std::string_view::npos; at = words.find(word, at + 1)) {
+    const bool begins = at == 0 || words[at - 1] == ' ';
+    const bool ends = at + word.size() == words.size() || words[at + word.size()] == ' ';
+    if (begins && ends && !word.empty()) return true;
+  }
+  return false;
+}
+
+bool is_json(const HttpRequest& request) {
+  std::string type = request.content_type.substr(0, request.content_type.find(';'));
+  std::transform(type.begin(), type.end(), type.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  while (!type.empty() && type.back() == ' ') type.pop_back();
+  return type == "application/json";
+}
+
+}  // namespace
+
+const Service::Route Service::kRoutes[] = {
+    {"/generate", "POST PUT", Key::kUser, &Service::on_generate},
+    {"/v1/completions", "POST", Key::kUser, &Service::on_completions},
+    {"/v1/chat/completions", "POST", Key::kUser, &Service::on_chat},
+    {"/v1/models", "GET", Key::kUser, &Service::on_models},
+    {"/v1/models/{model}", "GET", Key::kUser, &Service::on_model},
+    {"/health", "GET", Key::kNone, &Service::on_health},
+    {"/health_generate", "GET", Key::kNone, &Service::on_health_generate},
+    {"/ping", "GET", Key::kUser, &Service::on_ping},
+    {"/", "GET HEAD", Key::kUser, &Service::on_root},
+    {"/get_model_info", "GET", Key::kUser, &Service::on_model_info},
+    {"/model_info", "GET", Key::kUser, &Service::on_model_info},
+    {"/get_server_info", "GET", Key::kUser, &Service::on_server_info},
+    {"/server_info", "GET", Key::kUser, &Service::on_server_info},
+    {"/get_load", "GET", Key::kUser, &Service::on_get_load},
+    {"/v1/loads", "GET", Key::kUser, &Service::on_loads},
+    {"/metrics", "GET", Key::kNone, &Service::on_metrics},
+    {"/live", "GET HEAD", Key::kNone, &Service::on_live},
+    {"/live/data", "GET", Key::kUser, &Service::on_live_data},
+    {"/flush_cache", "GET POST", Key::kAdmin, &Service::on_flush_cache},
+    {"/abort_request", "POST", Key::kAdmin, &Service::on_abort},
+};
+
+Service::Service(const ServiceConfig& config, ServeContext& context, const ServerInfo& info)
+    : config_(config), context_(context), info_(info) {}
+
+const Service::Route* Service::find_route(std::string_view path) {
+  constexpr std::string_view kModel = "/v1/models/";
+  if (path.starts_with(kModel) && path.size() > kModel.size()) path = "/v1/models/{model}";
+  const auto found = std::find_if(std::begin(kRoutes), std::end(kRoutes),
+                                  [path](const Route& route) { return route.path == path; });
+  return found == std::end(kRoutes) ? nullptr : found;
+}
+
+// SGLang's decide_request_auth().
+bool Service::admitted(Key key, const HttpRequest& request) const {
+  const std::string* wanted = nullptr;
+  if (key == Key::kUser) wanted = &config_.api_key;
+  if (key == Key::kAdmin) wanted = config_.admin_api_key.empty() ? &config_.api_key : &config_.admin_api_key;
+  return wanted == nullptr || wanted->empty() || carries(request.authorization, *wanted);
+}
+
+void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  const Route* const route = find_route(request.path);
+  Call call{std::move(request), std::move(exchange), route == nullptr ? "other" : route->path};
+  if (!admitted(route == nullptr ? Key::kUser : route->key, call.request)) {
+    respond(call, {.status = 401, .body = R"({"error":"Unauthorized"})"});
+  } else if (route == nullptr) {
+    respond(call, {.status = 404, .body = R"({"detail":"Not Found"})"});
+  } else if (!has_word(route->methods, call.request.method)) {
+    std::string allow(route->methods);
+    if (const std::size_t blank = allow.find(' '); blank != std::string::npos) allow.replace(blank, 1, ", ");
+    respond(call,
+            {.status = 405, .body = R"({"detail":"Method Not Allowed"})", .headers = {{"allow", allow}}});
+  } else {
+    (this->*route->answer)(std::move(call));
+  }
+}
+
+HttpResponse Service::refuse(unsigned status, const std::string& sentence) {
+  ++context_.invalid_requests;
+  context_.http.add("other", "", status);
+  return {.status = status, .body = error_body(ErrorStyle::kOpenAi, status, status_name(status), sentence)};
+}
+
+void Service::respond(const Call& call, HttpResponse response) {
+  static constexpr std::string_view kMethods[] = {"GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS"};
+  const auto known = std::find(std::begin(kMethods), std::end(kMethods), call.request.method);
+  context_.http.add(call.route, known == std::end(kMethods) ? "" : *known, response.status);
+  if (response.status >= 400 && response.status < 500) ++context_.invalid_requests;
+  call.exchange->respond(response);
+}
+
+void Service::refuse_call(const Call& call, unsigned status, std::string_view type,
+                          const std::string& sentence, bool plain) {
+  respond(call,
+          {.status = status,
+           .body = error_body(plain ? ErrorStyle::kPlain : ErrorStyle::kOpenAi, status, type, sentence)});
+}
+
+void Service::generate(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&)) {
+  if (call.request.path.starts_with("/v1/") && !is_json(call.request)) {
+    refuse_call(call, 400, "Bad Request", "Unsupported Media Type: Only 'application/json' is allowed");
+  } else if (context_.draining) {
+    refuse_call(call, 503, "503", "The server is shutting down.");
+  } else if (context_.replica.open_requests() >= context_.max_open_requests) {
+    refuse_call(call, 503, "503",
+                fmt::format("{} requests are open, as many as --max-open-requests allows",
+                            context_.max_open_requests));
+  } else if (call.request.body.size() < kLongBody) {
+    begin(std::move(call), parse);
+  } else {
+    const auto shared = std::make_shared<Call>(std::move(call));
+    background_.post([this, shared, parse] { begin(std::move(*shared), parse); });
+  }
+}
+
+// On the exchange's thread, or in the background.
+void Service::begin(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&)) {
+  struct Outcome {
+    Call call;
+    GenerateCall parsed;
+    std::vector<std::vector<std::uint32_t>> prompts;
+    std::unique_ptr<Refusal> refusal;
+    bool native_stream = false;
+  };
+  const auto outcome = std::make_shared<Outcome>();
+  outcome->call = std::move(call);
+  const bool here = outcome->call.request.body.size() < kLongBody;
+  try {
+    outcome->parsed = parse(outcome->call.request.body, context_.parse_limits);
+    std::string().swap(outcome->call.request.body);
+    outcome->native_stream = outcome->parsed.stream && outcome->parsed.api == GenerateCall::Api::kGenerate;
+    outcome->prompts = tokenize(context_, outcome->parsed);
+  } catch (const Refusal& refusal) {
+    outcome->refusal = std::make_unique<Refusal>(refusal);
+  } catch (const std::exception& error) {
+    outcome->refusal = std::make_unique<Refusal>(500, "InternalServerError",
+                                                 fmt::format("Internal server error: {}", error.what()));
+  }
+  const auto finish = [this, outcome] {
+    if (outcome->refusal == nullptr) {
+      try {
+        start(outcome->call, std::move(outcome->parsed), std::move(outcome->prompts));
+      } catch (const Refusal& refusal) {
+        refused(outcome->call, refusal, outcome->native_stream);
+      }
+    } else {
+      refused(outcome->call, *outcome->refusal, outcome->native_stream || outcome->refusal->in_stream);
+    }
+  };
+  if (here)
+    finish();
+  else
+    outcome->call.exchange->thread().post(finish);
+}
+
+void Service::start(Call& call, GenerateCall parsed, std::vector<std::vector<std::uint32_t>> prompts) {
+  LiveCall::start(context_, call.route, std::move(parsed), std::move(prompts), call.request.arrived,
+                  call.exchange);
+}
+
+// What /generate finds wrong with a value it says within the stream that was asked for.
+void Service::refused(Call& call, const Refusal& refusal, bool native_stream) {
+  const bool value = refusal.type == "BadRequestError";
+  const bool native = call.route == "/generate";
+  if (!native_stream || !value) {
+    refuse_call(call, refusal.status, refusal.type, refusal.what(), native && value);
+    return;
+  }
+  ++context_.invalid_requests;
+  context_.http.add(call.route, "POST", 200);
+  call.exchange->begin_stream("text/event-stream; charset=utf-8");
+  call.exchange->write(fmt::format("data: {}\n\ndata: [DONE]\n\n",
+                                   error_body(ErrorStyle::kPlain, 400, refusal.type, refusal.what())));
+  call.exchange->end_stream();
+}
+
+void Service::on_generate(Call call) { generate(std::move(call), parse_generate); }
+void Service::on_completions(Call call) { generate(std::move(call), parse_completion); }
+void Service::on_chat(Call call) { generate(std::move(call), parse_chat); }
+
+void Service::on_health(Call call) { respond(call, {.status = context_.draining ? 503U : 200U, .body = ""}); }
+
+// One token where nothing runs; where something does, the server has shown that it lives.
+void Service::on_health_generate(Call call) {
+  if (context_.draining || context_.replica.open_requests() > 0) {
+    on_health(std::move(call));
+    return;
+  }
+  class Probe final : public LiveRequest {
+   public:
+    Probe(std::shared_ptr<Exchange> exchange, ServeContext& context)
+        : exchange_(std::move(exchange)), context_(context) {}
+    WireThread& thread() const override { return exchange_->thread(); }
+    void on_news(const TokenNews& news) override {
+      if (std::exchange(answered_, true)) return;
+      const unsigned status = news.count > 0 ? 200 : 503;
+      context_.http.add("/health_generate", "GET", status);
+      exchange_->respond({.status = status, .body = ""});
+    }
+
+   private:
+    const std::shared_ptr<Exchange> exchange_;
+    ServeContext& context_;
+    bool answered_ = false;
+  };
+  auto request = std::make_shared<scheduler::WorkloadRequest>();
+  request->prompt.append({0, 1});
+  request->max_new_tokens = 1;
+  context_.replica.submit(std::move(request), call.request.arrived,
+                          std::make_shared<Probe>(call.exchange, context_));
+}
+
+void Service::on_ping(Call call) { respond(call, {.body = ""}); }
+
+// A browser gets the page; whoever looks for SGLang finds what it looks for.
+void Service::on_root(Call call) {
+  if (call.request.accept.find("text/html") != std::string::npos)
+    on_live(std::move(call));
+  else
+    respond(call, {.body = R"("SGLang is running")"});
+}
+
+void Service::on_metrics(Call call) {
+  respond(call, {.body = prometheus_text(statistics()), .content_type = std::string(kPrometheusContentType)});
+}
+
+void Service::on_live(Call call) {
+  respond(call, {.body = live_page(), .content_type = "text/html; charset=utf-8"});
+}
+
+void Service::on_live_data(Call call) {
+  double after = -1;
+  const std::string_view text = call.request.parameter("after");
+  if (std::from_chars(text.data(), text.data() + text.size(), after).ec != std::errc()) after = -1;
+  respond(call, {.body = live_page_data(statistics(), after), .headers = {{"cache-control", "no-store"}}});
+}
+
+void Service::on_models(Call call) { respond(call, {.body = models_json(info_)}); }
+
+void Service::on_model(Call call) {
+  const std::string name = call.request.path.substr(std::string_view("/v1/models/").size());
+  if (name == info_.served_model_name) {
+    respond(call, {.body = model_card_json(info_)});
+    return;
+  }
+  respond(
+      call,
+      {.status = 404,
+       .body = fmt::format(
+           R"({{"error":{{"message":{},"type":"invalid_request_error","param":"model","code":"model_not_found"}}}})",
+           json_string(fmt::format("The model '{}' does not exist", name)))});
+}
+
+void Service::on_model_info(Call call) { respond(call, {.body = model_info_json(info_)}); }
+void Service::on_server_info(Call call) { respond(call, {.body = server_info_json(info_, statistics())}); }
+void Service::on_get_load(Call call) { respond(call, {.body = load_json(statistics())}); }
+void Service::on_loads(Call call) { respond(call, {.body = loads_json(info_, statistics())}); }
+
+void Service::on_flush_cache(Call call) {
+  const auto shared = std::make_shared<Call>(std::move(call));
+  context_.replica.flush_cache([this, shared](bool flushed) {
+    shared->exchange->thread().post([this, shared, flushed] {
+      const std::string body =
+          flushed ? "Cache flushed.\nPlease check backend logs for more details. (When there are running or "
+                    "waiting requests, the operation will not be performed.)\n"
+                  : "Flush cache failed.\n";
+      respond(*shared,
+              {.status = flushed ? 200U : 400U, .body = body, .content_type = "text/plain; charset=utf-8"});
+    });
+  });
+}
+
+void Service::on_abort(Call call) {
+  try {
+    const AbortCall abort = parse_abort(call.request.body);
+    // As SGLang: a name that nobody has asks for nothing, and one that somebody has stands for all that begin
+    // so.
+    if (abort.abort_all || context_.names.contains(abort.rid)) {
+      for (const std::uint64_t id : context_.names.starting_with(abort.abort_all ? "" : abort.rid))
+        context_.replica.cancel(id);
+    }
+    respond(call, {.body = ""});
+  } catch (const Refusal& refusal) {
+    refuse_call(call, refusal.status, refusal.type, refusal.what());
+  }
+}
+
+LiveStatistics Service::statistics() const {
+  LiveStatistics live = context_.replica.statistics();
+  live.draining = context_.draining;
+  live.merged_deltas = context_.merged_deltas;
+  live.invalid_requests = context_.invalid_requests;
+  live.open_streams = context_.open_streams;
+  if (server_ != nullptr) live.open_connections = server_->connections();
+  live.http_responses = context_.http.all();
+  return live;
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,88 @@
+// What the server answers: SGLang's routes and OpenAI's.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "launch/serve/background_task.h"
+#include "launch/serve/protocol/refusal.h"
+#include "launch/serve/serve_context.h"
+#include "launch/serve/server_info.h"
+#include "launch/serve/wire/exchange.h"
+#include "launch/serve/wire/http_request.h"
+#include "launch/serve/wire/http_server.h"
+
+namespace tpsim::launch {
+
+struct ServiceConfig {
+  std::string api_key, admin_api_key;  // empty: none is asked for
+};
+
+class Service final : public HttpHandler {
+ public:
+  // `context` and `info` must outlive it.
+  Service(const ServiceConfig& config, ServeContext& context, const ServerInfo& info);
+
+  void handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override;
+  HttpResponse refuse(unsigned status, const std::string& sentence) override;
+  // Whose connections the pages count; before it starts.
+  void watch(const HttpServer& server) { server_ = &server; }
+  // Before the server that it answers for is gone: lets go of the exchanges that it holds.
+  void stop() { background_.stop(); }
+  // What a live page shows, with the counts of the wire.
+  LiveStatistics statistics() const;
+
+ private:
+  // One call that a route has to answer.
+  struct Call {
+    HttpRequest request;
+    std::shared_ptr<Exchange> exchange;
+    std::string_view route;  // a constant
+  };
+  enum class Key { kNone, kUser, kAdmin };
+  struct Route {
+    std::string_view path;
+    std::string_view methods;  // with blanks between them
+    Key key;
+    void (Service::*answer)(Call call);
+  };
+  static const Route kRoutes[];
+  static const Route* find_route(std::string_view path);
+
+  bool admitted(Key key, const HttpRequest& request) const;
+  void respond(const Call& call, HttpResponse response);
+  void refuse_call(const Call& call, unsigned status, std::string_view type, const std::string& sentence,
+                   bool plain = false);
+  void generate(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&));
+  void begin(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&));
+  void start(Call& call, GenerateCall parsed, std::vector<std::vector<std::uint32_t>> prompts);
+  void refused(Call& call, const Refusal& refusal, bool native_stream);
+
+  void on_generate(Call call);
+  void on_completions(Call call);
+  void on_chat(Call call);
+  void on_health(Call call);
+  void on_health_generate(Call call);
+  void on_root(Call call);
+  void on_models(Call call);
+  void on_model(Call call);
+  void on_model_info(Call call);
+  void on_server_info(Call call);
+  void on_get_load(Call call);
+  void on_loads(Call call);
+  void on_flush_cache(Call call);
+  void on_abort(Call call);
+  void on_ping(Call call);
+  void on_metrics(Call call);
+  void on_live(Call call);
+  void on_live_data(Call call);
+
+  const ServiceConfig config_;
+  ServeContext& context_;
+  const ServerInfo& info_;
+  const HttpServer* server_ = nullptr;
+  BackgroundTask background_;  // reads what is long
+};
+
+}  // namespace tpsim::launch

@@ -1,0 +1,56 @@
+// Bytes to requests: HTTP/1.1 as Beast reads it, within limits.
+#pragma once
+
+#include <boost/beast/http/parser.hpp>
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "launch/serve/wire/body_text.h"
+#include "launch/serve/wire/http_request.h"
+#include "launch/serve/wire/response_text.h"
+
+namespace tpsim::launch {
+
+struct ReadLimits {
+  std::size_t max_head_bytes = 0;
+  std::size_t max_body_bytes = 0;
+};
+
+class RequestReader {
+ public:
+  enum class State {
+    kMore,      // needs more bytes
+    kContinue,  // as kMore, and its client waits to be told to go on; said once a request
+    kDone,      // take() it
+    kWrong      // status() and sentence() say what is; nothing more can be read
+  };
+
+  explicit RequestReader(const ReadLimits& limits) : limits_(limits) {}
+
+  // Reads on in `pending`, and takes away what it has used.
+  State read(std::string& pending);
+  // Whether bytes of a request have been read that is not done.
+  bool begun() const { return parser_.has_value(); }
+
+  struct Taken {
+    HttpRequest request;  // `arrived` is the caller's to fill in
+    AnswerFraming framing;
+  };
+  // REQUIRES: read() said kDone. The next read() begins another request.
+  Taken take();
+
+  unsigned status() const { return status_; }
+  const std::string& sentence() const { return sentence_; }
+
+ private:
+  State wrong(unsigned status, std::string sentence);
+
+  const ReadLimits limits_;
+  std::optional<boost::beast::http::request_parser<BodyText>> parser_;
+  bool head_seen_ = false;
+  unsigned status_ = 0;
+  std::string sentence_;
+};
+
+}  // namespace tpsim::launch

@@ -1,0 +1,79 @@
+#include "launch/serve/wire/worker.h"
+
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "launch/serve/wire/connection.h"
+#include "launch/serve/wire/response_text.h"
+
+namespace tpsim::launch {
+namespace {
+
+constexpr std::size_t kScratchBytes = 64 << 10;
+constexpr std::chrono::seconds kSweepEvery{1};
+
+}  // namespace
+
+Worker::Worker(std::size_t index, const WireConfig& config, HttpHandler& handler, WireCounters& counters)
+    : index_(index),
+      config_(config),
+      handler_(handler),
+      counters_(counters),
+      work_(io_.get_executor()),
+      timer_(io_),
+      scratch_(kScratchBytes, '\0'),
+      date_(http_date()) {}
+
+Worker::~Worker() { stop(); }
+
+void Worker::start() {
+  sweep();
+  thread_ = std::thread([this] { io_.run(); });
+}
+
+void Worker::stop() {
+  if (!thread_.joinable()) return;
+  post([this] {
+    timer_.cancel();
+    // Closing removes.
+    std::vector<std::shared_ptr<Connection>> open;
+    for (const auto& [key, connection] : connections_) open.push_back(connection);
+    for (const auto& connection : open) connection->close();
+    io_.stop();
+  });
+  thread_.join();
+}
+
+void Worker::drain() {
+  post([this] {
+    std::vector<std::shared_ptr<Connection>> open;
+    for (const auto& [key, connection] : connections_) open.push_back(connection);
+    for (const auto& connection : open) connection->drain();
+  });
+}
+
+void Worker::post(std::function<void()> work) { boost::asio::post(io_, std::move(work)); }
+
+void Worker::add(std::shared_ptr<Connection> connection) {
+  const Connection* const key = connection.get();
+  connections_.emplace(key, std::move(connection));
+}
+
+void Worker::remove(const Connection& connection) { connections_.erase(&connection); }
+
+void Worker::sweep() {
+  date_ = http_date();
+  const auto now = Connection::Clock::now();
+  std::vector<std::shared_ptr<Connection>> open;
+  open.reserve(connections_.size());
+  for (const auto& [key, connection] : connections_) open.push_back(connection);
+  for (const auto& connection : open) connection->sweep(now);
+  timer_.expires_after(kSweepEvery);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) sweep();
+  });
+}
+
+}  // namespace tpsim::launch

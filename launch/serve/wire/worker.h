@@ -1,0 +1,68 @@
+// A thread of the server, with the connections that live on it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include "launch/serve/wire/exchange.h"
+#include "launch/serve/wire/http_server.h"
+
+namespace tpsim::launch {
+
+class Connection;
+
+// Of all threads together.
+struct WireCounters {
+  std::atomic<std::size_t> connections = 0;
+  std::atomic<std::size_t> exchanges = 0;
+};
+
+class Worker final : public WireThread {
+ public:
+  Worker(std::size_t index, const WireConfig& config, HttpHandler& handler, WireCounters& counters);
+  ~Worker() override;
+
+  void start();
+  // Closes the connections and ends the thread. From another one.
+  void stop();
+  void drain();
+  void post(std::function<void()> work) override;
+  std::size_t index() const override { return index_; }
+  boost::asio::io_context& io() { return io_; }
+
+  // On the worker's thread.
+  void add(std::shared_ptr<Connection> connection);
+  void remove(const Connection& connection);
+  const WireConfig& config() const { return config_; }
+  HttpHandler& handler() { return handler_; }
+  WireCounters& counters() { return counters_; }
+  std::string& scratch() { return scratch_; }
+  // Of the present second.
+  const std::string& date() const { return date_; }
+
+ private:
+  void sweep();
+
+  const std::size_t index_;
+  const WireConfig& config_;
+  HttpHandler& handler_;
+  WireCounters& counters_;
+  boost::asio::io_context io_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  boost::asio::steady_timer timer_;
+  std::unordered_map<const Connection*, std::shared_ptr<Connection>> connections_;
+  std::string scratch_;  // what is being received
+  std::string date_;
+  std::thread thread_;
+};
+
+}  // namespace tpsim::launch

@@ -1,0 +1,28 @@
+// The one list of tokenizer implementations, in order of preference; open.h follows it, and so do the tests.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "launch/tokenizer/tokenizer.h"
+#include "launch/tokenizer/tokenizer_config.h"
+
+namespace tpsim::launch {
+
+struct TokenizerKind {
+  std::string_view name;  // "Hugging Face tokenizers"
+  std::string_view file;  // of a model folder: "tokenizer.json"
+  // Empty where this build can read such files; else a sentence's end: what is missing, and what would bring
+  // it.
+  std::string (*missing)();
+  // `config`: what the folder's other files say. Throws UserError naming the file. REQUIRES: missing() is
+  // empty.
+  std::unique_ptr<Tokenizer> (*open)(const std::filesystem::path& file, const TokenizerConfig& config);
+};
+
+std::span<const TokenizerKind* const> tokenizer_kinds();
+
+}  // namespace tpsim::launch

@@ -1,0 +1,84 @@
+#include "rank/model/json_message.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace tpsim::rank {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+using nlohmann::json;
+
+// One value of a field that is repeated, or is not.
+bool read_value(const json& value, const FieldDescriptor& field, Message& message) {
+  const Reflection& reflection = *message.GetReflection();
+  const bool repeated = field.is_repeated();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_DOUBLE: {
+      if (!value.is_number()) return false;
+      const auto number = value.get<double>();
+      repeated ? reflection.AddDouble(&message, &field, number)
+               : reflection.SetDouble(&message, &field, number);
+      return true;
+    }
+    case FieldDescriptor::CPPTYPE_UINT32: {
+      if (!value.is_number_unsigned()) return false;
+      const auto number = value.get<std::uint64_t>();
+      if (number > std::numeric_limits<std::uint32_t>::max()) return false;
+      const auto narrow = static_cast<std::uint32_t>(number);
+      repeated ? reflection.AddUInt32(&message, &field, narrow)
+               : reflection.SetUInt32(&message, &field, narrow);
+      return true;
+    }
+    case FieldDescriptor::CPPTYPE_UINT64: {
+      if (!value.is_number_unsigned()) return false;
+      const auto number = value.get<std::uint64_t>();
+      repeated ? reflection.AddUInt64(&message, &field, number)
+               : reflection.SetUInt64(&message, &field, number);
+      return true;
+    }
+    case FieldDescriptor::CPPTYPE_BOOL:
+      if (!value.is_boolean() || repeated) return false;
+      reflection.SetBool(&message, &field, value.get<bool>());
+      return true;
+    case FieldDescriptor::CPPTYPE_STRING: {
+      if (!value.is_string() || field.type() != FieldDescriptor::TYPE_STRING) return false;
+      const auto& text = value.get_ref<const std::string&>();
+      repeated ? reflection.AddString(&message, &field, text) : reflection.SetString(&message, &field, text);
+      return true;
+    }
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      // Well-known types have spellings of their own.
+      if (field.message_type()->file()->package() == "google.protobuf") return false;
+      return read_json(value, repeated ? *reflection.AddMessage(&message, &field)
+                                       : *reflection.MutableMessage(&message, &field));
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+bool read_json(const json& json, Message& message) {
+  if (!json.is_object()) return false;
+  for (const auto& [name, value] : json.items()) {
+    const FieldDescriptor* const field = message.GetDescriptor()->FindFieldByName(name);
+    if (field == nullptr || field->is_map() || field->real_containing_oneof() != nullptr) return false;
+    if (!field->is_repeated()) {
+      if (!read_value(value, *field, message)) return false;
+      continue;
+    }
+    if (!value.is_array()) return false;
+    for (const nlohmann::json& element : value)
+      if (!read_value(element, *field, message)) return false;
+  }
+  return true;
+}
+
+}  // namespace tpsim::rank

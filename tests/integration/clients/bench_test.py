@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""`sglang.bench_serving` and `vllm bench serve` against `tpsim serve`: what they report is what `tpsim run` says of what
+they sent.
+
+Usage: bench_test.py TPSIM CLIENTS [TEST …]
+"""
+
+import json
+
+import client_tests
+from client_tests import ClientTest
+
+FIGURES = ["mean_ttft_ms", "median_ttft_ms", "mean_tpot_ms", "median_tpot_ms"]
+
+
+class Bench(ClientTest):
+    def said(self, requests, *flags, **more):
+        """By the virtual clock, of what was sent; not of the calls before, which warm up or ask whether the server is
+        there."""
+        with open(self.path("sent.jsonl")) as file:
+            rows = file.readlines()[-requests:]
+        with open(self.path("trace.jsonl"), "w") as file:
+            file.writelines(rows)
+        return self.run_of(self.path("trace.jsonl"), *flags, **more)
+
+    def check(self, reported, said):
+        self.assertEqual(reported["completed"], said["completed"])
+        self.assertEqual([error for error in reported["errors"] if error], [])
+        self.assertEqual(reported["total_output_tokens"], said["total_output_tokens"])
+        self.assert_near(reported, said, FIGURES)
+
+
+class SglangBenchServing(Bench):
+    def bench(self, server, backend, *words, **environment):
+        output = self.path("out.jsonl")
+        self.client("sglang_bench.py", "--backend", backend, "--host", "127.0.0.1", "--port", str(server.port),
+                    "--model", "m", "--tokenizer", self.model_folder(), "--dataset-name", "random-ids", "--num-prompts",
+                    "80", "--seed", "11", "--random-input-len", "1024", "--random-output-len", "96",
+                    "--random-range-ratio", "0.3", "--request-rate", "8", "--flush-cache", "--disable-tqdm",
+                    "--output-details", "--output-file", output, *words, TPSIM_SENDS=self.path("sent.jsonl"),
+                    **environment)
+        with open(output) as file:
+            return json.loads(file.read())
+
+    def test_ids(self):
+        server = self.serve("--front-end", "ids")
+        reported = self.bench(server, "sglang", "--tokenize-prompt")
+        self.check(reported, self.said(80, "--front-end", "ids"))
+
+    def test_texts_with_a_real_tokenizer(self):
+        deployment = ["--model-path", self.model_folder(), "--hardware", "h200-sxm"]
+        server = self.serve(deployment=deployment)
+        reported = self.bench(server, "sglang", TPSIM_TOKENIZER=self.model_folder())
+        self.check(reported, self.said(80, "--front-end", "text", deployment=deployment))
+
+    def test_openai_completions(self):
+        server = self.serve()
+        reported = self.bench(server, "sglang-oai")
+        self.check(reported, self.said(80, "--front-end", "text"))
+
+    def test_all_at_once(self):
+        """A batch as large as the pool takes; sixteen at a time."""
+        server = self.serve("--front-end", "ids")
+        reported = self.bench(server, "sglang", "--tokenize-prompt", "--request-rate", "inf", "--max-concurrency", "16")
+        self.check(reported, self.said(80, "--front-end", "ids"))
+
+
+class VllmBenchServe(Bench):
+    def bench(self, server, backend, *words):
+        self.client("vllm_bench.py", "--backend", backend, "--base-url", f"http://127.0.0.1:{server.port}", "--model",
+                    "m", "--tokenizer", self.model_folder(), "--dataset-name", "random", "--num-prompts", "80", "--seed",
+                    "11", "--random-input-len", "700", "--random-output-len", "64", "--random-range-ratio", "0.5",
+                    "--request-rate", "8", "--ignore-eos", "--num-warmups", "0", "--disable-tqdm", "--save-result",
+                    "--save-detailed", "--result-filename", self.path("out.json"), *words,
+                    TPSIM_SENDS=self.path("sent.jsonl"))
+        with open(self.path("out.json")) as file:
+            return json.load(file)
+
+    def test_completions(self):
+        server = self.serve("--served-model-name", "m")
+        reported = self.bench(server, "openai")
+        self.check(reported, self.said(80, "--front-end", "text"))
+
+    def test_goodput(self):
+        """--goodput of vLLM's benchmark counts what tpsim's counts."""
+        server = self.serve("--served-model-name", "m")
+        reported = self.bench(server, "vllm", "--goodput", "ttft:200", "tpot:30")
+        said = self.said(80, "--front-end", "text", "--goodput", "ttft:200", "tpot:30")
+        self.assertAlmostEqual(reported["request_goodput"], said["request_goodput"], delta=0.03 * said["request_goodput"])
+
+
+if __name__ == "__main__":
+    client_tests.main()

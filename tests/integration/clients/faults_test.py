@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""What befalls a server while clients are at it: a rank that is killed in mid-stream, twenty thousand connections.
+
+Usage: faults_test.py TPSIM [TEST …]
+"""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path += [FOLDER, os.path.join(FOLDER, "serve")]
+from mpi_environment import MPI_ENVIRONMENT  # noqa: E402
+from server import Server, ServerTest, connect, generate, request  # noqa: E402
+
+TINY = os.path.join(os.path.dirname(FOLDER), "golden", "models", "llama")
+
+# Opens as many connections as it is told and holds them until its standard input ends; says how many heard 503.
+HOLDER = """
+import select, socket, sys
+port, count = int(sys.argv[1]), int(sys.argv[2])
+held = []
+for _ in range(count):
+    client = socket.socket()
+    client.connect(("127.0.0.1", port))
+    held.append(client)
+refused = 0
+poller = select.poll()
+of = {client.fileno(): client for client in held}
+for client in held:
+    poller.register(client, select.POLLIN)
+while ready := poller.poll(2000):
+    for number, _ in ready:
+        refused += b"503" in of[number].recv(4096)
+        poller.unregister(number)
+print(refused, flush=True)
+sys.stdin.read()
+"""
+
+
+class Stream(threading.Thread):
+    """One answer, read to its end, with the time of each piece."""
+
+    def __init__(self, port, body):
+        super().__init__(daemon=True)
+        self.port = port
+        self.body = body
+        self.times = []
+        self.data = b""
+        self.ended = None
+
+    def run(self):
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as client:
+            client.sendall(request(self.body))
+            try:
+                while part := client.recv(1 << 16):
+                    self.times.append(time.monotonic())
+                    self.data += part
+                    if self.data.endswith(b"0\r\n\r\n"):
+                        break
+            except ConnectionError:
+                pass
+        self.ended = time.monotonic()
+
+
+class RankLost(unittest.TestCase):
+    program = None
+
+    def serve(self, processes, *words):
+        """(mpirun, port, identities of the processes)"""
+        mpirun = subprocess.Popen(["mpirun", "--quiet", "-n", str(processes), self.program, "serve", "--port", "0", *words],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  env={**os.environ, **MPI_ENVIRONMENT}, start_new_session=True)
+        self.addCleanup(self.end, mpirun)
+        line = mpirun.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+        self.assertTrue(found, line)
+        children = subprocess.run(["ps", "--ppid", str(mpirun.pid), "-o", "pid=,comm="], capture_output=True,
+                                  text=True, check=True).stdout.split("\n")
+        ranks = [int(child.split()[0]) for child in children if child.strip().endswith("tpsim")]
+        self.assertEqual(len(ranks), processes)
+        return mpirun, int(found.group(1)), sorted(ranks)
+
+    @staticmethod
+    def end(mpirun):
+        if mpirun.poll() is None:
+            os.killpg(mpirun.pid, signal.SIGKILL)
+        mpirun.communicate()
+
+    def kill_in_mid_stream(self, *words, tokens):
+        mpirun, port, ranks = self.serve(2, *words)
+        streams = [Stream(port, generate(tokens, stream=True)) for _ in range(8)]
+        for stream in streams:
+            stream.start()
+        until = time.monotonic() + 30
+        while time.monotonic() < until and not all(stream.times for stream in streams):
+            time.sleep(0.05)
+        self.assertTrue(all(stream.times for stream in streams))
+        os.kill(ranks[1], signal.SIGKILL)
+        killed = time.monotonic()
+        for stream in streams:
+            stream.join(20)
+            self.assertFalse(stream.is_alive(), "a stream hangs")
+        mpirun.wait(20)
+        print(f"streams ended {max(stream.ended for stream in streams) - killed:.2f} s, mpirun "
+              f"{time.monotonic() - killed:.2f} s after; status {mpirun.returncode}")
+        self.assertNotEqual(mpirun.returncode, 0)
+
+    def test_modeled(self):
+        self.kill_in_mid_stream("--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--tp", "2", tokens=4000)
+
+    def test_numeric(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in os.listdir(TINY):
+                os.symlink(os.path.join(TINY, name), os.path.join(folder, name))
+            # Answers long enough to be killed in.
+            config = os.path.join(folder, "config.json")
+            os.remove(config)
+            with open(os.path.join(TINY, "config.json")) as file, open(config, "w") as changed:
+                json.dump({**json.load(file), "max_position_embeddings": 100000}, changed)
+            self.kill_in_mid_stream("--model-path", folder, "--executor", "numeric", "--tp", "2", "--max-total-tokens",
+                                    "200000", tokens=20000)
+
+
+class Crowd(ServerTest):
+    def test_twenty_thousand_connections(self):
+        """Half of them are let in; whoever is in is served as if alone, whoever is not hears so at once."""
+        server = self.serve("--max-connections", "10000", "--idle-timeout", "300")
+        alone = Stream(server.port, generate(300, stream=True))
+        alone.start()
+        alone.join(60)
+        beside = Stream(server.port, generate(600, stream=True))
+        beside.start()
+        holders = [subprocess.Popen([sys.executable, "-c", HOLDER, str(server.port), "5000"], stdin=subprocess.PIPE,
+                                    stdout=subprocess.PIPE, text=True) for _ in range(4)]
+        try:
+            refused = sum(int(holder.stdout.readline()) for holder in holders)
+            beside.join(60)
+            self.assertFalse(beside.is_alive())
+            print(f"{refused} of 20000 refused; {server.resident() / 1e6:.0f} MB")
+            self.assertGreaterEqual(refused, 9990)
+            self.assertLessEqual(refused, 10010)
+        finally:
+            for holder in holders:
+                holder.stdin.close()
+                holder.wait()
+        pace = (alone.times[-1] - alone.times[0]) / 300
+        crowded = (beside.times[-1] - beside.times[0]) / 600
+        print(f"a token each {pace * 1e3:.2f} ms alone, {crowded * 1e3:.2f} ms in the crowd")
+        self.assertLess(crowded, pace * 1.1)
+        self.assertTrue(beside.data.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), beside.data[-60:])
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            status, _ = server.ask("POST", "/generate", generate(3))
+            if status == 200:
+                return
+            time.sleep(0.1)
+        self.fail("nobody is let in after the crowd has gone")
+
+
+if __name__ == "__main__":
+    ServerTest.program = RankLost.program = os.path.abspath(sys.argv[1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:], verbosity=2)

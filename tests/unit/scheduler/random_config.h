@@ -1,0 +1,80 @@
+// Random deployments that the scheduler can serve.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "scheduler/config.h"
+
+namespace tpsim::scheduler {
+
+inline SchedulerConfig random_config(std::mt19937_64& random) {
+  SchedulerConfig config;
+  config.page_size = std::vector<std::uint32_t>{1, 16, 32, 64, 128}[random() % 5];
+  config.max_total_num_tokens = std::uint64_t{config.page_size} * (20 + random() % 200);
+  if (config.page_size == 1) config.max_total_num_tokens *= 10;
+  config.max_running_requests = static_cast<std::uint32_t>(1 + random() % 20);
+  config.max_prefill_tokens = static_cast<std::uint32_t>(100 + random() % 2000);
+  config.chunked_prefill_size =
+      random() % 3 == 0 ? 0 : config.page_size * static_cast<std::uint32_t>(1 + random() % 8);
+  config.enable_mixed_chunk = random() % 3 == 0;
+  config.schedule_policy = static_cast<SchedulePolicy>(random() % 5);
+  config.radix_eviction_policy = static_cast<kvcache::EvictionPolicy>(random() % 6);
+  config.disable_radix_cache = random() % 5 == 0;
+  config.disable_overlap_schedule = random() % 2 == 0;
+  config.schedule_conservativeness = random() % 2 == 0 ? 1.0 : 0.05;
+  config.context_length = static_cast<std::uint32_t>(config.max_total_num_tokens);
+  config.scheduler_step_seconds = 0.001;
+  config.check_invariants = true;
+  return config;
+}
+
+// Some algorithm, tree and acceptance; spec v1 runs without overlap.
+inline void speculate(std::mt19937_64& random, SchedulerConfig& config,
+                      SglangRelease release = SglangRelease::k0_5_23) {
+  SpeculationConfig& speculation = config.speculation;
+  speculation.algorithm = std::vector{SpeculativeAlgorithm::kEagle, SpeculativeAlgorithm::kStandalone,
+                                      SpeculativeAlgorithm::kNgram}[random() % 3];
+  speculation.num_steps = static_cast<std::uint32_t>(1 + random() % 5);
+  speculation.topk = random() % 2 == 0 ? 1 : static_cast<std::uint32_t>(2 + random() % 4);
+  const std::uint32_t most =
+      speculation.topk == 1 ? speculation.num_steps : speculation.num_steps * speculation.topk;
+  speculation.num_draft_tokens =
+      speculation.topk == 1 ? most + 1 : static_cast<std::uint32_t>(2 + random() % most);
+  config.sglang_release = release;
+  speculation.follow(config.sglang_release, config.disable_overlap_schedule);
+  if (!speculation.v2) config.disable_overlap_schedule = true;
+  const double rate = static_cast<double>(random() % 11) / 10;
+  speculation.accepted = AcceptLengths::from_rates(std::vector{rate, rate * 0.9}, speculation.num_steps,
+                                                   speculation.topk, speculation.num_draft_tokens);
+  if (!speculation.has_head() || !rules_of(config.sglang_release).heads_mix_chunks)
+    config.enable_mixed_chunk = false;
+}
+
+// Window layers with a pool that holds a window and a page at least.
+inline void give_windows(std::mt19937_64& random, SchedulerConfig& config) {
+  const std::uint64_t page = config.page_size;
+  config.sliding_window_size = static_cast<std::uint32_t>(1 + random() % (config.max_total_num_tokens / 4));
+  // Room for chunks of some length: one token a pass would take its time.
+  const std::uint64_t least = (config.sliding_window_size + 100) / page + 3;
+  const std::uint64_t most = config.max_total_num_tokens / page;
+  config.swa_max_total_num_tokens = page * (least + random() % (most - std::min(least, most - 1)));
+}
+
+// States of gated delta-nets: enough for one request at least, kept with or without snapshots.
+inline void give_states(std::mt19937_64& random, SchedulerConfig& config) {
+  config.disable_radix_cache = false;
+  const bool snapshots = config.page_size > 1 || !config.disable_overlap_schedule || random() % 2 == 0;
+  config.states.tracking_slots = !snapshots ? 0 : config.disable_overlap_schedule ? 1 : 2;
+  config.states.chunk = std::max(64U, config.page_size);
+  config.states.track_interval = config.states.chunk * static_cast<std::uint32_t>(1 + random() % 3);
+  const std::uint32_t each = 3 + config.states.tracking_slots;
+  config.states.slots = each * static_cast<std::uint32_t>(1 + random() % 8);
+  config.max_running_requests = std::min(config.max_running_requests, config.states.slots / each);
+  config.enable_mixed_chunk = false;
+  if (config.chunked_prefill_size > 0) config.chunked_prefill_size = config.states.chunk;
+}
+
+}  // namespace tpsim::scheduler

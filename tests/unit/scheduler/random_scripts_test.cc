@@ -1,0 +1,197 @@
+// Random scripts of submit, cancel and time: whatever is sent is completed, refused, cancelled or unfinished,
+// once, and of every pool what is held, cached and free makes up the whole.
+//
+// A million of them with TPSIM_LONG (`launch/test --long`), else a few thousand.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "tests/unit/scheduler/checking_rank.h"
+#include "tests/unit/scheduler/random_config.h"
+#include "tests/unit/scheduler/scripted_run.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+// Prices passes alone: messages of several data-parallel ranks are not followed.
+class PricingRanks : public Executor {
+ public:
+  explicit PricingRanks(const SchedulerConfig& config) : stages_(config.pipeline.size) {}
+  StepOutcome forward(const proto::ForwardBatch& batch) override {
+    double tokens = 1;
+    for (const std::uint32_t length : batch.extend_lens()) tokens += length;
+    const double seconds = 0.004 + 2e-5 * tokens;
+    for (StageOutcome& stage : stages_) stage = {1e-5, seconds / static_cast<double>(stages_.size()), 2e-5};
+    return {.step_time = seconds, .stages = stages_};
+  }
+
+ private:
+  std::vector<StageOutcome> stages_;
+};
+
+void give_priorities(std::mt19937_64& random, SchedulerConfig& config) {
+  config.schedule_policy = random() % 2 == 0 ? SchedulePolicy::kFcfs : SchedulePolicy::kLof;
+  config.priority.enable_scheduling = true;
+  config.priority.low_values_first = random() % 2 == 0;
+  config.priority.disable_preemption = random() % 4 == 0;
+  config.priority.preemption_threshold = static_cast<std::int32_t>(random() % 3);
+  config.max_running_requests = static_cast<std::uint32_t>(1 + random() % 6);
+  if (random() % 3 == 0) config.retraction_policy = RetractionPolicy::kPriority;
+}
+
+SchedulerConfig random_deployment(std::mt19937_64& random) {
+  SchedulerConfig config = random_config(random);
+  if (random() % 3 == 0) give_priorities(random, config);
+  switch (random() % 5) {
+    case 0:
+      config.sglang_release = static_cast<SglangRelease>(random() % 3);
+      break;
+    case 1:
+      config.sglang_release = static_cast<SglangRelease>(random() % 3);
+      config.pipeline.size = static_cast<std::uint32_t>(2 + random() % 4);
+      config.pipeline.async_batch_depth = static_cast<std::uint32_t>(random() % 3);
+      break;
+    case 2:
+      speculate(random, config, static_cast<SglangRelease>(random() % 3));
+      break;
+    case 3:
+      give_windows(random, config);
+      if (random() % 4 == 0) speculate(random, config);
+      break;
+    default:
+      if (random() % 2 == 0) speculate(random, config);
+      give_states(random, config);
+  }
+  if (config.pipeline.size == 1 && random() % 5 == 0) {
+    config.data_parallel.size = static_cast<std::uint32_t>(2 + random() % 3);
+    config.data_parallel.load_balance = static_cast<LoadBalanceMethod>(random() % 3);
+  }
+  config.recv_interval = random() % 4 == 0 ? static_cast<std::uint32_t>(2 + random() % 5) : 1;
+  config.check_invariants = random() % 4 == 0;
+  return config;
+}
+
+struct Script {
+  Workload workload;
+  std::vector<double> cancels;
+};
+
+Script random_script(std::mt19937_64& random, std::uint64_t capacity) {
+  Script script;
+  const double pace = std::vector{0.0, 0.002, 0.02, 0.2}[random() % 4];
+  const double patience = std::vector{0.0, 0.01, 0.1, 1.0}[random() % 4];
+  const std::uint64_t share = random() % 10;
+  double time = 0;
+  kvcache::TokenId fresh = 1;
+  const std::size_t count = 1 + random() % 24;
+  for (std::size_t i = 0; i < count; ++i) {
+    WorkloadRequest& r = script.workload.requests.emplace_back();
+    time += pace * static_cast<double>(random() % 100) / 50;
+    r.arrival_time = time;
+    if (i > 0 && random() % 3 != 0) {
+      const WorkloadRequest& earlier = script.workload.requests[random() % i];
+      r.prompt = earlier.prompt;
+      r.prompt.append(earlier.output);
+      r.prompt.truncate(random() % (r.prompt.size() + 1));
+    }
+    const auto length =
+        static_cast<std::uint32_t>(1 + random() % (random() % 20 == 0 ? 2 * capacity : capacity / 5));
+    r.prompt.append({fresh, length});
+    fresh += length + 7;
+    r.max_new_tokens = static_cast<std::uint32_t>(1 + random() % (random() % 3 == 0 ? capacity / 3 : 30));
+    if (random() % 2 == 0) {
+      r.sampling.ignore_eos = random() % 2 == 0;
+      r.output.append({fresh, static_cast<std::uint32_t>(1 + random() % r.max_new_tokens)});
+      fresh += r.max_new_tokens + 3;
+    }
+    r.priority = static_cast<std::int32_t>(random() % 3);
+    const double after = patience * static_cast<double>(random() % 1000) / 500;
+    script.cancels.push_back(random() % 10 < share ? time + after : ScriptedRun::kNever);
+  }
+  return script;
+}
+
+// How many ended in each state.
+using Counts = std::vector<std::uint64_t>;
+
+void check_pools(Replica& replica) {
+  const DataParallelGroup::Totals idle = replica.schedulers().totals();
+  EXPECT_EQ(idle.running, 0u);
+  EXPECT_EQ(idle.waiting, 0u);
+  EXPECT_EQ(idle.available + idle.evictable, idle.capacity);
+  EXPECT_EQ(idle.swa_available + idle.swa_evictable, idle.swa_capacity);
+  EXPECT_EQ(idle.states_available + idle.states_evictable, idle.state_capacity);
+  replica.flush_cache();
+  const DataParallelGroup::Totals empty = replica.schedulers().totals();
+  EXPECT_EQ(empty.available, empty.capacity);
+  EXPECT_EQ(empty.swa_available, empty.swa_capacity);
+  EXPECT_EQ(empty.states_available, empty.state_capacity);
+}
+
+void run_script(std::uint64_t seed, Counts& counts) {
+  std::mt19937_64 random(seed);
+  const SchedulerConfig config = random_deployment(random);
+  const Script script = random_script(random, config.max_total_num_tokens);
+  FrontEndConfig front_end;
+  if (random() % 2 == 0) front_end = kTokenIdFrontEnd;
+  CheckingRank rank(config);
+  PricingRanks ranks(config);
+  const bool alone = config.data_parallel.size == 1;
+  ScriptedRun run(config, front_end, alone ? static_cast<Executor&>(rank) : ranks, script.workload,
+                  script.cancels);
+  // Some are looked at in the middle.
+  std::uint64_t events = random() % 4 == 0 ? random() % 200 : 1'000'000;
+  bool ended = false;
+  while (events > 0 && !(ended = !run.step())) --events;
+  ASSERT_TRUE(ended || events == 0);
+
+  run.replica().schedulers().check_invariants();
+  std::set<std::uint64_t> unfinished;
+  run.replica().schedulers().visit_unfinished(
+      [&](const Req& req) { EXPECT_TRUE(unfinished.insert(req.id).second) << "request " << req.id; });
+  std::size_t left = 0;
+  for (std::size_t i = 0; i < run.sent(); ++i) {
+    const auto& outcome = run.outcomes()[i];
+    // Who has not left is with the scheduler or, in the middle, on the way to it.
+    if (outcome) {
+      EXPECT_FALSE(unfinished.contains(i)) << "request " << i << " has left and is here";
+    } else if (ended) {
+      EXPECT_TRUE(unfinished.contains(i)) << "request " << i << " is lost";
+    }
+    left += outcome ? 1 : 0;
+    const RequestState state = outcome ? outcome->state : RequestState::kUnfinished;
+    ++counts[static_cast<std::size_t>(state)];
+    if (state == RequestState::kCancelled) {
+      EXPECT_NE(script.cancels[i], ScriptedRun::kNever) << "request " << i;
+      EXPECT_GE(outcome->time, script.cancels[i]) << "request " << i;
+    }
+  }
+  // Without windows nobody waits for ever.
+  if (ended && config.sliding_window_size == 0) {
+    EXPECT_EQ(left, script.workload.requests.size());
+  }
+  if (left == script.workload.requests.size() && ended) check_pools(run.replica());
+}
+
+class RandomScripts : public ::testing::TestWithParam<int> {};
+
+TEST_P(RandomScripts, LoseNoRequestAndNoPage) {
+  const int scripts = std::getenv("TPSIM_LONG") != nullptr ? 125'000 : 400;
+  Counts counts(4, 0);
+  for (int i = 0; i < scripts && !HasFailure(); ++i) {
+    const std::uint64_t seed =
+        static_cast<std::uint64_t>(GetParam()) * 1'000'000 + static_cast<std::uint64_t>(i);
+    SCOPED_TRACE(seed);
+    run_script(seed, counts);
+  }
+  for (const std::uint64_t count : counts) EXPECT_GT(count, 10u);  // there are some of each
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomScripts, ::testing::Range(0, 8));
+
+}  // namespace
+}  // namespace tpsim::scheduler
