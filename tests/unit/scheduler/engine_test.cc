@@ -152,6 +152,7 @@ TEST(Engine, WithoutOverlapTheHostIsPaid) {
   const proto::RunReport plain = run(config, workload, executor, observer);
   config.pass_gap_seconds = 0.0015;
   config.pass_gap_request_seconds = 0.0001;
+  config.serial_extend_seconds = 0.004;
   FakeExecutor host;
   const proto::RunReport serial = run(config, workload, host, observer);
   EXPECT_NEAR(serial.mean_tpot_ms(), plain.mean_tpot_ms() - 1 + 1.5 + 4 * 0.1, 1e-9);
