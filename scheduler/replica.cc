@@ -204,6 +204,8 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
   }
   double returned = now_ + forming;
   if (outcome.issue_time > 0) returned = now_ + host + outcome.issue_time;
+  // A host that issues no faster than the device runs, or waits for it in between, ends with it.
+  if (outcome.issue_time >= outcome.step_time) returned = std::max(returned, start + outcome.step_time);
   const double issued = returned;
   if (!config_.pipeline.staged()) {
     const QueuedPass queued{start, gpu_free_, outcome.launches};
@@ -235,14 +237,9 @@ double Replica::pass_gap(const LockstepBatch& batch) const {
   return config_.pass_gap_seconds + config_.pass_gap_request_seconds * batch.decode_requests;
 }
 
-// Without overlap a prefill waits for what its host does before the first kernel and behind the last one:
-// tensors of the new requests, their places in the pool and the tree, sampling issued kernel by kernel. On
-// an H200 with SGLang 0.5.12 (llama-3.1-8b, fa3) prefills of 900 tokens and more took 5 ms more than their
-// kernels, scheduler_step_seconds included.
 double Replica::serial_extend(const LockstepBatch& batch) const {
-  constexpr double kSeconds = 4e-3;
   const bool serial = config_.disable_overlap_schedule && !config_.pipeline.staged();
-  return serial && config_.pass_gap_seconds > 0 && batch.extend_requests > 0 ? kSeconds : 0;
+  return serial && batch.extend_requests > 0 ? config_.serial_extend_seconds : 0;
 }
 
 double Replica::compile_seconds(const LockstepBatch& batch) {

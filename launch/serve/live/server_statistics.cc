@@ -93,7 +93,8 @@ void ServerStatistics::on_lag(double due, double now) {
   live_.max_wall_lag = std::max(live_.max_wall_lag, live_.wall_lag);
 }
 
-void ServerStatistics::publish(const scheduler::DataParallelGroup& schedulers, bool at_once) {
+void ServerStatistics::publish(const scheduler::DataParallelGroup& schedulers, const Lengths& lengths,
+                               bool at_once) {
   const auto now = steady_clock::now();
   const bool sampling = now - sampled_ >= kSampleEvery;
   if (!sampling && now - published_ < (at_once ? kPublishEvery / 10 : kPublishEvery)) return;
@@ -111,6 +112,8 @@ void ServerStatistics::publish(const scheduler::DataParallelGroup& schedulers, b
   live_.states_available = totals.states_available;
   live_.states_used = totals.state_capacity - totals.states_evictable - totals.states_available;
   live_.evicted_tokens = schedulers.evicted_tokens();
+  live_.pending_prefill_tokens = lengths.pending;
+  live_.decode_sum_seq_lens = lengths.decoding;
   if (accepted_steps_ > 0)
     live_.spec_accept_length = static_cast<double>(accepted_tokens_) / static_cast<double>(accepted_steps_);
   if (sampling) sample(clock_.seconds_at(now));
