@@ -67,8 +67,12 @@ class SglangBenchServing(Bench):
 
     def test_texts_with_a_real_tokenizer(self):
         model = self.model_folder()
-        self.compare([], lambda server: self.bench(server, "sglang", TPSIM_TOKENIZER=model), ["--front-end", "text"],
-                     deployment=["--model-path", model, "--hardware", "h200-sxm"])
+
+        def bench(server):
+            self.needs_tokenizer(server)
+            return self.bench(server, "sglang", TPSIM_TOKENIZER=model)
+
+        self.compare([], bench, ["--front-end", "text"], deployment=["--model-path", model, "--hardware", "h200-sxm"])
 
     def test_openai_completions(self):
         self.compare([], lambda server: self.bench(server, "sglang-oai"), ["--front-end", "text"])

@@ -28,6 +28,12 @@ class ClientTest(unittest.TestCase):
         self.addCleanup(server.stop)
         return server
 
+    def needs_tokenizer(self, server):
+        """Skips where this build has no Hugging Face tokenizers (no cargo)."""
+        about = server.info()["tpsim"]
+        if not about["real_tokenizer"]:
+            self.skipTest("; ".join(about["notes"]))
+
     def client(self, script, *words, **environment):
         """Standard output of one of this folder's scripts, run by the clients' Python; fails where it does."""
         done = subprocess.run([self.python, os.path.join(HERE, script), *words], capture_output=True, text=True,
