@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`sglang.bench_serving` and `vllm bench serve` against `tpsim serve`: what they report is what `tpsim run` says of what
-they sent.
+they sent when they sent it, within 3 % or 1 ms. Their time to the first token begins before they open a connection and
+write JSON, in Python beside all their streams: that part, 2 to 3 ms, is measured and taken off.
 
 Usage: bench_test.py TPSIM CLIENTS [TEST …]
 """
@@ -27,7 +28,9 @@ class Bench(ClientTest):
         self.assertEqual(reported["completed"], said["completed"])
         self.assertEqual([error for error in reported["errors"] if error], [])
         self.assertEqual(reported["total_output_tokens"], said["total_output_tokens"])
-        self.assert_near(reported, said, FIGURES)
+        with open(self.path("sent.jsonl.before")) as file:
+            before = json.load(file)[-said["completed"]:]
+        self.assert_near(reported, said, FIGURES, 1e3 * sum(before) / len(before))
 
 
 class SglangBenchServing(Bench):
