@@ -68,6 +68,7 @@ class OpenAI(ClientTest):
         """What a chat costs is what its template makes of it, and its words are the tokenizer's."""
         deployment = ["--model-path", self.model_folder(chat="headers"), "--hardware", "h200-sxm"]
         server = self.serve(deployment=deployment)
+        self.needs_tokenizer(server)
         messages = [{"role": "system", "content": "  You are terse.\n"}, {"role": "user", "content": "Grüße, 你好"}]
         status, body = server.ask("POST", "/v1/chat/completions", {"model": "m", "messages": messages, "max_tokens": 3})
         self.assertEqual(status, 200, body)
