@@ -200,6 +200,7 @@ TEST_F(Served, SeveralAnswersComeBehindTheirPrefix) {
   ASSERT_EQ(body["choices"].size(), 4U);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(body["choices"][i]["index"], i);
   EXPECT_EQ(body["usage"]["completion_tokens"], 12);
+  wait_until_idle();
   EXPECT_GT(replica->statistics().cached_tokens, 0U);
 }
 
