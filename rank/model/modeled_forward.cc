@@ -409,8 +409,8 @@ ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, cons
       host.once_seconds;
   if (host.synchronous) {
     const double seconds = std::max(other_device, other_host) + std::max(attention_device, attention_host);
-    // The host waits for the device in every layer, so that both are done with the pass together.
-    return {.seconds = seconds, .device = seconds, .issue = seconds};
+    // When the host goes on is the queue's to say: on real servers it is some layers ahead of the device.
+    return {.seconds = seconds, .device = seconds, .issue = 0};
   }
   if (pieces) attention_host = host.once_seconds;
   const double device = other_device + attention_device;
