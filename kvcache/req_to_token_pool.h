@@ -44,7 +44,8 @@ class ReqToTokenPool {
     rows_[row].runs.back().count += pages;
     rows_[row].pages += pages;
   }
-  // Appends the page after its last one where take(page) is true, and returns that. REQUIRES: the row has a page.
+  // Appends the page after its last one where take(page) is true, and returns that. REQUIRES: the row has a
+  // page.
   template <typename Take>
   bool extend_last_if(std::uint32_t row, const Take& take) {
     Row& r = rows_[row];

@@ -1,6 +1,6 @@
-// `tpsim compare` with lists: the same workload under every setting of a sweep. Priced settings are shared out
-// whole over the threads of all processes; computed ones, which take cores and are timed by the wall clock,
-// over groups of processes, in each of which a process has a rank of the setting at best.
+// `tpsim compare` with lists: the same workload under every setting of a sweep. Priced settings are shared
+// out whole over the threads of all processes; computed ones, which take cores and are timed by the wall
+// clock, over groups of processes, in each of which a process has a rank of the setting at best.
 #pragma once
 
 #include "launch/all_backends.h"

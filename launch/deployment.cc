@@ -43,10 +43,10 @@ namespace {
 // longer at 1 request, 1.41 at 4, 1.54 at 16, 2.13 at 32, 2.57 at 64.
 constexpr double kSerialPass = 1.36e-3;
 constexpr double kSerialRequest = 19e-6;
-// And of a pass that prefills, what its host does before the first kernel and behind the last one: tensors of the new
-// requests, their places in the pool and the tree, sampling issued kernel by kernel. On an H200 with SGLang 0.5.12
-// (llama-3.1-8b, fa3) prefills of 900 tokens and more took 5 ms more than their kernels, scheduler_step_seconds
-// included.
+// And of a pass that prefills, what its host does before the first kernel and behind the last one: tensors of
+// the new requests, their places in the pool and the tree, sampling issued kernel by kernel. On an H200 with
+// SGLang 0.5.12 (llama-3.1-8b, fa3) prefills of 900 tokens and more took 5 ms more than their kernels,
+// scheduler_step_seconds included.
 constexpr double kSerialExtend = 4e-3;
 
 std::uint32_t context_length(const ServerArgs& args, const rank::ModelConfig& model) {
@@ -328,7 +328,8 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
     config.pass_gap_request_seconds = kSerialRequest;
   }
   // Servers that are said to leave no gap are said to hide this, too.
-  if (args.disable_overlap_schedule && config.pass_gap_seconds > 0) config.serial_extend_seconds = kSerialExtend;
+  if (args.disable_overlap_schedule && config.pass_gap_seconds > 0)
+    config.serial_extend_seconds = kSerialExtend;
   if (!args.compile_seconds.empty()) {
     config.compile_batch_seconds = args.compile_seconds[0];
     config.compile_chunk_seconds = args.compile_seconds[1];

@@ -42,7 +42,7 @@ struct Deployment {
   scheduler::SchedulerConfig scheduler;  // of one data-parallel rank
   rank::PrefillGraphs prefill_graphs;
   attention::MlaOptions mla;
-  std::uint32_t experts_in_use = 0;  // as ModeledForward::Options
+  std::uint32_t experts_in_use = 0;                     // as ModeledForward::Options
   std::optional<rank::FreshKernelRules> fresh_kernels;  // as there
   rank::LinearAttnBackends linear_attention;
   Speculation speculation;

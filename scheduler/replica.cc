@@ -204,8 +204,6 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
   }
   double returned = now_ + forming;
   if (outcome.issue_time > 0) returned = now_ + host + outcome.issue_time;
-  // A host that issues no faster than the device runs, or waits for it in between, ends with it.
-  if (outcome.issue_time >= outcome.step_time) returned = std::max(returned, start + outcome.step_time);
   const double issued = returned;
   if (!config_.pipeline.staged()) {
     const QueuedPass queued{start, gpu_free_, outcome.launches};

@@ -846,8 +846,8 @@ bool Scheduler::is_finished(const Req& req) const {
   return std::find(eos.begin(), eos.end(), req.output_ids.back()) != eos.end();
 }
 
-// A priced decode pass, which is most of what a run is made of. As process_batch_result(), without what such a
-// pass has not: everybody had a first token before, and nobody keeps what was sampled.
+// A priced decode pass, which is most of what a run is made of. As process_batch_result(), without what such
+// a pass has not: everybody had a first token before, and nobody keeps what was sampled.
 void Scheduler::process_decoded(ScheduleBatch& batch, double now, PassResult& result) {
   const bool wants_tokens = result.wants_tokens;
   bool may_finish = false;

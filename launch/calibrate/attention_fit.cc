@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -219,6 +218,10 @@ std::vector<GridWish> attention_grids() {
   };
 }
 
+// Sources count alike in the search for coefficients. A surface follows single rows: one of a small file that counts
+// as a hundred of a large table bends the grid for all of the table's around it.
+constexpr double kMostWeight = 16;
+
 std::vector<proto::CorrectionSurface> Fit::corrections(const PlanCoefficients& c) {
   // What a price would be with and without a factor of 2 tells what of it a factor multiplies.
   proto::CorrectionSurface two;
@@ -227,7 +230,6 @@ std::vector<proto::CorrectionSurface> Fit::corrections(const PlanCoefficients& c
   *entry.add_corrections() = two;
   const Models plain(*this, c, {});
   const Models doubled(*this, c, Corrections(&entry, kPlanFeatures));
-  const double most = std::getenv("TF_CLIP") ? std::atof(std::getenv("TF_CLIP")) : 1e9;
   std::vector<SurfaceRow> surface_rows;
   for (const Planned& p : rows_) {
     if (p.aside) continue;
@@ -240,7 +242,7 @@ std::vector<proto::CorrectionSurface> Fit::corrections(const PlanCoefficients& c
     const auto values = features.values();
     surface_rows.push_back({{values.begin(), values.end()},
                             p.row->seconds / price_now,
-                            std::min(p.weight * static_cast<double>(rows_.size()), most)});
+                            std::min(p.weight * static_cast<double>(rows_.size()), kMostWeight)});
   }
   CorrectionOptions options;
   options.smoothness = {0.2};

@@ -215,8 +215,8 @@ void offer_requests(const std::vector<MeasuredRequest>& requests, const Measurem
   load.workload = replay(sent, true, load);
 }
 
-// Every server was started for these loads and compiled what it met: each load says what its server had served
-// before it; of one with prompts of all lengths more need not be known.
+// Every server was started for these loads and compiled what it met: each load says what its server had
+// served before it; of one with prompts of all lengths more need not be known.
 void expect_compiles(std::vector<MeasuredLoad>& loads) {
   std::map<std::string, std::string> served;
   for (MeasuredLoad& load : loads) {

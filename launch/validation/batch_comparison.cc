@@ -30,8 +30,8 @@ bool only_decodes(const std::vector<ServedStep>& steps, std::size_t i) {
   return i < steps.size() && steps[i].decode && !steps[i].prefill;
 }
 
-// The run's prefills by their requests, each as prefill_steps() would see it: a pass that the host issues while a
-// prefill runs is shorter by that, and what it is shorter by is the prefill's.
+// The run's prefills by their requests, each as prefill_steps() would see it: a pass that the host issues
+// while a prefill runs is shorter by that, and what it is shorter by is the prefill's.
 std::map<std::uint32_t, Sized> served_prefills(const std::vector<ServedStep>& steps) {
   std::map<std::uint32_t, Sized> known;
   std::size_t end = 0;
@@ -40,9 +40,10 @@ std::map<std::uint32_t, Sized> served_prefills(const std::vector<ServedStep>& st
     if (!steps[begin].prefill || steps[begin].decode) continue;
     while (end < steps.size() && steps[end].prefill && !steps[end].decode) ++end;
     double hidden = 0;
-    if (begin >= 2 && only_decodes(steps, begin - 1) && only_decodes(steps, begin - 2) && only_decodes(steps, end) &&
-        only_decodes(steps, end + 1)) {
-      hidden = steps[begin - 1].seconds + steps[end].seconds - steps[begin - 2].seconds - steps[end + 1].seconds;
+    if (begin >= 2 && only_decodes(steps, begin - 1) && only_decodes(steps, begin - 2) &&
+        only_decodes(steps, end) && only_decodes(steps, end + 1)) {
+      hidden =
+          steps[begin - 1].seconds + steps[end].seconds - steps[begin - 2].seconds - steps[end + 1].seconds;
       hidden /= static_cast<double>(end - begin);
     }
     for (std::size_t i = begin; i < end; ++i)

@@ -16,11 +16,11 @@ constexpr double kMoeIssued = 3;     // second kernel of the alignment, activati
 constexpr double kSharedIssued = 3;  // activation of the shared experts, scaling, sum with the routed ones
 constexpr double kGroupedTopK = 7;   // DeepSeek V2's grouped_topk_gpu, of torch.compile: softmax and the best
                                      // of each group, two top-k, scatter, mask, two casts
-// Python of the call of an fp8 product in blocks (scales, DeepGEMM's choice of a kernel), in launches: eager prefills of
-// 64 and 1,024 tokens by a DeepSeek-V3 of 8 layers and 32 experts took 2.3 ms a layer (SGLang 0.5.12, H200,
-// flashinfer), six such products among 35 launches.
+// Python of the call of an fp8 product in blocks (scales, DeepGEMM's choice of a kernel), in launches: eager
+// prefills of 64 and 1,024 tokens by a DeepSeek-V3 of 8 layers and 32 experts took 2.3 ms a layer (SGLang
+// 0.5.12, H200, flashinfer), six such products among 35 launches.
 constexpr double kBlockProductIssued = 2.4;
-constexpr double kGathered = 4;      // data-parallel attention: buffers cleared and copied (dp_attention.py)
+constexpr double kGathered = 4;  // data-parallel attention: buffers cleared and copied (dp_attention.py)
 
 // Host seconds of a layer of an eager pass with data-parallel attention beyond its launches. Passes with a
 // prefill of deepseek-v2-lite --tp 2 --dp-size 2 (SGLang 0.5.12, H200s, 27 layers) took 98 to 107 ms whatever
@@ -35,9 +35,9 @@ constexpr double kGatherHost = 1.78e-3;
 constexpr double kPieceLaunches = 6.5;
 constexpr double kInPlaceLaunches = 4;
 constexpr double kEndLaunches = 50;
-// A kernel that is launched by itself takes a place of 1,024 in the queue, where the launches of pieces fill it 264 at
-// a time (SchedulerConfig::launch_queue): eager prefills of deepseek-v2-lite, 850 kernels, are all queued while the
-// one before runs, and its tokens are seen as soon as it ends.
+// A kernel that is launched by itself takes a place of 1,024 in the queue, where the launches of pieces fill
+// it 264 at a time (SchedulerConfig::launch_queue): eager prefills of deepseek-v2-lite, 850 kernels, are all
+// queued while the one before runs, and its tokens are seen as soon as it ends.
 constexpr double kEagerLaunch = 264.0 / 1024;
 
 }  // namespace
@@ -206,7 +206,8 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   const bool shared_apart = model_.moe.num_shared_experts > shard_.num_fused_shared_experts;
   dense.issued += (kMoeIssued + (shared_apart ? kSharedIssued : 0)) * model_.moe.num_layers;
   for (const WeightSpec& weight : weights_)
-    if (weight.role == WeightRole::kLinear && linear_kernel(weight.format, profile_) == MatrixClass::kGemmFp8Block)
+    if (weight.role == WeightRole::kLinear &&
+        linear_kernel(weight.format, profile_) == MatrixClass::kGemmFp8Block)
       dense.issued += kBlockProductIssued * weight.layers;
   // V3's and other models' routers are one kernel.
   if (model_.architecture == "DeepseekV2ForCausalLM") dense.issued += kGroupedTopK * model_.moe.num_layers;
@@ -408,8 +409,8 @@ ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, cons
       host.once_seconds;
   if (host.synchronous) {
     const double seconds = std::max(other_device, other_host) + std::max(attention_device, attention_host);
-    // The host waits for the device in every layer, so that both are done with the pass together.
-    return {.seconds = seconds, .device = seconds, .issue = seconds};
+    // When the host goes on is the queue's to say: on real servers it is some layers ahead of the device.
+    return {.seconds = seconds, .device = seconds, .issue = 0};
   }
   if (pieces) attention_host = host.once_seconds;
   const double device = other_device + attention_device;

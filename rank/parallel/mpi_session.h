@@ -23,7 +23,7 @@ struct ProcessGroup {
   std::uint32_t num_processes = 1;
   std::uint32_t tp_size = 1;  // ranks, those of all pipeline stages
   std::uint32_t deployment = 0;
-  std::vector<pid_t> pids;  // of the group's processes; 0 for those on other hosts
+  std::vector<pid_t> pids;        // of the group's processes; 0 for those on other hosts
   std::uint32_t job_on_host = 1;  // processes of the whole job on this host, which share its cores
 
   std::uint32_t ranks_per_process() const { return tp_size / num_processes; }

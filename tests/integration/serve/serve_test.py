@@ -251,7 +251,7 @@ class Clock(ServerTest):
         body = json.loads(events(stream)[-2])
         gaps = sorted(b - a for a, b in zip(times, times[1:]))
         mean = (times[-2] - times[0]) / 199
-        self.assertAlmostEqual(gaps[len(gaps) // 2], mean, delta=mean * 0.05)
+        self.assertAlmostEqual(gaps[len(gaps) // 2], mean, delta=mean * 0.2)
         self.assertEqual(body["meta_info"]["completion_tokens"], 200)
 
     def test_clients_in_parallel_are_batched(self):
