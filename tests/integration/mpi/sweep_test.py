@@ -110,6 +110,14 @@ def ranks_of(pid):
     return sorted(found)
 
 
+def runs(pid):
+    """Whether a process exists and is more than a zombie."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def killed():
     """Whichever process dies: all end soon, and the report has what was finished."""
     for victim in (1, 2, 3):
@@ -125,7 +133,9 @@ def killed():
         assert child.returncode != 0, said
         assert time.monotonic() - begin < 15, f"{time.monotonic() - begin:.1f} s"
         assert "internal error" not in said, said
-        assert all(not pathlib.Path(f"/proc/{pid}").exists() for pid in processes), "somebody lives on"
+        while any(map(runs, processes)):
+            assert time.monotonic() - begin < 15, f"killed process {victim}: of {processes} somebody lives on"
+            time.sleep(0.05)
 
 
 def interrupted():
