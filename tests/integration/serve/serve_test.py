@@ -235,7 +235,7 @@ class Clock(ServerTest):
             body = json.loads(server.ask("POST", "/generate", generate(200, prompt=range(5, 900)))[1])
             wall = time.monotonic() - begun
             latencies.append(body["meta_info"]["e2e_latency"])
-            self.assertAlmostEqual(wall * speedup, latencies[-1], delta=0.01 * speedup)
+            self.assertAlmostEqual(wall * speedup, latencies[-1], delta=0.03 * speedup)
         self.assertAlmostEqual(latencies[0], latencies[1], delta=latencies[0] * 0.02)
 
     def test_tokens_come_when_they_are_due(self):
