@@ -1,13 +1,15 @@
 // Random scripts of submit, cancel and time: whatever is sent is completed, refused, cancelled or unfinished,
 // once, and of every pool what is held, cached and free makes up the whole.
 //
-// A million of them with TPSIM_LONG (`launch/test --long`), else a few thousand.
+// 3,200 of them, 40,000 with TPSIM_LONG (`launch/test --long`), or as many in each of 8 tests as
+// TPSIM_SCRIPTS says (125000: a million, half an hour of a core).
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <random>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "tests/unit/scheduler/checking_rank.h"
@@ -181,7 +183,10 @@ void run_script(std::uint64_t seed, Counts& counts) {
 class RandomScripts : public ::testing::TestWithParam<int> {};
 
 TEST_P(RandomScripts, LoseNoRequestAndNoPage) {
-  const int scripts = std::getenv("TPSIM_LONG") != nullptr ? 125'000 : 400;
+  const char* const asked = std::getenv("TPSIM_SCRIPTS");
+  const int scripts = asked != nullptr                       ? std::stoi(asked)
+                      : std::getenv("TPSIM_LONG") != nullptr ? 5'000
+                                                             : 400;
   Counts counts(4, 0);
   for (int i = 0; i < scripts && !HasFailure(); ++i) {
     const std::uint64_t seed =
