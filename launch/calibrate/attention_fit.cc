@@ -218,8 +218,8 @@ std::vector<GridWish> attention_grids() {
   };
 }
 
-// Sources count alike in the search for coefficients. A surface follows single rows: one of a small file that counts
-// as a hundred of a large table bends the grid for all of the table's around it.
+// Sources count alike in the search for coefficients. A surface follows single rows: one of a small file that
+// counts as a hundred of a large table bends the grid for all of the table's around it.
 constexpr double kMostWeight = 16;
 
 std::vector<proto::CorrectionSurface> Fit::corrections(const PlanCoefficients& c) {
