@@ -299,13 +299,13 @@ void Replica::record_step(const LockstepBatch& batch, StepRecord record, double 
   record.running = static_cast<std::uint32_t>(totals.running);
   record.kv_cached_tokens = totals.evictable;
   record.kv_free_tokens = totals.available;
-  record.kv_allocated_tokens = totals.capacity - record.kv_cached_tokens - record.kv_free_tokens;
+  record.kv_allocated_tokens = totals.held();
   record.swa_cached_tokens = totals.swa_evictable;
   record.swa_free_tokens = totals.swa_available;
-  record.swa_allocated_tokens = totals.swa_capacity - totals.swa_evictable - totals.swa_available;
+  record.swa_allocated_tokens = totals.swa_held();
   record.states_cached = totals.states_evictable;
   record.states_free = totals.states_available;
-  record.states_held = totals.state_capacity - record.states_cached - record.states_free;
+  record.states_held = totals.states_held();
   events_.on_step(record, gpu_seconds, batch.computed());
 }
 

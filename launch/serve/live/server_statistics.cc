@@ -104,13 +104,13 @@ void ServerStatistics::publish(const scheduler::DataParallelGroup& schedulers, c
   live_.num_queue_reqs = static_cast<std::uint32_t>(totals.waiting);
   live_.kv_evictable_tokens = totals.evictable;
   live_.kv_available_tokens = totals.available;
-  live_.kv_used_tokens = totals.capacity - totals.evictable - totals.available;
+  live_.kv_used_tokens = totals.held();
   live_.swa_evictable_tokens = totals.swa_evictable;
   live_.swa_available_tokens = totals.swa_available;
-  live_.swa_used_tokens = totals.swa_capacity - totals.swa_evictable - totals.swa_available;
+  live_.swa_used_tokens = totals.swa_held();
   live_.states_evictable = totals.states_evictable;
   live_.states_available = totals.states_available;
-  live_.states_used = totals.state_capacity - totals.states_evictable - totals.states_available;
+  live_.states_used = totals.states_held();
   live_.evicted_tokens = schedulers.evicted_tokens();
   live_.pending_prefill_tokens = lengths.pending;
   live_.decode_sum_seq_lens = lengths.decoding;
