@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace tpsim::attention {
@@ -17,8 +18,19 @@ struct DecodeItem {
   std::uint32_t first_tokens = 0;  // of the first part, where it is shorter than the others; 0: it is not
 };
 
+// What the items of a decode add up to; lengths in KV tokens.
+struct DecodeTotals {
+  std::uint64_t requests = 0;
+  std::uint64_t tokens = 0;
+  std::uint64_t parts = 0;
+  std::uint32_t longest = 0;
+  std::uint32_t longest_part = 0;
+  std::uint32_t most_parts = 1;  // of one request
+};
+
 struct DecodePlan {
   std::vector<DecodeItem> items;
+  std::optional<DecodeTotals> totals;  // of a plan that is only priced: it then has no items
   std::uint32_t blocks_per_split = 0;  // thread blocks: KV heads x blocks of query heads
   std::uint32_t rows = 1;              // query rows that a block's arithmetic is done for, padding included
   std::uint32_t resident = 1;          // thread blocks that find room on a multiprocessor at once
@@ -41,6 +53,7 @@ struct DecodePlan {
   std::vector<DecodeItem> succ_items, inter_items;
   void clear() {
     items.clear();
+    totals.reset();
     succ_items.clear();
     inter_items.clear();
     blocks_per_split = 0;

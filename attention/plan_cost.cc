@@ -117,9 +117,9 @@ KernelCost PlanCost::corrected(KernelCost cost, const Batch& batch, const LayerS
 }
 
 KernelCost PlanCost::decode(const DecodePlan& plan, const LayerShape& stored) const {
-  if (plan.items.empty()) return {};
-  Occupancy occupancy;
   const DecodeTotals totals = decode_totals(plan);
+  if (totals.requests == 0) return {};
+  Occupancy occupancy;
   const KernelCost cost = decode_physics(plan, totals, stored, occupancy);
   return corrected(cost, totals, stored, occupancy);
 }
@@ -155,7 +155,7 @@ KernelCost PlanCost::decode_physics(const DecodePlan& plan, const DecodeTotals& 
   // Tokens of one part, or of all parts of one persistent block.
   const std::uint64_t longest = plan.busiest_block != 0 ? plan.busiest_block : totals.longest_part;
   const double blocks = double(parts) * plan.blocks_per_split;
-  const double requests = static_cast<double>(plan.items.size());
+  const double requests = static_cast<double>(totals.requests);
   const double kv_bytes = double(tokens) * kv_token_bytes_of(layer);
   const double qo_bytes = requests * layer.num_q_heads * width * layer.q_bytes;
   cost.bytes = kv_bytes + qo_bytes;

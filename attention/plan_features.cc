@@ -25,6 +25,7 @@ double sum_up_to(double n, double most) {
 }  // namespace
 
 DecodeTotals decode_totals(const DecodePlan& plan) {
+  if (plan.totals) return *plan.totals;
   DecodeTotals totals;
   totals.requests = plan.items.size();
   for (const DecodeItem& item : plan.items) {

@@ -34,15 +34,6 @@ struct PlanFeatures {
   }
 };
 
-// Of the requests of a decode; lengths in KV tokens.
-struct DecodeTotals {
-  std::uint64_t requests = 0;
-  std::uint64_t tokens = 0;
-  std::uint64_t parts = 0;
-  std::uint32_t longest = 0;
-  std::uint32_t longest_part = 0;
-  std::uint32_t most_parts = 1;  // of one request
-};
 DecodeTotals decode_totals(const DecodePlan& plan);
 
 // Those of the batch and the layer; blocks, part and l2_fill are left to the caller, who counted them.

@@ -116,8 +116,11 @@ KernelCost PlannedBackend::forward_extend(const LayerShape& of) {
 
 KernelCost PlannedBackend::forward_decode(const LayerShape& of) {
   const LayerShape layer = priced(of);
+  decode_plan_.clear();
+  const bool decodes = metadata_.forward_mode == proto::DECODE && !metadata_.decode_seq_lens.empty();
+  if (decodes && !sum_decode(layer, decode_plan_)) plan_decode(layer, decode_plan_);
   return decode_cost(layer.form == AttentionForm::kMlaAbsorbed ? mla_decode_cost_ : decode_cost_,
-                     decode_plan(layer), layer);
+                     decode_plan_, layer);
 }
 
 KernelCost PlannedBackend::decode_cost(const PlanCost& model, const DecodePlan& plan,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 
 #include "proto/base/ceil_div.h"
 
@@ -54,38 +55,103 @@ std::uint32_t flash3_steps_per_block(std::uint64_t steps, std::uint32_t multipro
                   static_cast<std::uint32_t>(std::ceil(static_cast<double>(steps) * 1.1 / multiprocessors)));
 }
 
+namespace {
+
+// Steps of tile_n tokens that the longest of some sequences, and all of them, take.
+struct Flash3Steps {
+  std::uint32_t longest = 0;  // tokens
+  std::uint64_t all = 0;
+};
+
+// How sequences are cut: those of up to `whole` tokens are not.
+struct Flash3Cut {
+  std::uint32_t tile_n;
+  std::uint32_t most;
+  std::uint32_t per_block;  // steps
+  std::uint64_t whole;
+
+  // Tokens of each part but the last.
+  std::uint32_t part(std::uint32_t tokens) const {
+    const std::uint32_t steps = ceil_div(tokens, tile_n);
+    return ceil_div(steps, std::min(ceil_div(steps, per_block), most)) * tile_n;
+  }
+};
+
+// Calls add_up(function that divides by tile_n, rounding up). The loop in it runs at every decode step: most
+// tiles' sizes are powers of two, and a shift is no division.
+template <typename AddUp>
+void with_steps(std::uint32_t tile_n, const AddUp& add_up) {
+  if (const int shift = std::countr_zero(tile_n); tile_n == 1U << shift) {
+    add_up([tile_n, shift](std::uint32_t tokens) { return (tokens + tile_n - 1) >> shift; });
+  } else {
+    add_up([tile_n](std::uint32_t tokens) { return ceil_div(tokens, tile_n); });
+  }
+}
+
+// Null: nothing is cut.
+std::optional<Flash3Cut> flash3_cut(std::uint32_t blocks_per_split, std::uint32_t tile_n,
+                                    FlashSplits& most_splits, const Flash3Steps& steps) {
+  // An upper bound first, as if the longest sequence were alone: the others may be short.
+  const std::uint32_t most = most_splits(blocks_per_split, ceil_div(steps.longest, tile_n));
+  if (most == 1) return std::nullopt;
+  const std::uint32_t per_block =
+      flash3_steps_per_block(steps.all * blocks_per_split, most_splits.multiprocessors());
+  const std::uint64_t whole = std::uint64_t{per_block} * tile_n;
+  if (steps.longest <= whole) return std::nullopt;
+  return Flash3Cut{tile_n, most, per_block, whole};
+}
+
+}  // namespace
+
 bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSplits& most_splits,
                   std::span<DecodeItem> items) {
-  std::uint32_t longest = 0;
-  std::uint64_t steps = 0;
-  const auto add_up = [&](const auto& steps_of) {
+  Flash3Steps steps;
+  with_steps(tile_n, [&](const auto& steps_of) {
     for (const DecodeItem& item : items) {
-      longest = std::max(longest, item.split_tokens);
-      steps += steps_of(item.split_tokens);
+      steps.longest = std::max(steps.longest, item.split_tokens);
+      steps.all += steps_of(item.split_tokens);
     }
-  };
-  // This loop runs at every decode step: most tiles' sizes are powers of two, and a shift is no division.
-  if (const int shift = std::countr_zero(tile_n); tile_n == 1U << shift) {
-    add_up([&](std::uint32_t tokens) { return (tokens + tile_n - 1) >> shift; });
-  } else {
-    add_up([&](std::uint32_t tokens) { return ceil_div(tokens, tile_n); });
-  }
-  // An upper bound first, as if the longest sequence were alone: the others may be short.
-  const std::uint32_t most = most_splits(blocks_per_split, ceil_div(longest, tile_n));
-  if (most == 1) return false;
-  const std::uint32_t per_block =
-      flash3_steps_per_block(steps * blocks_per_split, most_splits.multiprocessors());
-  const std::uint64_t whole = std::uint64_t{per_block} * tile_n;  // tokens up to which nothing is cut
-  bool split = false;
+  });
+  const std::optional<Flash3Cut> cut = flash3_cut(blocks_per_split, tile_n, most_splits, steps);
+  if (!cut) return false;
   for (DecodeItem& item : items) {
-    if (item.split_tokens <= whole) continue;
-    const std::uint32_t item_steps = ceil_div(item.split_tokens, tile_n);
-    item.splits = std::min(ceil_div(item_steps, per_block), most);
-    item.split_tokens = ceil_div(item_steps, item.splits) * tile_n;
+    if (item.split_tokens <= cut->whole) continue;
+    item.split_tokens = cut->part(item.split_tokens);
     item.splits = ceil_div(item.kv_end - item.kv_begin, item.split_tokens);
-    split = true;
   }
-  return split;
+  return true;
+}
+
+bool flash3_totals(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSplits& most_splits,
+                   std::span<const std::uint32_t> seq_lens, DecodeTotals& totals) {
+  Flash3Steps steps;
+  std::uint64_t tokens = 0;
+  with_steps(tile_n, [&](const auto& steps_of) {
+    for (const std::uint32_t length : seq_lens) {
+      steps.longest = std::max(steps.longest, length);
+      steps.all += steps_of(length);
+      tokens += length;
+    }
+  });
+  totals = {.requests = seq_lens.size(),
+            .tokens = tokens,
+            .parts = seq_lens.size(),
+            .longest = steps.longest,
+            .longest_part = steps.longest};
+  const std::optional<Flash3Cut> cut = flash3_cut(blocks_per_split, tile_n, most_splits, steps);
+  if (!cut) return false;
+  totals.longest_part = 0;
+  for (const std::uint32_t length : seq_lens) {
+    std::uint32_t part = length;
+    if (length > cut->whole) {
+      part = cut->part(length);
+      const std::uint32_t parts = ceil_div(length, part);
+      totals.parts += parts - 1;
+      totals.most_parts = std::max(totals.most_parts, parts);
+    }
+    totals.longest_part = std::max(totals.longest_part, part);
+  }
+  return true;
 }
 
 void split_in_steps(std::uint32_t splits, std::uint32_t step, DecodePlan& plan) {

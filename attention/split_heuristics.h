@@ -41,6 +41,9 @@ void flash3_decode_blocks(const LayerShape& layer, DecodePlan& plan);
 // device once, with a tenth to spare (flash_prepare_scheduler.cu). True where any is split.
 bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSplits& most_splits,
                   std::span<DecodeItem> items);
+// The same of whole sequences, in sums over their lengths.
+bool flash3_totals(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSplits& most_splits,
+                   std::span<const std::uint32_t> seq_lens, DecodeTotals& totals);
 // KV steps of one block, of `steps` over all blocks.
 std::uint32_t flash3_steps_per_block(std::uint64_t steps, std::uint32_t multiprocessors);
 

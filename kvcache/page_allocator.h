@@ -46,15 +46,21 @@ class PageAllocator {
   // behind it if there is any. kNoPage if the pool is full. No heap allocation but where a page number is
   // taken that lies beyond all before.
   std::uint32_t alloc_next(std::uint32_t last_page) {
-    const std::uint32_t page = last_page + 1;
     if (available_ == 0) [[unlikely]]
       return kNoPage;
-    const std::uint64_t before = page < addresses_ ? free_.take(page) : 0;
+    return take_page(last_page + 1) ? last_page + 1 : alloc_elsewhere();
+  }
+  // Takes this very page. False, and nothing changed, where it is not free.
+  bool take_page(std::uint32_t page) {
+    if (available_ == 0 || page >= addresses_) [[unlikely]]
+      return false;
+    const std::uint64_t before = free_.take(page);
     if (before == 0) [[unlikely]]
-      return alloc_elsewhere();
+      return false;
     --available_;
-    if (before == ~std::uint64_t{0}) free_blocks_.reset(page / kBlock);
-    return page;
+    if (before == ~std::uint64_t{0}) [[unlikely]]
+      free_blocks_.reset(page / kBlock);
+    return true;
   }
   // Free pages from `page` on without a gap; `limit` at most.
   std::uint32_t free_run_length(std::uint32_t page, std::uint32_t limit) const;

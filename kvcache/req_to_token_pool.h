@@ -44,6 +44,17 @@ class ReqToTokenPool {
     rows_[row].runs.back().count += pages;
     rows_[row].pages += pages;
   }
+  // Appends the page after its last one where take(page) is true, and returns that. REQUIRES: the row has a
+  // page.
+  template <typename Take>
+  bool extend_last_if(std::uint32_t row, const Take& take) {
+    Row& r = rows_[row];
+    PageRun& last = r.runs.back();
+    if (!take(last.first + last.count)) return false;
+    ++last.count;
+    ++r.pages;
+    return true;
+  }
   // Appends pages [first_page, first_page + count) of the row to `out`, merging runs that touch.
   void copy_out(std::uint32_t row, std::uint32_t first_page, std::uint32_t count,
                 std::vector<PageRun>& out) const;

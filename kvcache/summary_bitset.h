@@ -41,7 +41,8 @@ class SummaryBitset {
     const std::uint64_t bit = std::uint64_t{1} << (i % 64);
     if ((before & bit) == 0) return 0;
     words_[i / 64] = before & ~bit;
-    if (before == bit) summarize(i / 64, 1, false);
+    if (before == bit) [[unlikely]]
+      summarize(i / 64, 1, false);
     return before;
   }
   void set(std::uint32_t i) { set_word(i / 64, word(i / 64) | std::uint64_t{1} << (i % 64)); }

@@ -139,6 +139,11 @@ void declare_batches(FlagSet& flags, ServerArgs& args) {
                   "what such a server compiles at its first captured decode batch of several requests "
                   "(default 0)",
                   real(args.compile_decode_seconds, 0, true, 3600, true));
+  flags.add_value(
+      "--served-before", "LOADS",
+      "of a server that compiles kernels for batches of sizes that it meets first: what it served since it "
+      "started, as closed:1024:256:16:48,azure:0:60:1, or warmup (default: it has met every size)",
+      [&args](std::string_view, const std::string& value) { args.served_before = value; });
   flags.add_value("--launch-queue", "N",
                   "launches of kernels and graphs that wait on the device before the host waits for room, 0 "
                   "for any number (default 264 on NVIDIA's GPUs)",

@@ -7,8 +7,10 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -30,6 +32,9 @@
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
 #include "rank/model/hardware.h"
+#include "rank/parallel/farm_post.h"
+#include "rank/parallel/group_farm.h"
+#include "rank/parallel/idle_backoff.h"
 #include "rank/parallel/rank_lost.h"
 #include "rank/parallel/task_farm.h"
 
@@ -78,7 +83,7 @@ class Plan {
     for (const Setting& setting : sweep.settings) settings_.push_back(resolve(setting));
     refuse_twins();
     refuse_if_nothing_is_left();
-        const auto first = std::find_if(settings_.begin(), settings_.end(),
+    const auto first = std::find_if(settings_.begin(), settings_.end(),
                                     [](const Resolved& resolved) { return resolved.deployment.has_value(); });
     workload_ = with_images_placed(args, first->deployment->model, load_workload(args));
     for (Resolved& resolved : settings_) {
@@ -140,31 +145,119 @@ class Plan {
 // A sweep keeps what each run sums up, and stops when the farm does.
 class SweepMonitor : public scheduler::RunObserver {
  public:
-  explicit SweepMonitor(const std::atomic<bool>& stop) : stop_(stop) {}
+  explicit SweepMonitor(std::function<bool()> go_on) : go_on_(std::move(go_on)) {}
   void on_request(const scheduler::RequestRecord&) override {}
   void on_step(const scheduler::StepRecord&) override {}
-  bool on_progress(const scheduler::Progress&) override { return !stop_; }
+  bool on_progress(const scheduler::Progress&) override { return go_on_(); }
 
  private:
-  const std::atomic<bool>& stop_;
+  const std::function<bool()> go_on_;
 };
 
-// Serves setting number `task` of the plan; the report as bytes.
+// Serves setting number `task` of the plan on `stage`. Throws RankLost.
+proto::RunReport serve_setting(const Plan& plan, std::uint32_t task, const Stage& stage,
+                               const std::function<bool()>& go_on) {
+  const Resolved& resolved = *plan.served()[task];
+  SweepMonitor monitor(go_on);
+  std::optional<std::string> loss;
+  proto::RunReport report = serve_deployment(stage, *resolved.deployment, plan.workload(), monitor, loss);
+  if (loss) throw rank::RankLost(*loss);
+  if (resolved.setting->args.max_goodput_rate && !report.stopped_early())
+    search_max_goodput_rate(
+        resolved.setting->args, *resolved.deployment, plan.workload(), [](double) {}, monitor, report);
+  report.mutable_settings()->insert(resolved.setting->values.begin(), resolved.setting->values.end());
+  return report;
+}
+
+// Settings as tasks of threads, each for all ranks of its setting; the report as bytes.
 rank::TaskFarm::Task task_of(const Plan& plan) {
   return [&plan](std::uint32_t task, const std::atomic<bool>& stop) {
-    const Resolved& resolved = *plan.served()[task];
     rank::ProcessGroup alone;
-    alone.tp_size = resolved.deployment->ranks.num_ranks();
-    const Stage stage(resolved.setting->args, alone, nullptr, nullptr);
-    SweepMonitor monitor(stop);
-    std::optional<std::string> loss;
-    proto::RunReport report = serve_deployment(stage, *resolved.deployment, plan.workload(), monitor, loss);
-    if (resolved.setting->args.max_goodput_rate && !report.stopped_early())
-      search_max_goodput_rate(
-          resolved.setting->args, *resolved.deployment, plan.workload(), [](double) {}, monitor, report);
-    report.mutable_settings()->insert(resolved.setting->values.begin(), resolved.setting->values.end());
-    return report.SerializeAsString();
+    alone.tp_size = plan.served()[task]->deployment->ranks.num_ranks();
+    const Stage stage(plan.served()[task]->setting->args, alone, nullptr, nullptr);
+    return serve_setting(plan, task, stage, [&stop] { return !stop; }).SerializeAsString();
   };
+}
+
+// A group of processes that serves one setting after the other, each process with its ranks. Process 0 of it
+// leads: it names the setting to the others.
+class SweepGroup {
+ public:
+  SweepGroup(const Plan& plan, rank::MpiSession& session, const rank::ProcessGroup& group)
+      : plan_(plan), session_(session), group_(group), post_(group_) {}
+  SweepGroup(const SweepGroup&) = delete;
+  SweepGroup& operator=(const SweepGroup&) = delete;
+  // Of the leader: the others end with status 2 where end() was not called.
+  ~SweepGroup() {
+    if (group_.process == 0) end(2);
+  }
+
+  // The leader serves a setting with all of them: a task of GroupFarm.
+  std::optional<std::string> serve(std::uint32_t task, const std::function<bool()>& go_on) {
+    tell({static_cast<std::int32_t>(task), 0});
+    std::optional<std::string> bytes;
+    try {
+      on_group(task, [&](const Stage& stage) {
+        const proto::RunReport report = serve_setting(plan_, task, stage, go_on);
+        if (!report.stopped_early()) bytes = report.SerializeAsString();
+        return 0;
+      });
+    } catch (const Stopped&) {  // while weights were loaded
+    }
+    return bytes;
+  }
+  void end(int exit_status) {
+    if (!std::exchange(ended_, true) && !session_.lost()) tell({kEnd, exit_status});
+  }
+
+  // The other processes, until end(); its status.
+  int follow() {
+    rank::IdleBackoff backoff(false);
+    while (true) {
+      const std::optional<rank::FarmPost::Message> message = post_.receive();
+      if (!message) {
+        backoff.wait();
+        continue;
+      }
+      backoff.reset();
+      const auto told = rank::number_in<Told>(message->bytes);
+      if (told.task == kEnd) return told.exit_status;
+      on_group(static_cast<std::uint32_t>(told.task), nullptr);
+    }
+  }
+
+ private:
+  static constexpr std::int32_t kEnd = -1;
+  static constexpr int kTag = 100;  // not one of worker_link.h
+  struct Told {
+    std::int32_t task = 0;
+    std::int32_t exit_status = 0;
+  };
+
+  void tell(Told told) const {
+    for (std::uint32_t process = 1; process < group_.num_processes; ++process)
+      post_.send(process, kTag, rank::bytes_of(told));
+  }
+  void on_group(std::uint32_t task, const std::function<int(const Stage&)>& schedule) {
+    const Resolved& resolved = *plan_.served()[task];
+    rank::ProcessGroup group = group_;
+    group.tp_size = resolved.deployment->ranks.num_ranks();
+    run_on_group(resolved.setting->args, {&*resolved.deployment, 1}, session_, group, schedule);
+  }
+
+  const Plan& plan_;
+  rank::MpiSession& session_;
+  const rank::ProcessGroup group_;
+  const rank::FarmPost post_;
+  bool ended_ = false;
+};
+
+// The most processes that every setting's ranks, and all of them, can be divided over: one rank each at best.
+std::uint32_t processes_of_group(const Plan& plan, std::uint32_t num_processes) {
+  std::uint32_t most = num_processes;
+  for (const Resolved* resolved : plan.served())
+    most = std::gcd(most, resolved->deployment->ranks.num_ranks());
+  return most;
 }
 
 void announce(const ServerArgs& args, const Sweep& sweep, const Plan& plan) {
@@ -180,10 +273,14 @@ void announce(const ServerArgs& args, const Sweep& sweep, const Plan& plan) {
              refused == 0 ? "" : fmt::format("; {} of them cannot be carried out", refused));
 }
 
-// Process 0.
-int schedule(const ServerArgs& args, const Sweep& sweep, const AllBackends* found, std::uint32_t threads,
-             rank::TaskFarm& farm) {
-  const Plan plan(args, sweep);
+using OnReport = std::function<void(std::uint32_t task, const std::string& bytes)>;
+using GoOn = std::function<bool()>;
+
+// Process 0. `carry_out` serves every setting of the plan and returns whether it did; `loss` then names a
+// lost process.
+int schedule(const ServerArgs& args, const Sweep& sweep, const AllBackends* found, const Plan& plan,
+             const std::function<bool(const OnReport&, const GoOn&)>& carry_out,
+             const std::optional<std::string>& loss) {
   const auto num_served = static_cast<std::uint32_t>(plan.served().size());
   ReportOutput output(args, ReportOutput::Kind::kSweep);
   ResultFile results(args.output_file);
@@ -201,15 +298,15 @@ int schedule(const ServerArgs& args, const Sweep& sweep, const AllBackends* foun
   {
     ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), "compare",
                          "settings");
-    all = farm.run({num_served, std::min(threads, num_served), task_of(plan),
-                    [&](std::uint32_t task, const std::string& bytes) {
-                      reports[task].emplace().ParseFromString(bytes);
-                      ++finished;
-                    },
-                    [&] {
-                      progress.update({.finished = finished, .total = num_served});
-                      return !StopFlag::requested();
-                    }});
+    all = carry_out(
+        [&](std::uint32_t task, const std::string& bytes) {
+          reports[task].emplace().ParseFromString(bytes);
+          ++finished;
+        },
+        [&] {
+          progress.update({.finished = finished, .total = num_served});
+          return !StopFlag::requested();
+        });
   }
   {
     const StopFlag::Writing writing;
@@ -222,11 +319,45 @@ int schedule(const ServerArgs& args, const Sweep& sweep, const AllBackends* foun
     output.write();
     results.write();
   }
-  if (farm.loss()) throw rank::RankLost(*farm.loss());
+  if (loss) throw rank::RankLost(*loss);
   if (all) return kDone;
   spdlog::error("interrupted; the {} of {} settings that were finished are in the report", finished,
                 num_served);
   return kStoppedEarly;
+}
+
+// Computed settings: each takes the cores of its processes, one at a time.
+int sweep_in_groups(const ServerArgs& args, const Sweep& sweep, const AllBackends* all,
+                    rank::MpiSession& session) {
+  if (args.jobs)
+    throw_user_error(
+        "--jobs {}: is for --executor modeled; computed settings are served one at a time by each group of "
+        "processes",
+        *args.jobs);
+  if (session.process() > 0) StopFlag::leave_to_process_0();
+  const Plan plan(args, sweep);
+  const std::uint32_t processes = processes_of_group(plan, session.num_processes());
+  const rank::ProcessGroup group = session.process_group(processes, session.num_processes() / processes);
+  const rank::ProcessGroup leaders = session.leaders(group);
+  SweepGroup settings(plan, session, group);
+  if (group.process > 0) return settings.follow();
+  rank::GroupFarm farm(session, leaders);
+  const auto task = [&settings](std::uint32_t number, const GoOn& go_on) {
+    return settings.serve(number, go_on);
+  };
+  int status = kStoppedEarly;
+  if (leaders.process > 0) {
+    status = farm.serve(task);
+  } else {
+    const auto num_served = static_cast<std::uint32_t>(plan.served().size());
+    const auto carry_out = [&](const OnReport& on_report, const GoOn& go_on) {
+      return farm.run({num_served, task, on_report, go_on});
+    };
+    status = schedule(args, sweep, all, plan, carry_out, farm.loss());
+    farm.shutdown(status);
+  }
+  settings.end(status);
+  return status;
 }
 
 }  // namespace
@@ -234,9 +365,7 @@ int schedule(const ServerArgs& args, const Sweep& sweep, const AllBackends* foun
 int compare_sweep(const ServerArgs& args, const Sweep& sweep, const AllBackends* all,
                   rank::MpiSession& session) {
   set_up_logging(args, session.process() == 0);
-  if (args.numeric())
-    throw_user_error(
-        "--executor numeric: is timed by the wall clock, one setting at a time; give each flag one value");
+  if (args.numeric()) return sweep_in_groups(args, sweep, all, session);
   rank::TaskFarm farm(session);
   const bool schedules = farm.group().process == 0;
   if (!schedules) StopFlag::leave_to_process_0();
@@ -247,7 +376,12 @@ int compare_sweep(const ServerArgs& args, const Sweep& sweep, const AllBackends*
   }
   int status = kStoppedEarly;
   try {
-    status = schedule(args, sweep, all, threads, farm);
+    const Plan plan(args, sweep);
+    const auto num_served = static_cast<std::uint32_t>(plan.served().size());
+    const auto carry_out = [&](const OnReport& on_report, const GoOn& go_on) {
+      return farm.run({num_served, std::min(threads, num_served), task_of(plan), on_report, go_on});
+    };
+    status = schedule(args, sweep, all, plan, carry_out, farm.loss());
   } catch (const Stopped&) {  // before anything was served
     farm.shutdown(status);
     throw;

@@ -1,5 +1,6 @@
-// `tpsim compare` with lists: the same workload under every setting of a sweep, whole settings shared out
-// over the threads of all processes.
+// `tpsim compare` with lists: the same workload under every setting of a sweep. Priced settings are shared
+// out whole over the threads of all processes; computed ones, which take cores and are timed by the wall
+// clock, over groups of processes, in each of which a process has a rank of the setting at best.
 #pragma once
 
 #include "launch/all_backends.h"
@@ -11,8 +12,8 @@ namespace tpsim::launch {
 
 // Called in every process, with the same arguments; `args` holds what does not vary. Returns the exit status:
 // kDone, or kStoppedEarly where a signal or a lost process ended it before its time (settings that were
-// finished are reported). Throws UserError where no setting can be carried out. Each process stands in for
-// all ranks of the settings that it serves; the report does not depend on their number, nor on --jobs.
+// finished are reported). Throws UserError where no setting can be carried out. The report does not depend on
+// the number of processes, nor on --jobs, but for the times of computed settings.
 // `all`: what --attention-backends all came to; null where backends were named.
 int compare_sweep(const ServerArgs& args, const Sweep& sweep, const AllBackends* all,
                   rank::MpiSession& session);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
 #include "rank/model/expert_load.h"
+#include "rank/model/fresh_kernels.h"
 #include "rank/model/linear_attention_cost.h"
 #include "rank/model/model_config.h"
 #include "rank/model/parallel_layout.h"
@@ -40,7 +42,8 @@ struct Deployment {
   scheduler::SchedulerConfig scheduler;  // of one data-parallel rank
   rank::PrefillGraphs prefill_graphs;
   attention::MlaOptions mla;
-  std::uint32_t experts_in_use = 0;  // as ModeledForward::Options
+  std::uint32_t experts_in_use = 0;                     // as ModeledForward::Options
+  std::optional<rank::FreshKernelRules> fresh_kernels;  // as there
   rank::LinearAttnBackends linear_attention;
   Speculation speculation;
   std::string draft_backend;  // attention backend of a draft model

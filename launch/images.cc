@@ -256,8 +256,7 @@ NewReading image_placement(const ServerArgs& args, const rank::ModelConfig& mode
 
 void place_workload_images(const ServerArgs& args, const rank::ModelConfig& model,
                            scheduler::Workload& workload) {
-  const NewReading new_reading =
-      image_placement(args, model, scheduler::WorkloadView(workload).outline());
+  const NewReading new_reading = image_placement(args, model, scheduler::WorkloadView(workload).outline());
   if (!new_reading) return;
   const scheduler::PlacedImages::Place place = new_reading();
   for (scheduler::WorkloadRequest& request : workload.requests) place(request);

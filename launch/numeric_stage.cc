@@ -60,10 +60,7 @@ std::unique_ptr<rank::TensorSource> open_weights(const ServerArgs& args, const r
 }
 
 NumericStage::NumericStage(const ServerArgs& args, const rank::ProcessGroup& group)
-    : args_(args),
-      group_(group),
-      pool_(0, group.processes_on_host()),
-      collectives_(make_collectives(group)) {}
+    : args_(args), group_(group), pool_(0, group.job_on_host), collectives_(make_collectives(group)) {}
 
 void NumericStage::set_while_waiting(std::function<void()> hook) {
   if (auto* const over_mpi = dynamic_cast<rank::MpiCollectives*>(collectives_.get()))

@@ -122,6 +122,8 @@ struct ServerArgs {
   std::vector<double> pass_gap_ms;      // of a pass, and of each request in it; empty: hidden
   std::vector<double> compile_seconds;  // at the first prefill of several requests, and of a whole chunk
   std::optional<double> compile_decode_seconds;
+  std::optional<std::string>
+      served_before;  // by a server that compiles for sizes that it meets; none: it has met all
   std::optional<std::uint32_t> launch_queue;  // 0: any number
   scheduler::SchedulePolicy schedule_policy = scheduler::SchedulePolicy::kFcfs;
   double schedule_conservativeness = 1.0;

@@ -120,9 +120,8 @@ void write_speedup(const ServerArgs& args, const Deployment& deployment,
   here.tp_size = args.tp_size;
   rank::ModeledExecutor executor(without.local_ranks(here));
   scheduler::NoRecords no_records;
-  const proto::RunReport run =
-      scheduler::run_workload(without.scheduler, load_config(args, workload.outline()), workload, executor,
-                              no_records);
+  const proto::RunReport run = scheduler::run_workload(
+      without.scheduler, load_config(args, workload.outline()), workload, executor, no_records);
   proto::Speculation& out = *report.mutable_speculation();
   if (report.median_tpot_ms() > 0) out.set_tpot_speedup(run.median_tpot_ms() / report.median_tpot_ms());
   if (report.duration() > 0) out.set_duration_speedup(run.duration() / report.duration());

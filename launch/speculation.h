@@ -63,7 +63,8 @@ bool draft_extend_captured(scheduler::SglangRelease release, const Speculation& 
                            const std::string& backend);
 
 // Throws UserError where a trace names lengths that cannot be, or (`from_trace`) names none.
-void check_accept_lens(const Speculation& speculation, bool from_trace, const scheduler::WorkloadOutline& workload);
+void check_accept_lens(const Speculation& speculation, bool from_trace,
+                       const scheduler::WorkloadOutline& workload);
 
 // Under SGLang's field names; and the names in the report.
 void write_speculation(const ServerArgs& args, const Speculation& speculation, proto::RunReport& header);

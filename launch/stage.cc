@@ -46,12 +46,17 @@ int run_on_ranks(const ServerArgs& args, const std::vector<Deployment>& deployme
   const rank::ProcessGroup group =
       session.process_group(args.tp_size * args.parallel.pp_size, 1, args.parallel.pp_size);
   if (group.process > 0) StopFlag::leave_to_process_0();
+  return run_on_group(args, deployments, session, group, schedule);
+}
+
+int run_on_group(const ServerArgs& args, std::span<const Deployment> deployments, rank::MpiSession& session,
+                 const rank::ProcessGroup& group, const std::function<int(const Stage&)>& schedule) {
   std::optional<NumericStage> numeric;
   if (args.numeric()) numeric.emplace(args, group);
   NumericStage* const computing = numeric ? &*numeric : nullptr;
   if (group.process > 0) {
     return rank::run_worker(group, [&](std::uint32_t run_index) {
-      const Deployment& deployment = deployments.at(run_index);
+      const Deployment& deployment = deployments[run_index];
       std::unique_ptr<rank::WorkerRanks> ranks;
       if (computing != nullptr) {
         ranks = computing->make_ranks(deployment);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "launch/deployment.h"
@@ -37,5 +38,10 @@ class Stage {
 // processes return. Throws what `schedule` throws, and UserError for a wrong number of processes.
 int run_on_ranks(const ServerArgs& args, const std::vector<Deployment>& deployments,
                  rank::MpiSession& session, const std::function<int(const Stage&)>& schedule);
+
+// The same in a group of processes, of several perhaps; called in each of them. Its tp_size is the number of
+// ranks of `deployments`.
+int run_on_group(const ServerArgs& args, std::span<const Deployment> deployments, rank::MpiSession& session,
+                 const rank::ProcessGroup& group, const std::function<int(const Stage&)>& schedule);
 
 }  // namespace tpsim::launch

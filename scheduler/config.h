@@ -95,6 +95,7 @@ struct SchedulerConfig {
   // it.
   double pass_gap_seconds = 0;
   double pass_gap_request_seconds = 0;
+  double serial_extend_seconds = 0;  // host time of a pass that prefills, where disable_overlap_schedule
   // What the server compiles when it first meets a prefill of several requests, one of a whole chunk, and a
   // captured decode batch of several; host time in front of the pass.
   double compile_batch_seconds = 0;

@@ -95,6 +95,11 @@ class DataParallelGroup {
     std::uint64_t state_capacity = 0;
     std::uint64_t states_evictable = 0;
     std::uint64_t states_available = 0;
+
+    // Held by requests, or locked by them.
+    std::uint64_t held() const { return capacity - evictable - available; }
+    std::uint64_t swa_held() const { return swa_capacity - swa_evictable - swa_available; }
+    std::uint64_t states_held() const { return state_capacity - states_evictable - states_available; }
   };
   Totals totals() const;
   // The report of the pools of states.

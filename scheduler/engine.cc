@@ -135,7 +135,8 @@ class Run : public ReplicaEvents {
     WorkloadRequest request = *workload_.read()->next();
     request.session = 0;
     request.max_new_tokens = std::min(request.max_new_tokens, kMostTokens);
-    if (!request.output.empty()) request.output.truncate(request.max_new_tokens);
+    // An answer may end earlier by itself.
+    if (request.output.size() > request.max_new_tokens) request.output.truncate(request.max_new_tokens);
     Workload copies;
     copies.requests.assign(offer_.warmup_requests, request);
     LoadConfig at_once;

@@ -74,7 +74,11 @@ class KvPool {
   bool alloc_for_extend(Req& req);
   // One more token for `req`. False where no page is left. No heap allocation.
   bool alloc_for_decode(Req& req) {
-    if (opens_page(req.kv_committed_len) && !open_page(req)) return false;
+    if (opens_page(req.kv_committed_len)) {
+      const auto take = [this](std::uint32_t page) { return allocator_.take_page(page); };
+      const bool next = !has_windows() && rows_.extend_last_if(req.cache.row, take);
+      if (!next && !open_page(req)) return false;
+    }
     ++req.kv_committed_len;
     return true;
   }

@@ -79,8 +79,8 @@ void LoadGenerator::read() {
                                                                             : sessions_.end();
   if (known != sessions_.end()) {
     Session& session = known->second;
-    const double wait = config_.time_scale *
-                        request->think_time.value_or(request->arrival_time - session.recorded);
+    const double wait =
+        config_.time_scale * request->think_time.value_or(request->arrival_time - session.recorded);
     session.recorded = request->arrival_time;
     session.end += wait;
     session.output += request->max_new_tokens;

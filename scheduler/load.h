@@ -72,7 +72,9 @@ class LoadGenerator : public RequestSource {
     double time = 0;
     std::uint64_t id = 0;
     RequestPtr request;
-    bool operator<(const Due& other) const { return time < other.time || (time == other.time && id < other.id); }
+    bool operator<(const Due& other) const {
+      return time < other.time || (time == other.time && id < other.id);
+    }
     bool operator>(const Due& other) const { return other < *this; }
 
     template <typename Archive>
@@ -129,7 +131,7 @@ class LoadGenerator : public RequestSource {
   double next_start_ = 0;  // with a request rate
 
   std::deque<Due> arrivals_;  // read and not sent, ascending; where one is to come, it holds the next
-  std::unordered_map<std::uint32_t, Session> sessions_;  // that go on; looked up only
+  std::unordered_map<std::uint32_t, Session> sessions_;          // that go on; looked up only
   std::unordered_map<std::uint64_t, std::uint32_t> session_of_;  // of turns in flight that are followed
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_turns_;
   const std::uint32_t places_;  // 0 = no limit

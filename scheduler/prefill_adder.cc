@@ -35,20 +35,8 @@ PrefillAdder::PrefillAdder(KvPool& pool, const std::vector<Req*>& running, const
     rem_chunk_tokens_ = std::int64_t{*options.chunk_tokens} - options.mixed_decode_tokens;
   }
   double reserved = 0;  // summed on its own, as in SGLang: the last bits decide ties
-  if (rules_.ignore_eos_reserves_all) {
-    for (const Req* req : running_) reserved += reserved_tokens(*req);
-  } else {  // at every attempt to prefill, for all that run: reserved_tokens() without what it looks up
-    for (const Req* req : running_)
-      reserved +=
-          static_cast<double>(std::min(remaining_new_tokens(*req), kClipMaxNewTokens)) * new_token_ratio_;
-  }
+  for (const Req* req : running_) reserved += reserved_tokens(*req);
   total_offset_ += reserved;
-}
-
-double PrefillAdder::reserved_tokens(const Req& req) const {
-  const auto tokens = static_cast<double>(std::min(remaining_new_tokens(req), kClipMaxNewTokens));
-  const bool all = rules_.ignore_eos_reserves_all && req.source->sampling.ignore_eos;
-  return all ? tokens : tokens * new_token_ratio_;
 }
 
 std::int64_t PrefillAdder::held_tokens() const {

@@ -8,6 +8,7 @@
 // Source: SGLang 0.5 schedule_policy.py; what differs between releases is in sglang_release.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -48,7 +49,11 @@ class PrefillAdder {
   // Tokens that admitting `req` lacks; what preemption has to free.
   double missing_tokens(const Req& req) const;
   // What a running request still reserves of the pool.
-  double reserved_tokens(const Req& req) const;
+  double reserved_tokens(const Req& req) const {
+    const std::int64_t remaining = std::int64_t{req.max_new_tokens} - req.output_len;
+    const auto tokens = static_cast<double>(std::min(remaining, kClipMaxNewTokens));
+    return rules_.ignore_eos_reserves_all && !req.may_stop ? tokens : tokens * new_token_ratio_;
+  }
   // A running request was preempted: it reserves nothing any more.
   void give_back(const Req& req) { total_offset_ -= reserved_tokens(req); }
 

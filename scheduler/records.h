@@ -59,10 +59,10 @@ struct StageTimes {
 struct StepRecord {
   std::uint64_t sequence_number = 0;
   proto::ForwardMode forward_mode = proto::IDLE;
-  double start_time = 0;  // of its first kernel
-  double step_time = 0;   // until its tokens are there; passes of several pipeline stages overlap
-  double formed_time = 0;              // when the scheduler's thread had chosen the batch …
-  double returned_time = 0;            // … and when it went on, everything issued
+  double start_time = 0;     // of its first kernel
+  double step_time = 0;      // until its tokens are there; passes of several pipeline stages overlap
+  double formed_time = 0;    // when the scheduler's thread had chosen the batch …
+  double returned_time = 0;  // … and when it went on, everything issued
   std::span<const StageTimes> stages;  // of several pipeline stages; valid during the call
   std::uint32_t extend_requests = 0;
   std::uint32_t extend_tokens = 0;

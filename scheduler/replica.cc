@@ -235,14 +235,9 @@ double Replica::pass_gap(const LockstepBatch& batch) const {
   return config_.pass_gap_seconds + config_.pass_gap_request_seconds * batch.decode_requests;
 }
 
-// Without overlap a prefill waits for what its host does before the first kernel and behind the last one:
-// tensors of the new requests, their places in the pool and the tree, sampling issued kernel by kernel. On
-// an H200 with SGLang 0.5.12 (llama-3.1-8b, fa3) prefills of 900 tokens and more took 5 ms more than their
-// kernels, scheduler_step_seconds included.
 double Replica::serial_extend(const LockstepBatch& batch) const {
-  constexpr double kSeconds = 4e-3;
   const bool serial = config_.disable_overlap_schedule && !config_.pipeline.staged();
-  return serial && config_.pass_gap_seconds > 0 && batch.extend_requests > 0 ? kSeconds : 0;
+  return serial && batch.extend_requests > 0 ? config_.serial_extend_seconds : 0;
 }
 
 double Replica::compile_seconds(const LockstepBatch& batch) {
@@ -304,13 +299,13 @@ void Replica::record_step(const LockstepBatch& batch, StepRecord record, double 
   record.running = static_cast<std::uint32_t>(totals.running);
   record.kv_cached_tokens = totals.evictable;
   record.kv_free_tokens = totals.available;
-  record.kv_allocated_tokens = totals.capacity - record.kv_cached_tokens - record.kv_free_tokens;
+  record.kv_allocated_tokens = totals.held();
   record.swa_cached_tokens = totals.swa_evictable;
   record.swa_free_tokens = totals.swa_available;
-  record.swa_allocated_tokens = totals.swa_capacity - totals.swa_evictable - totals.swa_available;
+  record.swa_allocated_tokens = totals.swa_held();
   record.states_cached = totals.states_evictable;
   record.states_free = totals.states_available;
-  record.states_held = totals.state_capacity - record.states_cached - record.states_free;
+  record.states_held = totals.states_held();
   events_.on_step(record, gpu_seconds, batch.computed());
 }
 

@@ -23,8 +23,8 @@
 
 namespace tpsim::scheduler {
 
-// Who listens to a replica. Called within submit(), cancel() and advance(), with times of the replica's clock: what a
-// client sees lies at or after the time of the call.
+// Who listens to a replica. Called within submit(), cancel() and advance(), with times of the replica's
+// clock: what a client sees lies at or after the time of the call.
 class ReplicaEvents {
  public:
   virtual ~ReplicaEvents() = default;

@@ -54,7 +54,7 @@ struct Req {
   HeldStates states;
   kvcache::PrefixCache::MatchCursor queue_cursor;      // of the waiting queue's matches
   kvcache::PrefixCache::MatchCursor admission_cursor;  // of the admission's match
-  std::uint32_t num_matched_prefix_tokens = 0;        // of the last match
+  std::uint32_t num_matched_prefix_tokens = 0;         // of the last match
 
   // Tokens behind its last one that its last step accepted, too; nobody sees them, but older releases cache
   // them. Numeric execution: which.

@@ -846,8 +846,13 @@ bool Scheduler::is_finished(const Req& req) const {
   return std::find(eos.begin(), eos.end(), req.output_ids.back()) != eos.end();
 }
 
-// A priced decode pass, which is most of what a run is made of.
+// A priced decode pass, which is most of what a run is made of. As process_batch_result(), without what such
+// a pass has not: everybody had a first token before, and nobody keeps what was sampled.
 void Scheduler::process_decoded(ScheduleBatch& batch, double now, PassResult& result) {
+  const bool wants_tokens = result.wants_tokens;
+  bool may_finish = false;
+  double last_time = 0;  // of a group of requests that got their last token at once
+  std::uint32_t count = 0;
   for (Req* const decoded : batch.reqs) {
     Req& req = *decoded;
     --req.in_flight;
@@ -855,14 +860,25 @@ void Scheduler::process_decoded(ScheduleBatch& batch, double now, PassResult& re
       if (req.in_flight == 0) req.retracted = false;
       continue;
     }
-    tokens_arrived(req, 1, now, result);
-    if (req.output_len >= req.end_len || req.to_finish) [[unlikely]] {
+    if (req.last_token_time != last_time) {
+      if (count > 0) add_gap(now - last_time, count);
+      last_time = req.last_token_time;
+      count = 0;
+    }
+    ++count;
+    req.last_token_time = now;
+    const std::uint32_t output_len = ++req.output_len;
+    if (wants_tokens) [[unlikely]]
+      result.tokens.push_back({&req, 1});
+    if (output_len >= req.end_len || req.to_finish) [[unlikely]] {
       finish(req);
       result.finished.push_back(&req);
-    } else if (finishes_by_length(req)) {
-      running_may_finish_ = true;
+    } else {
+      may_finish |= output_len + 1 >= req.max_new_tokens;
     }
   }
+  if (count > 0) add_gap(now - last_time, count);
+  running_may_finish_ = running_may_finish_ || may_finish;
   flush_inter_token();
 }
 

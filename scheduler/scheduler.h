@@ -74,9 +74,9 @@ class Scheduler {
 
   // The client of request `id` wants no more of it, before the pass of `micro_batch` is formed: SGLang's
   // abort_request(). One that waits leaves at once, and one between the chunks of its prompt, of which all
-  // but the last computed one are cached. One that runs leaves with its next token; all its KV is cached, as of one that
-  // ends. Where a release loses the abort the request goes on to its end. Returns whether `id` was here and
-  // is cancelled for the first time.
+  // but the last computed one are cached. One that runs leaves with its next token; all its KV is cached, as
+  // of one that ends. Where a release loses the abort the request goes on to its end. Returns whether `id`
+  // was here and is cancelled for the first time.
   bool cancel(std::uint64_t id, std::uint32_t micro_batch = 0);
 
   // The next pass of `micro_batch`, or null where there is nothing to run. The batch stays valid until

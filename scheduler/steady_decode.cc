@@ -33,17 +33,19 @@ bool Scheduler::begin_steady() {
     return false;
   if (chunked_req_ != nullptr || preempts() || !(waiting_.empty() || running_.batch_is_full)) return false;
 
+  // Results until somebody is about to end: the token before the last one is a sign for others, too
+  // (finishes_by_length). Few of them are not worth the look at everybody.
   std::uint32_t results = SteadyDecode::kMost + 1;
-  std::uint32_t steps = SteadyDecode::kMost;
-  const std::uint32_t page = pool_.page_size();
-  steady_.opens.assign(std::min(page, SteadyDecode::kMost), 0);
+  for (const Req* req : last_batch_->reqs) {
+    if (req->output_len + 2 + SteadyDecode::kFewest > req->end_len) return false;
+    results = std::min(results, req->end_len - 2 - req->output_len);
+  }
+  std::uint32_t steps = std::min(results, SteadyDecode::kMost);
+  steady_.opens.assign(std::min(pool_.page_size(), SteadyDecode::kMost), 0);
   steady_.groups.clear();
   for (const Req* req : last_batch_->reqs) {
-    // The token before the last one is a sign for others, too (finishes_by_length).
-    if (req->finished || req->retracted || req->to_finish || req->output_len + 2 >= req->end_len)
-      return false;
-    results = std::min(results, req->end_len - 2 - req->output_len);
-    steps = pool_.steps_in_place(*req, std::min(steps, results));
+    if (req->finished || req->retracted || req->to_finish) return false;
+    steps = pool_.steps_in_place(*req, steps);
     if (steps == 0) return false;
     if (const std::uint32_t first = pool_.steps_to_page(*req); first < steady_.opens.size())
       ++steady_.opens[first];

@@ -15,6 +15,7 @@ struct ScheduleBatch;
 struct SteadyDecode {
   // Steps at which it settles in any case, so that looking ahead is bounded.
   static constexpr std::uint32_t kMost = 64;
+  static constexpr std::uint32_t kFewest = 4;
 
   // The decode pass that repeats; null: nothing is noted.
   ScheduleBatch* batch = nullptr;

@@ -51,6 +51,7 @@ class Fa3Backend : public PlannedBackend {
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
+  bool sum_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
   KernelCost decode_cost(const PlanCost& model, const DecodePlan& plan, const LayerShape& layer) override;
   KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override;
@@ -60,6 +61,7 @@ class Fa3Backend : public PlannedBackend {
   bool before_hopper() const {
     return generation_ == GpuGeneration::kAmpere || generation_ == GpuGeneration::kAda;
   }
+  void decode_blocks(const LayerShape& layer, DecodePlan& plan) const;
   std::uint32_t tile_m(const LayerShape& layer) const;
   std::uint32_t tile_n(const LayerShape& layer) const;
   GpuGeneration generation_;
@@ -77,7 +79,7 @@ std::uint32_t Fa3Backend::tile_n(const LayerShape& layer) const {
   return layer.form == AttentionForm::kMlaExpanded ? 128 : flash3_tile_n(layer.head_dim);
 }
 
-void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
+void Fa3Backend::decode_blocks(const LayerShape& layer, DecodePlan& plan) const {
   flash3_decode_blocks(layer, plan);
   if (before_hopper()) {
     plan.rows = kOldRows;
@@ -89,6 +91,18 @@ void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
     plan.blocks_per_split = ceil_div(layer.num_q_heads, plan.rows);
     plan.widens_kv = layer.widens_latent();
   }
+}
+
+bool Fa3Backend::sum_decode(const LayerShape& layer, DecodePlan& plan) {
+  if (layer.sliding_window != 0 || layer.attention_chunk != 0) return false;
+  decode_blocks(layer, plan);
+  plan.merge = flash3_totals(plan.blocks_per_split, tile_n(layer), most_splits_, metadata().decode_seq_lens,
+                             plan.totals.emplace());
+  return true;
+}
+
+void Fa3Backend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
+  decode_blocks(layer, plan);
   add_decode_items(layer, plan);
   plan.merge = flash3_split(plan.blocks_per_split, tile_n(layer), most_splits_, plan.items);
 }

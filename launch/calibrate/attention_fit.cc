@@ -184,14 +184,17 @@ double Fit::search(PlanCoefficients& c) {
 // set about the L2's size.
 std::vector<GridWish> attention_grids() {
   const AxisWish head_dim{"head_dim", 6}, window{"window", 4}, bytes{"element_bytes", 3},
-      group{"group", 0, {1, 2, 4, 8, 16, 64}}, coarse_blocks{"blocks", 0, {0.1, 0.9, 2, 8, 32}},
-      blocks{"blocks", 0, {0.05, 0.3, 0.9, 1.1, 2, 4, 8, 32, 128}},
+      group{"group", 0, {1, 2, 4, 8, 16, 64}}, coarse_blocks{"blocks", 0, {0.1, 0.9, 2, 4, 8, 16, 32}},
+      blocks{"blocks", 0, {0.05, 0.3, 0.9, 1.1, 2, 4, 8, 16, 32, 128}},
       rows{"rows", 0, {1, 16, 64, 66, 256, 1024, 4096, 16384, 65536}},
       tokens{"tokens", 0, {1, 16, 64, 256, 1024, 2048, 4096, 8192, 16384}},
       few_tokens{"tokens", 0, {1, 32, 256, 2048, 16384}},
       l2_fill{"l2_fill", 0, {0.02, 0.1, 0.3, 0.7, 1, 1.5, 3}}, requests{"requests", 5};
   return {
       {tokens, coarse_blocks, head_dim, bytes},
+      {tokens, coarse_blocks, window, bytes},
+      {tokens, coarse_blocks, window, head_dim},
+      {tokens, blocks, bytes},
       {blocks, tokens, group},
       {blocks, rows, head_dim, bytes},
       {l2_fill, few_tokens, group, head_dim},
@@ -215,6 +218,10 @@ std::vector<GridWish> attention_grids() {
   };
 }
 
+// Sources count alike in the search for coefficients. A surface follows single rows: one of a small file that
+// counts as a hundred of a large table bends the grid for all of the table's around it.
+constexpr double kMostWeight = 16;
+
 std::vector<proto::CorrectionSurface> Fit::corrections(const PlanCoefficients& c) {
   // What a price would be with and without a factor of 2 tells what of it a factor multiplies.
   proto::CorrectionSurface two;
@@ -235,7 +242,7 @@ std::vector<proto::CorrectionSurface> Fit::corrections(const PlanCoefficients& c
     const auto values = features.values();
     surface_rows.push_back({{values.begin(), values.end()},
                             p.row->seconds / price_now,
-                            p.weight * static_cast<double>(rows_.size())});
+                            std::min(p.weight * static_cast<double>(rows_.size()), kMostWeight)});
   }
   CorrectionOptions options;
   options.smoothness = {0.2};

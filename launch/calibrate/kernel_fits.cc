@@ -44,7 +44,11 @@ void put(proto::OperatorEfficiency entry, const std::string& source, proto::Hard
 // Takes the class where the rows left out come nearer.
 void take(const proto::OperatorEfficiency& entry, KernelFit fit, const std::string& source,
           proto::HardwareProfile& profile, std::vector<KernelFit>& fits) {
-  if (fit.after.median < fit.before.median || find_efficiency(profile, fit.operator_class) == nullptr) {
+  if (fit.after.rows == 0) {
+    fit.reason = fmt::format("its {} rows are of too few shapes to leave some out, which would judge the fit",
+                             fit.rows);
+  } else if (fit.after.median < fit.before.median ||
+             find_efficiency(profile, fit.operator_class) == nullptr) {
     put(entry,
         fmt::format("tpsim calibrate: {} rows of {}; the errors are those of rows left out", fit.rows,
                     source),

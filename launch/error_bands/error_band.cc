@@ -110,7 +110,7 @@ std::optional<Band> stretched_band(const ResidualTable& table, Figure figure, Li
 bool other_gpus(Likeness like) { return like == Likeness::kFamily || like == Likeness::kAnything; }
 
 // Of a level that steps over to other GPUs: what is not known of a GPU is at least as much as of each that
-// was measured.
+// was measured, by whatever its own loads are like.
 void widen_to_each_gpu(const ResidualTable& table, Figure figure, const Traits& asked,
                        std::string_view without, Band& band) {
   std::set<std::pair<std::string_view, std::string_view>> seen;
@@ -120,8 +120,9 @@ void widen_to_each_gpu(const ResidualTable& table, Figure figure, const Traits& 
     Traits there = asked;
     there.set_hardware(row.traits.hardware());
     there.set_family(row.traits.family());
-    if (const auto known = stretched_band(table, figure, Likeness::kGpuAndFamily, there, without))
-      widen(*known, band);
+    for (const Likeness nearer : {Likeness::kLoad, Likeness::kBackend, Likeness::kGpuAndFamily}) {
+      if (const auto known = stretched_band(table, figure, nearer, there, without)) widen(*known, band);
+    }
   }
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <set>
+#include <map>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -215,27 +215,15 @@ void offer_requests(const std::vector<MeasuredRequest>& requests, const Measurem
   load.workload = replay(sent, true, load);
 }
 
-// Kernels that Triton compiles for 1 and for more requests, by the first such load of 14 servers of SGLang
-// 0.5.12 on H200s (shared/data/serving and tests/calibration/measured/h200-sxm_servers): the metadata of a
-// captured decode pass of fa3 and triton took 0.09, 0.14, 0.16, 0.19, 0.22, 0.23 and 0.26 s, and nothing
-// where another server of the machine had compiled it; page tables of larger pages, at the first prefill of
-// several, 0.3 and 0.8 s; flashinfer and torch_native nothing.
+// Every server was started for these loads and compiled what it met: each load says what its server had
+// served before it; of one with prompts of all lengths more need not be known.
 void expect_compiles(std::vector<MeasuredLoad>& loads) {
-  constexpr const char* kDecodeSeconds = "0.16";
-  constexpr const char* kPagedSeconds = "0.3,0";
-  std::set<std::string> compiled;  // servers
+  std::map<std::string, std::string> served;
   for (MeasuredLoad& load : loads) {
-    const std::vector<std::string>& flags = load.flags;
-    const auto places = std::find(flags.begin(), flags.end(), "--max-concurrency");
-    const bool alone = places != flags.end() && places + 1 != flags.end() && places[1] == "1";
-    if (!load.refusal.empty() || alone || !compiled.insert(load.server).second) continue;
-    const std::string_view backend = load.backend;
-    if (backend.ends_with("fa3") || backend.ends_with("triton"))
-      add(load, {"--compile-decode-seconds", kDecodeSeconds});
-    const auto page = std::find(flags.begin(), flags.end(), "--page-size");
-    const bool paged = page != flags.end() && page + 1 != flags.end() && page[1] != "1";
-    if ((paged || backend == "flashmla") && !has_flag(flags, "--compile-seconds"))
-      add(load, {"--compile-seconds", kPagedSeconds});
+    std::string& before = served.try_emplace(load.server, "warmup").first->second;
+    if (load.refusal.empty()) add(load, {"--served-before", before});
+    const bool sized = load.refusal.empty() && (load.load_kind == "closed" || load.load_kind == "burst");
+    before += "," + (sized ? load.load : std::string("other:"));
   }
 }
 

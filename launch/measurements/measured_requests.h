@@ -49,8 +49,8 @@ std::string load_kind(std::string_view load);
 // Clients of them all sent token ids. Throws UserError at `place` where the name is malformed.
 void offer_requests(const std::vector<MeasuredRequest>& requests, const MeasurementFile& file,
                     const scheduler::Place& place, MeasuredLoad& load);
-// Servers were new when their first load with several requests in flight came, of loads in the order in which
-// they were served: it meets what Triton compiles then.
+// Of loads in the order in which their servers, new ones, served them: what each server had served before,
+// that is, compiled (rank/model/fresh_kernels.h).
 void expect_compiles(std::vector<MeasuredLoad>& loads);
 // A load of which only the name is known, and must tell everything: closed and burst.
 void offer_by_name(const scheduler::Place& place, MeasuredLoad& load);

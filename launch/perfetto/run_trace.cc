@@ -220,14 +220,12 @@ void RunTrace::add_request(const scheduler::RequestRecord& request) {
 // times are held to theirs.
 void RunTrace::add_phases(const scheduler::RequestRecord& request, Track track, std::uint64_t begin,
                           std::uint64_t end) {
-  if (request.state == scheduler::RequestState::kRejected && request.first_scheduled_time == 0) {
-    slice(track, names_.request, names_.waiting, begin, end);
-    return;
-  }
   const auto at = [&](double seconds, std::uint64_t after) {
     return seconds > 0 ? std::clamp(nanoseconds(seconds), after, end) : end;
   };
-  const std::uint64_t scheduled = at(request.first_scheduled_time, begin);
+  // The first request of a run may be scheduled at 0; who never was has no token either.
+  const bool at_once = request.first_scheduled_time == 0 && request.first_token_time > 0;
+  const std::uint64_t scheduled = at_once ? begin : at(request.first_scheduled_time, begin);
   const std::uint64_t first_token = at(request.first_token_time, scheduled);
   slice(track, names_.request, names_.waiting, begin, scheduled);
   if (scheduled == end) return;

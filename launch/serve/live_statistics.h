@@ -14,21 +14,22 @@
 
 namespace tpsim::launch {
 
-// Counts of values by upper edges, as Prometheus keeps them. Invariant: counts.size() == edges.size() + 1;
-// the last counts what is above all edges; counts are not cumulative.
+// Counts of values by upper edges, as Prometheus keeps them, and by finer ones of its own for percentiles.
+// Invariant: counts.size() == edges.size() + 1; the last counts what is above all edges; counts are not
+// cumulative.
 struct LiveHistogram {
   explicit LiveHistogram(std::span<const double> upper_edges)
       : edges(upper_edges), counts(upper_edges.size() + 1) {}
   // `times` values of `value`.
   void observe(double value, std::uint64_t times = 1);
   std::uint64_t count() const;
-  // The q-th percentile, q in [0, 100], by a straight line within its bucket; 0 of no values. Above the last
-  // edge: that edge.
+  // The q-th percentile, q in [0, 100], within 1 %; 0 of no values.
   double percentile(double q) const;
 
   std::span<const double> edges;  // ascending, of a constant
   std::vector<std::uint64_t> counts;
   double sum = 0;
+  std::vector<std::uint64_t> fine;  // by bins that grow by 2 % from 1e-6; empty: no values
 };
 
 // SGLang 0.5.12's default buckets.

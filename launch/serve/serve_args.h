@@ -37,7 +37,9 @@ struct ServeArgs {
 void declare_serve_flags(FlagSet& flags, ServeArgs& args);
 // After all were read. Throws UserError.
 void check_serve_args(const ServeArgs& args);
-// What the simulated HTTP server and tokenizer of SGLang take, as --front-end says.
+// What --front-end comes to: "text", "ids" or "none"; and what the simulated HTTP server and tokenizer of
+// SGLang take by it.
+std::string front_end_kind(const ServeArgs& args);
 scheduler::FrontEndConfig serve_front_end(const ServeArgs& args);
 
 }  // namespace tpsim::launch

@@ -102,6 +102,7 @@ ServerInfo info_of(const ServeArgs& args, const Deployment& deployment, const Op
   info.max_req_input_len = static_cast<std::uint32_t>(longest > kHeadroom ? longest - kHeadroom : 0);
   info.dp_size = config.data_parallel.size;
   info.speedup = args.speedup;
+  info.front_end = front_end_kind(args);
   info.tokenizer = args.skip_tokenizer_init ? "none" : opened.tokenizer->name();
   info.chat_template = args.skip_tokenizer_init ? "none" : opened.chat->name();
   info.real_tokenizer = !args.skip_tokenizer_init && opened.tokenizer->real();

@@ -123,10 +123,14 @@ void check_serve_args(const ServeArgs& args) {
     throw_user_error("--admin-api-key: is the same as --api-key; leave it out, or choose another");
 }
 
+std::string front_end_kind(const ServeArgs& args) {
+  if (args.server.front_end) return *args.server.front_end;
+  if (args.server.numeric()) return "none";
+  return args.skip_tokenizer_init ? "ids" : "text";
+}
+
 scheduler::FrontEndConfig serve_front_end(const ServeArgs& args) {
-  const std::string kind = args.server.front_end.value_or(args.server.numeric()      ? "none"
-                                                          : args.skip_tokenizer_init ? "ids"
-                                                                                     : "text");
+  const std::string kind = front_end_kind(args);
   if (kind == "none") return {};
   scheduler::FrontEndConfig config = kind == "ids" ? scheduler::kTokenIdFrontEnd : scheduler::kTextFrontEnd;
   config.stream_interval = args.server.stream_interval;

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 namespace tpsim::launch {
 namespace {
@@ -23,12 +25,25 @@ double rounded(double value, int digits) {
   return std::round(value * scale) / scale;
 }
 
-// server_args as SGLang writes them: numbers as numbers.
+// Of a run's report; a live server has no load of its own.
+constexpr std::string_view kOfLoads[] = {"dataset_name",    "dataset_path", "flush_cache",  "front_end",
+                                         "max_concurrency", "num_prompts",  "request_rate", "seed",
+                                         "time_scale",      "session_mode", "trace",        "trace_format",
+                                         "warmup_requests"};
+
+// server_args as SGLang writes them: numbers as numbers, lists as lists.
 ordered_json server_args(const ServerInfo& info) {
   ordered_json out = ordered_json::object();
   const std::map<std::string, std::string> sorted(info.header.server_args().begin(),
                                                   info.header.server_args().end());
   for (const auto& [name, text] : sorted) {
+    if (std::find(std::begin(kOfLoads), std::end(kOfLoads), name) != std::end(kOfLoads)) continue;
+    if (name == "cuda_graph_bs") {
+      std::istringstream words(text);
+      out[name] = ordered_json::array();
+      for (std::uint32_t size = 0; words >> size;) out[name].push_back(size);
+      continue;
+    }
     const ordered_json value = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (value.is_number() || value.is_boolean())
       out[name] = value;
@@ -96,6 +111,7 @@ std::string server_info_json(const ServerInfo& info, const LiveStatistics& live)
   ordered_json simulated;
   simulated["executor"] = live.description.executor;
   simulated["speedup"] = info.speedup;
+  simulated["front_end"] = info.front_end;
   simulated["tokenizer"] = info.tokenizer;
   simulated["real_tokenizer"] = info.real_tokenizer;
   simulated["chat_template"] = info.chat_template;

@@ -25,6 +25,7 @@ struct ServerInfo {
   std::uint32_t max_req_input_len = 0;
   std::uint32_t dp_size = 1;
   double speedup = 1;
+  std::string front_end;                 // simulated: "text", "ids" or "none"
   std::string tokenizer, chat_template;  // their names
   bool real_tokenizer = false, real_chat_template = false;
   std::vector<std::string> notes;  // what is approximate

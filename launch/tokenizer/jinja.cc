@@ -6,27 +6,23 @@
 #include <utility>
 
 #include "launch/tokenizer/chat_messages.h"
-#include "launch/tokenizer/huggingface_library.h"
 #include "launch/tokenizer/shallow_json.h"
+#include "launch/tokenizer/tokenizer_library.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {
 namespace {
 
-void take_text(void* text, const void* data, std::size_t count) {
-  static_cast<std::string*>(text)->assign(static_cast<const char*>(data), count);
-}
-
 // One template, compiled.
 class Compiled {
  public:
   Compiled(const std::string& source, const std::string& file)
-      : library_(*huggingface_library()), parts_(expects_parts(source)) {
+      : library_(jinja_library().functions), parts_(expects_parts(source)) {
     std::string error;
-    handle_ = library_.open_template(source.data(), source.size(), take_text, &error);
+    handle_ = library_.open(source.data(), source.size(), take_text, &error);
     if (handle_ == nullptr) throw_user_error("{}: chat template: {}", file, error);
   }
-  ~Compiled() { library_.close_template(handle_); }
+  ~Compiled() { library_.close(handle_); }
   Compiled(const Compiled&) = delete;
   Compiled& operator=(const Compiled&) = delete;
 
@@ -39,7 +35,7 @@ class Compiled {
   }
 
  private:
-  const HuggingFaceLibrary& library_;
+  const TemplateLibrary& library_;
   const bool parts_;
   void* handle_ = nullptr;
 };
@@ -90,9 +86,7 @@ class JinjaChat : public ChatTemplate {
 
 }  // namespace
 
-std::string jinja_missing() {
-  return huggingface_library() == nullptr ? huggingface_missing() : std::string();
-}
+std::string jinja_missing() { return jinja_library().missing; }
 
 std::unique_ptr<ChatTemplate> open_jinja_chat(const TokenizerConfig& config, const std::string& file) {
   return std::make_unique<JinjaChat>(config, file);

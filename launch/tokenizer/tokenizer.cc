@@ -14,14 +14,6 @@ std::size_t characters(std::string_view text) {
   return static_cast<std::size_t>(std::ranges::count_if(text, [](char byte) { return !is_inside(byte); }));
 }
 
-// Whether the bytes at the end may be the first of a character: it has four at most, and each that stands
-// alone is shown as one U+FFFD at most.
-bool may_go_on(std::string_view text) {
-  std::size_t broken = 0;
-  for (; text.ends_with(kReplacement); ++broken) text.remove_suffix(kReplacement.size());
-  return broken >= 1 && broken <= 3;
-}
-
 // SGLang's way (managers/detokenizer_manager.py): an id's text may depend on the ids before it (a space that
 // only the first lacks, bytes that make one character), so what is new is the difference of two short
 // decodings.
@@ -33,7 +25,7 @@ class DifferenceStream : public TextStream {
   std::string push(std::uint32_t id) override {
     ids_.push_back(id);
     std::string text = tokenizer_.decode(ids_, skip_special_);
-    const bool whole = !may_go_on(text) || ids_.size() - shown_ids_ > kMostHeld;
+    const bool whole = !text.ends_with(kReplacement) || ids_.size() - shown_ids_ > kMostHeld;
     std::string piece = whole ? behind_shown(text) : "";
     if (piece.empty()) return "";
     ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(shown_ids_));
@@ -56,7 +48,8 @@ class DifferenceStream : public TextStream {
     return text.substr(at);
   }
 
-  // An id may end one character and begin the next, so that several are held; not for ever.
+  // An id may end one character and begin the next, so that several are held; not for ever, for ids may be no
+  // text.
   static constexpr std::size_t kMostHeld = 16;
 
   const Tokenizer& tokenizer_;

@@ -26,6 +26,32 @@ const std::pair<std::uint64_t, double>* nearest(const Sized& steps, std::uint64_
   return size - below->first <= above->first - size ? &*below : &*above;
 }
 
+bool only_decodes(const std::vector<ServedStep>& steps, std::size_t i) {
+  return i < steps.size() && steps[i].decode && !steps[i].prefill;
+}
+
+// The run's prefills by their requests, each as prefill_steps() would see it: a pass that the host issues
+// while a prefill runs is shorter by that, and what it is shorter by is the prefill's.
+std::map<std::uint32_t, Sized> served_prefills(const std::vector<ServedStep>& steps) {
+  std::map<std::uint32_t, Sized> known;
+  std::size_t end = 0;
+  for (std::size_t begin = 0; begin < steps.size(); begin = end) {
+    end = begin + 1;
+    if (!steps[begin].prefill || steps[begin].decode) continue;
+    while (end < steps.size() && steps[end].prefill && !steps[end].decode) ++end;
+    double hidden = 0;
+    if (begin >= 2 && only_decodes(steps, begin - 1) && only_decodes(steps, begin - 2) &&
+        only_decodes(steps, end) && only_decodes(steps, end + 1)) {
+      hidden =
+          steps[begin - 1].seconds + steps[end].seconds - steps[begin - 2].seconds - steps[end + 1].seconds;
+      hidden /= static_cast<double>(end - begin);
+    }
+    for (std::size_t i = begin; i < end; ++i)
+      known[steps[i].new_seqs].emplace_back(steps[i].new_tokens, std::max(0.0, steps[i].seconds + hidden));
+  }
+  return known;
+}
+
 void sort(std::map<std::uint32_t, Sized>& steps) {
   for (auto& [count, list] : steps) std::sort(list.begin(), list.end());
 }
@@ -101,9 +127,7 @@ std::vector<MeasuredStep> predicted_decode_steps(const std::vector<MeasuredBatch
 
 std::vector<MeasuredStep> predicted_prefill_steps(const std::vector<MeasuredBatch>& batches,
                                                   const std::vector<ServedStep>& steps) {
-  std::map<std::uint32_t, Sized> known;
-  for (const ServedStep& step : steps)
-    if (step.prefill && !step.decode) known[step.new_seqs].emplace_back(step.new_tokens, step.seconds);
+  std::map<std::uint32_t, Sized> known = served_prefills(steps);
   sort(known);
   std::vector<MeasuredStep> out = prefill_steps(batches);
   for (MeasuredStep& step : out) {

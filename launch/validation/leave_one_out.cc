@@ -25,9 +25,6 @@ using Row = proto::ValidatedRow;
 using Values = std::vector<double>;
 
 constexpr double kStep = 0.1;  // of a constant's logarithm, for slopes
-// Of a constant's logarithm, as known before the loads. The profile's value came from some of them, and must
-// not stand in for what the others do not say.
-constexpr double kWidth = 1.5;
 // A step's answer bends: what hides behind a kernel at one value of a constant does not at another.
 constexpr int kRounds = 3;
 constexpr double kSettled = 0.03;  // of a logarithm
@@ -102,8 +99,7 @@ proto::HardwareProfile Gpu::fit(const std::function<bool(std::size_t load)>& is_
     fitted_rows += weights.back() > 0 ? 1 : 0;
   }
   const bool few = fitted_rows < calibrate::kLeastFitRows;
-  std::vector<calibrate::Unknown> unknowns = calibrate::unknowns_of(constants_, profile_);
-  for (calibrate::Unknown& unknown : unknowns) unknown.width = kWidth;
+  const std::vector<calibrate::Unknown> unknowns = calibrate::unknowns_of(constants_, profile_);
   std::vector<calibrate::FittedUnknown> found(constants_.size());
   Values logarithms(constants_.size(), 0.0);
   for (int round = 0; round < kRounds && !few; ++round) {

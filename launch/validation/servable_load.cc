@@ -52,8 +52,7 @@ void set_accept_lens(const MeasuredLoad& load, const scheduler::SpeculationConfi
 ServableLoad::ServableLoad(const MeasuredLoad& load, const std::vector<std::string>& flags)
     : args_(read_run_flags(flags)),
       deployment_(std::move(resolve_deployments(args_, /*compare=*/false).at(0))) {
-  scheduler::Workload workload =
-      load.workload ? *load.workload : scheduler::in_memory(*load_workload(args_));
+  scheduler::Workload workload = load.workload ? *load.workload : scheduler::in_memory(*load_workload(args_));
   if (!load.accept_lens.empty()) set_accept_lens(load, deployment_.speculation.config, workload);
   place_workload_images(args_, deployment_.model, workload);
   workload_ = std::make_shared<scheduler::WorkloadInMemory>(std::move(workload));

@@ -43,9 +43,9 @@ class StopFlag {
     ~Writing();
   };
 
-  // While one of these lives, the first signal is its owner's alone, who ends when what has begun is done, as a server
-  // that answers its clients: requested() stays false, and there is no deadline. A second signal ends the process at
-  // once all the same.
+  // While one of these lives, the first signal is its owner's alone, who ends when what has begun is done, as
+  // a server that answers its clients: requested() stays false, and there is no deadline. A second signal
+  // ends the process at once all the same.
   class Unhurried {
    public:
     Unhurried() noexcept;

@@ -63,13 +63,30 @@ bool read_value(const json& value, const FieldDescriptor& field, Message& messag
   }
 }
 
+// A map is read as the repeated entries that it is on the wire.
+bool read_map(const json& object, const FieldDescriptor& field, Message& message) {
+  const FieldDescriptor& key_field = *field.message_type()->map_key();
+  const FieldDescriptor& value_field = *field.message_type()->map_value();
+  if (!object.is_object() || key_field.cpp_type() != FieldDescriptor::CPPTYPE_STRING) return false;
+  for (const auto& [key, value] : object.items()) {
+    Message& entry = *message.GetReflection()->AddMessage(&message, &field);
+    entry.GetReflection()->SetString(&entry, &key_field, key);
+    if (!read_value(value, value_field, entry)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool read_json(const json& json, Message& message) {
   if (!json.is_object()) return false;
   for (const auto& [name, value] : json.items()) {
     const FieldDescriptor* const field = message.GetDescriptor()->FindFieldByName(name);
-    if (field == nullptr || field->is_map() || field->real_containing_oneof() != nullptr) return false;
+    if (field == nullptr || field->real_containing_oneof() != nullptr) return false;
+    if (field->is_map()) {
+      if (!read_map(value, *field, message)) return false;
+      continue;
+    }
     if (!field->is_repeated()) {
       if (!read_value(value, *field, message)) return false;
       continue;

@@ -16,7 +16,11 @@ constexpr double kMoeIssued = 3;     // second kernel of the alignment, activati
 constexpr double kSharedIssued = 3;  // activation of the shared experts, scaling, sum with the routed ones
 constexpr double kGroupedTopK = 7;   // DeepSeek V2's grouped_topk_gpu, of torch.compile: softmax and the best
                                      // of each group, two top-k, scatter, mask, two casts
-constexpr double kGathered = 4;      // data-parallel attention: buffers cleared and copied (dp_attention.py)
+// Python of the call of an fp8 product in blocks (scales, DeepGEMM's choice of a kernel), in launches: eager
+// prefills of 64 and 1,024 tokens by a DeepSeek-V3 of 8 layers and 32 experts took 2.3 ms a layer (SGLang
+// 0.5.12, H200, flashinfer), six such products among 35 launches.
+constexpr double kBlockProductIssued = 2.4;
+constexpr double kGathered = 4;  // data-parallel attention: buffers cleared and copied (dp_attention.py)
 
 // Host seconds of a layer of an eager pass with data-parallel attention beyond its launches. Passes with a
 // prefill of deepseek-v2-lite --tp 2 --dp-size 2 (SGLang 0.5.12, H200s, 27 layers) took 98 to 107 ms whatever
@@ -31,6 +35,10 @@ constexpr double kGatherHost = 1.78e-3;
 constexpr double kPieceLaunches = 6.5;
 constexpr double kInPlaceLaunches = 4;
 constexpr double kEndLaunches = 50;
+// A kernel that is launched by itself takes a place of 1,024 in the queue, where the launches of pieces fill
+// it 264 at a time (SchedulerConfig::launch_queue): eager prefills of deepseek-v2-lite, 850 kernels, are all
+// queued while the one before runs, and its tokens are seen as soon as it ends.
+constexpr double kEagerLaunch = 264.0 / 1024;
 
 }  // namespace
 
@@ -60,6 +68,7 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       expert_load_(std::move(options.expert_load)),
       tracks_states_(options.tracks_states),
       hands_selection_over_(options.hands_selection_over) {
+  if (options.fresh_kernels) fresh_kernels_.emplace(std::move(*options.fresh_kernels));
   const auto power = [&profile](std::string_view name) {
     const bool known = find_efficiency(profile, name) != nullptr;
     return known ? std::optional(operator_coefficients(profile, name)) : std::nullopt;
@@ -196,6 +205,10 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   if (model_.is_mla()) dense.issued += kMlaIssued * layers;
   const bool shared_apart = model_.moe.num_shared_experts > shard_.num_fused_shared_experts;
   dense.issued += (kMoeIssued + (shared_apart ? kSharedIssued : 0)) * model_.moe.num_layers;
+  for (const WeightSpec& weight : weights_)
+    if (weight.role == WeightRole::kLinear &&
+        linear_kernel(weight.format, profile_) == MatrixClass::kGemmFp8Block)
+      dense.issued += kBlockProductIssued * weight.layers;
   // V3's and other models' routers are one kernel.
   if (model_.architecture == "DeepseekV2ForCausalLM") dense.issued += kGroupedTopK * model_.moe.num_layers;
   if (layout.dp_size > 1 && !rows.max_len) {
@@ -322,8 +335,14 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   step.launches = captured ? 1
                   : pieces
                       ? kPieceLaunches * model_.num_layers + kInPlaceLaunches * dense.in_place + kEndLaunches
-                      : dense.issued + plan.launches + attention_launches;
+                      : kEagerLaunch * (dense.issued + plan.launches + attention_launches);
   if (!idle) step.host_seconds = backend_->plan_host_seconds();
+  if (fresh_kernels_ && !idle) {
+    // While it compiles the host issues nothing else.
+    const double seconds = fresh_kernels_->compile_seconds(metadata, !captured && !pieces);
+    step.host_seconds += seconds;
+    if (seconds > 0) step.issue_seconds = std::max(step.issue_seconds, graph_replay_);
+  }
   return step;
 }
 

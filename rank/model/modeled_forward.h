@@ -17,6 +17,7 @@
 #include "proto/hardware.pb.h"
 #include "rank/model/communication.h"
 #include "rank/model/expert_load.h"
+#include "rank/model/fresh_kernels.h"
 #include "rank/model/layers.h"
 #include "rank/model/linear_attention_cost.h"
 #include "rank/model/mla_cost.h"
@@ -49,6 +50,7 @@ class ModeledForward : public RankModel {
     bool tracks_states = false;  // decode passes may take snapshots of states
     // The first layer of the next pipeline stage takes the selection of an indexer of this one.
     bool hands_selection_over = false;
+    std::optional<FreshKernelRules> fresh_kernels = {};  // none: everything is compiled
   };
   ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile, const Shard& shard,
                  std::unique_ptr<attention::AttentionBackend> backend, Options options);
@@ -122,6 +124,7 @@ class ModeledForward : public RankModel {
   ExpertLoad expert_load_;
   bool tracks_states_ = false;
   bool hands_selection_over_ = false;
+  std::optional<FreshKernels> fresh_kernels_;
   std::vector<std::uint32_t> linear_lens_;
   std::unordered_map<DenseKey, Dense, HashKey> dense_;
 };

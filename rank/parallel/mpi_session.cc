@@ -60,11 +60,6 @@ bool started_by_launcher() {
   return false;
 }
 
-std::uint32_t ProcessGroup::processes_on_host() const {
-  const auto here = std::count_if(pids.begin(), pids.end(), [](pid_t pid) { return pid != 0; });
-  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(here));
-}
-
 bool ProcessGroup::is_dead(std::uint32_t of_process) const {
   const pid_t pid = pids[of_process];
   return pid != 0 && kill(pid, 0) != 0 && errno == ESRCH;
@@ -118,8 +113,23 @@ ProcessGroup MpiSession::process_group(std::uint32_t num_ranks, std::uint32_t nu
     MPI_Comm_split(MPI_COMM_WORLD, static_cast<int>(group.deployment), static_cast<int>(group.process),
                    &group.comm);
     group.pids = pids_on_this_host(group.comm, group.num_processes);
+    const std::vector<pid_t> all = pids_on_this_host(MPI_COMM_WORLD, num_processes_);
+    const auto here = std::count_if(all.begin(), all.end(), [](pid_t pid) { return pid != 0; });
+    group.job_on_host = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(here));
   }
   return group;
+}
+
+ProcessGroup MpiSession::leaders(const ProcessGroup& group) const {
+  ProcessGroup leaders;
+  leaders.num_processes = leaders.tp_size = num_processes_ / group.num_processes;
+  leaders.process = group.deployment;
+  leaders.job_on_host = group.job_on_host;
+  if (!active_) return leaders;
+  MPI_Comm_split(MPI_COMM_WORLD, group.process == 0 ? 0 : MPI_UNDEFINED, static_cast<int>(group.deployment),
+                 &leaders.comm);
+  if (group.process == 0) leaders.pids = pids_on_this_host(leaders.comm, leaders.num_processes);
+  return leaders;
 }
 
 void MpiSession::abort(int exit_status) {

@@ -23,12 +23,11 @@ struct ProcessGroup {
   std::uint32_t num_processes = 1;
   std::uint32_t tp_size = 1;  // ranks, those of all pipeline stages
   std::uint32_t deployment = 0;
-  std::vector<pid_t> pids;  // of the group's processes; 0 for those on other hosts
+  std::vector<pid_t> pids;        // of the group's processes; 0 for those on other hosts
+  std::uint32_t job_on_host = 1;  // processes of the whole job on this host, which share its cores
 
   std::uint32_t ranks_per_process() const { return tp_size / num_processes; }
   std::uint32_t first_rank(std::uint32_t of_process) const { return of_process * ranks_per_process(); }
-  // Processes of the group on this host, this one among them.
-  std::uint32_t processes_on_host() const;
   // Whether process `of_process` is on this host and does not exist any more.
   bool is_dead(std::uint32_t of_process) const;
   // "rank 3 (process 3)", "ranks 6-7 (process 3)": how errors name a process.
@@ -55,6 +54,10 @@ class MpiSession {
   // `pp_size` stages together): print it where process() is 0 and return 2 from main everywhere.
   ProcessGroup process_group(std::uint32_t num_ranks, std::uint32_t num_deployments = 1,
                              std::uint32_t pp_size = 1);
+
+  // The schedulers of all groups: their processes 0, as a group of their own; to other processes
+  // a null communicator. Collective. REQUIRES: `group` is of the last process_group().
+  ProcessGroup leaders(const ProcessGroup& group) const;
 
   // A process is lost, or cannot be reached: see the destructor.
   void mark_lost(int exit_status = 3) {

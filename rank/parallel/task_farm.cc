@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -36,18 +35,6 @@ constexpr int kShutdownTag = 6;  // process 0 -> worker: the exit status
 constexpr std::chrono::seconds kGoodbyeTimeout{10};
 constexpr std::chrono::seconds kGoodbyeTimeoutAfterSignal{1};
 constexpr std::chrono::milliseconds kDeathCheck{50};
-
-template <typename Number>
-std::string bytes_of(Number number) {
-  return {reinterpret_cast<const char*>(&number), sizeof number};
-}
-
-template <typename Number>
-Number number_in(const std::string& bytes) {
-  Number number = 0;
-  if (bytes.size() >= sizeof number) std::memcpy(&number, bytes.data(), sizeof number);
-  return number;
-}
 
 // The threads of one process.
 class Threads {
@@ -126,41 +113,15 @@ class Threads {
 }  // namespace
 
 std::uint32_t cores_of_process(const ProcessGroup& group) {
-  return std::max<std::uint32_t>(1, usable_cores() / group.processes_on_host());
+  return std::max<std::uint32_t>(1, usable_cores() / group.job_on_host);
 }
 
 // As many ranks as processes: the farm's tasks have ranks of their own.
 TaskFarm::TaskFarm(MpiSession& session)
-    : session_(session), group_(session.process_group(session.num_processes())) {}
+    : session_(session), group_(session.process_group(session.num_processes())), post_(group_) {}
 
 TaskFarm::~TaskFarm() {
   if (group_.process == 0) shutdown(2);
-}
-
-std::optional<TaskFarm::Message> TaskFarm::receive() {
-  if (group_.num_processes == 1) return std::nullopt;
-  int arrived = 0;
-  MPI_Message message = MPI_MESSAGE_NULL;
-  MPI_Status status;
-  MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, group_.comm, &arrived, &message, &status);
-  if (arrived == 0) return std::nullopt;
-  int size = 0;
-  MPI_Get_count(&status, MPI_CHAR, &size);
-  Message received{static_cast<std::uint32_t>(status.MPI_SOURCE), status.MPI_TAG, {}};
-  received.bytes.resize(static_cast<std::size_t>(size));
-  MPI_Mrecv(received.bytes.data(), size, MPI_CHAR, &message, MPI_STATUS_IGNORE);
-  return received;
-}
-
-void TaskFarm::send(std::uint32_t process, int tag, const std::string& bytes) const {
-  MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_CHAR, static_cast<int>(process), tag,
-            group_.comm, &request);
-  IdleBackoff backoff(false);
-  for (int sent = 0; sent == 0;) {
-    MPI_Test(&request, &sent, MPI_STATUS_IGNORE);
-    if (sent == 0) backoff.wait();
-  }
 }
 
 void TaskFarm::look_for_dead(const std::vector<std::uint32_t>& owing) {
@@ -183,7 +144,7 @@ bool TaskFarm::run(const Run& run) {
   while (done < run.num_tasks && !loss_) {
     if (!run.go_on()) return false;
     bool moved = false;
-    while (std::optional<Message> message = receive()) {
+    while (std::optional<FarmPost::Message> message = post_.receive()) {
       moved = true;
       if (message->tag == kErrorTag) throw_user_error("process {}: {}", message->process, message->bytes);
       asking.push_back(message->process);
@@ -199,7 +160,7 @@ bool TaskFarm::run(const Run& run) {
     }
     for (; next < run.num_tasks && threads.num_free() > 0; ++next) threads.give(next);
     for (; next < run.num_tasks && !asking.empty(); ++next, asking.pop_front()) {
-      send(asking.front(), kTaskTag, bytes_of(next));
+      post_.send(asking.front(), kTaskTag, bytes_of(next));
       ++owing[asking.front()];
     }
     if (Clock::now() >= next_check) {
@@ -218,13 +179,13 @@ bool TaskFarm::run(const Run& run) {
 void TaskFarm::shutdown(int exit_status) noexcept {
   if (std::exchange(shut_down_, true) || group_.num_processes == 1 || session_.lost()) return;
   for (std::uint32_t process = 1; process < group_.num_processes; ++process)
-    send(process, kShutdownTag, bytes_of(exit_status));
+    post_.send(process, kShutdownTag, bytes_of(exit_status));
   std::uint32_t goodbyes = 0;
   IdleBackoff backoff(false);
   const Clock::time_point latest =
       Clock::now() + (StopFlag::requested() ? kGoodbyeTimeoutAfterSignal : kGoodbyeTimeout);
   while (goodbyes + 1 < group_.num_processes) {
-    if (const std::optional<Message> message = receive()) {
+    if (const std::optional<FarmPost::Message> message = post_.receive()) {
       if (message->tag == kGoodbyeTag) ++goodbyes;
       continue;
     }
@@ -238,10 +199,10 @@ void TaskFarm::shutdown(int exit_status) noexcept {
 
 void TaskFarm::serve_until_shutdown(std::uint32_t num_threads, const Task& task, std::optional<int>& status) {
   Threads threads(num_threads, task);
-  for (std::uint32_t i = 0; i < num_threads; ++i) send(0, kReadyTag, "");
+  for (std::uint32_t i = 0; i < num_threads; ++i) post_.send(0, kReadyTag, "");
   IdleBackoff backoff(false);
   while (true) {
-    if (const std::optional<Message> message = receive()) {
+    if (const std::optional<FarmPost::Message> message = post_.receive()) {
       if (message->tag == kShutdownTag) {
         status = number_in<int>(message->bytes);
         return;
@@ -249,7 +210,7 @@ void TaskFarm::serve_until_shutdown(std::uint32_t num_threads, const Task& task,
       threads.give(number_in<std::uint32_t>(message->bytes));
       backoff.reset();
     } else if (const auto result = threads.take()) {
-      send(0, kResultTag, bytes_of(result->first) + result->second);
+      post_.send(0, kResultTag, bytes_of(result->first) + result->second);
       backoff.reset();
     } else {
       backoff.wait();
@@ -263,15 +224,15 @@ int TaskFarm::serve(std::uint32_t threads, const std::function<Task()>& prepare)
     const Task task = prepare();
     serve_until_shutdown(threads, task, status);
   } catch (const std::exception& error) {
-    send(0, kErrorTag, error.what());
+    post_.send(0, kErrorTag, error.what());
   }
   IdleBackoff backoff(false);
   while (!status) {
-    const std::optional<Message> message = receive();
+    const std::optional<FarmPost::Message> message = post_.receive();
     if (message && message->tag == kShutdownTag) status = number_in<int>(message->bytes);
     if (!message) backoff.wait();
   }
-  send(0, kGoodbyeTag, "");
+  post_.send(0, kGoodbyeTag, "");
   return *status;
 }
 

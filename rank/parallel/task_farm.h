@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "rank/parallel/farm_post.h"
 #include "rank/parallel/mpi_session.h"
 
 namespace tpsim::rank {
@@ -57,18 +58,12 @@ class TaskFarm {
   int serve(std::uint32_t threads, const std::function<Task()>& prepare);
 
  private:
-  struct Message {
-    std::uint32_t process = 0;
-    int tag = 0;
-    std::string bytes;
-  };
-  std::optional<Message> receive();
-  void send(std::uint32_t process, int tag, const std::string& bytes) const;
   void look_for_dead(const std::vector<std::uint32_t>& owing);
   void serve_until_shutdown(std::uint32_t threads, const Task& task, std::optional<int>& status);
 
   MpiSession& session_;
   const ProcessGroup group_;
+  const FarmPost post_;
   std::optional<std::string> loss_;
   bool shut_down_ = false;
 };

@@ -20,8 +20,8 @@ class NumpyRandom {
   explicit NumpyRandom(std::uint32_t seed) : random_(seed) {}
   // np.random.randint(low, high + 1): from low to high. REQUIRES: low <= high < low + 2^32 - 1.
   std::uint64_t randint(std::uint64_t low, std::uint64_t high);
-  // The benchmark's compute_random_lens: a length, and `count` of them, from ratio * length, at least 1, up to
-  // length. REQUIRES: 1 <= length < 2^32, ratio in [0, 1].
+  // The benchmark's compute_random_lens: a length, and `count` of them, from ratio * length, at least 1, up
+  // to length. REQUIRES: 1 <= length < 2^32, ratio in [0, 1].
   std::uint32_t length(std::uint64_t length, double ratio);
   std::vector<std::uint32_t> lengths(std::uint64_t length, double ratio, std::uint64_t count);
 

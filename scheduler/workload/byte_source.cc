@@ -186,11 +186,11 @@ class RereadableFile::Recorder : public ByteSource {
     } while (count < 0 && errno == EINTR);
     if (count < 0) fail_reading(file_.name_);
     for (ssize_t done = 0; done < count;) {
-      const ssize_t written =
-          ::write(file_.aside_, out + done, static_cast<std::size_t>(count - done));
+      const ssize_t written = ::write(file_.aside_, out + done, static_cast<std::size_t>(count - done));
       if (written < 0 && errno != EINTR) {
-        throw_user_error("{}: cannot be put aside in {} ({}); set TMPDIR to a folder with room, or give a file",
-                         file_.name_, std::filesystem::temp_directory_path().string(), std::strerror(errno));
+        throw_user_error(
+            "{}: cannot be put aside in {} ({}); set TMPDIR to a folder with room, or give a file",
+            file_.name_, std::filesystem::temp_directory_path().string(), std::strerror(errno));
       }
       if (written > 0) done += written;
     }
@@ -215,9 +215,10 @@ RereadableFile::RereadableFile(const std::filesystem::path& path)
   if (aside_ < 0) {
     const int reason = errno;
     ::close(descriptor_);
-    throw_user_error("{}: can be read once only and not be put aside in {} ({}); set TMPDIR to a folder with "
-                     "room, or give a file",
-                     name_, std::filesystem::path(name).parent_path().string(), std::strerror(reason));
+    throw_user_error(
+        "{}: can be read once only and not be put aside in {} ({}); set TMPDIR to a folder with "
+        "room, or give a file",
+        name_, std::filesystem::path(name).parent_path().string(), std::strerror(reason));
   }
   ::unlink(name.c_str());
 }
@@ -239,10 +240,11 @@ std::unique_ptr<ByteSource> RereadableFile::read_again() const {
 void RereadableFile::check_unchanged() const {
   if (aside_ >= 0) return;
   struct stat status = {};
-  if (::fstat(descriptor_, &status) == 0 && status.st_size == size_ &&
-      status.st_mtim.tv_sec == changed_[0] && status.st_mtim.tv_nsec == changed_[1])
+  if (::fstat(descriptor_, &status) == 0 && status.st_size == size_ && status.st_mtim.tv_sec == changed_[0] &&
+      status.st_mtim.tv_nsec == changed_[1])
     return;
-  throw_user_error("{}: has changed while it was read; leave the file as it is until the run has ended", name_);
+  throw_user_error("{}: has changed while it was read; leave the file as it is until the run has ended",
+                   name_);
 }
 
 std::unique_ptr<ByteSource> open_memory(std::string_view bytes) {

@@ -16,8 +16,8 @@ namespace tpsim::scheduler {
 namespace {
 
 enum { kPromptLen, kInputLen, kPrompt, kOutputLen, kOutput, kConversations, kConversation };
-constexpr std::array<std::string_view, 7> kKeys = {
-    "prompt_len", "input_len", "prompt", "output_len", "output", "conversations", "conversation"};
+constexpr std::array<std::string_view, 7> kKeys = {"prompt_len", "input_len",     "prompt",      "output_len",
+                                                   "output",     "conversations", "conversation"};
 
 class ShareGpt : public TraceFormat {
  public:

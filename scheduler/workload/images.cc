@@ -107,7 +107,6 @@ void ImagePlacer::place(WorkloadRequest& request) {
   request.prompt = std::move(prompt);
 }
 
-
 void place_images(Workload& workload, const ImageRuleOf& rule, std::uint32_t width, std::uint32_t height) {
   ImagePlacer placer(workload.name, rule, width, height);
   for (WorkloadRequest& request : workload.requests) placer.place(request);

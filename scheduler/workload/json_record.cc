@@ -230,8 +230,12 @@ class PlainJson {
   static constexpr int kDeepest = 8;
   static constexpr std::ptrdiff_t kMostDigits = 19;  // that 64 bits hold, whatever they are
 
+  // Positions are moved in copies: what they point to might be the position itself, as far as a compiler
+  // knows.
   void skip_space() {
-    while (at_ != end_ && (*at_ == ' ' || *at_ == '\t' || *at_ == '\n' || *at_ == '\r')) ++at_;
+    const char* at = at_;
+    while (at != end_ && (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r')) ++at;
+    at_ = at;
   }
   bool next_is(char expected) {
     skip_space();
@@ -287,10 +291,12 @@ class PlainJson {
 
   bool text() {
     if (at_ == end_ || *at_ != '"') return false;
-    const char* const first = ++at_;
-    while (at_ != end_ && *at_ != '"' && *at_ != '\\' && *at_ >= ' ' && *at_ <= '~') ++at_;
-    if (at_ == end_ || *at_ != '"') return false;
-    text_.assign(first, at_);
+    const char* const first = at_ + 1;
+    const char* at = first;
+    while (at != end_ && *at != '"' && *at != '\\' && *at >= ' ' && *at <= '~') ++at;
+    at_ = at;
+    if (at == end_ || *at != '"') return false;
+    text_.assign(first, at);
     ++at_;
     return true;
   }
@@ -304,9 +310,15 @@ class PlainJson {
 
   bool number() {
     const char* const first = at_;
+    const char* at = first;
     std::uint64_t whole = 0;
-    for (; digit(); ++at_) whole = 10 * whole + static_cast<std::uint64_t>(*at_ - '0');
-    const std::ptrdiff_t digits = at_ - first;
+    for (; at != end_; ++at) {
+      const auto digit = static_cast<unsigned char>(*at - '0');
+      if (digit > 9) break;
+      whole = 10 * whole + digit;
+    }
+    at_ = at;
+    const std::ptrdiff_t digits = at - first;
     if (digits == 0 || digits > kMostDigits || (*first == '0' && digits > 1)) return false;
     if (at_ == end_ || (*at_ != '.' && *at_ != 'e' && *at_ != 'E')) return handler_.number_unsigned(whole);
     if (*at_ == '.') {

@@ -1,8 +1,8 @@
 // A trace file as a workload that is read while it is served.
 //
 // The file is read twice. The first reading finds every mistake and makes the outline; requests are held
-// meanwhile, and where the trace is short it stays in memory. Of a longer one nothing stays but a bit for each
-// request, where there are conversations of several turns, and each run reads the file again. The first
+// meanwhile, and where the trace is short it stays in memory. Of a longer one nothing stays but a bit for
+// each request, where there are conversations of several turns, and each run reads the file again. The first
 // reading holds four bytes and a hash (label_numbers.h) for every conversation, a later one the hash of those
 // that go on.
 //

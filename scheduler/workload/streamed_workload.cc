@@ -54,7 +54,8 @@ void OutlineBuilder::add(const WorkloadRequest& request, std::uint64_t prompt_le
   if (position == 0) outline_.first_arrival = request.arrival_time;
   outline_.last_arrival = request.arrival_time;
   if (!replies) outline_.last_start = request.arrival_time;
-  outline_.shortest_prompt = position == 0 ? prompt_length : std::min(outline_.shortest_prompt, prompt_length);
+  outline_.shortest_prompt =
+      position == 0 ? prompt_length : std::min(outline_.shortest_prompt, prompt_length);
   outline_.images = outline_.images || !request.images.empty();
   for (const ImageInput& image : request.images)
     outline_.unsized_images = outline_.unsized_images || image.width == 0;

@@ -14,18 +14,18 @@ namespace tpsim::scheduler {
 
 // What is known of a workload before its requests are read.
 struct WorkloadOutline {
-  std::string name, format;            // as in Workload
-  std::vector<std::string> notes;      // as in Workload
+  std::string name, format;        // as in Workload
+  std::vector<std::string> notes;  // as in Workload
   std::uint64_t requests = 0;
-  std::uint64_t turns = 0;             // of them, those that reply to an answer
-  bool conversations = false;          // some request has a session
-  bool images = false;                 // some request has images,
-  bool unsized_images = false;         // some image has no size
-  std::uint64_t shortest_prompt = 0;   // tokens
-  std::uint64_t fingerprint = 0;       // of all requests: equal for equal workloads
-  double first_arrival = 0;            // seconds
-  double last_arrival = 0;             // of all requests
-  double last_start = 0;               // of those that reply to nothing
+  std::uint64_t turns = 0;            // of them, those that reply to an answer
+  bool conversations = false;         // some request has a session
+  bool images = false;                // some request has images,
+  bool unsized_images = false;        // some image has no size
+  std::uint64_t shortest_prompt = 0;  // tokens
+  std::uint64_t fingerprint = 0;      // of all requests: equal for equal workloads
+  double first_arrival = 0;           // seconds
+  double last_arrival = 0;            // of all requests
+  double last_start = 0;              // of those that reply to nothing
   // Positions of the first request without accept_lens, and of the one with the longest step.
   std::optional<std::uint64_t> without_accept_lens;
   std::uint64_t longest_accepting = 0;

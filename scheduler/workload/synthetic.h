@@ -29,7 +29,8 @@ void check(const RandomOptions& options);
 class RandomWorkload : public StreamedWorkload {
  public:
   // Throws as check() does.
-  explicit RandomWorkload(const RandomOptions& options) : RandomWorkload(options, NumpyRandom(options.seed)) {}
+  explicit RandomWorkload(const RandomOptions& options)
+      : RandomWorkload(options, NumpyRandom(options.seed)) {}
   // Of a generator that other things were drawn from before.
   RandomWorkload(const RandomOptions& options, NumpyRandom random);
 

@@ -9,6 +9,7 @@ One line of JSON with what came out. Exit status 1 where a stream was not whole.
 """
 
 import argparse
+import collections
 import json
 import os
 import selectors
@@ -73,7 +74,7 @@ def streams(server, args):
 def rate(server, args):
     """Requests of one token on 256 kept connections, at their times."""
     clients = [connect(server.port) for _ in range(256)]
-    free = list(clients)
+    free = collections.deque(clients)  # in turn: none is idle for long
     selector = selectors.EpollSelector()
     for client in clients:
         client.setblocking(False)
@@ -88,7 +89,7 @@ def rate(server, args):
         now = time.monotonic()
         while sent < total and free and begun + sent / args.rate <= now:
             late = max(late, now - begun - sent / args.rate)
-            free.pop().send(bodies[sent % len(bodies)])
+            free.popleft().send(bodies[sent % len(bodies)])
             sent += 1
         for key, _ in selector.select(0.0005):
             data = key.fileobj.recv(1 << 16)
@@ -108,7 +109,7 @@ def day(server, args):
     seconds = args.hours * 3600 / args.speedup
     interval = 1 / args.rate / args.speedup
     clients = [connect(server.port) for _ in range(32)]
-    free = list(clients)
+    free = collections.deque(clients)  # in turn: none is idle for long
     selector = selectors.EpollSelector()
     for client in clients:
         client.setblocking(False)
@@ -119,7 +120,7 @@ def day(server, args):
     while time.monotonic() - begun < seconds or answered < sent:
         now = time.monotonic()
         if now - begun < seconds and free and begun + sent * interval <= now:
-            free.pop().send(call(sent, 100, stream=False))
+            free.popleft().send(call(sent, 100, stream=False))
             sent += 1
         for key, _ in selector.select(min(interval, 0.01)):
             if key.fileobj.recv(1 << 16).startswith(b"HTTP/1.1 200"):

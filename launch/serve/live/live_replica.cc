@@ -81,7 +81,9 @@ void LiveReplica::take_commands() {
       else
         command.flushed(false);
     } else {
-      replica_.cancel(command.id, event_time(config_.computes ? replica_.now() : clock_.now()));
+      // Of what has come since the round that is due next, that round learns.
+      const double now = config_.computes ? replica_.now() : clock_.now();
+      replica_.cancel(command.id, event_time(std::min(now, replica_.next_event_time())));
     }
   }
   taken_.clear();
@@ -101,7 +103,10 @@ void LiveReplica::admit(Command& command) {
     return;
   }
   statistics_.on_accepted();
-  open_.emplace(command.id, Open{.listener = std::move(command.listener), .sent = sent});
+  lengths_.pending += command.request->prompt.size();
+  open_.emplace(
+      command.id,
+      Open{.listener = std::move(command.listener), .sent = sent, .length = command.request->prompt.size()});
   replica_.submit(
       {.id = command.id, .time = event_time(sent), .early = false, .request = std::move(command.request)});
 }
@@ -136,7 +141,7 @@ void LiveReplica::run(const std::function<bool()>& go_on) {
     const bool stepped = step();
     deliveries_.post_until(config_.computes ? std::numeric_limits<double>::infinity() : clock_.now());
     flush_if_idle();
-    statistics_.publish(replica_.schedulers(), !stepped);
+    statistics_.publish(replica_.schedulers(), lengths_, !stepped);
     if (const auto now = std::chrono::steady_clock::now(); !stepped || now - asked >= kAskEvery) {
       asked = now;
       if (!go_on()) return;
@@ -189,9 +194,13 @@ void LiveReplica::on_tokens(const scheduler::PassResult& result) {
     const scheduler::Req& req = *tokens.req;
     if (!open.started) {
       open.started = true;
+      lengths_.pending -= open.length;
+      lengths_.decoding += open.length;
       statistics_.on_first_token(result.time - open.sent);
       statistics_.on_scheduled(req.first_scheduled_time - open.sent, req.input_len, req.cached_tokens);
     }
+    open.length += tokens.count;
+    lengths_.decoding += tokens.count;
     TokenNews& news = deliveries_.add(result.time, open.listener);
     news.count = tokens.count;
     news.cached_tokens = req.cached_tokens;
@@ -204,7 +213,7 @@ void LiveReplica::on_tokens(const scheduler::PassResult& result) {
     if (completed != result.finished.end() && *completed == &req) {
       ++completed;
       open.told_end = true;
-      news.end = scheduler::RequestState::kCompleted;
+      news.end = req.cancelled ? scheduler::RequestState::kCancelled : scheduler::RequestState::kCompleted;
       news.latency = result.time - open.sent;
     }
   }
@@ -215,6 +224,7 @@ void LiveReplica::on_finished(const scheduler::Req& req, scheduler::RequestState
   const auto found = open_.find(req.id);
   if (found == open_.end()) return;
   const double latency = time - found->second.sent;
+  (found->second.started ? lengths_.decoding : lengths_.pending) -= found->second.length;
   statistics_.on_finished(req, state, latency);
   if (!found->second.told_end) {
     TokenNews& news = deliveries_.add(time, std::move(found->second.listener));

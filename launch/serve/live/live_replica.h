@@ -71,7 +71,8 @@ class LiveReplica final : private scheduler::ReplicaEvents {
   };
   struct Open {
     std::shared_ptr<LiveRequest> listener;
-    double sent = 0;  // seconds of the replica's clock
+    double sent = 0;           // seconds of the replica's clock
+    std::uint64_t length = 0;  // tokens of its prompt and, when it has started, its answer so far
     bool started = false;
     bool told_end = false;  // with its last tokens
   };
@@ -99,6 +100,7 @@ class LiveReplica final : private scheduler::ReplicaEvents {
   double grace_ = 0;   // seconds of the replica's clock that rounds are carried out after their time
   double latest_ = 0;  // time of the last call to the replica
   std::unordered_map<std::uint64_t, Open> open_;
+  ServerStatistics::Lengths lengths_;               // of those in open_
   std::vector<std::function<void(bool)>> flushes_;  // waiting for the last round
   Deliveries deliveries_;
   std::vector<Command> taken_;

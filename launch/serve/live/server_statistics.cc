@@ -93,7 +93,8 @@ void ServerStatistics::on_lag(double due, double now) {
   live_.max_wall_lag = std::max(live_.max_wall_lag, live_.wall_lag);
 }
 
-void ServerStatistics::publish(const scheduler::DataParallelGroup& schedulers, bool at_once) {
+void ServerStatistics::publish(const scheduler::DataParallelGroup& schedulers, const Lengths& lengths,
+                               bool at_once) {
   const auto now = steady_clock::now();
   const bool sampling = now - sampled_ >= kSampleEvery;
   if (!sampling && now - published_ < (at_once ? kPublishEvery / 10 : kPublishEvery)) return;
@@ -103,14 +104,16 @@ void ServerStatistics::publish(const scheduler::DataParallelGroup& schedulers, b
   live_.num_queue_reqs = static_cast<std::uint32_t>(totals.waiting);
   live_.kv_evictable_tokens = totals.evictable;
   live_.kv_available_tokens = totals.available;
-  live_.kv_used_tokens = totals.capacity - totals.evictable - totals.available;
+  live_.kv_used_tokens = totals.held();
   live_.swa_evictable_tokens = totals.swa_evictable;
   live_.swa_available_tokens = totals.swa_available;
-  live_.swa_used_tokens = totals.swa_capacity - totals.swa_evictable - totals.swa_available;
+  live_.swa_used_tokens = totals.swa_held();
   live_.states_evictable = totals.states_evictable;
   live_.states_available = totals.states_available;
-  live_.states_used = totals.state_capacity - totals.states_evictable - totals.states_available;
+  live_.states_used = totals.states_held();
   live_.evicted_tokens = schedulers.evicted_tokens();
+  live_.pending_prefill_tokens = lengths.pending;
+  live_.decode_sum_seq_lens = lengths.decoding;
   if (accepted_steps_ > 0)
     live_.spec_accept_length = static_cast<double>(accepted_tokens_) / static_cast<double>(accepted_steps_);
   if (sampling) sample(clock_.seconds_at(now));

@@ -31,9 +31,13 @@ class ServerStatistics {
   // The replica did at `due`, on its clock, what it should have done then; it is `now`.
   void on_lag(double due, double now);
 
+  // Tokens of open requests: prompts of those that have no token yet, and all of the others.
+  struct Lengths {
+    std::uint64_t pending = 0, decoding = 0;
+  };
   // Takes a sample where a second of the wall has passed, and makes what is known so far visible to
   // snapshot() where that was not done of late, or `at_once`.
-  void publish(const scheduler::DataParallelGroup& schedulers, bool at_once);
+  void publish(const scheduler::DataParallelGroup& schedulers, const Lengths& lengths, bool at_once);
 
   // A copy of what was published last. Any thread.
   LiveStatistics snapshot() const;

@@ -34,7 +34,7 @@ function curve([title, unit, lines, more = {}]) {
         parsing: false, normalized: true,
         interaction: { mode: "nearest", axis: "x", intersect: false },
         plugins: { legend: { display: lines.length > 1, position: "bottom", labels: { boxWidth: 12, boxHeight: 12 } }, tooltip: { callbacks: { title: c => `at ${seconds(c[0].raw.x)}`, label: c => `${c.dataset.label}: ${show(c.raw.y)}` } } },
-        scales: { x: chartAxis("", { type: "linear", title: { display: false }, ticks: { maxRotation: 0, maxTicksLimit: 7, includeBounds: false, callback: v => `${three(v)} s` } }),
+        scales: { x: chartAxis("", { type: "linear", title: { display: false }, ticks: { maxRotation: 0, maxTicksLimit: 7, includeBounds: false, callback: tickSeconds } }),
           y: chartAxis("", { beginAtZero: true, suggestedMax: more.max ? undefined : 1, max: more.max, stacked: more.stacked, title: { display: false }, ticks: { maxTicksLimit: 6 } }) },
       },
     });
@@ -67,7 +67,7 @@ const timeOf = (figures, q) => figures.count ? milliseconds(figures[q]) : "–";
 function answer(d) {
   const all = d.kv_used + d.kv_cached + d.kv_free;
   tile("Running", count(d.running), "requests", `of at most ${count(d.description.max_running_requests)}`);
-  tile("Waiting", count(d.waiting), "requests", `${plural(d.open_streams, "client")} wait for answers`);
+  tile("Waiting", count(d.waiting), "requests", `${plural(d.open_connections, "open connection")}, ${plural(d.open_streams, "stream")}`);
   tile("KV cache held", all ? (100 * d.kv_used / all).toFixed(1) : "–", "%", `${count(d.kv_used)} of ${count(all)} tokens, ${count(d.kv_cached)} more cached`);
   tile("Hit rate", (100 * d.cache_hit_rate).toFixed(1), "%", "of the last seconds' prompt tokens");
   tile("Generation", count(d.gen_throughput), "tokens/s", `GPUs busy ${percent(Math.min(1, d.utilization))}`);

@@ -285,15 +285,11 @@ void Connection::finish_exchange() {
   --worker_.counters().exchanges;
   listener_.reset();
   ending_ = streaming_ = false;
-  if (!framing_.keep_alive) {
+  state_ = State::kIdle;
+  if (!framing_.keep_alive || draining_) {
     linger();
     return;
   }
-  if (draining_) {
-    close();
-    return;
-  }
-  state_ = State::kIdle;
   arrived_ = Clock::now();
   silent_until(worker_.config().idle_timeout);
   pump();

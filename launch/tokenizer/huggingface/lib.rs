@@ -1,4 +1,4 @@
-//! The functions of launch/tokenizer/huggingface_library.h, which says what they mean.
+//! The functions of launch/tokenizer/tokenizer_library.h, which says what they mean.
 //!
 //! Nothing that either side allocates is freed by the other: answers go through the caller's sink. A panic does not
 //! leave this library: it is an error like others.
@@ -12,10 +12,10 @@ use tokenizers::Tokenizer;
 
 type Sink = extern "C" fn(context: *mut c_void, data: *const c_void, count: usize);
 
-/// kVersion of huggingface_library.cc.
+/// kVersion of tokenizer_library.cc.
 #[no_mangle]
 pub extern "C" fn tpsim_hf_version() -> u32 {
-    1
+    2
 }
 
 fn tell<T>(sink: Sink, context: *mut c_void, items: &[T]) {
@@ -85,6 +85,12 @@ pub unsafe extern "C" fn tpsim_hf_vocab_size(tokenizer: *const Tokenizer) -> u32
 pub unsafe extern "C" fn tpsim_hf_token_to_id(tokenizer: *const Tokenizer, token: *const u8, size: usize) -> i64 {
     let token = String::from_utf8_lossy(slice(token, size));
     (*tokenizer).token_to_id(&token).map_or(-1, i64::from)
+}
+
+/// The file does not say which: tokenizer_config.json does.
+#[no_mangle]
+pub extern "C" fn tpsim_hf_eos_id(_: *const Tokenizer) -> i64 {
+    -1
 }
 
 /// # Safety

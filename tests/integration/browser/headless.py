@@ -108,14 +108,16 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, expression, timeout=30):
-        """Until it is true; its value."""
-        end = time.monotonic() + timeout
+        """Until it is true; its value. What fails while the page is loaded is asked again."""
+        end, wrong = time.monotonic() + timeout, ""
         while time.monotonic() < end:
-            value = self.value(expression)
-            if value:
-                return value
+            try:
+                if value := self.value(expression):
+                    return value
+            except RuntimeError as error:
+                wrong = f" ({error})"
             time.sleep(0.1)
-        raise RuntimeError(f"never true: {expression}")
+        raise RuntimeError(f"never true: {expression}{wrong}")
 
     def picture(self, file):
         with open(file, "wb") as out:

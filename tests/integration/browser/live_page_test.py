@@ -155,7 +155,7 @@ class LivePage(unittest.TestCase):
         self.server.figures["now"] = 5
         self.server.figures["samples"] = [[5] + self.server.figures["samples"][0][1:]]
         self.server.down = False
-        page.wait("document.querySelector('#notices').textContent === ''" " || /behind the wall/.test(document.querySelector('#notices').textContent)")
+        page.wait("!/cannot be asked/.test(document.querySelector('#notices').textContent)")
         page.wait("latest.now === 5")
         page.wait("samples.length <= 1")
 

@@ -28,7 +28,7 @@ TAKES = {
 }
 TAKES.update({f"--{name}-sigma": SMALL for name in ("system-prompt", "message", "document", "answer")})
 # Files and folders are made of any name.
-for name in ("--report-dir", "--record-batches", "--output", "--output-file"):
+for name in ("--report-dir", "--record-batches", "--trace-out", "--output", "--output-file"):
     TAKES[name] = set(BAD) - {"", "/proc", "/proc/nowhere/x", "x" * 5000}
 
 

@@ -100,7 +100,6 @@ class Sweeps(CommandLine):
         self.assert_refused([*base[:4], "b200,h200-sxn", *base[5:]], "h200-sxn", "h200-sxm")
         self.assert_refused([*base, "--tp", "1,2", "--max-concurrency", ",".join(str(i) for i in range(1, 300))],
                             "make 598 settings, at most 512")
-        self.assert_refused([*base, "--tp", "1,2", "--executor", "numeric"], "--executor numeric")
         self.assert_refused([*base, "--attention-backends", "fa3", "--jobs", "2"], "--jobs 2")
         self.assert_refused([*self.deployment("--trace", self.trace()), "--page-size", "1,64"],
                             "--page-size 1,64: takes one value here; `tpsim compare`")

@@ -57,11 +57,12 @@ class Validate(CommandLine):
         os.makedirs(folder)
         all_requests, all_batches, servers = HEADER, "", []
         for server, other in (("one", ""), ("eager", "--disable-cuda-graph --chunked-prefill-size 512")):
-            for load, flags in (
+            for load, flags in (  # a server compiles what it meets first
                     ("closed:256:32:4:12", ("--dataset-name", "random", "--random-input-len", "256", "--random-output-len",
                                             "32", "--random-range-ratio", "1", "--max-concurrency", "4", "--num-prompts",
-                                            "12", "--front-end", "kit", "--compile-decode-seconds", "0.16")),
-                    ("azure:0:60:1", ("--trace", azure, "--front-end", "ids"))):
+                                            "12", "--front-end", "kit", "--served-before", "warmup")),
+                    ("azure:0:60:1", ("--trace", azure, "--front-end", "ids", "--served-before",
+                                      "warmup,closed:256:32:4:12"))):
                 requests, batches = self.measure(server, load, flags, other)
                 all_requests += requests
                 all_batches += batches

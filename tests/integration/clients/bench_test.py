@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """`sglang.bench_serving` and `vllm bench serve` against `tpsim serve`: what they report is what `tpsim run` says of what
-they sent.
+they sent when they sent it, within 3 % or 1 ms. Their time to the first token begins before they open a connection and
+write JSON, in Python beside all their streams: that part, 2 to 3 ms, is measured and taken off.
 
 Usage: bench_test.py TPSIM CLIENTS [TEST …]
 """
 
 import json
+import os
 
 import client_tests
 from client_tests import ClientTest
@@ -23,16 +25,35 @@ class Bench(ClientTest):
             file.writelines(rows)
         return self.run_of(self.path("trace.jsonl"), *flags, **more)
 
-    def check(self, reported, said):
-        self.assertEqual(reported["completed"], said["completed"])
-        self.assertEqual([error for error in reported["errors"] if error], [])
-        self.assertEqual(reported["total_output_tokens"], said["total_output_tokens"])
-        self.assert_near(reported, said, FIGURES)
+    def compare(self, flags, bench, run_flags, **more):
+        """bench(server) and the run of what it sent. Three tries where the machine is busy with something else, by the
+        server's own account of how late its clock was."""
+        for _ in range(3):
+            server = self.serve(*flags, **more)
+            reported = bench(server)
+            lag = server.info()["tpsim"]["max_wall_lag"]
+            server.stop()
+            said = self.said(80, *run_flags, **more)
+            self.assertEqual(reported["completed"], said["completed"])
+            self.assertEqual([error for error in reported["errors"] if error], [])
+            self.assertEqual(reported["total_output_tokens"], said["total_output_tokens"])
+            with open(self.path("sent.jsonl.before")) as file:
+                before = json.load(file)[-80:]
+            wrong = self.far_off(reported, said, FIGURES, 1e3 * sum(before) / len(before))
+            if not wrong or lag < 2e-3:
+                break
+            print(f"the server's clock was {lag * 1e3:.1f} ms late", flush=True)
+        if wrong and lag >= 2e-3:
+            self.skipTest(f"this machine is too busy to tell: the server's clock was {lag * 1e3:.1f} ms late")
+        self.assertEqual(wrong, [])
+        return reported, said
 
 
 class SglangBenchServing(Bench):
     def bench(self, server, backend, *words, **environment):
         output = self.path("out.jsonl")
+        if os.path.exists(output):
+            os.remove(output)
         self.client("sglang_bench.py", "--backend", backend, "--host", "127.0.0.1", "--port", str(server.port),
                     "--model", "m", "--tokenizer", self.model_folder(), "--dataset-name", "random-ids", "--num-prompts",
                     "80", "--seed", "11", "--random-input-len", "1024", "--random-output-len", "96",
@@ -43,26 +64,24 @@ class SglangBenchServing(Bench):
             return json.loads(file.read())
 
     def test_ids(self):
-        server = self.serve("--front-end", "ids")
-        reported = self.bench(server, "sglang", "--tokenize-prompt")
-        self.check(reported, self.said(80, "--front-end", "ids"))
+        self.compare(["--front-end", "ids"], lambda server: self.bench(server, "sglang", "--tokenize-prompt"),
+                     ["--front-end", "ids"])
 
     def test_texts_with_a_real_tokenizer(self):
-        deployment = ["--model-path", self.model_folder(), "--hardware", "h200-sxm"]
-        server = self.serve(deployment=deployment)
-        reported = self.bench(server, "sglang", TPSIM_TOKENIZER=self.model_folder())
-        self.check(reported, self.said(80, "--front-end", "text", deployment=deployment))
+        model = self.model_folder()
+
+        def bench(server):
+            self.needs_tokenizer(server)
+            return self.bench(server, "sglang", TPSIM_TOKENIZER=model)
+
+        self.compare([], bench, ["--front-end", "text"], deployment=["--model-path", model, "--hardware", "h200-sxm"])
 
     def test_openai_completions(self):
-        server = self.serve()
-        reported = self.bench(server, "sglang-oai")
-        self.check(reported, self.said(80, "--front-end", "text"))
+        self.compare([], lambda server: self.bench(server, "sglang-oai"), ["--front-end", "text"])
 
-    def test_all_at_once(self):
-        """A batch as large as the pool takes; sixteen at a time."""
-        server = self.serve("--front-end", "ids")
-        reported = self.bench(server, "sglang", "--tokenize-prompt", "--request-rate", "inf", "--max-concurrency", "16")
-        self.check(reported, self.said(80, "--front-end", "ids"))
+    def test_sixteen_at_a_time(self):
+        words = ["--tokenize-prompt", "--request-rate", "inf", "--max-concurrency", "16"]
+        self.compare(["--front-end", "ids"], lambda server: self.bench(server, "sglang", *words), ["--front-end", "ids"])
 
 
 class VllmBenchServe(Bench):
@@ -76,16 +95,11 @@ class VllmBenchServe(Bench):
         with open(self.path("out.json")) as file:
             return json.load(file)
 
-    def test_completions(self):
-        server = self.serve("--served-model-name", "m")
-        reported = self.bench(server, "openai")
-        self.check(reported, self.said(80, "--front-end", "text"))
-
-    def test_goodput(self):
+    def test_completions_and_goodput(self):
         """--goodput of vLLM's benchmark counts what tpsim's counts."""
-        server = self.serve("--served-model-name", "m")
-        reported = self.bench(server, "vllm", "--goodput", "ttft:200", "tpot:30")
-        said = self.said(80, "--front-end", "text", "--goodput", "ttft:200", "tpot:30")
+        goodput = ["--goodput", "ttft:60", "tpot:30"]
+        reported, said = self.compare(["--served-model-name", "m"], lambda server: self.bench(server, "openai", *goodput),
+                                      ["--front-end", "text", *goodput])
         self.assertAlmostEqual(reported["request_goodput"], said["request_goodput"], delta=0.03 * said["request_goodput"])
 
 

@@ -27,17 +27,16 @@ try:
 except ImportError:
     text_string_to_metric_families = None
 
-SPEEDUP = 20
-
 
 class Server(unittest.TestCase):
     program = None
+    speedup = 20
     extra = ()
 
     def setUp(self):
         self.child = subprocess.Popen(
             [self.program, "serve", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--port", "0",
-             "--speedup", str(SPEEDUP), "--skip-tokenizer-init", *self.extra],
+             "--speedup", str(self.speedup), "--skip-tokenizer-init", *self.extra],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(self.stop)
         line = self.child.stdout.readline()
@@ -190,9 +189,11 @@ class WithKey(Server):
 
 @unittest.skipIf(chromium() is None, "no chromium here")
 class Page(Server):
+    speedup = 1
+
     def test_it_shows_what_happens(self):
         with Browser() as browser, concurrent.futures.ThreadPoolExecutor(1) as pool:
-            load = pool.submit(self.load, 600, 600, 200, 60)
+            load = pool.submit(self.load, 300, 600, 200, 40)
             page = browser.open(self.address + "/live")
             page.wait("document.querySelectorAll('.tile').length === 8")
             page.wait("latest.running > 0 && latest.finished > 0")
@@ -203,8 +204,8 @@ class Page(Server):
                 page.wait("samples.length >= 8 || latest.running === 0")
                 page.picture(os.path.join(folder, "live_server.png"))
             answers = load.result()
-            self.assertEqual([status for status, _ in answers], [200] * 600)
-            page.wait("latest.finished === 600 && latest.running === 0")
+            self.assertEqual([status for status, _ in answers], [200] * 300)
+            page.wait("latest.finished === 300 && latest.running === 0")
             self.assertNotRegex(page.value("document.querySelector('main').textContent"), "NaN|undefined|Infinity")
             self.assertEqual(page.complaints(), [])
             for url in page.requested():

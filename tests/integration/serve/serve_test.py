@@ -12,7 +12,7 @@ import threading
 import time
 import unittest
 
-from server import ServerTest, connect, events, generate, read_all, request
+from server import ServerTest, events, generate, read_all, request
 
 
 class Answers(ServerTest):
@@ -60,12 +60,12 @@ class Answers(ServerTest):
 class Limits(ServerTest):
     def test_a_hundred_megabytes_are_refused_early(self):
         server = self.serve()
-        client = connect(server)
+        client = self.connect(server)
         client.sendall(b"POST /generate HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n")
         self.assertIn(b" 413 ", client.recv(4096))  # of the body, not a byte was sent
         client.close()
         before = server.resident()
-        client = connect(server)
+        client = self.connect(server)
         client.sendall(b"POST /generate HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n")
         piece = b"x" * (1 << 20)
         try:
@@ -79,8 +79,8 @@ class Limits(ServerTest):
 
     def test_connections_beyond_the_limit_hear_so(self):
         server = self.serve("--max-connections", "50")
-        clients = [connect(server) for _ in range(50)]
-        more = connect(server)
+        clients = [self.connect(server) for _ in range(50)]
+        more = self.connect(server)
         self.assertIn(b" 503 ", more.recv(4096))
         more.close()
         for client in clients:
@@ -88,7 +88,7 @@ class Limits(ServerTest):
 
     def test_open_requests_beyond_the_limit_hear_so(self):
         server = self.serve("--max-open-requests", "2")
-        clients = [connect(server) for _ in range(2)]
+        clients = [self.connect(server) for _ in range(2)]
         for client in clients:
             client.sendall(request(generate(2000, stream=True)))
             client.recv(100)
@@ -119,7 +119,7 @@ class Vanishing(ServerTest):
 
         for leave in (closes, resets, closes_half):
             for stream in (False, True):
-                clients = [connect(server) for _ in range(20)]
+                clients = [self.connect(server) for _ in range(20)]
                 for number, client in enumerate(clients):
                     client.sendall(request(generate(4000, prompt=range(10 * number + 1, 10 * number + 500), stream=stream)))
                 time.sleep(0.3)
@@ -130,10 +130,10 @@ class Vanishing(ServerTest):
 
     def test_nobody_else_suffers(self):
         server = self.serve()
-        kept = connect(server)
+        kept = self.connect(server)
         kept.sendall(request(generate(300, stream=True)))
         for _ in range(50):
-            client = connect(server)
+            client = self.connect(server)
             client.sendall(request(generate(4000, stream=True)))
             client.close()
         self.assertEqual(len(events(read_all(kept))), 301)
@@ -141,7 +141,7 @@ class Vanishing(ServerTest):
 
     def test_half_a_request_holds_nothing(self):
         server = self.serve("--receive-timeout", "1")
-        client = connect(server)
+        client = self.connect(server)
         client.sendall(b"POST /generate HTTP/1.1\r\ncontent-length: 100\r\n\r\n{")
         self.assertEqual(read_all(client), b"")
         self.assertEqual(server.ask("GET", "/health")[0], 200)
@@ -150,9 +150,9 @@ class Vanishing(ServerTest):
 class Slow(ServerTest):
     def test_a_slow_reader_gets_all_of_it_in_fewer_events(self):
         server = self.serve("--speedup", "20")
-        slow = connect(server, receive_buffer=4096)
+        slow = self.connect(server, receive_buffer=4096)
         slow.sendall(request(generate(4000, stream=True)))
-        quick = connect(server)
+        quick = self.connect(server)
         quick.sendall(request(generate(200, prompt=(7, 8), stream=True)))
         self.assertEqual(len(events(read_all(quick))), 201)
         server.wait_until_idle()
@@ -164,7 +164,7 @@ class Slow(ServerTest):
         server = self.serve("--speedup", "100")
         server.ask("POST", "/generate", generate(10))
         before = server.resident()
-        clients = [connect(server, receive_buffer=4096) for _ in range(100)]
+        clients = [self.connect(server, receive_buffer=4096) for _ in range(100)]
         for client in clients:
             client.sendall(request(generate(2000, stream=True)))
         server.wait_until_idle(60)
@@ -176,23 +176,23 @@ class Slow(ServerTest):
 class Drains(ServerTest):
     def test_sigterm_in_mid_stream(self):
         server = self.serve()
-        client = connect(server)
+        client = self.connect(server)
         client.sendall(request(generate(200, stream=True)))
         client.recv(100)
-        idle = connect(server)
+        idle = self.connect(server)
         time.sleep(0.1)
         server.signal()
         self.assertEqual(idle.recv(100), b"")
         with self.assertRaises(OSError):
             for _ in range(50):
-                connect(server).close()
+                self.connect(server).close()
                 time.sleep(0.02)
-        self.assertEqual(len(events(b"\r\n\r\n" + read_all(client).split(b"\r\n\r\n", 1)[-1])) > 150, True)
+        self.assertTrue(read_all(client).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"))
         self.assertEqual(server.wait(), 0)
 
     def test_the_drain_has_its_limit(self):
         server = self.serve("--drain-timeout", "0.5")
-        client = connect(server)
+        client = self.connect(server)
         client.sendall(request(generate(100000, stream=True)))
         client.recv(100)
         begun = time.monotonic()
@@ -205,7 +205,7 @@ class Drains(ServerTest):
 
     def test_a_second_signal_ends_at_once(self):
         server = self.serve()
-        client = connect(server)
+        client = self.connect(server)
         client.sendall(request(generate(100000, stream=True)))
         client.recv(100)
         server.signal()
@@ -235,13 +235,13 @@ class Clock(ServerTest):
             body = json.loads(server.ask("POST", "/generate", generate(200, prompt=range(5, 900)))[1])
             wall = time.monotonic() - begun
             latencies.append(body["meta_info"]["e2e_latency"])
-            self.assertAlmostEqual(wall * speedup, latencies[-1], delta=0.01 * speedup)
+            self.assertAlmostEqual(wall * speedup, latencies[-1], delta=0.03 * speedup)
         self.assertAlmostEqual(latencies[0], latencies[1], delta=latencies[0] * 0.02)
 
     def test_tokens_come_when_they_are_due(self):
         """Gaps between the tokens of a single stream are those of the virtual clock."""
         server = self.serve()
-        client = connect(server)
+        client = self.connect(server)
         client.sendall(request(generate(200, stream=True)))
         times = []
         stream = b""
@@ -251,7 +251,7 @@ class Clock(ServerTest):
         body = json.loads(events(stream)[-2])
         gaps = sorted(b - a for a, b in zip(times, times[1:]))
         mean = (times[-2] - times[0]) / 199
-        self.assertAlmostEqual(gaps[len(gaps) // 2], mean, delta=mean * 0.05)
+        self.assertAlmostEqual(gaps[len(gaps) // 2], mean, delta=mean * 0.2)
         self.assertEqual(body["meta_info"]["completion_tokens"], 200)
 
     def test_clients_in_parallel_are_batched(self):

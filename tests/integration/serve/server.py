@@ -22,7 +22,9 @@ class Server:
         line = self.process.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
         if not found:
-            raise RuntimeError(f"no server: {line} {self.process.stderr.read()}")
+            sentence = self.process.stderr.read()
+            self.wait()
+            raise RuntimeError(f"no server: {line} {sentence}")
         self.port = int(found.group(1))
 
     def signal(self, number=signal.SIGTERM):
@@ -38,7 +40,7 @@ class Server:
     def stop(self):
         if self.process.poll() is None:
             self.process.kill()
-            self.wait()
+        self.wait()
 
     def resident(self):
         """Bytes of memory."""
@@ -127,3 +129,8 @@ class ServerTest(unittest.TestCase):
         server = Server(self.program, *flags, **more)
         self.addCleanup(server.stop)
         return server
+
+    def connect(self, server, **more):
+        client = connect(server, **more)
+        self.addCleanup(client.close)
+        return client

@@ -63,6 +63,11 @@ for _name in list(logging.root.manager.loggerDict):
 _TWO_CHUNKS = "two requests are truncated in one pass"
 
 
+def _rid(index):
+    """All of one length: an abort is for every request whose id begins with its own."""
+    return f"{index:06d}"
+
+
 class Finished(Exception):
     """Nothing is left to do: leaves the event loop."""
 
@@ -329,7 +334,7 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
                 continue
             self.cancelled.add(index)
             if index in self.all_reqs:
-                self.abort_request(AbortReq(rid=str(index)))
+                self.abort_request(AbortReq(rid=_rid(index)))
 
     def _take_arrivals(self):
         self._take_cancels()
@@ -385,7 +390,7 @@ class SimScheduler(release.Hooks, scheduler_module.Scheduler):
         params = SamplingParams(max_new_tokens=spec["max_new_tokens"], temperature=0, ignore_eos=spec["ignore_eos"])
         params.normalize(None)
         req = Req(
-            str(index), "", release.token_ids(spec["prompt"]), params, vocab_size=VOCABULARY,
+            _rid(index), "", release.token_ids(spec["prompt"]), params, vocab_size=VOCABULARY,
             eos_token_ids={workloads.EOS}, extra_key=spec["extra_key"], priority=spec["priority"],
             disagg_mode=self.disaggregation_mode,
         )

@@ -94,6 +94,27 @@ TEST_P(DecodePlans, SplitsCoverEveryKvTokenOnce) {
   }
 }
 
+// Who only prices may leave the items out; who computes makes them.
+TEST_P(DecodePlans, ArePricedAsTheirItemsAddUp) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 300; ++round) {
+    Batch batch = random_batch(random);
+    if (round % 3 == 0) batch.decodes.resize(1 + random() % batch.decodes.size());
+    const LayerShape layer = random_layer(random);
+    const proto::HardwareProfile profile = gpu(testing::device_of(GetParam(), round));
+    auto backend = create_attention_backend(GetParam(), profile, 1);
+    auto& planned = dynamic_cast<PlannedBackend&>(*backend);
+    planned.init_forward_metadata(batch.metadata(proto::DECODE));
+    const KernelCost sums = planned.forward_decode(layer);
+    const PlanCost model(profile, "attention." + GetParam() + ".decode");
+    const KernelCost items = planned.decode_cost(model, planned.decode_plan(layer), layer);
+    ASSERT_EQ(sums.seconds, items.seconds);
+    ASSERT_EQ(sums.bytes, items.bytes);
+    ASSERT_EQ(sums.flops, items.flops);
+    ASSERT_EQ(sums.launches, items.launches);
+  }
+}
+
 TEST_P(Plans, ExtendTilesCoverWhatEachRowMaySee) {
   std::mt19937_64 random(2);
   for (int round = 0; round < 200; ++round) {

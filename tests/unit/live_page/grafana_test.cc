@@ -34,7 +34,7 @@ TEST(Grafana, EveryExpressionAsksForWhatThereIs) {
   const MetricLines said = read_metrics(prometheus_text(sample_statistics()));
   for (const auto& [name, metric] : said.metrics)
     for (const MetricLines::Sample& sample : metric.samples) samples.insert(sample.name);
-  const std::regex name("(sglang|tpsim):[a-zA-Z_]+");
+  const std::regex name("(sglang|tpsim):[a-zA-Z0-9_]+");
   std::size_t names = 0;
   for (const std::string& expression : expressions()) {
     std::size_t here = 0;
@@ -51,7 +51,7 @@ TEST(Grafana, EveryExpressionAsksForWhatThereIs) {
 
 // Counters are shown as rates, and each label that a legend or a sum names is one of the metric.
 TEST(Grafana, CountersAreRates) {
-  const std::regex counter("(rate|increase)\\(([a-z]+:[a-zA-Z_]+)");
+  const std::regex counter("(rate|increase)\\(([a-z]+:[a-zA-Z0-9_]+)");
   for (const std::string& expression : expressions()) {
     const bool counts = std::regex_search(expression, std::regex("_(total|bucket|sum|count)[{[]"));
     EXPECT_EQ(counts, std::regex_search(expression, counter)) << expression;

@@ -27,7 +27,8 @@ TEST(LivePage, FiguresAreThoseOfTheServer) {
   EXPECT_EQ(data["kv_used"], 400000);
   EXPECT_EQ(data["finished"], 990);
   EXPECT_EQ(data["ttft"]["count"], 100);
-  EXPECT_NEAR(data["ttft"]["p50_ms"].get<double>(), 500, 20);
+  EXPECT_NEAR(data["ttft"]["p50_ms"].get<double>(), 490, 5);
+  EXPECT_NEAR(data["inter_token"]["p99_ms"].get<double>(), 98, 1);
   ASSERT_EQ(data["samples"].size(), 60U);
   ASSERT_EQ(data["columns"].size(), data["samples"][0].size());
   const auto column = [&](const std::string& name) {
@@ -54,6 +55,19 @@ TEST(LivePage, AFreshServerHasFigures) {
   EXPECT_EQ(data["ttft"]["count"], 0);
   EXPECT_TRUE(data["samples"].empty());
   EXPECT_TRUE(data["samples"].is_array());
+}
+
+TEST(LivePage, PercentilesAreWithinOnePercent) {
+  LiveHistogram values(ttft_edges());
+  EXPECT_EQ(values.percentile(50), 0);
+  for (int i = 1; i <= 10000; ++i) values.observe(0.0001 * i);
+  for (const double q : {1.0, 10.0, 50.0, 90.0, 99.0})
+    EXPECT_NEAR(values.percentile(q), q / 100, 0.0101 * q / 100);
+  LiveHistogram zeros(queue_time_edges());
+  zeros.observe(0, 3);
+  zeros.observe(1e9);  // in the last bin
+  EXPECT_EQ(zeros.percentile(50), 0);
+  EXPECT_GT(zeros.percentile(99), 1e5);
 }
 
 // Names come from a command line: whatever bytes they have, the answer is JSON.

@@ -129,8 +129,10 @@ TEST_F(ModeledForwardTest, TheHostIssuesWhatIsNotCaptured) {
   const StepCost graph = forward.forward(decode(1, 1)), eager = forward.forward(decode(1, 0));
   EXPECT_EQ(graph.launches, 1);
   EXPECT_EQ(graph.issue_seconds, 0);
-  EXPECT_GE(eager.launches, 32 * 9);
-  EXPECT_DOUBLE_EQ(eager.issue_seconds, eager.launches * profile_.kernel_launch_seconds());
+  // Four kernels take the queue's place of one piece.
+  const double kernels = eager.issue_seconds / profile_.kernel_launch_seconds();
+  EXPECT_GE(kernels, 32 * 9);
+  EXPECT_NEAR(eager.launches, kernels * 264 / 1024, 1e-9);
 
   const auto launches = [this](std::uint32_t tp, std::uint32_t tokens) {
     config_ = load_model_config("llama-3.1-8b");

@@ -135,6 +135,12 @@ TEST_F(RunTraceTest, ARequestAndItsPhases) {
   EXPECT_EQ(slices[3].end, 3000 * kMillisecond);
 }
 
+TEST_F(RunTraceTest, ARequestThatIsScheduledAtTheStart) {
+  const ReadTrace read = trace([&](RunTrace& run) { run.add_request(request(0, 0, 0, 2, 3)); });
+  EXPECT_EQ(read.names("requests"), (std::vector<std::string>{"request 0", "waiting", "prefill", "decode"}));
+  EXPECT_EQ(read.of("requests")[2].begin, 0U);
+}
+
 TEST_F(RunTraceTest, RetractionsAreInsideTheDecode) {
   const std::vector<scheduler::Interruption> interruptions = {{2.2, 2.5}, {2.7, 0}};
   const ReadTrace read = trace([&](RunTrace& run) {

@@ -197,7 +197,7 @@ TEST(Comparison, SummaryTellsWherePercentilesAreOfBuckets) {
   EXPECT_EQ(run_summary(run).find("percentiles"), std::string::npos);
   EXPECT_FALSE(to_json(run).contains("percentile_error"));
   run.set_percentile_error(0x1p-11);
-  EXPECT_NE(run_summary(run).find("percentiles of so many samples    within 0.049 %"), std::string::npos);
+  EXPECT_NE(run_summary(run).find("percentiles of so many samples  within 0.049 %"), std::string::npos);
   EXPECT_EQ(to_json(run)["percentile_error"], 0x1p-11);
 }
 

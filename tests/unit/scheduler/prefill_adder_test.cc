@@ -25,6 +25,7 @@ class PrefillAdderTest : public ::testing::Test {
     source->sampling.ignore_eos = false;
     auto r = std::make_unique<Req>();
     r->source = borrowed(*source);
+    r->may_stop = true;
     r->tokens = source->prompt;
     r->input_len = input;
     r->max_new_tokens = max_new;
@@ -37,6 +38,7 @@ class PrefillAdderTest : public ::testing::Test {
   Req* req_to_end(std::uint32_t input, std::uint32_t max_new, std::uint32_t output = 0) {
     Req* r = req(input, max_new, output);
     sources_.back()->sampling.ignore_eos = true;
+    r->may_stop = false;
     return r;
   }
   PrefillAdder adder(double ratio, std::uint32_t max_prefill, std::optional<std::uint32_t> chunk,

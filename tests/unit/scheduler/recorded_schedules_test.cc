@@ -170,7 +170,7 @@ std::string test_name(const testing::TestParamInfo<const char*>& info) {
 INSTANTIATE_TEST_SUITE_P(Releases, RecordedSchedules,
                          testing::Values("0.5.23", "0.5.14", "0.5.12", "0.5.23-windows", "0.5.23-states",
                                          "0.5.23-speculative", "0.5.12-speculative", "0.5.23-pipeline",
-                                         "0.5.12-pipeline"),
+                                         "0.5.12-pipeline", "0.5.23-cancel", "0.5.12-cancel"),
                          test_name);
 
 }  // namespace

@@ -26,10 +26,12 @@ class ScriptedRun : public ReplicaEvents {
   };
 
   // `cancels`: when each request's client leaves, behind its arrival, or kNever; shorter ones name the first.
+  // The executor and the workload must outlive it.
   ScriptedRun(const SchedulerConfig& config, const FrontEndConfig& front_end, Executor& executor,
               const Workload& workload, const std::vector<double>& cancels)
-      : requests_(workload.requests),
-        replica_(config, front_end, executor, *this),
+      : config_(config),
+        requests_(workload.requests),
+        replica_(config_, front_end, executor, *this),
         outcomes_(requests_.size()) {
     for (std::size_t i = 0; i < cancels.size(); ++i) {
       if (cancels[i] != kNever) cancels_.emplace_back(cancels[i], i);
@@ -74,6 +76,7 @@ class ScriptedRun : public ReplicaEvents {
   void on_step(const StepRecord& record, double, bool) override { steps.push_back(record); }
 
  private:
+  const SchedulerConfig config_;
   const std::vector<WorkloadRequest>& requests_;
   std::vector<std::pair<double, std::uint64_t>> cancels_;  // ascending
   Replica replica_;

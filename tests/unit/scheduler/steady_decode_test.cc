@@ -18,6 +18,8 @@ namespace {
 // Passes take times that nobody foresees, the same for the same pass; keeps the bytes of every batch.
 class RestlessExecutor : public Executor {
  public:
+  explicit RestlessExecutor(const SchedulerConfig& config) : stages_(config.pipeline.size) {}
+
   std::string bytes;
 
   StepOutcome forward(const proto::ForwardBatch& batch) override {
@@ -26,9 +28,13 @@ class RestlessExecutor : public Executor {
     std::uint64_t tokens = 0;
     for (const std::uint32_t length : batch.extend_lens()) tokens += length;
     const std::uint64_t noise = (batch.sequence_number() * 0x9e3779b97f4a7c15U) >> 54;
-    return {.step_time = 0.004 + 1e-5 * static_cast<double>(tokens) + 1e-6 * static_cast<double>(noise),
-            .host_time = noise % 7 == 0 ? 1e-3 : 0};
+    const double seconds = 0.004 + 1e-5 * static_cast<double>(tokens) + 1e-6 * static_cast<double>(noise);
+    for (StageOutcome& stage : stages_) stage = {1e-5, seconds / static_cast<double>(stages_.size()), 2e-5};
+    return {.step_time = seconds, .host_time = noise % 7 == 0 ? 1e-3 : 0, .stages = stages_};
   }
+
+ private:
+  std::vector<StageOutcome> stages_;
 };
 
 struct Run {
@@ -40,7 +46,7 @@ struct Run {
 
 Run serve(SchedulerConfig config, const LoadConfig& load, const Workload& workload, bool defers) {
   config.defers_steady_decode = defers;
-  RestlessExecutor executor;
+  RestlessExecutor executor(config);
   RecordingObserver observer;
   const proto::RunReport report = run_workload(config, load, workload, executor, observer);
   return {std::move(executor.bytes), report.SerializeAsString(), std::move(observer.requests),

@@ -108,9 +108,7 @@ class EndlessConversations : public StreamedWorkload {
     outline_ = builder.finish();
   }
   const WorkloadOutline& outline() const override { return outline_; }
-  std::unique_ptr<RequestReader> read() const override {
-    return std::make_unique<Reader>(*this, &alive);
-  }
+  std::unique_ptr<RequestReader> read() const override { return std::make_unique<Reader>(*this, &alive); }
   mutable std::size_t alive = 0;  // requests that anybody holds
 
  private:

@@ -76,13 +76,16 @@ class Served : public testing::Test {
     service->stop();
   }
   HttpClient client() { return HttpClient(server->port()); }
-  // Until nothing is at the replica any more.
+  // Until nothing is at the replica any more, and its statistics, which are published now and then, say so.
   void wait_until_idle() {
-    for (int i = 0; i < 5000 && (replica->open_requests() > 0 || replica->statistics().num_running_reqs > 0);
-         ++i)
-      std::this_thread::sleep_for(1ms);
-    EXPECT_EQ(replica->open_requests(), 0U);
-    EXPECT_EQ(replica->statistics().num_running_reqs, 0U);
+    const auto idle = [this] {
+      const LiveStatistics live = replica->statistics();
+      const std::uint64_t ended = live.finished_requests + live.aborted_requests + live.rejected_requests;
+      return replica->open_requests() == 0 && live.accepted_requests > 0 && ended == live.accepted_requests &&
+             live.num_running_reqs == 0;
+    };
+    for (int i = 0; i < 5000 && !idle(); ++i) std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(idle());
   }
 
   SteadyExecutor executor;
@@ -197,6 +200,7 @@ TEST_F(Served, SeveralAnswersComeBehindTheirPrefix) {
   ASSERT_EQ(body["choices"].size(), 4U);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(body["choices"][i]["index"], i);
   EXPECT_EQ(body["usage"]["completion_tokens"], 12);
+  wait_until_idle();
   EXPECT_GT(replica->statistics().cached_tokens, 0U);
 }
 

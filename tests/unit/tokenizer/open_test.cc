@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "launch/tokenizer/four_bytes.h"
-#include "launch/tokenizer/huggingface_library.h"
 #include "launch/tokenizer/tokenizer_config.h"
+#include "launch/tokenizer/tokenizer_library.h"
 #include "proto/base/error.h"
 #include "tests/unit/tokenizer/golden.h"
 
@@ -44,10 +44,11 @@ TEST(OpenTokenizer, EndsAreThoseOfAllFiles) {
 }
 
 TEST(OpenTokenizer, EndsAreTheTokenizersOwnToo) {
+  if (!sentencepiece_library().missing.empty()) GTEST_SKIP() << sentencepiece_library().missing;
   const OpenedTokenizer opened = open_tokenizer(testing::golden("sentencepiece-bpe"), 0);
   const auto ids = opened.tokenizer->eos_ids();
   EXPECT_EQ(Ids(ids.begin(), ids.end()), (Ids{2, 5}));
-  if (huggingface_library() == nullptr) GTEST_SKIP() << huggingface_missing();
+  if (!huggingface_library().missing.empty()) GTEST_SKIP() << huggingface_library().missing;
   const OpenedTokenizer named = open_tokenizer(testing::golden("byte-level"), 0);
   ASSERT_EQ(named.tokenizer->eos_ids().size(), 1U);
   EXPECT_EQ(named.tokenizer->decode(named.tokenizer->eos_ids(), false), "<|end|>");
@@ -65,9 +66,10 @@ TEST(OpenTokenizer, NamesTheFileThatIsWrong) {
   folder.write("tokenizer_config.json", R"({"chat_template": 3})");
   EXPECT_TRUE(error_of(folder.path()).starts_with(path + "/tokenizer_config.json: chat_template must be"));
   folder.write("tokenizer_config.json", "{}");
+  if (!sentencepiece_library().missing.empty()) GTEST_SKIP() << sentencepiece_library().missing;
   folder.write("tokenizer.model", "not protobuf");
   EXPECT_TRUE(error_of(folder.path()).starts_with(path + "/tokenizer.model: is not a SentencePiece model"));
-  if (huggingface_library() == nullptr) GTEST_SKIP() << huggingface_missing();
+  if (!huggingface_library().missing.empty()) GTEST_SKIP() << huggingface_library().missing;
   folder.write("tokenizer.json", "{}");
   EXPECT_TRUE(error_of(folder.path()).starts_with(path + "/tokenizer.json: is not a tokenizer: "));
 }

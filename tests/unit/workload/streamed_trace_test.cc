@@ -73,7 +73,8 @@ std::string random_trace(std::mt19937_64& random, bool in_order) {
   for (int i = 0; i < requests; ++i) {
     time += static_cast<double>(random() % 4) / 2;
     const double at = !in_order && random() % 5 == 0 ? time / 2 : time;
-    text += "{\"arrival_time\":" + std::to_string(at) + ",\"max_new_tokens\":" + std::to_string(1 + random() % 9);
+    text +=
+        "{\"arrival_time\":" + std::to_string(at) + ",\"max_new_tokens\":" + std::to_string(1 + random() % 9);
     if (random() % 3 != 0) text += ",\"session_id\":\"conversation " + std::to_string(random() % 6) + '"';
     if (random() % 3 == 0) text += ",\"extra_key\":\"" + std::to_string(random() % 3) + '"';
     if (random() % 3 == 0) text += ",\"accept_lens\":[" + std::to_string(1 + random() % 5) + "]";
@@ -96,10 +97,11 @@ TEST_F(StreamedTrace, OfAllFormatsEqualsTheTraceInMemory) {
                           "2023-11-17 00:00:00.7,5,1,1\n");
   check(azure, {});
   check(azure, {.num_prompts = 2});
-  check(file("burstgpt",
-             "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
-             "5,a,1,ChatGPT,472,18,490,log\n45,b,1,ChatGPT,1087,0,1087,log\n46,a,1,ChatGPT,417,276,693,log\n"),
-        {});
+  check(
+      file("burstgpt",
+           "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+           "5,a,1,ChatGPT,472,18,490,log\n45,b,1,ChatGPT,1087,0,1087,log\n46,a,1,ChatGPT,417,276,693,log\n"),
+      {});
   check(file("sharegpt", R"([{"prompt_len":3,"output_len":4},{"prompt":[1,2,3],"output":[9,8]}])"), {});
   std::mt19937_64 random(7);
   for (int round = 0; round < 60; ++round) {
@@ -115,8 +117,9 @@ TEST_F(StreamedTrace, OfBadTracesTellsTheSameMistakes) {
   const std::string good = R"({"arrival_time":1,"prompt_len":3,"max_new_tokens":1})";
   const std::string early = R"({"arrival_time":0,"prompt_len":3,"max_new_tokens":1})";
   const std::string high = R"({"arrival_time":2,"prompt":[[281474976710655,1]],"max_new_tokens":1})";
-  for (const std::string& text : {std::string(), good + "\n" + early, good + "\n{", good + "\n" + high,
-                                  R"({"arrival_time":2e10,"prompt_len":1,"max_new_tokens":1})" + std::string()}) {
+  for (const std::string& text :
+       {std::string(), good + "\n" + early, good + "\n{", good + "\n" + high,
+        R"({"arrival_time":2e10,"prompt_len":1,"max_new_tokens":1})" + std::string()}) {
     const auto path = file("bad", text);
     std::string expected;
     try {

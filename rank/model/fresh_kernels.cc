@@ -1,0 +1,130 @@
+#include "rank/model/fresh_kernels.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "proto/base/ceil_div.h"
+
+namespace tpsim::rank {
+namespace {
+
+// Medians of the seconds that a variant took on H200 machines: 54 to 98 ms, 140 to 217, 150 to 289, 51 to 96,
+// two of 175 to 250, 63 to 91; and what the first decode pass of several requests took beyond its variant.
+constexpr double kMetadataSeconds = 0.07;
+constexpr double kSplitsSeconds = 0.17;
+constexpr double kLauncherSeconds = 0.16;
+constexpr double kExtendPagesSeconds = 0.22;
+constexpr double kDecodePagesSeconds = 0.07;
+constexpr double kExpertsSeconds = 0.44;
+constexpr double kDraftsSeconds = 0.07;
+
+constexpr std::uint32_t kWarmUpTokens = 3000;
+constexpr std::uint32_t kMostRequests = 256;
+
+// 1 and multiples of 16 are constants or hints to Triton, all others alike.
+std::uint64_t size_class(std::uint64_t value) { return value == 1 ? 1 : value % 16 == 0 ? 16 : 0; }
+
+std::uint32_t pages(std::uint32_t tokens, std::uint32_t page_size) { return ceil_div(tokens, page_size); }
+
+}  // namespace
+
+FreshKernels::FreshKernels(FreshKernelRules rules) : rules_(std::move(rules)) {
+  for (const std::uint64_t length : {0, 16}) meet(Kernel::kMetadata, 1, length);
+  meet(Kernel::kSplits, 1);
+  meet(Kernel::kExtendPages, 1, 0);
+  for (const std::uint64_t odd : {0, 1}) meet(Kernel::kDecodePages, 1, odd);
+  meet(Kernel::kExperts, size_class(std::uint64_t{kWarmUpTokens} * rules_.top_k));
+  meet(Kernel::kDrafts, 1);
+  for (const ServedLoad& load : rules_.served) serve(load);
+}
+
+void FreshKernels::serve(const ServedLoad& load) {
+  const bool all = load.input == 0;
+  const std::uint32_t most = all ? kMostRequests : load.max_requests;
+  std::uint32_t together = most;  // in one prefill
+  if (!all && rules_.chunk > 0) together = std::clamp(rules_.chunk / load.input, 1U, most);
+  const auto bucket = std::lower_bound(rules_.captured.begin(), rules_.captured.end(), most);
+  for (const std::uint64_t length : {0, 16}) {
+    meet(Kernel::kMetadata, size_class(bucket == rules_.captured.end() ? most : *bucket), length);
+    if (all) meet(Kernel::kMetadata, 0, length);
+  }
+  meet(Kernel::kSplits, size_class(most));
+  if (all) meet(Kernel::kSplits, 0);
+  if (most > 1) meet(Kernel::kLauncher, 0);
+  // Requests that come one by one also make smaller prefills; half of a full one has been met by then.
+  for (std::uint32_t size = std::bit_ceil(together); size > 0; size /= 2) {
+    if (!all && 4 * size <= std::bit_ceil(together)) break;
+    for (const std::uint64_t odd : {0, 1})
+      if (odd == 0 || all) meet(Kernel::kExtendPages, size, odd);
+  }
+  for (std::uint32_t size = std::bit_ceil(most); size > 0; size = all ? size / 2 : 0) {
+    for (const std::uint64_t odd : {0, 1}) meet(Kernel::kDecodePages, size, odd);
+    meet(Kernel::kDrafts, size);
+  }
+  meet(Kernel::kExperts, size_class(std::uint64_t{load.input} * rules_.top_k));
+  if (all) meet(Kernel::kExperts, 0);
+}
+
+double FreshKernels::meet(Kernel kernel, std::uint64_t size, std::uint64_t other) {
+  if (!met_.emplace(kernel, size, other).second) return 0;
+  switch (kernel) {
+    case Kernel::kMetadata:
+      return kMetadataSeconds;
+    case Kernel::kSplits:
+      return kSplitsSeconds;
+    case Kernel::kLauncher:
+      return kLauncherSeconds;
+    case Kernel::kExtendPages:
+      return kExtendPagesSeconds;
+    case Kernel::kDecodePages:
+      return kDecodePagesSeconds;
+    case Kernel::kExperts:
+      return kExpertsSeconds;
+    case Kernel::kDrafts:
+      return kDraftsSeconds;
+  }
+  return 0;
+}
+
+double FreshKernels::decode(std::uint32_t requests, std::uint32_t bucket, std::uint32_t longest) {
+  const std::uint64_t size = size_class(std::max(requests, bucket));
+  double seconds = 0;
+  if (rules_.decode == FreshKernelRules::Decode::kFa3)
+    seconds += meet(Kernel::kMetadata, size, size_class(pages(longest, rules_.page_size)) & 16);
+  if (rules_.decode == FreshKernelRules::Decode::kTriton) seconds += meet(Kernel::kSplits, size);
+  if (rules_.decode != FreshKernelRules::Decode::kNone && size != 1) seconds += meet(Kernel::kLauncher, 0);
+  return seconds;
+}
+
+double FreshKernels::compile_seconds(const attention::ForwardMetadata& pass, bool eager) {
+  double seconds = 0;
+  const auto extends = static_cast<std::uint32_t>(pass.extend_lens.size());
+  const auto decodes = static_cast<std::uint32_t>(pass.decode_seq_lens.size());
+  if (attention::verifies_drafts(pass.forward_mode))
+    return pass.forward_mode == proto::TARGET_VERIFY ? meet(Kernel::kDrafts, std::bit_ceil(extends)) : 0;
+  std::uint64_t tokens = decodes;
+  std::uint32_t taken = 0;
+  for (std::size_t i = 0; i < extends; ++i) {
+    tokens += pass.extend_lens[i];
+    taken += pages(pass.extend_prefix_lens[i] + pass.extend_lens[i], rules_.page_size) -
+             pages(pass.extend_prefix_lens[i], rules_.page_size);
+  }
+  std::uint32_t longest = 0;
+  for (const std::uint32_t length : pass.decode_seq_lens) {
+    longest = std::max(longest, length);
+    taken += (length - 1) % rules_.page_size == 0 ? 1 : 0;
+  }
+  if (rules_.page_size > 1) {
+    if (extends > 0) seconds += meet(Kernel::kExtendPages, std::bit_ceil(extends), odd_pages_ ? 1 : 0);
+    if (decodes > 0 && extends == 0)
+      seconds += meet(Kernel::kDecodePages, std::bit_ceil(decodes), odd_pages_ ? 1 : 0);
+    odd_pages_ = odd_pages_ != (taken % 2 != 0);
+  }
+  if (pass.forward_mode == proto::DECODE && decodes > 0)
+    seconds += decode(decodes, pass.capture_bucket, longest);
+  if (eager && rules_.top_k > 0) seconds += meet(Kernel::kExperts, size_class(tokens * rules_.top_k));
+  return seconds;
+}
+
+}  // namespace tpsim::rank
