@@ -1,18 +1,18 @@
-// --checkpoint and --resume: the state of a run in a file.
+// --checkpoint and --resume: the state of a run in a file (launch/checkpoint_file.h).
 //
-// The file is replaced as a whole: a process that is killed leaves the state before or the new one. It holds
-// a version, what the run is (every option, the requests, the program), the state and a hash of all of that;
-// a damaged file, and that of another run, is refused. Rows of the CSV files are kept beside it
+// The file says first what the run is: every flag that was given, the requests, the model and the GPU, the
+// program. A checkpoint of anything else is refused. Rows of the CSV files are kept beside it
 // (launch/report/record_spool.h).
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 
+#include "launch/checkpoint_file.h"
 #include "launch/deployment.h"
 #include "launch/reach.h"
 #include "launch/report_output.h"
@@ -23,42 +23,41 @@
 
 namespace tpsim::launch {
 
-// What a checkpoint is of: names of options as in server_args, and their values.
+// Flags and their values, and under names in parentheses what else makes the run.
 using RunIdentity = std::map<std::string, std::string>;
 RunIdentity identity_of(const ServerArgs& args, const Deployment& deployment,
-                        const scheduler::WorkloadOutline& workload);
-
-// The text of a checkpoint, and back. read_checkpoint() throws UserError "--resume FILE: …" for what is
-// damaged, of another version, or of another run than `identity`.
-std::string checkpoint_text(const RunIdentity& identity, std::string_view state);
-std::string read_checkpoint(std::string_view text, const std::string& file, const RunIdentity& identity);
-
-// Throws UserError where --checkpoint names a file that is there: it may be what a killed run left.
-void check_new_checkpoint(const ServerArgs& args);
+                        const scheduler::StreamedWorkload& workload);
+// Throws UserError "--resume FILE: …" unless a checkpoint of `was` is one of `is`.
+void check_identity(const RunIdentity& was, const RunIdentity& is, const std::string& file);
 
 class RunCheckpoints : public scheduler::Checkpoints {
  public:
-  // Of a run whose records go to `records`. With --resume reads the file; throws UserError as
-  // read_checkpoint() does.
-  RunCheckpoints(const ServerArgs& args, RunIdentity identity, ReportOutput& records);
-  // What goes on with the run; before it begins. Throws UserError where `executor` keeps no state.
+  // Of --checkpoint or --resume, one of which is given. Throws UserError for a file that cannot be one of
+  // them.
+  explicit RunCheckpoints(const ServerArgs& args);
+  // Before the run. Throws UserError where the file is of another one.
+  void set_identity(RunIdentity identity);
+  // What goes on with the run; before it begins. They outlive it.
+  void set_records(ReportOutput& records) { records_ = &records; }
   void attach(rank::DeploymentExecutor& executor, Reach& reach);
   // The run is over and its report in place: the file is of no use any more.
-  void remove() const;
+  void remove() { file_.remove(); }
+  const CheckpointFile& file() const { return file_; }
 
-  std::string_view resumed() override { return resumed_; }
+  std::string_view resumed() override { return state_; }
   void read_rest(StateReader& state) override;
   bool due() override;
-  void save(StateWriter& state) override;
+  void save(const std::function<void(StateWriter&)>& write_run) override;
 
  private:
-  const std::filesystem::path file_;
-  const RunIdentity identity_;
+  CheckpointFile file_;
   const std::chrono::duration<double> every_;
-  ReportOutput& records_;
+  RunIdentity identity_;
+  std::string text_;        // of the file, until it is read
+  std::string_view state_;  // the run's part and what is behind it
   rank::DeploymentExecutor* executor_ = nullptr;
   Reach* reach_ = nullptr;
-  std::string resumed_;
+  ReportOutput* records_ = nullptr;
   std::uint64_t asked_ = 0;
   std::chrono::steady_clock::time_point last_;
 };

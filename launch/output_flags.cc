@@ -116,8 +116,8 @@ void declare_logging(FlagSet& flags, ServerArgs& args, bool prints_table) {
 void declare_checkpoints(FlagSet& flags, ServerArgs& args) {
   flags.add_value(
       "--checkpoint", "FILE",
-      "receives the state of the run now and then, to be gone on with by --resume should the run be "
-      "killed; removed at its end",
+      "receives the state of the run now and then, so that --resume goes on should the run be killed; "
+      "removed at the end of the run",
       text(args.checkpoint));
   flags.add_value("--checkpoint-every", "SECONDS", "of the wall clock, between two states (default 60)",
                   real(args.checkpoint_every, 0, true, 1e6, true));
@@ -128,7 +128,7 @@ void declare_checkpoints(FlagSet& flags, ServerArgs& args) {
       text(args.resume));
 }
 
-void check_checkpoints(const ServerArgs& args) {
+void check_checkpoints(const ServerArgs& args, bool compare) {
   const std::string& file = args.checkpoint_file();
   if (file.empty()) {
     if (args.checkpoint_every)
@@ -137,6 +137,7 @@ void check_checkpoints(const ServerArgs& args) {
     return;
   }
   const char* const flag = args.resume.empty() ? "--checkpoint" : "--resume";
+  if (compare) throw_user_error("{} {}: is of one run, use `tpsim run`", flag, file);
   if (!args.resume.empty() && !args.checkpoint.empty() && args.checkpoint != args.resume)
     throw_user_error("--checkpoint {}: --resume {} goes on in its own file; leave one out", args.checkpoint,
                      args.resume);
@@ -147,7 +148,8 @@ void check_checkpoints(const ServerArgs& args) {
   if (!args.trace_out.empty())
     throw_user_error("{} {}: excludes --trace-out, which begins with the run; leave one out", flag, file);
   if (!args.record_batches.empty())
-    throw_user_error("{} {}: excludes --record-batches, whose stream would begin in the middle", flag, file);
+    throw_user_error("{} {}: excludes --record-batches, whose stream would begin in the middle; leave one out",
+                     flag, file);
 }
 
 }  // namespace tpsim::launch

@@ -60,6 +60,10 @@ void ReportOutput::load_records(StateReader& state) {
   state(steps_.back());
 }
 
+void ReportOutput::remove_spools() {
+  if (csv_) csv_->remove_spools();
+}
+
 void ReportOutput::end_run(proto::RunReport report) { *report_.add_runs() = std::move(report); }
 
 void ReportOutput::write_files() {
@@ -71,7 +75,6 @@ void ReportOutput::write_files() {
   json_->write(to_json(top).dump(2) + "\n");
   html_->write(html_page(report_, std::move(steps_)));
   folder_->commit_all();
-  if (csv_ && !report_.runs(report_.runs_size() - 1).stopped_early()) csv_->remove_spools();
 }
 
 void ReportOutput::write() {

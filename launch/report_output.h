@@ -42,6 +42,8 @@ class ReportOutput {
   // Of the run that goes on, with --checkpoint: its records so far.
   void save_records(StateWriter& state);
   void load_records(StateReader& state);
+  // The report is in place, and nothing goes on.
+  void remove_spools();
 
   // Whether no run has ended yet.
   bool empty() const { return report_.runs().empty(); }

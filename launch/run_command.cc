@@ -42,6 +42,7 @@ void add(CLI::App& root, const char* name, const char* description, bool compare
           const Sweep sweep = expand_sweep(flags, args);
           if (!sweep.settings.empty()) return compare_sweep(args, sweep, found, session);
         }
+        args.given = flags.given();
         check_server_args(args, compare);
         return simulate(args, compare, found, session);
       });

@@ -47,8 +47,8 @@ void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_load(flags, args);
   declare_service_levels(flags, args);
   declare_output(flags, args);
+  declare_checkpoints(flags, args);
   if (!compare) {
-    declare_checkpoints(flags, args);
     flags.refuse_lists(sweepable_flags());
     return;
   }
@@ -113,7 +113,7 @@ void check_server_args(const ServerArgs& args, bool compare) {
   check_load(args);
   check_images(args);
   check_service_levels(args);
-  check_checkpoints(args);
+  check_checkpoints(args, compare);
 }
 
 std::span<const std::string_view> sweepable_flags() { return kSweepableFlags; }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -192,6 +193,7 @@ struct ServerArgs {
   std::string checkpoint;                  // file that receives the run's state; empty: none, or `resume`
   std::optional<double> checkpoint_every;  // seconds of the wall clock; default 60
   std::string resume;                      // file to go on from; empty: none
+  std::map<std::string, std::string> given;  // flags, as FlagSet::given()
 
   // Of compare.
   std::optional<std::uint32_t> jobs;  // settings of a sweep served at once, by each process

@@ -130,7 +130,14 @@ void write_speedup(const ServerArgs& args, const Deployment& deployment,
 int schedule(const Stage& stage, bool compare, const AllBackends* all,
              const std::vector<Deployment>& deployments) {
   const ServerArgs& args = stage.args();
-  check_new_checkpoint(args);
+  std::optional<RunCheckpoints> checkpoints;  // of the only run
+  if (!args.checkpoint_file().empty()) {
+    if (!stage.alone())
+      throw_user_error(
+          "{} {}: keeps runs of one process; leave mpirun out, one process stands in for all ranks",
+          args.resume.empty() ? "--checkpoint" : "--resume", args.checkpoint_file());
+    checkpoints.emplace(args);
+  }
   for (const Deployment& deployment : deployments) {
     for (const std::string& note : deployment.notes) spdlog::info("{}", note);
     for (const std::string& warning : deployment.warnings) spdlog::warn("{}", warning);
@@ -144,12 +151,13 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
     check_accept_lens(deployment.speculation, args.speculation.accept_from_trace, outline);
   }
 
+  if (checkpoints) checkpoints->set_identity(identity_of(args, deployments.front(), *workload));
   ReportOutput output(args, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun);
   ResultFile results(args.output_file);
   TraceOutput trace(args);
   output.plan(deployments.size());
   if (all != nullptr) output.note(*all);
-  std::optional<RunCheckpoints> checkpoints;  // of the only run
+  if (checkpoints) checkpoints->set_records(output);
   std::optional<std::string> loss;
   bool stopped = false;
   for (const Deployment& deployment : deployments) {
@@ -157,8 +165,6 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
                          deployment.backends.name());
     try {
       RunMonitor monitor(output.begin_run(deployment.backends.name()), progress);
-      if (!args.checkpoint_file().empty())
-        checkpoints.emplace(args, identity_of(args, deployment, outline), output);
       proto::RunReport report = serve_deployment(stage, deployment, *workload, monitor, loss, &trace,
                                                  checkpoints ? &*checkpoints : nullptr);
       stopped = report.stopped_early();
@@ -185,11 +191,18 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
     output.write();
     results.write();
     trace.write();
-    if (checkpoints && !stopped) checkpoints->remove();
+    if (checkpoints && !stopped) {
+      checkpoints->remove();
+      output.remove_spools();
+    }
   }
   if (loss) throw rank::RankLost(*loss);
   if (stopped) {
-    spdlog::error("interrupted; what was finished is reported");
+    if (checkpoints && checkpoints->file().there())
+      spdlog::error("interrupted; what was finished is reported, and --resume {} goes on",
+                    checkpoints->file().path().string());
+    else
+      spdlog::error("interrupted; what was finished is reported");
     return kStoppedEarly;
   }
   return kDone;

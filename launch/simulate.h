@@ -18,8 +18,8 @@
 namespace tpsim::launch {
 
 // `deployment` serves the workload, with the executor of `stage`. Returns its whole report; `loss` becomes
-// the sentence of a lost rank; `trace`, where given, receives a trace of the run. May be called by several
-// threads at once, each with a stage of its own.
+// the sentence of a lost rank; `trace`, where given, receives a trace of the run, and `checkpoints` its state
+// now and then. May be called by several threads at once, each with a stage of its own.
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
                                   const scheduler::StreamedWorkload& workload,
                                   scheduler::RunObserver& observer, std::optional<std::string>& loss,

@@ -38,9 +38,7 @@ class Run : public ReplicaEvents {
 
   proto::RunReport run() {
     try {
-      if (!resume()) {
-        if (offer_.warmup_requests > 0) warm_up();
-      }
+      if (!resume() && offer_.warmup_requests > 0) warm_up();
       if (!stopped_) serve(load_, early_turns_);
     } catch (const ExecutorLost&) {
       stopped_ = true;  // whoever made the executor knows why
@@ -106,6 +104,8 @@ class Run : public ReplicaEvents {
       early = before + loop.early();
       if (checkpoints_ != nullptr && !warming_up_ && checkpoints_->due()) save();
     }
+    // Who stopped it may want to go on later.
+    if (stopped_ && checkpoints_ != nullptr && !warming_up_) save();
   }
 
   // What a resumed run goes on with. REQUIRES: not between warm-up and run.
@@ -115,9 +115,7 @@ class Run : public ReplicaEvents {
   }
 
   void save() {
-    StateWriter state;
-    serialize(state);
-    checkpoints_->save(state);
+    checkpoints_->save([this](StateWriter& state) { serialize(state); });
   }
 
   // Whether the run goes on from a checkpoint.

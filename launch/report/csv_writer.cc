@@ -68,23 +68,20 @@ void CsvWriter::flush(fmt::memory_buffer& buffer, std::optional<RecordSpool>& sp
 }
 
 void CsvWriter::save(StateWriter& state) {
+  state(steps_begun_, with_windows_, with_states_);
   flush(request_buffer_, request_spool_, requests_);
-  const std::uint64_t requests = request_spool_->sync();
-  std::uint64_t steps = 0;
-  if (steps_ != nullptr) {
-    flush(step_buffer_, step_spool_, *steps_);
-    steps = step_spool_->sync();
-  }
-  state(requests, steps, steps_begun_, with_windows_, with_states_);
+  request_spool_->save(state);
+  if (steps_ == nullptr) return;
+  flush(step_buffer_, step_spool_, *steps_);
+  step_spool_->save(state);
 }
 
 void CsvWriter::load(StateReader& state) {
-  std::uint64_t requests = 0, steps = 0;
   bool steps_begun = false;
-  state(requests, steps, steps_begun, with_windows_, with_states_);
-  request_spool_->cut(requests);
+  state(steps_begun, with_windows_, with_states_);
+  request_spool_->load(state);
   if (steps_ == nullptr) return;
-  step_spool_->cut(steps);
+  step_spool_->load(state);
   if (steps_begun) begin_steps(with_windows_, with_states_);
 }
 

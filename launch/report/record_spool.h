@@ -4,17 +4,22 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <string>
 #include <string_view>
 
+#include "proto/base/hash.h"
 #include "proto/base/output_file.h"
+
+namespace tpsim {
+class StateReader;
+class StateWriter;
+}  // namespace tpsim
 
 namespace tpsim::launch {
 
 class RecordSpool {
  public:
-  // `resumed`: goes on with the file that is there; else begins an empty one. Throws UserError naming
-  // --checkpoint or --resume.
+  // `resumed`: goes on with the file that is there (load()); else begins an empty one. Throws UserError
+  // naming --checkpoint or --resume.
   RecordSpool(std::filesystem::path path, bool resumed);
   ~RecordSpool();
   RecordSpool(const RecordSpool&) = delete;
@@ -22,10 +27,10 @@ class RecordSpool {
 
   // Throws UserError where the bytes cannot be written.
   void write(std::string_view bytes);
-  // Sees that all bytes are on the disk; returns how many there are.
-  std::uint64_t sync();
-  // Forgets what is behind the first `size` bytes. Throws UserError where there are fewer.
-  void cut(std::uint64_t size);
+  // Sees that all bytes are on the disk, and says in a checkpoint which they are.
+  void save(StateWriter& state);
+  // Forgets what came behind those. Throws UserError where they are not what they were.
+  void load(StateReader& state);
   void copy_to(OutputFile& file);
   // The rows are elsewhere now.
   void remove();
@@ -33,9 +38,13 @@ class RecordSpool {
  private:
   [[noreturn]] void fail(const char* doing) const;
 
+  // Calls take(bytes) with the first `size` bytes, block by block. Returns how many there were.
+  template <typename Take>
+  std::uint64_t read(std::uint64_t size, const Take& take) const;
+
   std::filesystem::path path_;
   int descriptor_ = -1;
-  std::uint64_t size_ = 0;
+  ByteHash hash_;
 };
 
 }  // namespace tpsim::launch

@@ -15,20 +15,23 @@
 //
 // Bytes are those of this machine and of this program's version: whoever reads them makes sure of both, and
 // that they are undamaged. Of bytes that are not what was written a StateReader throws std::length_error at
-// the latest where they end; it never reads beyond them.
+// the latest where they end; it never reads beyond them, and takes no more memory than a multiple of them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <queue>
 #include <random>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -55,6 +58,9 @@ concept Serializable = requires(T& object, Archive& to) {
 template <typename T>
 concept Plain = std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>;
 
+// Elements of an array that are left out together where all of them are 0.
+inline constexpr std::size_t kZeros = 2048;
+
 // Reaches the container that a queue keeps.
 template <typename Queue>
 struct QueueContent : Queue {
@@ -66,6 +72,13 @@ struct QueueContent : Queue {
 class StateWriter {
  public:
   static constexpr bool kReads = false;
+  using Sink = std::function<void(std::string_view)>;
+
+  // Keeps everything: bytes().
+  StateWriter() = default;
+  // Hands what was written to `sink` block by block, so that it is never in memory as a whole; the end of it
+  // with flush().
+  explicit StateWriter(Sink sink) : sink_(std::move(sink)) {}
 
   // Writes all of them, in order. They are not changed.
   template <typename... T>
@@ -96,13 +109,37 @@ class StateWriter {
   void array(ZeroedArray<T>& elements, std::size_t count) {
     bool present = elements.data() != nullptr;
     write(present);
-    if (present) put(elements.data(), count * sizeof(T));
+    for (std::size_t at = 0; present && at < count; at += archive::kZeros) {
+      const T* const first = elements.data() + at;
+      const std::size_t length = std::min(archive::kZeros, count - at);
+      bool zeros = std::all_of(first, first + length, [](T element) { return element == 0; });
+      write(zeros);
+      if (!zeros) put(first, length * sizeof(T));
+    }
   }
 
+  // REQUIRES: there is no sink.
   const std::string& bytes() const { return bytes_; }
+  void flush() {
+    sink_(bytes_);
+    bytes_.clear();
+  }
 
  private:
-  void put(const void* data, std::size_t size) { bytes_.append(static_cast<const char*>(data), size); }
+  static constexpr std::size_t kBlock = std::size_t{1} << 16;
+
+  void put(const void* data, std::size_t size) {
+    const std::string_view more(static_cast<const char*>(data), size);
+    if (!sink_ || bytes_.size() + size <= kBlock) {
+      bytes_.append(more);
+      return;
+    }
+    flush();
+    if (size <= kBlock)
+      bytes_.append(more);
+    else
+      sink_(more);
+  }
 
   template <typename T>
   void write(T& value) {
@@ -137,7 +174,10 @@ class StateWriter {
   void write(std::vector<bool>& list) {
     std::uint64_t size = list.size();
     write(size);
-    for (const bool bit : list) bytes_.push_back(bit ? 1 : 0);
+    for (const bool bit : list) {
+      const char byte = bit ? 1 : 0;
+      put(&byte, 1);
+    }
   }
   template <typename T>
   void write(std::deque<T>& list) {
@@ -172,11 +212,19 @@ class StateWriter {
   void write(std::unordered_map<T...>& map) {
     write_list(map);
   }
-  template <typename... T>
-  void write(std::unordered_set<T...>& set) {
+  template <typename Set>
+  void write_set(Set& set) {
     std::uint64_t size = set.size();
     write(size);
     for (const auto& element : set) write(const_cast<std::remove_cvref_t<decltype(element)>&>(element));
+  }
+  template <typename... T>
+  void write(std::set<T...>& set) {
+    write_set(set);
+  }
+  template <typename... T>
+  void write(std::unordered_set<T...>& set) {
+    write_set(set);
   }
   template <typename... T>
   void write(std::priority_queue<T...>& queue) {
@@ -212,7 +260,8 @@ class StateWriter {
     write(string);
   }
 
-  std::string bytes_;
+  Sink sink_;          // empty: everything is kept
+  std::string bytes_;  // that the sink has not got
   std::unordered_map<const void*, std::uint64_t> known_;
   std::unordered_map<const void*, std::uint64_t> shared_;
 };
@@ -247,10 +296,15 @@ class StateReader {
     bool present = false;
     read(present);
     elements = present ? ZeroedArray<T>(count) : ZeroedArray<T>();
-    if (present) take(elements.data(), count * sizeof(T));
+    for (std::size_t at = 0; present && at < count; at += archive::kZeros) {
+      bool zeros = false;
+      read(zeros);
+      if (!zeros) take(elements.data() + at, std::min(archive::kZeros, count - at) * sizeof(T));
+    }
   }
 
-  // Whether all was read.
+  // What was not read yet.
+  std::string_view rest() const { return bytes_; }
   bool at_end() const { return bytes_.empty(); }
 
  private:
@@ -278,9 +332,24 @@ class StateReader {
       take(&value, sizeof(T));
     }
   }
+  void read(bool& value) {
+    unsigned char byte = 0;
+    take(&byte, 1);
+    if (byte > 1) fail();
+    value = byte == 1;
+  }
   void read(std::string& text) {
     text.resize(size(1));
     take(text.data(), text.size());
+  }
+  // Element by element: how many there are said to be is worth no memory.
+  template <typename List>
+  void read_list(List& list) {
+    list.clear();
+    std::size_t left = size(1);
+    if constexpr (requires { list.reserve(left); })
+      list.reserve(std::min(left, 4 * bytes_.size() / sizeof(typename List::value_type)));
+    for (; left > 0; --left) read(list.emplace_back());
   }
   template <typename T>
   void read(std::vector<T>& list) {
@@ -288,24 +357,20 @@ class StateReader {
       list.resize(size(sizeof(T)));
       take(list.data(), list.size() * sizeof(T));
     } else {
-      list.clear();
-      list.resize(size(1));
-      for (T& element : list) read(element);
+      read_list(list);
     }
   }
   void read(std::vector<bool>& list) {
     list.assign(size(1), false);
     for (std::size_t i = 0; i < list.size(); ++i) {
-      char bit = 0;
-      take(&bit, 1);
-      list[i] = bit != 0;
+      bool bit = false;
+      read(bit);
+      list[i] = bit;
     }
   }
   template <typename T>
   void read(std::deque<T>& list) {
-    list.clear();
-    list.resize(size(1));
-    for (T& element : list) read(element);
+    read_list(list);
   }
   template <typename T, std::size_t kSize>
   void read(std::array<T, kSize>& list) {
@@ -350,14 +415,22 @@ class StateReader {
   void read(std::unordered_map<T...>& map) {
     read_map(map);
   }
-  template <typename... T>
-  void read(std::unordered_set<T...>& set) {
+  template <typename Set>
+  void read_set(Set& set) {
     set.clear();
     for (std::size_t left = size(1); left > 0; --left) {
-      typename std::unordered_set<T...>::key_type key{};
+      typename Set::key_type key{};
       read(key);
       set.insert(std::move(key));
     }
+  }
+  template <typename... T>
+  void read(std::set<T...>& set) {
+    read_set(set);
+  }
+  template <typename... T>
+  void read(std::unordered_set<T...>& set) {
+    read_set(set);
   }
   template <typename... T>
   void read(std::priority_queue<T...>& queue) {

@@ -20,16 +20,22 @@ std::uint64_t hash_with(std::uint64_t hash, std::uint64_t number) {
   return mixed((hash ^ number) * 0x9E3779B97F4A7C15ULL + hash);
 }
 
-std::uint64_t hash_of_bytes(std::string_view bytes, std::uint64_t seed) {
-  std::uint64_t hash = mixed(seed + 0x9E3779B97F4A7C15ULL * (bytes.size() + 1));
-  while (!bytes.empty()) {
-    const std::size_t count = std::min<std::size_t>(bytes.size(), sizeof(std::uint64_t));
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data(), count);
-    hash = hash_with(hash, word);
+void ByteHash::add(std::string_view bytes) {
+  constexpr std::size_t kWord = sizeof(word_);
+  const auto take = [&](std::size_t count, std::size_t behind) {
+    std::uint64_t part = 0;
+    std::memcpy(&part, bytes.data(), count);
+    word_ |= part << (8 * behind);
+    size_ += count;
     bytes.remove_prefix(count);
-  }
-  return hash;
+    if (size_ % kWord != 0) return;
+    hash_ = hash_with(hash_, word_);
+    word_ = 0;
+  };
+  if (const std::size_t begun = size_ % kWord; begun > 0 && !bytes.empty())
+    take(std::min(kWord - begun, bytes.size()), begun);
+  while (bytes.size() >= kWord) take(kWord, 0);
+  if (!bytes.empty()) take(bytes.size(), 0);
 }
 
 }  // namespace tpsim

@@ -2,6 +2,7 @@
 // ranks did.
 #pragma once
 
+#include <stdexcept>
 #include <vector>
 
 #include "proto/report.pb.h"
@@ -26,9 +27,10 @@ class DeploymentExecutor : public scheduler::Executor {
   // What each of them spent in the pass of the last forward().
   virtual void last_pass(std::vector<RankSeconds>& seconds) const { seconds.clear(); }
 
-  // What a run that goes on from a checkpoint needs of it, between two forward(). False: it keeps nothing.
-  virtual bool save(StateWriter&) { return false; }
-  virtual bool load(StateReader&) { return false; }
+  // State of a checkpoint (proto/base/archive.h), between two forward(). Who cannot be gone on with throws
+  // std::logic_error.
+  virtual void save(StateWriter&) { throw std::logic_error("no checkpoint of this executor"); }
+  virtual void load(StateReader&) { throw std::logic_error("no checkpoint of this executor"); }
 };
 
 }  // namespace tpsim::rank

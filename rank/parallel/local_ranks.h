@@ -93,6 +93,13 @@ class LocalRanks {
   void serialize(Archive& archive) {
     for (RankState& state : states_) archive(state);
     for (ImageEncoding& encoding : encodings_) archive(encoding);
+    for (const std::unique_ptr<RankModel>& model : models_) {
+      if constexpr (Archive::kReads) {
+        model->load(archive);
+      } else {
+        model->save(archive);
+      }
+    }
     for (Class& ranks : classes_) archive(ranks.prefill, ranks.decode, ranks.mixed);
   }
 

@@ -18,14 +18,8 @@ scheduler::StepOutcome ModeledExecutor::forward(const proto::ForwardBatch& batch
 
 std::vector<proto::RankReport> ModeledExecutor::finish() { return ranks_.reports(); }
 
-bool ModeledExecutor::save(StateWriter& state) {
-  state(ranks_);
-  return true;
-}
+void ModeledExecutor::save(StateWriter& state) { state(ranks_); }
 
-bool ModeledExecutor::load(StateReader& state) {
-  state(ranks_);
-  return true;
-}
+void ModeledExecutor::load(StateReader& state) { state(ranks_); }
 
 }  // namespace tpsim::rank

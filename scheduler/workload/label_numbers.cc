@@ -1,12 +1,32 @@
 #include "scheduler/workload/label_numbers.h"
 
+#include <cstring>
 #include <utility>
 
-#include "proto/base/hash.h"
-
 namespace tpsim::scheduler {
+namespace {
+
+// Mixes as splitmix64 does.
+std::uint64_t mixed(std::uint64_t x) {
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBULL;
+  return x ^ x >> 31;
+}
+
+std::uint64_t hash_with(std::string_view text, std::uint64_t seed) {
+  std::uint64_t hash = mixed(seed + text.size());
+  for (; !text.empty(); text.remove_prefix(text.size() < 8 ? text.size() : 8)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, text.data(), text.size() < 8 ? text.size() : 8);
+    hash = mixed(hash ^ word) * 0x9E3779B97F4A7C15ULL + seed;
+  }
+  return mixed(hash);
+}
+
+}  // namespace
+
 LabelNumbers::Hash LabelNumbers::hash_of(std::string_view label) {
-  return {hash_of_bytes(label, 0x243F6A8885A308D3ULL), hash_of_bytes(label, 0x13198A2E03707344ULL)};
+  return {hash_with(label, 0x243F6A8885A308D3ULL), hash_with(label, 0x13198A2E03707344ULL)};
 }
 
 std::size_t LabelNumbers::find(const Hash& hash) const {

@@ -22,7 +22,6 @@ struct WorkloadOutline {
   bool images = false;                // some request has images,
   bool unsized_images = false;        // some image has no size
   std::uint64_t shortest_prompt = 0;  // tokens
-  std::uint64_t fingerprint = 0;      // of all requests: equal for equal workloads
   double first_arrival = 0;           // seconds
   double last_arrival = 0;            // of all requests
   double last_start = 0;              // of those that reply to nothing
@@ -91,6 +90,9 @@ class WorkloadInMemory : public StreamedWorkload {
   const Workload workload_;
   const WorkloadView view_;
 };
+
+// Of all requests: differs where a priced run of them may. Reads all of the workload.
+std::uint64_t hash_of(const StreamedWorkload& workload);
 
 // All of `streamed`, but for the names of its namespaces.
 Workload in_memory(const StreamedWorkload& streamed);

@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <random>
+#include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tpsim {
@@ -45,6 +49,7 @@ struct Everything {
   std::map<std::string, std::pair<int, std::string>> map;
   std::unordered_map<std::uint32_t, Named> table;
   std::unordered_set<std::uint64_t> set;
+  std::set<std::pair<int, int>> sorted;
   std::priority_queue<int, std::vector<int>, std::greater<>> first;
   std::mt19937_64 random;
   std::vector<std::unique_ptr<Named>> owned;
@@ -55,8 +60,8 @@ struct Everything {
 
   template <typename Archive>
   void serialize(Archive& archive) {
-    archive(number, flag, kind, text, plain, named, bits, queue, three, maybe, none, map, table, set, first,
-            random, owned);
+    archive(number, flag, kind, text, plain, named, bits, queue, three, maybe, none, map, table, set, sorted,
+            first, random, owned);
     archive.pointers(pointers);
     archive.pointer(null);
     archive(shared, same, nobody);
@@ -80,6 +85,7 @@ Everything example() {
   e.map = {{"one", {1, "x"}}, {"two", {2, "y"}}};
   e.table = {{4, {"four", {}}}};
   e.set = {9, 10};
+  e.sorted = {{1, 2}, {1, 1}};
   for (const int value : {3, 1, 2}) e.first.push(value);
   e.random.seed(5);
   e.random.discard(100);
@@ -118,6 +124,7 @@ TEST(Archive, GivesBackWhatWasPutIn) {
   EXPECT_EQ(out.map, in.map);
   EXPECT_EQ(out.table, in.table);
   EXPECT_EQ(out.set, in.set);
+  EXPECT_EQ(out.sorted, in.sorted);
   EXPECT_EQ(out.first.top(), 1);
   EXPECT_EQ(out.first.size(), 3u);
   EXPECT_EQ(out.random, in.random);
@@ -132,6 +139,37 @@ TEST(Archive, GivesBackWhatWasPutIn) {
   EXPECT_EQ(out.nobody, nullptr);
   EXPECT_EQ(out.made.data()[1], 8);
   EXPECT_EQ(out.unmade.data(), nullptr);
+}
+
+TEST(Archive, InBlocksIsTheSame) {
+  Everything in = example();
+  in.plain.resize(100'000, 7);
+  for (int i = 0; i < 10'000; ++i) in.named.push_back({"name", {{1.0 * i, 1}}});
+  StateWriter whole;
+  whole(in);
+  std::string blocks;
+  std::size_t largest = 0;
+  StateWriter writer([&](std::string_view block) {
+    blocks += block;
+    largest = std::max(largest, block.size());
+  });
+  writer(in);
+  writer.flush();
+  EXPECT_EQ(blocks, whole.bytes());
+  EXPECT_LT(largest, blocks.size() / 2);
+}
+
+TEST(Archive, LongArraysOfZerosAreShort) {
+  constexpr std::size_t kCount = 1'000'000;
+  ZeroedArray<std::uint16_t> in(kCount), out;
+  in.data()[3] = in.data()[kCount - 1] = 5;
+  StateWriter writer;
+  writer.array(in, kCount);
+  EXPECT_LT(writer.bytes().size(), 10'000u);
+  StateReader reader(writer.bytes());
+  reader.array(out, kCount);
+  EXPECT_TRUE(reader.at_end());
+  EXPECT_TRUE(std::equal(in.data(), in.data() + kCount, out.data()));
 }
 
 TEST(Archive, OfBytesThatEndTooEarlyThrows) {

@@ -10,7 +10,6 @@
 #include "tests/unit/scheduler/checking_rank.h"
 #include "tests/unit/scheduler/fake_executor.h"
 #include "tests/unit/scheduler/random_config.h"
-#include "tests/unit/scheduler/resumed_run.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -108,8 +107,6 @@ void run_and_check(std::mt19937_64& random, const SchedulerConfig& config) {
     EXPECT_GE(record.finish_time, record.first_token_time);
   }
   check_turns(workload, observer.requests, load.session_mode, report);
-  for (int moment = 0; moment < 2; ++moment)
-    resume_and_check(random, config, load, workload, report, observer);
   if (config.speculation.enabled() && rank.verified() > 0) {
     if (!config.enable_mixed_chunk) {
       EXPECT_EQ(report.mixed_steps(), 0u);
