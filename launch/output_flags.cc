@@ -124,7 +124,8 @@ void declare_checkpoints(FlagSet& flags, ServerArgs& args) {
   flags.add_value(
       "--resume", "FILE",
       "goes on from this checkpoint of a run with the same flags, and keeps writing it; the report is "
-      "that of a run that was never interrupted, byte for byte",
+      "that of a run that was never interrupted, byte for byte (with --checkpoint of the same FILE: begins "
+      "where there is none)",
       text(args.resume));
 }
 
@@ -139,8 +140,8 @@ void check_checkpoints(const ServerArgs& args, bool compare) {
   const char* const flag = args.resume.empty() ? "--checkpoint" : "--resume";
   if (compare) throw_user_error("{} {}: is of one run, use `tpsim run`", flag, file);
   if (!args.resume.empty() && !args.checkpoint.empty() && args.checkpoint != args.resume)
-    throw_user_error("--checkpoint {}: --resume {} goes on in its own file; leave one out", args.checkpoint,
-                     args.resume);
+    throw_user_error("--checkpoint {}: --resume {} goes on in its own file; name the same one, or one alone",
+                     args.checkpoint, args.resume);
   if (args.numeric())
     throw_user_error(
         "{} {}: keeps priced runs, numeric execution is on the wall clock; use --executor modeled", flag,

@@ -11,7 +11,7 @@ import time
 
 from command_line import CommandLine, main, mooncake
 
-FILES = ("report.json", "requests.csv", "steps.csv")
+FILES = ("report.json", "requests.csv", "steps.csv", "report.html")
 
 
 class Checkpoints(CommandLine):
@@ -41,7 +41,7 @@ class Checkpoints(CommandLine):
         checkpoint = os.path.join(self.folder, "state")
         killed = 0
         while True:
-            go_on = ["--resume", "state"] if os.path.exists(checkpoint) else ["--checkpoint", "state"]
+            go_on = ["--resume" if os.path.exists(checkpoint) else "--checkpoint", "state"]
             child = self.start(*self.deployment(*words, *go_on, "--checkpoint-every", every))
             if killed < kills:
                 deadline = time.monotonic() + 60
@@ -94,18 +94,44 @@ class Checkpoints(CommandLine):
                  "--random-output-len", "16", "--request-rate", "400", "--steps", "every:100", "--compress")
         self.whole(*words)
         self.assertGreater(self.killed_and_resumed(*words, every="0.2"), 1)
-        self.assert_same_reports(("report.json", "requests.csv.gz", "steps.csv.gz"))
+        self.assert_same_reports(("report.json", "requests.csv.gz", "steps.csv.gz", "report.html"))
+
+    def wait_for_checkpoint(self, child, name="state"):
+        deadline = time.monotonic() + 60
+        while not os.path.exists(os.path.join(self.folder, name)) and time.monotonic() < deadline:
+            self.assertIsNone(child.poll(), "ended before its first checkpoint")
+            time.sleep(0.002)
 
     def interrupted(self, *words):
         """Leaves the checkpoint of a killed run."""
         child = self.start(*self.deployment(*words, "--report-dir", "killed", "--checkpoint", "state",
                                             "--checkpoint-every", "0"))
-        deadline = time.monotonic() + 60
-        while not os.path.exists(os.path.join(self.folder, "state")) and time.monotonic() < deadline:
-            time.sleep(0.005)
+        self.wait_for_checkpoint(child)
         child.kill()
         child.communicate()
         self.assertTrue(os.path.exists(os.path.join(self.folder, "state")))
+
+    def test_a_signal_leaves_a_last_checkpoint(self):
+        words = ("--dataset-name", "random", "--num-prompts", "100000", "--random-input-len", "64",
+                 "--random-output-len", "16", "--request-rate", "400", "--steps", "none")
+        self.whole(*words)
+        for name in (signal.SIGINT, signal.SIGTERM):
+            # The same command begins and goes on.
+            go_on = self.deployment(*words, "--report-dir", "killed", "--checkpoint", "state", "--resume", "state",
+                                    "--checkpoint-every", "100000")
+            child = self.start(*go_on)
+            time.sleep(0.3)
+            child.send_signal(name)
+            _, err = child.communicate(timeout=60)
+            if child.returncode == 0:
+                self.skipTest("the run ended before it was interrupted")
+            self.assertEqual(child.returncode, 3, err)
+            self.assertIn("--resume state goes on", err)
+            self.assertTrue(self.result(os.path.join(self.folder, "killed"))["stopped_early"])
+            done = self.tpsim(*go_on, timeout=200)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assert_same_reports(("report.json", "requests.csv", "report.html"))
+            self.assertEqual([n for n in os.listdir(self.folder) if n.startswith("state")], [])
 
     def test_refusals(self):
         trace = self.trace_of(3000)
@@ -114,22 +140,52 @@ class Checkpoints(CommandLine):
         go_on = self.deployment(*words, "--resume", "state")
         self.assert_refused(self.deployment(*words, "--checkpoint", "state"), "--checkpoint state: is there already",
                             "--resume")
-        self.assert_refused([*go_on, "--page-size", "16"], "--resume state", "--page-size 1", "16")
+        self.assert_refused([*go_on, "--page-size", "16"], "--resume state", "without --page-size",
+                            "with --page-size 16")
         self.assert_refused([*go_on, "--max-concurrency", "3"], "--resume state", "--max-concurrency")
+        self.assert_refused([*go_on, "--enable-mixed-chunk"], "--resume state", "--enable-mixed-chunk")
         self.assert_refused(self.deployment(*words, "--resume", "nothing"), "--resume nothing: no such file")
+        self.assert_refused(self.deployment(*words, "--checkpoint", "no/where"), "--checkpoint no/where")
+        self.assert_refused(self.deployment(*words, "--checkpoint", "."), "--checkpoint .: is a folder")
         self.assert_refused(self.deployment(*words, "--resume", trace), "is no checkpoint")
         self.assert_refused(self.deployment(*words, "--checkpoint-every", "3"), "--checkpoint-every", "--checkpoint")
         self.assert_refused([*go_on, "--checkpoint", "other"], "--checkpoint other", "--resume state")
         self.assert_refused([*go_on, "--record-batches", "b.pb"], "--record-batches")
+        self.assert_refused([*go_on, "--trace-out", "t.gz"], "--trace-out")
         self.assert_refused([*go_on, "--executor", "numeric"], "--resume state", "--executor modeled")
+        self.assert_refused(self.deployment(*words, "--checkpoint", "new", command="compare"), "--checkpoint new",
+                            "tpsim run")
+        self.assert_refused([*self.deployment(*words, "--checkpoint", "new"), "--tp", "2"], "--checkpoint new",
+                            "mpirun", processes=2)
         good = self.read(os.path.join(self.folder, "state"))
-        for bad in (good[:-1], good[:40], good[:10], good[:100] + bytes([good[100] ^ 1]) + good[101:]):
+        at = good.index(b"\n") + 1
+        for bad in (good[:-1], good[:at], good[:10], b"", good[:100] + bytes([good[100] ^ 1]) + good[101:],
+                    good[:at] + bytes([good[at] ^ 2]) + good[at + 1:], good + b"x"):
             self.write("state", bad)
             self.assert_refused(go_on, "--resume state")
+            self.assertEqual(self.read(os.path.join(self.folder, "state")), bad)
         self.write("state", good)
+        rows = self.read(os.path.join(self.folder, "state.requests"))
+        for bad in (b"x" + rows[1:], b""):
+            self.write("state.requests", bad)
+            self.assert_refused(go_on, "state.requests is damaged")
+        os.remove(os.path.join(self.folder, "state.requests"))
+        self.assert_refused(go_on, "state.requests is missing")
+        self.write("state.requests", rows)
         with open(trace, "a") as file:
             file.write(mooncake(10**9))
         self.assert_refused(go_on, "--resume state: is of other requests", "3000 requests", "3001 requests")
+
+    def test_one_run_at_a_time(self):
+        words = ("--dataset-name", "random", "--num-prompts", "1000000", "--random-input-len", "64",
+                 "--random-output-len", "16", "--request-rate", "400")
+        first = self.start(*self.deployment(*words, "--checkpoint", "state", "--checkpoint-every", "0.1"))
+        try:
+            self.wait_for_checkpoint(first)
+            self.assert_refused(self.deployment(*words, "--resume", "state"), "--resume state: another run writes it")
+        finally:
+            first.kill()
+            first.communicate()
 
 
 if __name__ == "__main__":
