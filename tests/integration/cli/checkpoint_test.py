@@ -25,8 +25,11 @@ class Checkpoints(CommandLine):
                                   output_length=1 + rng.randrange(200), hash_ids=blocks))
         return self.trace("".join(lines))
 
+    def command(self, words):
+        return list(words) if words[0] == "run" else self.deployment(*words)
+
     def whole(self, *words):
-        done = self.tpsim(*self.deployment(*words, "--report-dir", "whole"), timeout=200)
+        done = self.tpsim(*self.command(words), "--report-dir", "whole", timeout=200)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def assert_same_reports(self, files=FILES):
@@ -42,7 +45,7 @@ class Checkpoints(CommandLine):
         killed = 0
         while True:
             go_on = ["--resume" if os.path.exists(checkpoint) else "--checkpoint", "state"]
-            child = self.start(*self.deployment(*words, *go_on, "--checkpoint-every", every))
+            child = self.start(*self.command(words), *go_on, "--checkpoint-every", every)
             if killed < kills:
                 deadline = time.monotonic() + 60
                 before = os.stat(checkpoint).st_ino if os.path.exists(checkpoint) else None
@@ -75,18 +78,26 @@ class Checkpoints(CommandLine):
 
     def test_other_deployments(self):
         load = ("--dataset-name", "random", "--num-prompts", "600", "--random-input-len", "600",
-                "--random-output-len", "120", "--request-rate", "30")
-        for words in (("--model-path", "gpt-oss-20b"), ("--model-path", "qwen3-next-80b-a3b", "--tp", "4"),
-                      ("--model-path", "llama-3.1-70b", "--tp", "2", "--pp-size", "4"),
-                      ("--model-path", "deepseek-v3", "--tp", "8", "--dp-size", "8", "--enable-dp-attention"),
-                      ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "8",
-                       "--speculative-accept-rates", "0.7", "--max-concurrency", "16")):
-            with self.subTest(words=words):
-                given = [*load, *words]
-                if "--max-concurrency" in words:
-                    given = [word for word in given if word not in ("--request-rate", "30")]
+                "--random-output-len", "120")
+        rate, places = ("--request-rate", "30"), ("--max-concurrency", "16")
+        for model, words in (
+                ("gpt-oss-20b", (*load, *rate)),
+                ("qwen3-next-80b-a3b", (*load, *rate, "--tp", "4")),
+                ("llama-3.1-70b", (*load, *rate, "--tp", "2", "--pp-size", "4")),
+                ("deepseek-v3", (*load, *rate, "--tp", "8", "--dp-size", "8", "--enable-dp-attention")),
+                ("llama-3.1-8b", (*load, *places, "--speculative-algorithm", "NGRAM",
+                                  "--speculative-num-draft-tokens", "8", "--speculative-accept-rates", "0.7")),
+                ("qwen3-30b-a3b", (*load, *places, "--page-size", "16", "--served-before", "warmup",
+                                   "--launch-queue", "264", "--scheduler-recv-interval", "3")),
+                ("qwen3-vl-8b", ("--dataset-name", "image", "--num-prompts", "3000", "--request-rate", "20",
+                                 "--random-image-count", "--random-output-len", "60")),
+                ("llama-3.1-8b", ("--dataset-name", "generated-shared-prefix", "--gsp-num-groups", "8",
+                                  "--gsp-prompts-per-group", "40", "--gsp-output-len", "100", "--gsp-num-turns", "3",
+                                  "--max-total-tokens", "60000", "--max-concurrency", "24"))):
+            with self.subTest(model=model, words=words):
+                given = ["run", "--hardware", "h200-sxm", "--model-path", model, *words]
                 self.whole(*given)
-                self.killed_and_resumed(*given, kills=3)
+                self.assertGreater(self.killed_and_resumed(*given, kills=3), 0)
                 self.assert_same_reports()
 
     def test_compressed_and_long(self):
