@@ -22,9 +22,9 @@ constexpr const char* kDeployment = "(deployment)";
 constexpr const char* kRequests = "(requests)";
 
 // Flags that change nothing in what the checkpoint holds.
-constexpr std::array<std::string_view, 9> kOfNoMatter = {"--checkpoint",  "--checkpoint-every", "--resume",
-                                                         "--report-dir",  "--output-file",      "--compress",
-                                                         "--no-progress", "--quiet",            "--log-level"};
+constexpr std::array<std::string_view, 9> kOfNoMatter = {
+    "--checkpoint", "--checkpoint-every", "--resume", "--report-dir", "--output-file",
+    "--compress",   "--no-progress",      "--quiet",  "--log-level"};
 
 std::uint64_t hash_of_program() {
   std::ifstream file("/proc/self/exe", std::ios::binary);
@@ -82,8 +82,9 @@ void check_identity(const RunIdentity& was, const RunIdentity& is, const std::st
                        words(was, name), words(is, name));
   }
   if (differs(kRequests))
-    throw_user_error("--resume {}: is of other requests ({}; now {}); give the file that it was, or begin anew",
-                     file, was.at(kRequests), is.at(kRequests));
+    throw_user_error(
+        "--resume {}: is of other requests ({}; now {}); give the file that it was, or begin anew", file,
+        was.at(kRequests), is.at(kRequests));
   if (differs(kDeployment))
     throw_user_error(
         "--resume {}: is of another model or GPU behind the same flags; give the files that they were, or "
@@ -143,8 +144,9 @@ void RunCheckpoints::save(const std::function<void(StateWriter&)>& write_run) {
   state.flush();
   // A run that cannot be kept is still a run: the file of before stays.
   if (!file_.commit())
-    spdlog::warn("--checkpoint {}: cannot be written ({}); the run goes on, and what was written before stays",
-                 file_.path().string(), file_.trouble());
+    spdlog::warn(
+        "--checkpoint {}: cannot be written ({}); the run goes on, and what was written before stays",
+        file_.path().string(), file_.trouble());
   last_ = std::chrono::steady_clock::now();
 }
 

@@ -50,8 +50,8 @@ std::string_view checkpoint_body(std::string_view text, const std::string& file)
   StateReader head(text.substr(0, sizeof(version)));
   head(version);
   if (version != kCheckpointVersion)
-    throw_user_error("--resume {}: has version {}, and this program goes on from version {}; begin anew", file,
-                     version, kCheckpointVersion);
+    throw_user_error("--resume {}: has version {}, and this program goes on from version {}; begin anew",
+                     file, version, kCheckpointVersion);
   text.remove_prefix(sizeof(version));
   const std::string_view body = text.substr(0, text.size() - kTail);
   StateReader tail(text.substr(body.size()));

@@ -149,8 +149,9 @@ void check_checkpoints(const ServerArgs& args, bool compare) {
   if (!args.trace_out.empty())
     throw_user_error("{} {}: excludes --trace-out, which begins with the run; leave one out", flag, file);
   if (!args.record_batches.empty())
-    throw_user_error("{} {}: excludes --record-batches, whose stream would begin in the middle; leave one out",
-                     flag, file);
+    throw_user_error(
+        "{} {}: excludes --record-batches, whose stream would begin in the middle; leave one out", flag,
+        file);
 }
 
 }  // namespace tpsim::launch

@@ -190,9 +190,9 @@ struct ServerArgs {
   // The part of the run's clock that it holds, seconds.
   double trace_from = 0;
   double trace_until = std::numeric_limits<double>::infinity();
-  std::string checkpoint;                  // file that receives the run's state; empty: none, or `resume`
-  std::optional<double> checkpoint_every;  // seconds of the wall clock; default 60
-  std::string resume;                      // file to go on from; empty: none
+  std::string checkpoint;                    // file that receives the run's state; empty: none, or `resume`
+  std::optional<double> checkpoint_every;    // seconds of the wall clock; default 60
+  std::string resume;                        // file to go on from; empty: none
   std::map<std::string, std::string> given;  // flags, as FlagSet::given()
 
   // Of compare.

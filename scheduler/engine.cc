@@ -101,9 +101,11 @@ class Run : public ReplicaEvents {
     const std::uint64_t before = early;
     while (!stopped_ && loop.next_time() != RequestSource::kNever) {
       loop.step();
+      if (checkpoints_ == nullptr || warming_up_ || !checkpoints_->due()) continue;
       early = before + loop.early();
-      if (checkpoints_ != nullptr && !warming_up_ && checkpoints_->due()) save();
+      save();
     }
+    early = before + loop.early();
     // Who stopped it may want to go on later.
     if (stopped_ && checkpoints_ != nullptr && !warming_up_) save();
   }

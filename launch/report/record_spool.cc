@@ -28,14 +28,14 @@ RecordSpool::~RecordSpool() {
 }
 
 void RecordSpool::fail(const char* doing) const {
-  throw_user_error("--checkpoint: {} cannot be {} ({}); make room, and --resume the checkpoint if there is one",
-                   path_.string(), doing, std::strerror(errno));
+  throw_user_error(
+      "--checkpoint: {} cannot be {} ({}); make room, and --resume the checkpoint if there is one",
+      path_.string(), doing, std::strerror(errno));
 }
 
 void RecordSpool::write(std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t count =
-        ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(hash_.size()));
+    const ssize_t count = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(hash_.size()));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail("written");
     hash_.add(bytes.substr(0, static_cast<std::size_t>(count)));

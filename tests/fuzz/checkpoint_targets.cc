@@ -36,8 +36,7 @@ void file(std::string_view bytes) {
   }
   ByteHash hash;
   hash.add(bytes);
-  const std::string sealed =
-      launch::checkpoint_head() + std::string(bytes) + launch::checkpoint_tail(hash);
+  const std::string sealed = launch::checkpoint_head() + std::string(bytes) + launch::checkpoint_tail(hash);
   check(launch::checkpoint_body(sealed, "fuzzed") == bytes, "a file gives back what was put in");
 }
 

@@ -72,23 +72,27 @@ TEST(RunIdentity, NamesWhatDiffers) {
   EXPECT_EQ(refused(was), "");
   RunIdentity is = was;
   is["--page-size"] = "16";
-  EXPECT_EQ(refused(is),
-            "--resume f: is of a run with --page-size 1, and this one is with --page-size 16; give the flags of "
-            "that run");
+  EXPECT_EQ(
+      refused(is),
+      "--resume f: is of a run with --page-size 1, and this one is with --page-size 16; give the flags of "
+      "that run");
   is = was;
   is.erase("--enable-mixed-chunk");
-  EXPECT_EQ(refused(is),
-            "--resume f: is of a run with --enable-mixed-chunk, and this one is without --enable-mixed-chunk; "
-            "give the flags of that run");
+  EXPECT_EQ(
+      refused(is),
+      "--resume f: is of a run with --enable-mixed-chunk, and this one is without --enable-mixed-chunk; "
+      "give the flags of that run");
   is = was;
   is["--trace"] = "t";
   is["(requests)"] = "4 requests";
-  EXPECT_EQ(refused(is),
-            "--resume f: is of a run without --trace, and this one is with --trace t; give the flags of that run");
+  EXPECT_EQ(
+      refused(is),
+      "--resume f: is of a run without --trace, and this one is with --trace t; give the flags of that run");
   is.erase("--trace");
-  EXPECT_EQ(refused(is),
-            "--resume f: is of other requests (3 requests; now 4 requests); give the file that it was, or begin "
-            "anew");
+  EXPECT_EQ(
+      refused(is),
+      "--resume f: is of other requests (3 requests; now 4 requests); give the file that it was, or begin "
+      "anew");
   is = was;
   is["(deployment)"] = "c";
   EXPECT_EQ(refused(is),
@@ -140,9 +144,9 @@ TEST_F(CheckpointFiles, BelongToOneRunAtATime) {
   ASSERT_TRUE(leave(first, "one"));
   EXPECT_EQ(refusal([&] { CheckpointFile(path(), true); }),
             "--resume " + name + ": another run writes it; give each its own file");
-  EXPECT_EQ(refusal([&] { CheckpointFile(path(), false); }),
-            "--checkpoint " + name + ": is there already; go on with it by --resume " + name +
-                ", or remove it");
+  EXPECT_EQ(
+      refusal([&] { CheckpointFile(path(), false); }),
+      "--checkpoint " + name + ": is there already; go on with it by --resume " + name + ", or remove it");
 }
 
 TEST_F(CheckpointFiles, ThatCannotBeWrittenLeaveTheOneBefore) {

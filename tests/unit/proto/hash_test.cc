@@ -34,7 +34,8 @@ TEST(ByteHash, IsTheSameHoweverBytesAreCut) {
 TEST(ByteHash, TellsNeighboursApart) {
   std::set<std::uint64_t> hashes;
   std::size_t texts = 0;
-  for (std::size_t length = 0; length < 40; ++length, ++texts) hashes.insert(hash_of(std::string(length, '\0')));
+  for (std::size_t length = 0; length < 40; ++length, ++texts)
+    hashes.insert(hash_of(std::string(length, '\0')));
   for (std::size_t at = 0; at < 40; ++at) {
     for (int bit = 0; bit < 8; ++bit, ++texts) {
       std::string text(40, '\0');

@@ -1,5 +1,5 @@
-// Ranks without memory, which is fast: the time of a pass follows from its batch alone. The messages of several
-// data-parallel ranks nobody follows.
+// Ranks without memory, which is fast: the time of a pass follows from its batch alone. The messages of
+// several data-parallel ranks nobody follows.
 #pragma once
 
 #include <cstdint>

@@ -143,8 +143,7 @@ LoadConfig random_load(std::mt19937_64& random) {
   if (random() % 4 == 0) load.session_mode = SessionMode::kTimestamps;
   load.warmup_requests = random() % 4 == 0 ? 2 : 0;
   load.flush_cache = random() % 2 == 0;
-  load.front_end =
-      std::vector{FrontEndConfig{}, kTokenIdFrontEnd, kTextFrontEnd, kKitFrontEnd}[random() % 4];
+  load.front_end = std::vector{FrontEndConfig{}, kTokenIdFrontEnd, kTextFrontEnd, kKitFrontEnd}[random() % 4];
   load.front_end.stream_interval = static_cast<std::uint32_t>(1 + random() % 3);
   if (random() % 2 == 0) load.goodput.ttft_ms = 100;
   return load;
@@ -190,9 +189,7 @@ class ResumedRuns : public ::testing::TestWithParam<int> {};
 
 TEST_P(ResumedRuns, AreTheRunsThatWereNeverInterrupted) {
   const char* const asked = std::getenv("TPSIM_RESUMED_RUNS");
-  const int rounds = asked != nullptr                       ? std::stoi(asked)
-                     : std::getenv("TPSIM_LONG") != nullptr ? 3'000
-                                                            : 60;
+  const int rounds = asked != nullptr ? std::stoi(asked) : std::getenv("TPSIM_LONG") != nullptr ? 3'000 : 60;
   for (int round = 0; round < rounds && !HasFailure(); ++round) {
     const std::uint64_t seed =
         static_cast<std::uint64_t>(GetParam()) * 1'000'000 + static_cast<std::uint64_t>(round);
