@@ -143,10 +143,12 @@ void RunCheckpoints::save(const std::function<void(StateWriter&)>& write_run) {
   records_->save_records(state);
   state.flush();
   // A run that cannot be kept is still a run: the file of before stays.
-  if (!file_.commit())
+  const bool written = file_.commit();
+  if (!written && !warned_)
     spdlog::warn(
         "--checkpoint {}: cannot be written ({}); the run goes on, and what was written before stays",
         file_.path().string(), file_.trouble());
+  warned_ = !written;
   last_ = std::chrono::steady_clock::now();
 }
 

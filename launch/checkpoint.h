@@ -58,6 +58,7 @@ class RunCheckpoints : public scheduler::Checkpoints {
   rank::DeploymentExecutor* executor_ = nullptr;
   Reach* reach_ = nullptr;
   ReportOutput* records_ = nullptr;
+  bool warned_ = false;  // that the last one could not be written
   std::uint64_t asked_ = 0;
   std::chrono::steady_clock::time_point last_;
 };
