@@ -143,7 +143,7 @@ TEST(Archive, GivesBackWhatWasPutIn) {
 
 TEST(Archive, InBlocksIsTheSame) {
   Everything in = example();
-  in.plain.resize(100'000, 7);
+  in.plain.resize(20'000, 7);
   for (int i = 0; i < 10'000; ++i) in.named.push_back({"name", {{1.0 * i, 1}}});
   StateWriter whole;
   whole(in);
