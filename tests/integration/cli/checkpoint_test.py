@@ -29,8 +29,10 @@ class Checkpoints(CommandLine):
         return list(words) if words[0] == "run" else self.deployment(*words)
 
     def whole(self, *words):
+        begun = time.monotonic()
         done = self.tpsim(*self.command(words), "--report-dir", "whole", timeout=200)
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.seconds = time.monotonic() - begun
 
     def assert_same_reports(self, files=FILES):
         for name in files:
@@ -53,7 +55,8 @@ class Checkpoints(CommandLine):
                     if os.path.exists(checkpoint) and os.stat(checkpoint).st_ino != before:
                         break
                     time.sleep(0.002)
-                time.sleep(rng.random() * 0.15)
+                if killed > 0:  # the first kill comes at once, so that there is one
+                    time.sleep(rng.random() * 0.3 * self.seconds)
                 if child.poll() is None:
                     child.send_signal(signal.SIGKILL)
             _, err = child.communicate(timeout=200)
@@ -101,10 +104,10 @@ class Checkpoints(CommandLine):
                 self.assert_same_reports()
 
     def test_compressed_and_long(self):
-        words = ("--dataset-name", "random", "--num-prompts", "60000", "--random-input-len", "64",
+        words = ("--dataset-name", "random", "--num-prompts", "200000", "--random-input-len", "64",
                  "--random-output-len", "16", "--request-rate", "400", "--steps", "every:100", "--compress")
         self.whole(*words)
-        self.assertGreater(self.killed_and_resumed(*words, every="0.2"), 1)
+        self.assertGreater(self.killed_and_resumed(*words, every="0.02"), 1)
         self.assert_same_reports(("report.json", "requests.csv.gz", "steps.csv.gz", "report.html"))
 
     def wait_for_checkpoint(self, child, name="state"):
@@ -123,7 +126,7 @@ class Checkpoints(CommandLine):
         self.assertTrue(os.path.exists(os.path.join(self.folder, "state")))
 
     def test_a_signal_leaves_a_last_checkpoint(self):
-        words = ("--dataset-name", "random", "--num-prompts", "100000", "--random-input-len", "64",
+        words = ("--dataset-name", "random", "--num-prompts", "300000", "--random-input-len", "64",
                  "--random-output-len", "16", "--request-rate", "400", "--steps", "none")
         self.whole(*words)
         for name in (signal.SIGINT, signal.SIGTERM):
