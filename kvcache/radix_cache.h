@@ -145,10 +145,17 @@ class RadixCache final : public PrefixCache {
     std::uint32_t window_evicted_len = 0;
     StateOffer* state = nullptr;
   };
-  // `length`: units, a multiple of the page size.
+  // A node, and the units of a key that its path is.
+  struct Prefix {
+    NodeId node = kRoot;
+    std::uint32_t length = 0;
+  };
+  // `length`: units, a multiple of the page size. `known`: what the key is known to begin with; without
+  // components only.
   InsertResult insert_units(const TokenSequence& key, std::uint32_t length, std::span<const PageRun> pages,
                             std::int64_t priority, std::uint32_t extra_key, std::uint32_t counted_len,
-                            const Given& given);
+                            const Given& given, Prefix known);
+  void pass_through(Prefix path, std::int64_t priority, std::uint32_t counted_len);
   InsertResult insert_sequence(RequestState& req, const TokenSequence& tokens, std::uint32_t length,
                                bool chunked);
 

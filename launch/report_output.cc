@@ -9,6 +9,7 @@
 #include "launch/report/comparison.h"
 #include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
+#include "launch/report/page_data.h"
 #include "launch/report/sweep_results.h"
 #include "launch/report/sweep_table.h"
 #include "launch/report/ties.h"
@@ -69,11 +70,9 @@ void ReportOutput::end_run(proto::RunReport report) { *report_.add_runs() = std:
 void ReportOutput::write_files() {
   if (csv_) csv_->finish();
   if (sweep_ != nullptr) sweep_->write(sweep_csv(report_));
-  const google::protobuf::Message& top = kind_ == Kind::kRun
-                                             ? static_cast<const google::protobuf::Message&>(report_.runs(0))
-                                             : static_cast<const google::protobuf::Message&>(report_);
-  json_->write(to_json(top).dump(2) + "\n");
-  html_->write(html_page(report_, std::move(steps_)));
+  nlohmann::ordered_json report = to_json(report_);
+  json_->write((kind_ == Kind::kRun ? report["runs"][0] : report).dump(2) + "\n");
+  html_->write(html_page(page_data(std::move(report), std::move(steps_))));
   folder_->commit_all();
 }
 

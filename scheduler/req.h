@@ -28,6 +28,9 @@ struct Req {
   std::uint32_t extends = 0;    // passes formed since it was admitted
   std::uint32_t decodes = 0;
   double last_token_time = 0;
+  // Its place among those whose decode passes are counted (steady_decode.h): what stands above is told later.
+  static constexpr std::uint32_t kNotSteady = 0xffffffffU;
+  std::uint32_t steady = kNotSteady;
   bool finished = false;
   bool retracted = false;  // while a pass in flight still names it
   bool may_stop = false;   // before max_new_tokens, at an end of sequence

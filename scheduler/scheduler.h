@@ -43,6 +43,7 @@ struct ScheduleBatch {
   // TARGET_VERIFY: tokens that each request keeps. Modeled: drawn when the pass was formed; numeric:
   // computed.
   std::vector<std::uint32_t> accept_lens;
+  std::int64_t steady_pass = SteadyDecode::kNoPass;  // its number, where it is counted (steady_decode.h)
   // Numeric execution: the tokens of each request, one after the other, and the logits of the extend part
   // where asked for.
   std::vector<std::uint32_t> next_token_ids;
@@ -212,12 +213,10 @@ class Scheduler {
     gap_count_ += count;
   }
   void process_decoded(ScheduleBatch& batch, double now, PassResult& result);
-  // steady_decode.cc
-  bool steady_goes_on();
-  bool begin_steady();
-  std::uint64_t tokens_of_a_page_each(const ScheduleBatch& batch) const;
-  ScheduleBatch* repeat_decode();
-  bool defer_result(const ScheduleBatch& batch, double now);
+  bool counts_decodes() const;
+  void begin_steady();
+  void join_steady(Req& req);
+  void process_steady(double now, PassResult& result);
   void settle();
   void take_verified(ScheduleBatch& batch, const StepOutcome& outcome);
   bool claims_bonus() const;
@@ -272,7 +271,6 @@ class Scheduler {
   double gap_ = 0;
   std::uint32_t gap_count_ = 0;
   SteadyDecode steady_;
-  bool repeats_ = false;       // the pass being formed is one of steady_
   bool computes_ = false;      // the executor samples: tokens must be looked at
   bool shows_tokens_ = false;  // somebody wants to know who got them
   bool idle_retried_ = false;
