@@ -240,6 +240,10 @@ void Connection::end_stream(std::uint64_t generation) {
 }
 
 void Connection::send(std::string bytes) {
+  if (!out_.empty()) {  // flush() is on its way, with a client that takes its time
+    out_ += bytes;
+    return;
+  }
   out_ = std::move(bytes);
   sent_ = 0;
   flush();
