@@ -49,9 +49,9 @@ constexpr double kSerialRequest = 19e-6;
 // scheduler_step_seconds included.
 constexpr double kSerialExtend = 4e-3;
 
-// What forming a pass that prefills takes beyond scheduler_step_seconds, of those: a device that is idle waits
-// for it. Single requests of 1,024 tokens to 12 servers on H200s (SGLang 0.5.12; fa3, triton, flashinfer; two
-// dense models, two of experts) saw their first token 0.5 to 2.5 ms later than without it.
+// What forming a pass that prefills takes beyond scheduler_step_seconds, of those: a device that is idle
+// waits for it. Single requests of 1,024 tokens to 12 servers on H200s (SGLang 0.5.12; fa3, triton,
+// flashinfer; two dense models, two of experts) saw their first token 0.5 to 2.5 ms later than without it.
 constexpr double kFormingExtend = 1.5;
 
 std::uint32_t context_length(const ServerArgs& args, const rank::ModelConfig& model) {

@@ -10,8 +10,8 @@
 //
 // The server is one event loop: requests that are there together take turns, a step of each at a time, and
 // reach the scheduler together, `dispatch_seconds` apart, when the loop is done with all of them; those that
-// come meanwhile are the next to take turns. (A burst whose requests wait for each other so: its first prefill
-// holds one, the next a few, the one behind it all others.) `dispatch_seconds` 0: one by one instead.
+// come meanwhile are the next to take turns. (A burst whose requests wait for each other so: its first
+// prefill holds one, the next a few, the one behind it all others.) `dispatch_seconds` 0: one by one instead.
 // `connections` of such a client are open when the run begins: a request beyond them opens another one, and
 // leaves when those that were due with it have all been made, for the client is one event loop, too.
 // Back: `stream_seconds` for each request that got something, in turn, and `response_seconds`. All zero:
@@ -132,8 +132,8 @@ class FrontEnd {
   }
   void take_turns() {
     const double start = turn_time();
-    const auto rest = std::stable_partition(waiting_.begin(), waiting_.end(),
-                                            [start](const Waiting& request) { return request.ready <= start; });
+    const auto rest = std::stable_partition(
+        waiting_.begin(), waiting_.end(), [start](const Waiting& request) { return request.ready <= start; });
     free_ = start;
     for (auto at = waiting_.begin(); at != rest; ++at) free_ += at->seconds;
     auto others = static_cast<double>(rest - waiting_.begin());

@@ -18,8 +18,8 @@ constexpr double kExtendPagesSeconds = 0.22;
 constexpr double kDecodePagesSeconds = 0.07;
 constexpr double kExpertsSeconds = 0.44;
 constexpr double kDraftsSeconds = 0.07;
-// First steps of llama-3.1-8b with torch_native at 1,025, 4,097, 384 and 1,152 tokens: 367, 340, 288 and 302 ms
-// longer than those behind them (shared/data/serving).
+// First steps of llama-3.1-8b with torch_native at 1,025, 4,097, 384 and 1,152 tokens: 367, 340, 288 and 302
+// ms longer than those behind them (shared/data/serving).
 constexpr double kEngineSeconds = 0.32;
 
 constexpr std::uint32_t kWarmUpTokens = 3000;
@@ -75,7 +75,8 @@ void FreshKernels::serve(const ServedLoad& load) {
   }
   meet(Kernel::kExperts, size_class(std::uint64_t{load.input} * rules_.top_k));
   if (all) meet(Kernel::kExperts, 0);
-  for (std::uint32_t length = load.input + 1; !all && length <= load.input + load.output; ++length) attend(length);
+  for (std::uint32_t length = load.input + 1; !all && length <= load.input + load.output; ++length)
+    attend(length);
   for (std::uint64_t size = 0; all && size <= kLargestEngine; ++size)
     for (const std::uint64_t aligned : {0, 1}) meet(Kernel::kEngine, size, aligned);
 }
@@ -113,8 +114,8 @@ double FreshKernels::decode(std::uint32_t requests, std::uint32_t bucket, std::u
   if (rules_.decode == FreshKernelRules::Decode::kFa3)
     seconds += meet(Kernel::kMetadata, size, size_class(pages(longest, rules_.page_size)) & 16);
   if (rules_.decode == FreshKernelRules::Decode::kTriton) seconds += meet(Kernel::kSplits, size);
-  const bool launched_by_triton = rules_.decode == FreshKernelRules::Decode::kFa3 ||
-                                  rules_.decode == FreshKernelRules::Decode::kTriton;
+  const bool launched_by_triton =
+      rules_.decode == FreshKernelRules::Decode::kFa3 || rules_.decode == FreshKernelRules::Decode::kTriton;
   if (launched_by_triton && size != 1) seconds += meet(Kernel::kLauncher, 0);
   return seconds;
 }

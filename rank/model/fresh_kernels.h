@@ -8,10 +8,10 @@
 // servers on H200s (shared/measure with the compiler timed) is one of these; which of them another server of
 // the machine has left in Triton's cache on disk nobody can tell.
 //
-// torch_native's decode is cuDNN's, which compiles an engine the first time that its heuristics choose it: for
-// KV lengths up to each power of two and beyond 4,096, and for multiples of 128 tokens another one each (stalls
-// of a server's decode steps, and lengths tried one by one with PyTorch 2.11 alone). The plan that it builds for
-// every single length is the backend's (attention/backends/torch_native.cc).
+// torch_native's decode is cuDNN's, which compiles an engine the first time that its heuristics choose it:
+// for KV lengths up to each power of two and beyond 4,096, and for multiples of 128 tokens another one each
+// (stalls of a server's decode steps, and lengths tried one by one with PyTorch 2.11 alone). The plan that it
+// builds for every single length is the backend's (attention/backends/torch_native.cc).
 #pragma once
 
 #include <cstdint>

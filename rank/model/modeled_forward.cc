@@ -418,8 +418,9 @@ ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, cons
       host.once_seconds;
   if (host.synchronous) {
     const double seconds = std::max(other_device, other_host) + std::max(attention_device, attention_host);
-    // Behind its last wait the host issues the last layer: of a burst's prefills, and of the decode pass behind
-    // them, real servers answer each when the launch of the next is over (torch_native, 1,024 and 4,096 tokens).
+    // Behind its last wait the host issues the last layer: of a burst's prefills, and of the decode pass
+    // behind them, real servers answer each when the launch of the next is over (torch_native, 1,024 and
+    // 4,096 tokens).
     return {.seconds = seconds, .device = seconds, .issue = seconds * (1 - 1.0 / model_.num_layers)};
   }
   if (pieces) attention_host = host.once_seconds;
