@@ -102,7 +102,7 @@ class FrontEnd {
   // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
-    archive(under_way_, client_free_, free_, streamed_);
+    archive(under_way_, waiting_, config_.connections, in_flight_, client_free_, free_, streamed_);
   }
 
  private:
@@ -120,6 +120,11 @@ class FrontEnd {
     double ready, seconds;
     std::optional<double> due;
     RequestSource::Sent sent;
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive(ready, seconds, due, sent);
+    }
   };
 
   void wait(double due, double own, RequestSource::Sent sent) {
