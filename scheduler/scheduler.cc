@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "proto/base/align.h"
 #include "proto/versions.h"
 
 namespace tpsim::scheduler {
@@ -19,8 +20,6 @@ std::uint32_t clip32(std::uint64_t value) {
   return static_cast<std::uint32_t>(
       std::min<std::uint64_t>(value, std::numeric_limits<std::uint32_t>::max()));
 }
-
-std::uint32_t ceil_align(std::uint32_t value, std::uint32_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Positions [prefix_len, prefix_len + extend_len) of the sequence of every request of the extend part.
 void write_tokens(const ScheduleBatch& batch, proto::ForwardBatch& message) {
