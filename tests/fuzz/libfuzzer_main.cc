@@ -10,7 +10,8 @@ namespace {
 const tpsim::fuzz::FuzzTarget& target() {
   for (const auto targets :
        {tpsim::fuzz::trace_targets(), tpsim::fuzz::weights_targets(), tpsim::fuzz::model_targets(),
-        tpsim::fuzz::prompt_targets(), tpsim::fuzz::measurement_targets(), tpsim::fuzz::serve_targets()}) {
+        tpsim::fuzz::prompt_targets(), tpsim::fuzz::measurement_targets(), tpsim::fuzz::serve_targets(),
+        tpsim::fuzz::checkpoint_targets()}) {
     for (const tpsim::fuzz::FuzzTarget& candidate : targets) {
       if (candidate.name == TPSIM_FUZZ_TARGET) return candidate;
     }
