@@ -14,11 +14,6 @@
 
 namespace tpsim::launch {
 
-void Deployment::price_by(const proto::HardwareProfile& profile) {
-  hardware = profile;
-  scheduler.scheduler_step_seconds = profile.scheduler_step_seconds();
-}
-
 std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
   auto backend = attention::create_attention_backend(backends.name(), hardware, scheduler.page_size);
   backend->set_verifies_with_prefill(verifies_with_prefill);
