@@ -892,7 +892,7 @@ void Scheduler::process_decoded(ScheduleBatch& batch, double now, PassResult& re
     if (req.steady != Req::kNotSteady) steady_.got_token(req);
     if (wants_tokens) [[unlikely]]
       result.tokens.push_back({&req, 1});
-    if (output_len >= req.end_len || req.to_finish) [[unlikely]] {
+    if (output_len >= req.end_len) [[unlikely]] {
       finish(req);
       result.finished.push_back(&req);
     } else {
