@@ -107,6 +107,7 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
   if (config.pass_gap_seconds > 0 || config.pass_gap_request_seconds > 0)
     out["pass_gap_ms"] = fmt::format("{},{}", format_real(config.pass_gap_seconds * 1e3),
                                      format_real(config.pass_gap_request_seconds * 1e3));
+  if (args.kernel_launch_us) out["kernel_launch_us"] = format_real(*args.kernel_launch_us);
   if (!args.compile_seconds.empty())
     out["compile_seconds"] = fmt::format("{}", fmt::join(args.compile_seconds, ","));
   if (args.compile_decode_seconds) out["compile_decode_seconds"] = format_real(*args.compile_decode_seconds);
@@ -518,6 +519,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   read_state_flags(args, deployment.model);
   check_window_flags(args, deployment.model);
   deployment.hardware = rank::load_hardware(hardware_name(args));
+  if (args.kernel_launch_us) deployment.hardware.set_kernel_launch_seconds(*args.kernel_launch_us * 1e-6);
   resolve_weights(args, deployment);
   deployment.speculation = resolve_speculation(args, deployment.model);
   AttentionChoice attention = choose_attention(args, pair, deployment.hardware, deployment.model);

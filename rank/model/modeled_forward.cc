@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "attention/pass_memory.h"
 #include "proto/base/archive.h"
 #include "rank/model/activation.h"
 
@@ -432,10 +433,12 @@ ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, cons
 }
 
 void ModeledForward::save(StateWriter& state) const {
+  attention::save_memory(*backend_, state);
   if (fresh_kernels_) state(*fresh_kernels_);
 }
 
 void ModeledForward::load(StateReader& state) {
+  attention::load_memory(*backend_, state);
   if (fresh_kernels_) state(*fresh_kernels_);
 }
 
