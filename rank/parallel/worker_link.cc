@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "proto/versions.h"
 #include "rank/parallel/idle_backoff.h"
 #include "rank/parallel/rank_lost.h"
+#include "rank/parallel/wall_clock.h"
 
 namespace tpsim::rank {
 
@@ -25,10 +25,6 @@ constexpr double kLongestTick = 0.1;
 constexpr double kDeathCheck = 0.05;
 // Once a signal has asked to stop, silence of so many seconds is a loss: the end cannot wait.
 constexpr double kLongestFarewell = 0.8;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 

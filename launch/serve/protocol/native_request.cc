@@ -12,8 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kMostAnswers = 1'000'000;
-
 void read_ids(const json& ids, GenerateCall& call) {
   if (!ids.is_array()) refuse_field("input_ids", "Input should be a list of token ids, or of such lists");
   if (ids.empty()) refuse_value("input_ids cannot be empty.");

@@ -15,7 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kMostAnswers = 1'000'000;
 constexpr std::int64_t kMostTokens = 1'000'000'000;
 
 void read_stream_options(const JsonFields& fields, GenerateCall& call) {
