@@ -174,6 +174,7 @@ class Vanishing(ServerTest):
         client = self.connect(server)
         client.sendall(b"POST /generate HTTP/1.1\r\ncontent-length: 100\r\n\r\n{")
         client.shutdown(socket.SHUT_WR)
+        client.settimeout(10)  # at once, and not when --receive-timeout is over
         self.assertEqual(read_all(client), b"")
         self.assertEqual(json.loads(server.ask("GET", "/live/data")[1])["open_connections"], 1)
 
