@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "proto/base/error.h"
+#include "proto/base/text.h"
+#include "scheduler/client_share.h"
 #include "scheduler/workload/benchmark_datasets.h"
 #include "scheduler/workload/benchmark_images.h"
 #include "scheduler/workload/streamed_trace.h"
@@ -20,11 +22,17 @@ constexpr std::uint64_t kDatasetPrompts = 1000;  // the benchmark's default
 scheduler::FrontEndConfig front_end(const ServerArgs& args, const scheduler::WorkloadOutline& workload) {
   const std::string kind =
       args.front_end.value_or(args.numeric() || workload.format == "tpsim" ? "none" : "ids");
-  if (kind == "none") return {};
+  if (kind == "none") {
+    if (args.client_seconds)
+      throw_user_error("--client-seconds {}: is part of --front-end ids, text or kit, and this load has none",
+                       format_real(*args.client_seconds));
+    return {};
+  }
   scheduler::FrontEndConfig config = kind == "ids"   ? scheduler::kTokenIdFrontEnd
                                      : kind == "kit" ? scheduler::kKitFrontEnd
                                                      : scheduler::kTextFrontEnd;
   config.stream_interval = args.stream_interval;
+  if (args.client_seconds) config = scheduler::with_client(config, *args.client_seconds);
   return config;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/serve/live/wall_clock.h"
 #include "launch/serve/wire/exchange.h"
 #include "scheduler/records.h"
 
@@ -22,6 +23,7 @@ struct TokenNews {
   std::string because;
   unsigned status = 400;
   double latency = 0;  // seconds of the replica's clock from its sending to this
+  WallClock::Time due{};  // when it is to be told
 };
 
 class LiveRequest {

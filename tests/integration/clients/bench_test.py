@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`sglang.bench_serving` and `vllm bench serve` against `tpsim serve`: what they report is what `tpsim run` says of what
-they sent when they sent it, within 3 % or 1 ms. Their time to the first token begins before they open a connection and
-write JSON, in Python beside all their streams: that part, 2 to 3 ms, is measured and taken off.
+they asked for, by their own clocks, within 3 % or 1 ms. What of that time is a client's own, opening a connection and
+writing JSON in Python, is part of the front end that `tpsim run` simulates; the server leaves it to them.
 
 Usage: bench_test.py TPSIM CLIENTS [TEST …]
 """
@@ -12,6 +12,7 @@ import os
 import client_tests
 from client_tests import ClientTest
 
+QUIET = 0.4e-3  # seconds that a token in a hundred leaves late where the server has the machine for itself
 FIGURES = ["mean_ttft_ms", "median_ttft_ms", "mean_tpot_ms", "median_tpot_ms"]
 
 
@@ -31,20 +32,18 @@ class Bench(ClientTest):
         for _ in range(3):
             server = self.serve(*flags, **more)
             reported = bench(server)
-            lag = server.info()["tpsim"]["max_wall_lag"]
+            late = server.info()["tpsim"]["token_lateness"]["p99"]
             server.stop()
             said = self.said(80, *run_flags, **more)
             self.assertEqual(reported["completed"], said["completed"])
             self.assertEqual([error for error in reported["errors"] if error], [])
             self.assertEqual(reported["total_output_tokens"], said["total_output_tokens"])
-            with open(self.path("sent.jsonl.before")) as file:
-                before = json.load(file)[-80:]
-            wrong = self.far_off(reported, said, FIGURES, 1e3 * sum(before) / len(before))
-            if not wrong or lag < 2e-3:
+            wrong = self.far_off(reported, said, FIGURES)
+            if not wrong or late < QUIET:
                 break
-            print(f"the server's clock was {lag * 1e3:.1f} ms late", flush=True)
-        if wrong and lag >= 2e-3:
-            self.skipTest(f"this machine is too busy to tell: the server's clock was {lag * 1e3:.1f} ms late")
+            print(f"one token in a hundred left {late * 1e3:.2f} ms late", flush=True)
+        if wrong and late >= QUIET:
+            self.skipTest(f"this machine is too busy to tell: one token in a hundred left {late * 1e3:.2f} ms late")
         self.assertEqual(wrong, [])
         return reported, said
 
