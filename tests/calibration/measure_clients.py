@@ -2,7 +2,8 @@
 """How much of the time to the first token that a benchmark reports is its own: from its stamp before it asks until the
 first bytes of the request are at a server, and from the server's write of the first token to the benchmark's stamp.
 
-Usage: measure_clients.py CLIENTS [--clients kit,measure,sglang,vllm] [--requests N] [--rate R] [--input N] [--output N]
+Usage: measure_clients.py CLIENTS [--clients kit,measure,sglang,vllm] [--requests N] [--rate R | --concurrency N] [--input N]
+                          [--output N]
 
 CLIENTS: the folder of tests/integration/clients/install_clients.py. The server is a bare socket that notes when bytes
 come and go; it has no model, no HTTP library and no JSON. Prints a CSV: milliseconds, medians and quartiles. `speed` is
@@ -17,6 +18,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import selectors
 import socket
 import statistics
@@ -29,16 +31,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(HERE)
 FIRST_TOKEN = 0.025  # seconds that the bare server takes
 NEXT_TOKEN = 0.006
+LENGTH = re.compile(rb'"max_(?:new_)?tokens":\s*(\d+)')
 
 
 class BareServer:
-    """Answers every request for tokens with a stream of them; notes when it arrived and when its first token was
-    written."""
+    """Answers every request for tokens with a stream of as many as it asks for; notes when it arrived and when its first
+    token was written."""
 
-    def __init__(self, connection, tokens):
-        self.tokens = tokens
+    def __init__(self, connection):
         self.seen = []  # (arrived, wrote)
-        self.due = []  # (when, number, socket, index of seen, token)
+        self.due = []  # (when, number, socket, index of seen, token, of how many, OpenAI's)
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.listener.setblocking(False)
         self.selector = selectors.DefaultSelector()
@@ -93,14 +95,14 @@ class BareServer:
         arrived, self.pending[client] = state[1], [b"", None]
         if b" /generate " in head or b"/completions " in head:
             self.seen.append([arrived, None])
-            heapq.heappush(self.due, (arrived + FIRST_TOKEN, len(self.seen), client, len(self.seen) - 1, 1,
-                                      b"/completions " in head))
+            heapq.heappush(self.due, (arrived + FIRST_TOKEN, len(self.seen) - 1, client, len(self.seen) - 1, 1,
+                                      int(LENGTH.search(body).group(1)), b"/completions " in head))
         else:
             said = b'{"data": [{"id": "m", "root": "m"}]}'
             client.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" %
                         (len(said), said))
 
-    def write(self, client, index, token, openai):
+    def write(self, client, index, token, tokens, openai):
         if openai:
             event = {"id": "x", "object": "text_completion", "created": 1, "model": "m",
                      "choices": [{"index": 0, "text": "word ", "logprobs": None, "finish_reason": None}]}
@@ -115,18 +117,35 @@ class BareServer:
                     b"content-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n")
             self.seen[index][1] = time.perf_counter()
             client.send(head)  # uvicorn's two writes
-        if token == self.tokens:
+        if token == tokens:
             out += b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
         try:
             client.send(out)
         except OSError:
             return
-        if token < self.tokens:
-            heapq.heappush(self.due, (time.perf_counter() + NEXT_TOKEN, index, client, index, token + 1, openai))
+        if token < tokens:
+            heapq.heappush(self.due, (time.perf_counter() + NEXT_TOKEN, index, client, index, token + 1, tokens, openai))
 
 
-def bare_server(connection, tokens):
-    BareServer(connection, tokens).run()
+def bare_server(connection):
+    BareServer(connection).run()
+
+
+class BareProcess:
+    """A BareServer in a process of its own, at `port` until end()."""
+
+    def __init__(self):
+        self.pipe, there = multiprocessing.Pipe()
+        self.process = multiprocessing.Process(target=bare_server, args=(there,), daemon=True)
+        self.process.start()
+        self.port = self.pipe.recv()
+
+    def end(self):
+        """(arrived, wrote) of its requests for tokens, in the order of their arrival."""
+        self.pipe.send("end")
+        seen = sorted(self.pipe.recv())
+        self.process.join()
+        return seen
 
 
 def ids(seed, count):
@@ -136,7 +155,7 @@ def ids(seed, count):
 
 
 def times_of(args):
-    """When requests are sent, seconds; none: each after the end of the one before it."""
+    """When requests are sent, seconds; none: as others have ended."""
     if args.rate is None:
         return None
     drawn = random.Random(7)
@@ -147,10 +166,15 @@ def times_of(args):
     return times
 
 
-async def at_times(times, count, one):
+async def at_times(args, one):
+    times, count = times_of(args), args.requests
     if times is None:
-        for i in range(count):
-            await one(i)
+        numbers = iter(range(count))
+
+        async def worker():
+            for i in numbers:
+                await one(i)
+        await asyncio.gather(*[worker() for _ in range(args.concurrency)])
         return
     begun = time.perf_counter()
 
@@ -181,7 +205,7 @@ def by_kit(args, port, _):
                         now = time.perf_counter()
                         json.loads(line[5:])
                         record[1] = record[1] or now
-            await at_times(times_of(args), args.requests, one)
+            await at_times(args, one)
     asyncio.run(run())
     return seen
 
@@ -196,7 +220,7 @@ def by_measure(args, port, _):
     async def one(i):
         record = await client.generate(port, prompts[i], args.output)
         seen.append([record["sent"], record["first"]])
-    asyncio.run(at_times(times_of(args), args.requests, one))
+    asyncio.run(at_times(args, one))
     return sorted(seen)
 
 
@@ -215,7 +239,7 @@ def bench(args, script, words, folder):
 
 def rates(args):
     return ["--request-rate", "inf" if args.rate is None else str(args.rate),
-            *(["--max-concurrency", "1"] if args.rate is None else [])]
+            *(["--max-concurrency", str(args.concurrency)] if args.rate is None else [])]
 
 
 def by_sglang(args, port, folder):
@@ -257,7 +281,8 @@ def main():
     parser.add_argument("clients_folder")
     parser.add_argument("--clients", default="kit,measure,sglang,vllm")
     parser.add_argument("--requests", type=int, default=80)
-    parser.add_argument("--rate", type=float, help="requests a second (default: one after the other)")
+    parser.add_argument("--rate", type=float, help="requests a second (default: by --concurrency)")
+    parser.add_argument("--concurrency", type=int, default=1, help="in flight (default 1)")
     parser.add_argument("--input", type=int, default=1024)
     parser.add_argument("--output", type=int, default=64)
     args = parser.parse_args()
@@ -269,21 +294,16 @@ def main():
         speed.append(time.perf_counter() - begun)
     print("client,requests,rate,input_tokens,output_tokens,speed,send_q1,send,send_q3,receive_q1,receive,receive_q3,both")
     for name in args.clients.split(","):
-        here, there = multiprocessing.Pipe()
-        server = multiprocessing.Process(target=bare_server, args=(there, args.output), daemon=True)
-        server.start()
-        port = here.recv()
+        server = BareProcess()
         with tempfile.TemporaryDirectory() as folder:
-            seen = globals()[f"by_{name}"](args, port, folder)
-        here.send("end")
-        served = sorted(here.recv())[-len(seen):]
-        server.join()
+            seen = globals()[f"by_{name}"](args, server.port, folder)
+        served = server.end()[-len(seen):]
         # The first opens the connection and warms Python up.
         send = [arrived - sent for (sent, _), (arrived, _) in zip(seen, served)][1:]
         receive = [first - wrote for (_, first), (_, wrote) in zip(seen, served)][1:]
         both = statistics.mean(send) + statistics.mean(receive)
         figures = [min(speed) * 1e3, *quartiles(send), *quartiles(receive), both * 1e3]
-        print(",".join([name, str(args.requests), str(args.rate or "closed"), str(args.input), str(args.output),
+        print(",".join([name, str(args.requests), str(args.rate or f"closed {args.concurrency}"), str(args.input), str(args.output),
                         *(f"{figure:.3f}" for figure in figures)]), flush=True)
 
 
