@@ -141,7 +141,12 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
   const std::uint32_t vocab_size = deployment.model.vocab_size;
   const OpenedTokenizer opened = open_tokenizer(tokenizer_folder(args), vocab_size);
   const ServerInfo info = info_of(args, deployment, opened);
-  for (const std::string& note : info.notes) spdlog::info("{}", note);
+  // Whoever reads counts of tokens must know that they are estimates.
+  for (const std::string& note : info.notes)
+    spdlog::log(std::find(opened.notes.begin(), opened.notes.end(), note) == opened.notes.end()
+                    ? spdlog::level::info
+                    : spdlog::level::warn,
+                "{}", note);
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
 
   // From here on a signal means: answer what has begun.
