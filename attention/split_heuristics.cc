@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "proto/base/ceil_div.h"
@@ -122,17 +124,49 @@ bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSpl
   return true;
 }
 
+namespace {
+
+// The longest of those up to `most`. Lengths are below 2^31: signed comparisons are what vectors of every
+// processor can do.
+std::uint32_t longest_up_to(std::span<const std::uint32_t> lengths, std::int32_t most) {
+  std::int32_t longest = 0;
+  for (const std::uint32_t unsigned_length : lengths) {
+    const auto length = static_cast<std::int32_t>(unsigned_length);
+    const std::int32_t counted = length <= most ? length : 0;
+    longest = counted > longest ? counted : longest;
+  }
+  return static_cast<std::uint32_t>(longest);
+}
+
+// Steps and tokens of all; in narrow numbers where they fit, several at a time.
+Flash3Steps add_up(std::span<const std::uint32_t> lengths, std::uint32_t tile_n, std::uint64_t& tokens) {
+  Flash3Steps steps{.longest = longest_up_to(lengths, std::numeric_limits<std::int32_t>::max())};
+  const bool narrow = lengths.size() * (std::uint64_t{steps.longest} + tile_n) <= UINT32_MAX;
+  if (const int shift = std::countr_zero(tile_n); narrow && tile_n == 1U << shift) {
+    std::uint32_t all = 0;
+    std::uint32_t sum = 0;
+    for (const std::uint32_t length : lengths) {
+      all += (length + tile_n - 1) >> shift;
+      sum += length;
+    }
+    steps.all = all;
+    tokens = sum;
+    return steps;
+  }
+  tokens = 0;
+  for (const std::uint32_t length : lengths) {
+    steps.all += ceil_div(length, tile_n);
+    tokens += length;
+  }
+  return steps;
+}
+
+}  // namespace
+
 bool flash3_totals(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSplits& most_splits,
                    std::span<const std::uint32_t> seq_lens, DecodeTotals& totals) {
-  Flash3Steps steps;
   std::uint64_t tokens = 0;
-  with_steps(tile_n, [&](const auto& steps_of) {
-    for (const std::uint32_t length : seq_lens) {
-      steps.longest = std::max(steps.longest, length);
-      steps.all += steps_of(length);
-      tokens += length;
-    }
-  });
+  const Flash3Steps steps = add_up(seq_lens, tile_n, tokens);
   totals = {.requests = seq_lens.size(),
             .tokens = tokens,
             .parts = seq_lens.size(),
@@ -140,15 +174,14 @@ bool flash3_totals(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSp
             .longest_part = steps.longest};
   const std::optional<Flash3Cut> cut = flash3_cut(blocks_per_split, tile_n, most_splits, steps);
   if (!cut) return false;
-  totals.longest_part = 0;
+  totals.longest_part = longest_up_to(seq_lens, static_cast<std::int32_t>(cut->whole));
+  const auto whole = static_cast<std::uint32_t>(cut->whole);
   for (const std::uint32_t length : seq_lens) {
-    std::uint32_t part = length;
-    if (length > cut->whole) {
-      part = cut->part(length);
-      const std::uint32_t parts = ceil_div(length, part);
-      totals.parts += parts - 1;
-      totals.most_parts = std::max(totals.most_parts, parts);
-    }
+    if (length <= whole) continue;
+    const std::uint32_t part = cut->part(length);
+    const std::uint32_t parts = ceil_div(length, part);
+    totals.parts += parts - 1;
+    totals.most_parts = std::max(totals.most_parts, parts);
     totals.longest_part = std::max(totals.longest_part, part);
   }
   return true;

@@ -191,16 +191,6 @@ std::uint32_t PageAllocator::take_from_longest_run() {
   return best;
 }
 
-void PageAllocator::take_promised(PageRun run) {
-  while (run.count > 0) {
-    const std::uint32_t step = std::min(run.count, kBlock - run.first % kBlock);
-    const std::uint32_t block = run.first / kBlock;
-    set_block(block, free_.word(block) & ~mask(run.first % kBlock, step));
-    run.first += step;
-    run.count -= step;
-  }
-}
-
 void PageAllocator::free(PageRun run) {
   if (run.first >= addresses_ || run.count > addresses_ - run.first) {
     throw std::logic_error(fmt::format("pages {} to {} are freed, but the pool has {}", run.first,

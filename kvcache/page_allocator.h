@@ -64,17 +64,17 @@ class PageAllocator {
   }
   // Free pages from `page` on without a gap; `limit` at most.
   std::uint32_t free_run_length(std::uint32_t page, std::uint32_t limit) const;
-  // Pages that are as good as handed out: they count as taken, but which they are is told later, page after
-  // page behind the end of sequences. Until they are, nothing else is allocated or freed. REQUIRES: so many
-  // are free.
-  void promise(std::uint32_t pages) { available_ -= pages; }
-  // REQUIRES: the run is free, and so many pages are promised.
-  void take_promised(PageRun run);
   // Throws std::logic_error, and changes nothing, if a page of `run` is free already or beyond the pool.
   void free(PageRun run);
   // Every page is free again.
   void clear();
   bool is_allocated(std::uint32_t page) const { return !free_.test(page); }
+
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(available_, rover_, free_, free_blocks_);
+  }
 
  private:
   std::uint32_t alloc_elsewhere();

@@ -7,6 +7,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "proto/base/archive.h"
+
 namespace tpsim::kvcache {
 namespace {
 
@@ -308,17 +310,30 @@ RadixCache::InsertResult RadixCache::insert(const TokenSequence& key, std::uint3
                                             std::span<const PageRun> pages, std::int64_t priority,
                                             std::uint32_t extra_key, std::uint32_t counted_len) {
   length = whole_pages(std::min(length, static_cast<std::uint32_t>(key.size())));
-  return insert_units(key, length, pages, priority, extra_key, counted_len, {});
+  return insert_units(key, length, pages, priority, extra_key, counted_len, {}, {});
+}
+
+// What an insertion does to the nodes that it comes through.
+void RadixCache::pass_through(Prefix path, std::int64_t priority, std::uint32_t counted_len) {
+  for (; path.node != kRoot; path.node = nodes_[path.node].parent) {
+    Node& node = nodes_[path.node];
+    node.priority = std::max(node.priority, priority);
+    if (path.length > counted_len) ++node.hit_count;
+    path.length -= node.length;
+  }
 }
 
 RadixCache::InsertResult RadixCache::insert_units(const TokenSequence& key, std::uint32_t length,
                                                   std::span<const PageRun> pages, std::int64_t priority,
                                                   std::uint32_t extra_key, std::uint32_t counted_len,
-                                                  const Given& given) {
+                                                  const Given& given, Prefix known) {
   const std::uint64_t access_time = ++clock_;
+  if (known.length > length) known = {};
   KeyView rest{key.runs(), 0, 0, length};
-  NodeId node = kRoot;
-  std::uint32_t prefix_len = 0;
+  rest.advance(known.length);
+  pass_through(known, priority, counted_len);
+  NodeId node = known.node;
+  std::uint32_t prefix_len = known.length;
   nodes_[kRoot].priority = std::max(nodes_[kRoot].priority, priority);
   while (rest.left > 0) {
     const auto [child, common] = find_child(node, extra_key, rest);
@@ -519,17 +534,20 @@ RadixCache::InsertResult RadixCache::insert_sequence(RequestState& req, const To
   std::uint32_t counted = chunked ? std::numeric_limits<std::uint32_t>::max() : 0;
   if (options_.request_hits_node_once) counted = req.inserted_len;
   adopted_.clear();
+  // Its locked path is the beginning of what it has.
+  const Prefix known = components_.empty() ? Prefix{req.last_node, req.cache_protected_len} : Prefix{};
   const InsertResult result =
       insert_units(tokens, length, pool_->runs(req.row), req.priority, req.extra_key, counted,
                    {.protected_len = req.cache_protected_len,
                     .window_evicted_len = req.window_evicted_len,
-                    .state = states_ != nullptr ? &req.offer : nullptr});
+                    .state = states_ != nullptr ? &req.offer : nullptr},
+                   known);
   req.inserted_len = std::max(req.inserted_len, length);
   const std::uint32_t prompt = whole_pages(req.prompt_len);
   if (options_.split_at_prompt_end && components_.empty() && prompt > 0 && prompt < length) {
     const std::int64_t above =
         req.priority == std::numeric_limits<std::int64_t>::max() ? req.priority : req.priority + 1;
-    insert_units(tokens, prompt, {}, above, req.extra_key, /*counted_len=*/prompt, {});
+    insert_units(tokens, prompt, {}, above, req.extra_key, /*counted_len=*/prompt, {}, known);
   }
   return result;
 }
@@ -670,5 +688,9 @@ void RadixCache::check_invariants() const {
     }
   }
 }
+
+void RadixCache::save(StateWriter& state) { serialize(state); }
+
+void RadixCache::load(StateReader& state) { serialize(state); }
 
 }  // namespace tpsim::kvcache

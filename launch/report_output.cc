@@ -9,11 +9,13 @@
 #include "launch/report/comparison.h"
 #include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
+#include "launch/report/page_data.h"
 #include "launch/report/sweep_results.h"
 #include "launch/report/sweep_table.h"
 #include "launch/report/ties.h"
 #include "launch/standard_output.h"
 #include "launch/terminal.h"
+#include "proto/base/archive.h"
 #include "proto/versions.h"
 
 namespace tpsim::launch {
@@ -29,7 +31,8 @@ ReportOutput::ReportOutput(const ServerArgs& args, Kind kind) : kind_(kind), qui
     for (const char* records : {"requests.csv", "steps.csv", "requests.csv.gz", "steps.csv.gz"})
       folder_->leave_out(records);
   } else {
-    csv_.emplace(*folder_, CsvOptions{args.compress, args.steps_every, args.goodput});
+    csv_.emplace(*folder_, CsvOptions{args.compress, args.steps_every, args.checkpoint_file(),
+                                      !args.resume.empty(), args.goodput});
     folder_->leave_out("sweep.csv");
   }
 }
@@ -46,16 +49,30 @@ scheduler::RunObserver& ReportOutput::begin_run(const std::string& backend) {
   return records_.emplace(*csv_, steps_.emplace_back());
 }
 
+void ReportOutput::save_records(StateWriter& state) {
+  if (!csv_) return;
+  csv_->save(state);
+  state(steps_.back());
+}
+
+void ReportOutput::load_records(StateReader& state) {
+  if (!csv_) return;
+  csv_->load(state);
+  state(steps_.back());
+}
+
+void ReportOutput::remove_spools() {
+  if (csv_) csv_->remove_spools();
+}
+
 void ReportOutput::end_run(proto::RunReport report) { *report_.add_runs() = std::move(report); }
 
 void ReportOutput::write_files() {
   if (csv_) csv_->finish();
   if (sweep_ != nullptr) sweep_->write(sweep_csv(report_));
-  const google::protobuf::Message& top = kind_ == Kind::kRun
-                                             ? static_cast<const google::protobuf::Message&>(report_.runs(0))
-                                             : static_cast<const google::protobuf::Message&>(report_);
-  json_->write(to_json(top).dump(2) + "\n");
-  html_->write(html_page(report_, std::move(steps_)));
+  nlohmann::ordered_json report = to_json(report_);
+  json_->write((kind_ == Kind::kRun ? report["runs"][0] : report).dump(2) + "\n");
+  html_->write(html_page(page_data(std::move(report), std::move(steps_))));
   folder_->commit_all();
 }
 

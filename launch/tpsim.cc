@@ -2,11 +2,14 @@
 #include <google/protobuf/stubs/logging.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -91,6 +94,29 @@ void check_command(const CLI::App& root, int argc, char** argv) {
   }
 }
 
+// Adds the command that the first word names; all of them where it names none. Hundreds of flags are not
+// declared in an instant.
+void add_commands(CLI::App& root, std::string_view word, tpsim::rank::MpiSession& session, Action& action) {
+  namespace launch = tpsim::launch;
+  const std::pair<std::string_view, std::function<void()>> commands[] = {
+      {"run", [&] { launch::add_run_command(root, session, action); }},
+      {"compare", [&] { launch::add_compare_command(root, session, action); }},
+      {"generate", [&] { launch::add_generate_command(root, session, action); }},
+      {"verify", [&] { launch::add_verify_command(root, session, action); }},
+      {"replay", [&] { launch::add_replay_command(root, session, action); }},
+      {"backends", [&] { launch::add_backends_command(root, action); }},
+      {"validate", [&] { launch::add_validate_command(root, session, action); }},
+      {"calibrate", [&] { launch::add_calibrate_command(root, session, action); }},
+      {"serve", [&] { launch::add_serve_command(root, session, action); }},
+      {"trace",
+       [&] { launch::add_trace_commands(root, [&action](Action chosen) { action = std::move(chosen); }); }}};
+  const bool named =
+      std::ranges::any_of(commands, [&](const auto& command) { return command.first == word; });
+  for (const auto& [name, add] : commands) {
+    if (!named || name == word) add();
+  }
+}
+
 // `speaks`: this process prints for all.
 int run_program(int argc, char** argv, tpsim::rank::MpiSession& session, bool speaks) {
   CLI::App root("Simulates a tensor-parallel LLM deployment under a workload, per attention backend",
@@ -99,16 +125,7 @@ int run_program(int argc, char** argv, tpsim::rank::MpiSession& session, bool sp
   root.get_formatter()->column_width(44);
   root.require_subcommand(0, 1);  // behind the first, the name of a command is a value
   Action action;
-  tpsim::launch::add_run_command(root, session, action);
-  tpsim::launch::add_compare_command(root, session, action);
-  tpsim::launch::add_generate_command(root, session, action);
-  tpsim::launch::add_verify_command(root, session, action);
-  tpsim::launch::add_replay_command(root, session, action);
-  tpsim::launch::add_backends_command(root, action);
-  tpsim::launch::add_validate_command(root, session, action);
-  tpsim::launch::add_calibrate_command(root, session, action);
-  tpsim::launch::add_serve_command(root, session, action);
-  tpsim::launch::add_trace_commands(root, [&action](Action chosen) { action = std::move(chosen); });
+  add_commands(root, argc > 1 ? argv[1] : "", session, action);
   try {
     check_command(root, argc, argv);
     tpsim::launch::refuse_repeated_flags(root, std::vector<std::string>(argv + 1, argv + argc));

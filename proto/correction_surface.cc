@@ -1,13 +1,23 @@
 #include "proto/correction_surface.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
 namespace tpsim {
 
 double octaves(double value) {
+  constexpr int kMantissaBits = 52;
+  constexpr std::uint64_t kOne = std::uint64_t{1023} << kMantissaBits;
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  const std::uint64_t biased = bits >> kMantissaBits;  // with the sign above
+  if (biased - 1 < 2046) [[likely]] {                  // above 0, and neither subnormal nor infinite
+    const std::uint64_t mantissa = bits & ((std::uint64_t{1} << kMantissaBits) - 1);
+    return static_cast<int>(biased) - 1023 + (std::bit_cast<double>(kOne | mantissa) - 1);
+  }
   int exponent = 0;
   const double mantissa = std::frexp(value, &exponent);  // exact, in [0.5, 1)
   return exponent - 1 + (2 * mantissa - 1);

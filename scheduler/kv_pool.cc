@@ -161,24 +161,6 @@ bool KvPool::open_page(Req& req) {
   return true;
 }
 
-std::uint32_t KvPool::steps_in_place(const Req& req, std::uint32_t most) const {
-  const std::uint32_t open = steps_to_page(req);
-  if (open >= most) return most;
-  const std::uint32_t pages = (most - open + page_size_ - 1) / page_size_;
-  const std::uint32_t free = allocator_.free_run_length(rows_.last_page(req.cache.row) + 1, pages);
-  return free >= pages ? most : open + free * page_size_;
-}
-
-void KvPool::take_promised(Req& req, std::uint32_t steps) {
-  const std::uint32_t open = steps_to_page(req);
-  req.kv_committed_len += steps;
-  if (open >= steps) return;
-  const std::uint32_t pages = (steps - open + page_size_ - 1) / page_size_;
-  const std::uint32_t row = req.cache.row;
-  allocator_.take_promised({rows_.last_page(row) + 1, pages});
-  rows_.extend_last(row, pages);
-}
-
 bool KvPool::alloc_until(Req& req, std::uint32_t length) {
   const std::uint32_t row = req.cache.row;
   const std::uint32_t held = rows_.num_pages(row);

@@ -82,16 +82,13 @@ class KvPool {
     ++req.kv_committed_len;
     return true;
   }
-  // Steady decode (steady_decode.h), without windows. How many decode steps `req` can take without another
-  // page than those that follow its last one; `most` at most.
-  std::uint32_t steps_in_place(const Req& req, std::uint32_t most) const;
-  // The step, from 0, in which `req` next needs a page, and whose every page_size()-th successor needs one.
-  std::uint32_t steps_to_page(const Req& req) const {
-    return opens_page(req.kv_committed_len) ? 0 : page_size_ - req.kv_committed_len % page_size_;
-  }
-  void promise(std::uint32_t pages) { allocator_.promise(pages); }
-  // `steps` tokens more for `req`, whose pages were promised.
-  void take_promised(Req& req, std::uint32_t steps);
+  // The same in steps, without windows (steady_decode.h). The page behind the request's last one; takes that
+  // very page where it is free; names so many pages behind its last one, that were taken, in its row.
+  std::uint32_t page_behind(const Req& req) const { return rows_.last_page(req.cache.row) + 1; }
+  bool take_page(std::uint32_t page) { return allocator_.take_page(page); }
+  void name_pages(const Req& req, std::uint32_t pages) { rows_.extend_last(req.cache.row, pages); }
+  // Takes the page behind its last one or another and names it. False where none is left.
+  bool open_page(Req& req);
 
   // Before a decode step of `req`, or a further extend of it where no cache does: frees what no window
   // reaches any more (SGLang's maybe_evict_swa). `in_flight`: tokens at the end of the prefix whose pass may
@@ -117,12 +114,25 @@ class KvPool {
   // what its next step looks back at.
   void check_invariants(const std::vector<const Req*>& live) const;
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(allocator_, rows_, edits_, evicted_tokens_, evicted_states_);
+    if constexpr (Archive::kReads) {
+      cache_->load(archive);
+    } else {
+      cache_->save(archive);
+    }
+    if (window_pages_) archive(*window_pages_);
+    if (state_slots_) archive(*state_slots_);
+    if (states_) archive(*states_);
+  }
+
  private:
   // Whether the token behind so many begins a page. A division by most page sizes is a mask.
   bool opens_page(std::uint32_t tokens) const {
     return page_mask_ ? (tokens & *page_mask_) == 0 : tokens % page_size_ == 0;
   }
-  bool open_page(Req& req);
   void check_windows(const std::vector<const Req*>& live) const;
   void check_states(const std::vector<const Req*>& live) const;
   void evict_states(std::uint32_t states);

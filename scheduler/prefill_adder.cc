@@ -1,6 +1,7 @@
 #include "scheduler/prefill_adder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <utility>
 
@@ -27,16 +28,37 @@ PrefillAdder::PrefillAdder(KvPool& pool, const std::vector<Req*>& running, const
     : pool_(pool),
       running_(running),
       rules_(rules),
+      steady_(options.steady),
       new_token_ratio_(options.new_token_ratio),
       rem_input_tokens_(std::int64_t{options.max_prefill_tokens} - options.mixed_decode_tokens),
       total_offset_(options.mixed_decode_tokens),
+      mixed_decode_tokens_(options.mixed_decode_tokens),
       current_offset_(options.mixed_decode_tokens) {
   if (options.chunk_tokens) {
     rem_chunk_tokens_ = std::int64_t{*options.chunk_tokens} - options.mixed_decode_tokens;
   }
-  double reserved = 0;  // summed on its own, as in SGLang: the last bits decide ties
+  if (steady_ != nullptr && steady_->sums_reserved() && !options.some_have_finished) {
+    const SteadyDecode::Reserved reserved = steady_->reserved();
+    total_offset_ +=
+        static_cast<double>(reserved.whole) + static_cast<double>(reserved.shared) * new_token_ratio_;
+    roughly_ = true;
+  } else {
+    total_offset_ += reserved_by_running();
+  }
+}
+
+// Summed on its own, as in SGLang: the last bits decide ties.
+double PrefillAdder::reserved_by_running() const {
+  double reserved = 0;
   for (const Req* req : running_) reserved += reserved_tokens(*req);
-  total_offset_ += reserved;
+  return reserved;
+}
+
+void PrefillAdder::sum_exactly() const {
+  if (!roughly_) return;
+  roughly_ = false;
+  total_offset_ = mixed_decode_tokens_ + reserved_by_running();
+  for (const double charge : charges_) total_offset_ += charge;
 }
 
 std::int64_t PrefillAdder::held_tokens() const {
@@ -73,7 +95,17 @@ bool PrefillAdder::fits_windows(std::int64_t extend_tokens, const Req& req,
   return true;
 }
 
-double PrefillAdder::rem_total_tokens() const { return static_cast<double>(held_tokens()) - total_offset_; }
+double PrefillAdder::rem_total_tokens() const {
+  sum_exactly();
+  return static_cast<double>(held_tokens()) - total_offset_;
+}
+
+// Whether rem_total_tokens() is more than `tokens`.
+bool PrefillAdder::total_exceeds(double tokens) const {
+  const double left = static_cast<double>(held_tokens()) - total_offset_;
+  if (roughly_ && std::abs(left - tokens) <= kRoughly) return rem_total_tokens() > tokens;
+  return left > tokens;
+}
 
 std::int64_t PrefillAdder::cur_rem_tokens() const { return held_tokens() - current_offset_; }
 
@@ -85,7 +117,9 @@ std::int64_t PrefillAdder::ceil_paged(std::int64_t tokens) const {
 // One page more than the tokens need: the paged allocator may open a page per request.
 void PrefillAdder::charge(std::int64_t extend_tokens, std::int64_t max_new_tokens) {
   const std::int64_t paged = ceil_paged(extend_tokens);
-  total_offset_ += static_cast<double>(paged + max_new_tokens + pool_.page_size());
+  const auto tokens = static_cast<double>(paged + max_new_tokens + pool_.page_size());
+  total_offset_ += tokens;
+  if (roughly_) charges_.push_back(tokens);
   current_offset_ += paged + pool_.page_size();
   if (pool_.has_windows()) swa_offset_ += swa_tokens(paged, max_new_tokens, rem_chunk_tokens_);
   rem_input_tokens_ -= paged;
@@ -93,7 +127,7 @@ void PrefillAdder::charge(std::int64_t extend_tokens, std::int64_t max_new_token
 }
 
 AddReqResult PrefillAdder::budget_state() const {
-  if (rem_total_tokens() <= 0 || cur_rem_tokens() <= 0) return AddReqResult::kNoToken;
+  if (!total_exceeds(0) || cur_rem_tokens() <= 0) return AddReqResult::kNoToken;
   if (pool_.has_windows() && rem_swa_tokens() <= 0) return AddReqResult::kNoToken;
   if (rem_input_tokens_ <= 0) return AddReqResult::kOther;
   if (rem_chunk_tokens_ && *rem_chunk_tokens_ <= 0) return AddReqResult::kOther;
@@ -104,7 +138,9 @@ bool PrefillAdder::add_chunked_req(Req& req) {
   const std::int64_t left = std::int64_t{req.full_len()} - req.prefix_len;
   std::int64_t tokens = left;
   if (rem_chunk_tokens_) {
-    tokens = std::min(*rem_chunk_tokens_, static_cast<std::int64_t>(rem_total_tokens()));
+    tokens = *rem_chunk_tokens_;
+    if (!total_exceeds(static_cast<double>(tokens) + 1))
+      tokens = std::min(tokens, static_cast<std::int64_t>(rem_total_tokens()));
     if (pool_.has_windows()) {
       tokens = std::min(tokens, rem_swa_tokens() - pool_.page_size());
       if (tokens <= 0) return false;
@@ -141,7 +177,7 @@ AddReqResult PrefillAdder::add_one_req(Req& req) {
       pool_.page_size());
   const bool capped = (!rem_chunk_tokens_ || !rules_.chunks_ignore_max_prefill_tokens) &&
                       !can_run_list_.empty() && input_tokens >= rem_input_tokens_;
-  if (total_tokens >= rem_total_tokens()) return AddReqResult::kNoToken;
+  if (!total_exceeds(total_tokens)) return AddReqResult::kNoToken;
   if (capped && !rules_.prefix_lock_precedes_input_cap) return AddReqResult::kOther;
 
   // The lock takes the matched prefix out of what could be evicted for this very request.
@@ -151,7 +187,7 @@ AddReqResult PrefillAdder::add_one_req(Req& req) {
     cache.dec_lock_ref(req.cache.last_node, req.cache.lock);
     return why;
   };
-  if (total_tokens >= rem_total_tokens()) return refuse(AddReqResult::kNoToken);
+  if (!total_exceeds(total_tokens)) return refuse(AddReqResult::kNoToken);
   std::optional<std::int64_t> limit = rem_chunk_tokens_;
   if (!fits_windows(extend_tokens, req, limit)) return refuse(AddReqResult::kNoToken);
   if (capped) return refuse(AddReqResult::kOther);
@@ -168,8 +204,9 @@ bool PrefillAdder::runs_to_end(const Req& req, std::int64_t paged_input) {
   constexpr std::int64_t kReserve = 1;  // tokens per request (IGNORE_EOS_RESERVE_TOKENS)
   const auto state_of = [&](const Req& r) {
     const double share = r.source->sampling.ignore_eos ? 1.0 : new_token_ratio_;
-    return std::pair(static_cast<double>(r.max_new_tokens) * share - r.output_len,
-                     static_cast<std::int64_t>(r.full_len()));
+    const std::uint32_t output = output_len(r);
+    return std::pair(static_cast<double>(r.max_new_tokens) * share - output,
+                     std::int64_t{r.input_len} + output);
   };
   if (!req_states_) {
     auto& states = req_states_.emplace();

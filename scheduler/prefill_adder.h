@@ -17,6 +17,7 @@
 #include "scheduler/kv_pool.h"
 #include "scheduler/req.h"
 #include "scheduler/sglang_release.h"
+#include "scheduler/steady_decode.h"
 
 namespace tpsim::scheduler {
 
@@ -32,6 +33,8 @@ class PrefillAdder {
     std::uint32_t max_prefill_tokens = 0;
     std::optional<std::uint32_t> chunk_tokens;  // nullopt = no chunked prefill
     std::uint32_t mixed_decode_tokens = 0;      // decoding requests that share the batch
+    const SteadyDecode* steady = nullptr;       // of the running requests, where it counts their passes
+    bool some_have_finished = false;            // of the running requests
   };
 
   // `running` may lose requests to preemption between two calls; all arguments must outlive the adder.
@@ -50,12 +53,15 @@ class PrefillAdder {
   double missing_tokens(const Req& req) const;
   // What a running request still reserves of the pool.
   double reserved_tokens(const Req& req) const {
-    const std::int64_t remaining = std::int64_t{req.max_new_tokens} - req.output_len;
+    const std::int64_t remaining = std::int64_t{req.max_new_tokens} - output_len(req);
     const auto tokens = static_cast<double>(std::min(remaining, kClipMaxNewTokens));
     return rules_.ignore_eos_reserves_all && !req.may_stop ? tokens : tokens * new_token_ratio_;
   }
   // A running request was preempted: it reserves nothing any more.
-  void give_back(const Req& req) { total_offset_ -= reserved_tokens(req); }
+  void give_back(const Req& req) {
+    sum_exactly();
+    total_offset_ -= reserved_tokens(req);
+  }
 
   const std::vector<Req*>& can_run_list() const { return can_run_list_; }
 
@@ -65,7 +71,13 @@ class PrefillAdder {
   std::int64_t swa_tokens(std::int64_t extend_tokens, std::int64_t max_new_tokens,
                           std::optional<std::int64_t> chunk) const;
   bool fits_windows(std::int64_t extend_tokens, const Req& req, std::optional<std::int64_t>& chunk) const;
+  std::uint32_t output_len(const Req& req) const {
+    return steady_ != nullptr ? steady_->output_len(req) : req.output_len;
+  }
+  double reserved_by_running() const;
+  void sum_exactly() const;
   double rem_total_tokens() const;
+  bool total_exceeds(double tokens) const;
   std::int64_t cur_rem_tokens() const;
   std::int64_t held_tokens() const;
   std::int64_t ceil_paged(std::int64_t tokens) const;
@@ -77,11 +89,17 @@ class PrefillAdder {
   KvPool& pool_;
   const std::vector<Req*>& running_;
   const ReleaseRules& rules_;
+  const SteadyDecode* steady_;
   double new_token_ratio_;
   std::int64_t rem_input_tokens_;
   std::optional<std::int64_t> rem_chunk_tokens_;
-  // Doubles, as the sum over running requests of max_new_tokens x new_token_ratio is in SGLang.
-  double total_offset_;
+  // Doubles, as the sum over running requests of max_new_tokens x new_token_ratio is in SGLang. Where
+  // roughly_, that sum is the product of the tokens' sum and the ratio, off by kRoughly at most.
+  static constexpr double kRoughly = 0.1;  // tokens; 65,535 summands below 2^28 round by 0.002
+  mutable double total_offset_;
+  mutable bool roughly_ = false;
+  double mixed_decode_tokens_;
+  std::vector<double> charges_;  // what was added to the sum since, while roughly_
   std::int64_t current_offset_;
   std::int64_t swa_offset_ = 0;
   std::vector<Req*> can_run_list_;

@@ -28,6 +28,9 @@ struct Req {
   std::uint32_t extends = 0;    // passes formed since it was admitted
   std::uint32_t decodes = 0;
   double last_token_time = 0;
+  // Its place among those whose decode passes are counted (steady_decode.h): what stands above is told later.
+  static constexpr std::uint32_t kNotSteady = 0xffffffffU;
+  std::uint32_t steady = kNotSteady;
   bool finished = false;
   bool retracted = false;  // while a pass in flight still names it
   bool may_stop = false;   // before max_new_tokens, at an end of sequence
@@ -91,6 +94,19 @@ struct Req {
 
   // Makes `tokens` hold the prompt, all output_len generated tokens and those accepted behind the end.
   void spell_out();
+
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(output_len, end_len, to_finish, cancelled, max_new_tokens, kv_committed_len, kv_allocated_len,
+            in_flight, extends, decodes, last_token_time, finished, retracted, may_stop, in_decode_set,
+            in_running, live, id, source, arrival_time, input_len, tokens, output_base, spelled_output,
+            output_ids, prompt_logits, cache, states, queue_cursor, admission_cursor,
+            num_matched_prefix_tokens, accepted_behind_end, ids_behind_end, verify_ct, prefix_len, extend_len,
+            priority, queue_entry, known_extend_len, known_fill_len, in_batch_prefix_hash,
+            in_batch_prefix_known, admitted_once, cached_tokens, retractions, first_scheduled_time,
+            first_token_time, interruptions);
+  }
 };
 
 }  // namespace tpsim::scheduler

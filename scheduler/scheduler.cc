@@ -103,7 +103,8 @@ Scheduler::Scheduler(const SchedulerConfig& config, OnRejected on_rejected, OnIn
       policy_(config, pool_.prefix_cache()),
       new_token_ratio_(config.schedule_conservativeness),
       batches_(std::size_t{2} * config.pipeline.micro_batches()),
-      put_away_(config.pipeline.micro_batches()) {
+      put_away_(config.pipeline.micro_batches()),
+      steady_(pool_, PrefillAdder::kClipMaxNewTokens) {
   const std::uint64_t longest = std::min<std::uint64_t>(config.context_length, pool_.capacity());
   limits_.max_req_len = longest > 0 ? clip32(longest - 1) : 0;
   limits_.max_req_input_len = limits_.max_req_len > kInputHeadroom ? limits_.max_req_len - kInputHeadroom : 0;
@@ -241,9 +242,6 @@ ScheduleBatch* Scheduler::get_next_batch_to_run(double now, std::uint32_t micro_
 ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
   pass_time_ = now;
   select(micro_batch);
-  repeats_ = steady_goes_on();
-  if (repeats_) return nullptr;
-  settle();
   merge_last_extend();
   if (rules_.finished_leave_before_admission && filter_running()) running_.batch_is_full = false;
   // Prefill first, as SGLang: decoding goes on when no prefill can be formed.
@@ -251,14 +249,15 @@ ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
 }
 
 ScheduleBatch* Scheduler::end_pass(ScheduleBatch* prefill, bool may_decode) {
-  if (repeats_) return repeat_decode();
   ScheduleBatch* batch = prefill;
   if (batch == nullptr && may_decode && !running_.reqs.empty()) batch = update_running_batch();
   last_batch_ = batch;
   formed_last_ = batch;
   if (batch != nullptr) {
     idle_retried_ = false;
-    for (Req* req : batch->reqs) ++req->in_flight;
+    if (batch->steady_pass == SteadyDecode::kNoPass) {
+      for (Req* req : batch->reqs) ++req->in_flight;
+    }
   }
   recycle();
   return batch;
@@ -283,6 +282,7 @@ void Scheduler::merge_last_extend() {
       pool_.edits().join(req->cache.row);
     }
     running_may_finish_ = running_may_finish_ || finishes_by_length(*req);
+    if (steady_.active()) join_steady(*req);
   }
   // An empty running batch is replaced by the last one, whose flag was never set.
   const bool shrunk = merged < last_batch_->reqs.size();
@@ -334,6 +334,8 @@ ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
   options.max_prefill_tokens = config_.max_prefill_tokens;
   if (config_.chunked_prefill_size > 0) options.chunk_tokens = config_.chunked_prefill_size;
   options.mixed_decode_tokens = mixed ? static_cast<std::uint32_t>(running_.reqs.size()) : 0;
+  options.steady = steady_.active() ? &steady_ : nullptr;
+  options.some_have_finished = running_may_have_finished_;
   PrefillAdder adder(pool_, running_.reqs, options, rules_);
   if (chunked_req_ != nullptr) {
     chunked_req_->prefix_len = chunked_req_->fill_len();
@@ -528,7 +530,20 @@ bool Scheduler::filter_running() {
 // Takes out what the pass in flight finishes, as far as lengths tell; returns whether there was any. It keeps
 // its row and pages until its token is processed.
 bool Scheduler::leave_finishing() {
-  if (!rules_.skip_finishing_decode || config_.disable_overlap_schedule || !running_may_finish_) return false;
+  if (!rules_.skip_finishing_decode || config_.disable_overlap_schedule) return false;
+  if (steady_.active()) {
+    const std::vector<Req*>& finishing = steady_.about_to_end();
+    auto behind = running_.reqs.begin();
+    for (Req* req : finishing) {
+      steady_.leave(*req);
+      req->in_running = false;
+      req->in_decode_set = false;
+      pool_.edits().leave(req->cache.row);
+      behind = running_.reqs.erase(std::find(behind, running_.reqs.end(), req));
+    }
+    return !finishing.empty();
+  }
+  if (!running_may_finish_) return false;
   running_may_finish_ = false;
   return std::erase_if(running_.reqs, [this](Req* req) {
            if (!finishes_by_length(*req)) return false;
@@ -555,6 +570,7 @@ std::uint32_t Scheduler::speculative_reach(const Req& req) const {
 
 std::uint64_t Scheduler::new_tokens_required_next_decode(const std::vector<Req*>& reqs) const {
   const SpeculationConfig& speculation = config_.speculation;
+  if (steady_.active()) return steady_.pages_to_open() * std::uint64_t{pool_.page_size()};
   if (!speculation.enabled()) return pool_.new_tokens_required_next_decode(reqs);
   const std::uint32_t page = pool_.page_size();
   if (!speculation.v2) return reqs.size() * speculation.tokens_of_step_v1(page);
@@ -585,6 +601,7 @@ ScheduleBatch* Scheduler::update_running_batch() {
     running_.batch_is_full = false;
     return nullptr;
   }
+  begin_steady();
   if (check_decode_mem(running_.reqs)) {
     new_token_ratio_.decay_step();
   } else if (finishing) {
@@ -603,6 +620,9 @@ ScheduleBatch* Scheduler::update_running_batch() {
   batch.capture_bucket = capture_bucket(running_.reqs.size());
   if (config_.speculation.enabled()) {
     prepare_for_verify(batch);
+  } else if (begin_steady(); steady_.active()) {
+    pool_.evict_for(running_.reqs.size() * std::uint64_t{pool_.page_size()});
+    batch.steady_pass = steady_.form();
   } else {
     prepare_for_decode(running_.reqs);
     for (std::size_t i = 0; pool_.states() != nullptr && i < batch.reqs.size(); ++i)
@@ -631,6 +651,7 @@ void Scheduler::give_up(Req& req, std::size_t remaining) {
 // Gives up requests, those with the fewest generated tokens first (ties: the longest prompt), until the next
 // decode step fits.
 void Scheduler::retract_decode() {
+  settle();
   std::vector<Req*> kept = running_.reqs;
   const bool by_priority = config_.retraction_policy == RetractionPolicy::kPriority;
   const bool low_first = config_.priority.low_values_first;
@@ -829,6 +850,7 @@ void Scheduler::keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t p
 // come at once share the time since the ones before, as in SGLang's serving benchmark.
 inline void Scheduler::tokens_arrived(Req& req, std::uint32_t count, double now, PassResult& result) {
   req.output_len += count;
+  if (req.steady != Req::kNotSteady) steady_.got_token(req);
   if (result.wants_tokens) result.tokens.push_back({&req, count});
   if (req.output_len == count) {
     req.first_token_time = now;
@@ -870,6 +892,7 @@ void Scheduler::process_decoded(ScheduleBatch& batch, double now, PassResult& re
     ++count;
     req.last_token_time = now;
     const std::uint32_t output_len = ++req.output_len;
+    if (req.steady != Req::kNotSteady) steady_.got_token(req);
     if (wants_tokens) [[unlikely]]
       result.tokens.push_back({&req, 1});
     if (output_len >= req.end_len || req.to_finish) [[unlikely]] {
@@ -884,11 +907,55 @@ void Scheduler::process_decoded(ScheduleBatch& batch, double now, PassResult& re
   flush_inter_token();
 }
 
+// Whether decode passes can be counted: everybody of them gets a token that nobody looks at, and nothing but
+// its length ends a request.
+bool Scheduler::counts_decodes() const {
+  return config_.defers_steady_decode && !computes_ && !shows_tokens_ && !config_.speculation.enabled() &&
+         !config_.enable_mixed_chunk && pool_.states() == nullptr && !pool_.has_windows() &&
+         put_away_.size() == 1 && !preempts();
+}
+
+void Scheduler::begin_steady() {
+  if (steady_.active() || !counts_decodes()) return;
+  for (const Req* req : running_.reqs) {
+    if (!SteadyDecode::can_join(*req)) return;
+  }
+  steady_.begin();
+  for (Req* req : running_.reqs) join_steady(*req);
+}
+
+void Scheduler::join_steady(Req& req) {
+  if (SteadyDecode::can_join(req)) {
+    steady_.join(req, /*whole=*/rules_.ignore_eos_reserves_all && !req.may_stop);
+  } else {
+    settle();
+  }
+}
+
+// Requests are told what was counted.
+void Scheduler::settle() {
+  if (!steady_.active()) return;
+  steady_.end();
+  running_may_finish_ = true;
+}
+
+void Scheduler::process_steady(double now, PassResult& result) {
+  steady_.process(now, [&](double last_time, std::uint32_t count) { add_gap(now - last_time, count); });
+  while (Req* const req = steady_.next_ended()) {
+    finish(*req);
+    result.finished.push_back(req);
+  }
+  flush_inter_token();
+}
+
 void Scheduler::process_batch_result(ScheduleBatch& batch, double now, PassResult& result) {
   select(batch.micro_batch);
   shows_tokens_ = result.wants_tokens;
-  if (defer_result(batch, now)) return;
-  settle();
+  if (!counts_decodes()) settle();
+  if (steady_.covers(batch.steady_pass)) {
+    process_steady(now, result);
+    return;
+  }
   if (batch.forward_mode == proto::DECODE && pool_.states() == nullptr && batch.next_token_ids.empty()) {
     process_decoded(batch, now, result);
     return;
@@ -918,7 +985,10 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now, PassResul
     }
     running_may_finish_ = running_may_finish_ || finishes_by_length(req);
     if (i < batch.num_extend) {
+      const bool steady = req.steady != Req::kNotSteady;
+      if (steady) steady_.write_pages(req);
       pool_.cache_unfinished(req);
+      if (steady) steady_.look_at_pages(req);
     } else if (config_.speculation.enabled() && batch.forward_mode == proto::MIXED) {
       ++req.kv_committed_len;
     }
@@ -981,6 +1051,7 @@ void Scheduler::flush_inter_token() {
 }
 
 void Scheduler::finish(Req& req) {
+  if (req.steady != Req::kNotSteady) steady_.settle_ended(req);
   pool_.release(req, /*is_insert=*/pool_.states() == nullptr || pool_.states()->can_cache(req));
   --active_;
   req.finished = true;
@@ -1012,6 +1083,7 @@ ScheduleBatch& Scheduler::take_batch() {
   batch.reqs.clear();
   batch.num_extend = 0;
   batch.chunked_req = nullptr;
+  batch.steady_pass = SteadyDecode::kNoPass;
   batch.accept_lens.clear();
   batch.next_token_ids.clear();
   batch.first_token.clear();

@@ -43,11 +43,20 @@ struct ScheduleBatch {
   // TARGET_VERIFY: tokens that each request keeps. Modeled: drawn when the pass was formed; numeric:
   // computed.
   std::vector<std::uint32_t> accept_lens;
+  std::int64_t steady_pass = SteadyDecode::kNoPass;  // its number, where it is counted (steady_decode.h)
   // Numeric execution: the tokens of each request, one after the other, and the logits of the extend part
   // where asked for.
   std::vector<std::uint32_t> next_token_ids;
   std::vector<std::uint32_t> first_token;  // of each request among them, where accept_lens says how many
   std::vector<float> extend_logits;
+
+  // State of a checkpoint (proto/base/archive.h). Not of numeric execution.
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(forward_mode, micro_batch, num_extend, extend_tokens, cached_tokens, capture_bucket, accept_lens);
+    archive.pointers(reqs);
+    archive.pointer(chunked_req);
+  }
 };
 
 class Scheduler {
@@ -117,6 +126,28 @@ class Scheduler {
   // allocated + free + cached = capacity; throws std::logic_error.
   void check_invariants();
 
+  // State of a checkpoint (proto/base/archive.h). Not of numeric execution.
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    if constexpr (!Archive::kReads) settle();  // steps that are noted only
+    archive(pool_, policy_, new_token_ratio_, arena_);
+    archive.pointers(free_reqs_);
+    archive.pointers(retired_);
+    archive(waiting_);
+    archive.pointers(preempted_);
+    archive.pointer(chunked_req_);
+    for (ScheduleBatch& batch : batches_) {
+      archive.own(&batch);
+      archive(batch);
+    }
+    archive.pointer(last_batch_);
+    archive.pointer(formed_last_);
+    archive(pass_time_, active_, running_, running_may_have_finished_, running_may_finish_, queue_entries_,
+            next_batch_, selected_);
+    for (MicroBatch& micro_batch : put_away_) archive(micro_batch);
+    archive(next_output_base_, retractions_, accept_histogram_, gap_, gap_count_, idle_retried_);
+  }
+
  private:
   struct Limits {
     std::uint32_t max_req_len;
@@ -126,6 +157,12 @@ class Scheduler {
   struct RunningBatch {
     std::vector<Req*> reqs;
     bool batch_is_full = false;
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive.pointers(reqs);
+      archive(batch_is_full);
+    }
   };
 
   // What each micro-batch has of its own: SGLang's running_mbs and last_mbs.
@@ -135,6 +172,12 @@ class Scheduler {
     bool running_may_finish = false;
     ScheduleBatch* last_batch = nullptr;
     std::size_t next_batch = 0;
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive(running, running_may_have_finished, running_may_finish, next_batch);
+      archive.pointer(last_batch);
+    }
   };
 
   void select(std::uint32_t micro_batch);
@@ -174,12 +217,10 @@ class Scheduler {
     gap_count_ += count;
   }
   void process_decoded(ScheduleBatch& batch, double now, PassResult& result);
-  // steady_decode.cc
-  bool steady_goes_on();
-  bool begin_steady();
-  std::uint64_t tokens_of_a_page_each(const ScheduleBatch& batch) const;
-  ScheduleBatch* repeat_decode();
-  bool defer_result(const ScheduleBatch& batch, double now);
+  bool counts_decodes() const;
+  void begin_steady();
+  void join_steady(Req& req);
+  void process_steady(double now, PassResult& result);
   void settle();
   void take_verified(ScheduleBatch& batch, const StepOutcome& outcome);
   bool claims_bonus() const;
@@ -235,7 +276,6 @@ class Scheduler {
   double gap_ = 0;
   std::uint32_t gap_count_ = 0;
   SteadyDecode steady_;
-  bool repeats_ = false;       // the pass being formed is one of steady_
   bool computes_ = false;      // the executor samples: tokens must be looked at
   bool shows_tokens_ = false;  // somebody wants to know who got them
   bool idle_retried_ = false;

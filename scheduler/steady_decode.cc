@@ -1,105 +1,188 @@
 #include "scheduler/steady_decode.h"
 
-#include <algorithm>
-#include <cstdint>
+#include <fmt/format.h>
 
-#include "scheduler/scheduler.h"
+#include <algorithm>
+#include <stdexcept>
 
 namespace tpsim::scheduler {
 
-// Whether the next pass is the last one again, each of its requests one token longer. What would be done for
-// them otherwise: filter_running(), leave_finishing() and get_new_batch_prefill() find nothing to do, there
-// is room for a page each without eviction.
-bool Scheduler::steady_goes_on() {
-  if (steady_.batch == nullptr && !begin_steady()) return false;
-  return steady_.formed < steady_.most_formed && steady_.processed < steady_.most_processed &&
-         (waiting_.empty() || running_.batch_is_full) &&
-         pool_.available_size() >= steady_.batch->reqs.size() * std::uint64_t{pool_.page_size()};
+void SteadyDecode::begin() {
+  active_ = true;
+  begun_ = processed_ = formed_;
 }
 
-std::uint64_t Scheduler::tokens_of_a_page_each(const ScheduleBatch& batch) const {
-  return batch.reqs.size() * std::uint64_t{pool_.page_size()};
-}
-
-bool Scheduler::begin_steady() {
-  const bool simple = config_.defers_steady_decode && !computes_ && !shows_tokens_ &&
-                      !config_.speculation.enabled() && pool_.states() == nullptr && !pool_.has_windows() &&
-                      put_away_.size() == 1;
-  if (!simple || last_batch_ == nullptr || last_batch_->forward_mode != proto::DECODE) return false;
-  // Nobody has ended, joined or left since it was formed.
-  const bool somebody_leaves =
-      rules_.skip_finishing_decode && !config_.disable_overlap_schedule && running_may_finish_;
-  if (running_may_have_finished_ || somebody_leaves || last_batch_->reqs.size() != running_.reqs.size())
-    return false;
-  if (chunked_req_ != nullptr || preempts() || !(waiting_.empty() || running_.batch_is_full)) return false;
-
-  // Results until somebody is about to end: the token before the last one is a sign for others, too
-  // (finishes_by_length). Few of them are not worth the look at everybody.
-  std::uint32_t results = SteadyDecode::kMost + 1;
-  for (const Req* req : last_batch_->reqs) {
-    if (req->output_len + 2 + SteadyDecode::kFewest > req->end_len) return false;
-    results = std::min(results, req->end_len - 2 - req->output_len);
+void SteadyDecode::end() {
+  for (Member& member : members_) {
+    if (member.req == nullptr) continue;
+    tell(member);
+    forget(member);
   }
-  std::uint32_t steps = std::min(results, SteadyDecode::kMost);
-  steady_.opens.assign(std::min(pool_.page_size(), SteadyDecode::kMost), 0);
-  steady_.groups.clear();
-  for (const Req* req : last_batch_->reqs) {
-    if (req->finished || req->retracted || req->to_finish) return false;
-    steps = pool_.steps_in_place(*req, steps);
-    if (steps == 0) return false;
-    if (const std::uint32_t first = pool_.steps_to_page(*req); first < steady_.opens.size())
-      ++steady_.opens[first];
-    if (steady_.groups.empty() || steady_.groups.back().last_token_time != req->last_token_time) {
-      steady_.groups.push_back({req->last_token_time, 1});
+  for (std::vector<std::uint32_t>& bucket : opens_) bucket.clear();
+  joiners_.clear();
+  next_joiner_ = 0;
+  ends_.clear();
+  leaves_.clear();
+  leaving_.clear();
+  dropped_.clear();
+  told_ = long_ = 0;
+  to_come_[0] = to_come_[1] = counted_[0] = counted_[1] = 0;
+  active_ = false;
+}
+
+void SteadyDecode::join(Req& req, bool whole) {
+  if (free_.empty()) {
+    free_.push_back(static_cast<std::uint32_t>(members_.size()));
+    members_.emplace_back();
+  }
+  const std::uint32_t index = free_.back();
+  free_.pop_back();
+  Member& member = members_[index];
+  member = {.req = &req, .order = ++orders_, .joined = formed_, .whole = whole};
+  req.steady = index;
+  member.next_page = pool_.page_behind(req);
+  // In pass p it has kv_committed_len + p - formed_ tokens before its next.
+  const auto page = static_cast<std::int64_t>(opens_.size());
+  member.bucket =
+      static_cast<std::uint32_t>(((formed_ - std::int64_t{req.kv_committed_len}) % page + page) % page);
+  opens_[member.bucket].push_back(index);
+  joiners_.push_back({formed_, member.order, index});
+  // With the token in flight, if there is one.
+  const std::int64_t had = std::int64_t{req.output_len} + req.in_flight;
+  ends_.push_back({formed_ + std::max<std::int64_t>(req.end_len - had - 1, 0), member.order, index});
+  std::push_heap(ends_.begin(), ends_.end());
+  leaves_.push_back(
+      {formed_ + std::max<std::int64_t>(req.max_new_tokens - had - 2, -1), member.order, index});
+  std::push_heap(leaves_.begin(), leaves_.end());
+  const std::int64_t rest = to_come(member);
+  to_come_[whole ? 1 : 0] += rest;
+  member.is_long = rest > clip_;
+  long_ += member.is_long ? 1 : 0;
+}
+
+// It reserves nothing any more.
+void SteadyDecode::stop_counting(const Member& member) {
+  if (member.has_left) return;
+  const int which = member.whole ? 1 : 0;
+  to_come_[which] -= to_come(member);
+  if (processed_ > member.joined) --counted_[which];
+  if (member.is_long) --long_;
+}
+
+// It opens no page any more.
+void SteadyDecode::close(const Member& member) {
+  if (member.has_left) return;
+  std::vector<std::uint32_t>& bucket = opens_[member.bucket];
+  bucket.erase(
+      std::find(bucket.begin(), bucket.end(), static_cast<std::uint32_t>(&member - members_.data())));
+}
+
+void SteadyDecode::leave(const Req& req) {
+  Member& member = members_[req.steady];
+  stop_counting(member);
+  close(member);
+  member.left = formed_;
+  member.has_left = true;
+}
+
+const std::vector<Req*>& SteadyDecode::about_to_end() {
+  about_to_end_.clear();
+  for (; !leaves_.empty() && leaves_.front().pass < processed_; leaves_.pop_back()) {
+    leaving_.push_back(leaves_.front());
+    std::pop_heap(leaves_.begin(), leaves_.end());
+  }
+  if (leaving_.empty()) return about_to_end_;
+  std::sort(leaving_.begin(), leaving_.end(), [](const Due& a, const Due& b) { return a.order < b.order; });
+  std::erase_if(leaving_, [this](const Due& due) {
+    if (!is_current(due)) return true;
+    const Member& member = members_[due.member];
+    if (to_come(member) > 1 || member.req->in_flight + in_flight(member) == 0) return false;
+    about_to_end_.push_back(member.req);
+    return true;
+  });
+  return about_to_end_;
+}
+
+void SteadyDecode::tell(Member& member) {
+  Req& req = *member.req;
+  const auto formed = static_cast<std::uint32_t>(formed_with(member) - member.joined);
+  const std::uint32_t processed = processed_since(member);
+  write_pages(req);
+  req.kv_committed_len += formed;
+  req.decodes += formed;
+  req.in_flight += formed - processed;
+  req.output_len += processed;
+  if (processed > 0) req.last_token_time = last_time_;
+}
+
+void SteadyDecode::forget(Member& member) {
+  free_.push_back(member.req->steady);
+  member.req->steady = Req::kNotSteady;
+  member.req = nullptr;
+  member.order = 0;
+}
+
+void SteadyDecode::settle_ended(Req& req) {
+  Member& member = members_[req.steady];
+  const std::uint32_t passes = in_flight(member);
+  stop_counting(member);
+  close(member);
+  if (processed_ > member.joined) --told_;
+  tell(member);
+  if (passes > 0) dropped_.push_back({&req, passes});
+  forget(member);
+}
+
+// Of the result that arrives now.
+void SteadyDecode::drop_results() {
+  std::erase_if(dropped_, [](Dropped& dropped) {
+    --dropped.req->in_flight;
+    return --dropped.passes == 0;
+  });
+}
+
+std::int64_t SteadyDecode::form() {
+  for (const std::uint32_t index : opens_[bucket_of(formed_)]) {
+    Member& member = members_[index];
+    if (pool_.take_page(member.next_page)) [[likely]] {
+      ++member.next_page;
+      ++member.taken;
     } else {
-      ++steady_.groups.back().count;
+      open_elsewhere(member);
     }
   }
-  steady_.batch = last_batch_;
-  steady_.most_formed = steps;
-  steady_.most_processed = results;
-  steady_.formed = steady_.processed = 0;
-  return true;
+  return formed_++;
 }
 
-ScheduleBatch* Scheduler::repeat_decode() {
-  const std::uint32_t step = steady_.formed % pool_.page_size();
-  const std::uint32_t pages = step < steady_.opens.size() ? steady_.opens[step] : 0;
-  // As check_decode_mem() and prepare_for_decode() ask, one after the other.
-  pool_.evict_for(std::uint64_t{pages} * pool_.page_size());
-  pool_.evict_for(tokens_of_a_page_each(*steady_.batch));
-  pool_.promise(pages);
-  ++steady_.formed;
-  new_token_ratio_.decay_step();
-  recycle();
-  return steady_.batch;
-}
-
-bool Scheduler::defer_result(const ScheduleBatch& batch, double now) {
-  if (steady_.batch != &batch || steady_.processed >= steady_.most_processed) return false;
-  if (steady_.processed == 0) {
-    for (const SteadyDecode::Group& group : steady_.groups) add_gap(now - group.last_token_time, group.count);
-  } else {
-    add_gap(now - steady_.last_time, static_cast<std::uint32_t>(batch.reqs.size()));
+// The page behind its last one is another's.
+void SteadyDecode::open_elsewhere(Member& member) {
+  write_pages(*member.req);
+  if (!pool_.open_page(*member.req)) {
+    throw std::logic_error(
+        fmt::format("request {}: no page left although the decode step was checked", member.req->id));
   }
-  flush_inter_token();
-  steady_.last_time = now;
-  ++steady_.processed;
-  return true;
+  member.next_page = pool_.page_behind(*member.req);
 }
 
-// Tells the requests what was noted.
-void Scheduler::settle() {
-  if (steady_.batch == nullptr) return;
-  for (Req* const req : steady_.batch->reqs) {
-    pool_.take_promised(*req, steady_.formed);
-    req->decodes += steady_.formed;
-    req->in_flight += steady_.formed;
-    req->in_flight -= steady_.processed;
-    req->output_len += steady_.processed;
-    if (steady_.processed > 0) req->last_token_time = steady_.last_time;
+Req* SteadyDecode::next_ended() {
+  while (!ends_.empty() && ends_.front().pass < processed_) {
+    const Due due = ends_.front();
+    std::pop_heap(ends_.begin(), ends_.end());
+    ends_.pop_back();
+    if (is_current(due)) return members_[due.member].req;
   }
-  steady_.batch = nullptr;
+  return nullptr;
+}
+
+void SteadyDecode::got_token(const Req& req) {
+  const Member& member = members_[req.steady];
+  if (!member.has_left) --to_come_[member.whole ? 1 : 0];
+}
+
+void SteadyDecode::write_pages(const Req& req) {
+  Member& member = members_[req.steady];
+  if (member.taken > 0) pool_.name_pages(req, member.taken);
+  member.taken = 0;
 }
 
 }  // namespace tpsim::scheduler

@@ -1,38 +1,176 @@
-// Steady decode: the same requests decode step after step, nobody ends, nobody is admitted, and each takes
-// the page after its last one. Such a step is formed, and its result processed, without a look at the
-// requests: what they would have been told is noted here, and told to all of them (Scheduler::settle())
-// before anything else looks at them. The result is that of steps one by one, to the last bit; every step is
-// still a pass of its own to the executor and to whoever watches.
+// Steady decode: a request that decodes takes part in every decode pass, gets a token in each, and nothing
+// else happens to it until its last one. So passes are counted and not applied: what a member has is what it
+// had when it joined and the passes since, told to it (settle) when somebody looks. What needs a look is kept
+// by when it is due: the next page that a member opens, the pass whose token is its last.
+//
+// The result is that of passes one by one, to the last bit: the same pages in the same order, the same gaps
+// between tokens. Every pass is still one of its own to the executor and to whoever watches.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "scheduler/kv_pool.h"
+#include "scheduler/req.h"
+
 namespace tpsim::scheduler {
 
-struct ScheduleBatch;
+// Invariants while active: every request of the running batch that has not finished is a member; so is who
+// left it and waits for the token in flight. Passes formed since begin() have their results processed in
+// order.
+class SteadyDecode {
+ public:
+  static constexpr std::int64_t kNoPass = -1;
 
-struct SteadyDecode {
-  // Steps at which it settles in any case, so that looking ahead is bounded.
-  static constexpr std::uint32_t kMost = 64;
-  static constexpr std::uint32_t kFewest = 4;
+  // `clip`: tokens to come of a request that reserved() knows at most; what has more is not summed.
+  SteadyDecode(KvPool& pool, std::int64_t clip) : pool_(pool), clip_(clip), opens_(pool.page_size()) {}
 
-  // The decode pass that repeats; null: nothing is noted.
-  ScheduleBatch* batch = nullptr;
-  // Steps that may be formed, and results that may be processed, from when it began.
-  std::uint32_t most_formed = 0;
-  std::uint32_t most_processed = 0;
-  std::uint32_t formed = 0;
-  std::uint32_t processed = 0;
-  double last_time = 0;  // of the result processed last
-  // How many requests need a page in step i, from 0: opens[i % page size], none behind its end.
-  std::vector<std::uint32_t> opens;
-  // Requests in their order whose last token came at the same time, before the first result.
-  struct Group {
-    double last_token_time;
-    std::uint32_t count;
+  bool active() const { return active_; }
+  // Without members. What was formed before is none of its passes.
+  void begin();
+  // Everybody is told and goes; passes that are out are to be processed request by request.
+  void end();
+
+  // Whether all that is to come of `req` is foreseeable.
+  static bool can_join(const Req& req) { return !req.finished && !req.retracted && req.in_flight <= 1; }
+  // `req` takes part from the next pass on. `whole`: reserved() counts it whole. REQUIRES: can_join(req), its
+  // KV has pages.
+  void join(Req& req, bool whole);
+  // Takes no part in the next pass. REQUIRES: `req` is a member, and a pass in flight is its last.
+  void leave(const Req& req);
+  // Who has, with one token more, max_new_tokens, and that token in flight: in their order, to leave().
+  const std::vector<Req*>& about_to_end();
+  // A member ends: it is told, and is none any more. Passes in flight that it takes part in count down.
+  void settle_ended(Req& req);
+
+  // Pages that the next pass opens.
+  std::size_t pages_to_open() const { return opens_[bucket_of(formed_)].size(); }
+  // Forms the next pass and returns its number. REQUIRES: pages_to_open() are free. Throws std::logic_error
+  // where they are not.
+  std::int64_t form();
+  // Whether the result of `pass` is processed here.
+  bool covers(std::int64_t pass) const { return active_ && pass >= begun_; }
+  // The result of the next pass arrives at `now`. Calls gap(time of the token before, requests).
+  template <typename Gap>
+  void process(double now, const Gap& gap);
+  // After process(): a member whose last token that was, in their order, until null. It is to be settled.
+  Req* next_ended();
+
+  // A result that is not of these passes gave the member a token.
+  void got_token(const Req& req);
+  // Around a change of the member's row: writes the pages it took into it, and looks at its last one again.
+  void write_pages(const Req& req);
+  void look_at_pages(const Req& req) { members_[req.steady].next_page = pool_.page_behind(req); }
+
+  std::uint32_t output_len(const Req& req) const {
+    return req.steady == Req::kNotSteady ? req.output_len
+                                         : req.output_len + processed_since(members_[req.steady]);
+  }
+  // Tokens that the members of the running batch may still generate: of those that are counted whole, and of
+  // the others. False where somebody has more than `clip`.
+  struct Reserved {
+    std::int64_t whole = 0;
+    std::int64_t shared = 0;
   };
-  std::vector<Group> groups;
+  bool sums_reserved() const { return long_ == 0; }
+  Reserved reserved() const { return {to_come_[1], to_come_[0]}; }
+
+ private:
+  struct Member {
+    Req* req = nullptr;           // null: free
+    std::uint64_t order = 0;      // of joining; unique
+    std::int64_t joined = 0;      // its first pass
+    std::int64_t left = 0;        // the first pass without it, where it has left
+    std::uint32_t next_page = 0;  // the one behind its last
+    std::uint32_t taken = 0;      // pages that its row does not name yet
+    std::uint32_t bucket = 0;     // of opens_
+    bool whole = false;
+    bool has_left = false;
+    bool is_long = false;
+  };
+  // Something that a member is due for. Out of date where the member is another by now.
+  struct Due {
+    std::int64_t pass;
+    std::uint64_t order;
+    std::uint32_t member;
+    bool operator<(const Due& other) const {  // for a heap with the first on top
+      return pass != other.pass ? pass > other.pass : order > other.order;
+    }
+  };
+
+  std::size_t bucket_of(std::int64_t pass) const { return static_cast<std::size_t>(pass) % opens_.size(); }
+  bool is_current(const Due& due) const { return members_[due.member].order == due.order; }
+  std::int64_t formed_with(const Member& member) const { return member.has_left ? member.left : formed_; }
+  std::uint32_t processed_since(const Member& member) const {
+    return processed_ > member.joined ? static_cast<std::uint32_t>(processed_ - member.joined) : 0;
+  }
+  std::uint32_t in_flight(const Member& member) const {
+    return static_cast<std::uint32_t>(formed_with(member) - member.joined) - processed_since(member);
+  }
+  std::int64_t to_come(const Member& member) const {
+    return std::int64_t{member.req->max_new_tokens} - member.req->output_len - processed_since(member);
+  }
+  void stop_counting(const Member& member);
+  void close(const Member& member);
+  void tell(Member& member);
+  void forget(Member& member);
+  void drop_results();
+  std::size_t take_joiners(double now);
+  void open_elsewhere(Member& member);
+
+  KvPool& pool_;
+  const std::int64_t clip_;
+  bool active_ = false;
+  std::uint64_t orders_ = 0;
+  std::int64_t begun_ = 0;
+  std::int64_t formed_ = 0;     // passes
+  std::int64_t processed_ = 0;  // not more
+  double last_time_ = 0;        // of the result processed last
+  std::vector<Member> members_;
+  std::vector<std::uint32_t> free_;
+  // Members by the passes that open a page for them, modulo the page size; each in the order of joining.
+  std::vector<std::vector<std::uint32_t>> opens_;
+  std::vector<Due> joiners_;  // by their first pass
+  std::size_t next_joiner_ = 0;
+  std::vector<Due> ends_;     // a heap, by the pass with the last token
+  std::vector<Due> leaves_;   // a heap, by the pass before the one with token max_new_tokens
+  std::vector<Due> leaving_;  // due, but without that token in flight when it was looked at
+  std::vector<Req*> about_to_end_;
+  // Who has ended but takes part in passes that are in flight.
+  struct Dropped {
+    Req* req;
+    std::uint32_t passes;
+  };
+  std::vector<Dropped> dropped_;
+  std::uint32_t told_ = 0;  // members that got a token of the result processed last, and live
+  // Of members of the running batch, shared [0] and whole [1]: tokens to come, and who got one of the result
+  // processed last.
+  std::int64_t to_come_[2] = {};
+  std::int64_t counted_[2] = {};
+  std::uint32_t long_ = 0;  // members that had more than clip_ to come
 };
+
+template <typename Gap>
+void SteadyDecode::process(double now, const Gap& gap) {
+  drop_results();
+  if (told_ > 0) gap(last_time_, told_);
+  for (; next_joiner_ < joiners_.size() && joiners_[next_joiner_].pass == processed_; ++next_joiner_) {
+    const Due& due = joiners_[next_joiner_];
+    if (!is_current(due)) continue;
+    const Member& member = members_[due.member];
+    gap(member.req->last_token_time, 1U);
+    ++told_;
+    if (!member.has_left) ++counted_[member.whole ? 1 : 0];
+  }
+  if (next_joiner_ == joiners_.size()) {
+    joiners_.clear();
+    next_joiner_ = 0;
+  }
+  to_come_[0] -= counted_[0];
+  to_come_[1] -= counted_[1];
+  ++processed_;
+  last_time_ = now;
+}
 
 }  // namespace tpsim::scheduler

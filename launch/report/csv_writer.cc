@@ -1,12 +1,13 @@
 #include "launch/report/csv_writer.h"
 
-#include <fmt/compile.h>
-
-#include <iterator>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "launch/report/short_decimal.h"
+#include "proto/base/archive.h"
 
 namespace tpsim::launch {
 namespace {
@@ -27,9 +28,12 @@ std::string_view state_name(scheduler::RequestState state) {
   return "";
 }
 
-void flush(fmt::memory_buffer& buffer, OutputFile& file) {
-  file.write({buffer.data(), buffer.size()});
-  buffer.clear();
+// Each behind a comma.
+void append_columns(fmt::memory_buffer& out, std::initializer_list<std::uint64_t> values) {
+  for (const std::uint64_t value : values) {
+    out.push_back(',');
+    append_whole(out, value);
+  }
 }
 
 // Plain or compressed; a reader must not find the other one of an earlier run beside it.
@@ -49,15 +53,53 @@ CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
       "backend,id,state,session,input_tokens,output_tokens,cached_tokens,retractions,arrival_time,"
       "first_scheduled_time,first_token_time,finish_time");
   requests_.write(goodput_.any() ? ",good\n" : "\n");
+  if (!options.checkpoint.empty())
+    request_spool_.emplace(options.checkpoint.string() + ".requests", options.resumed);
   if (steps_ == nullptr) {
     dir.leave_out("steps.csv");
     dir.leave_out("steps.csv.gz");
     return;
   }
+  if (!options.checkpoint.empty())
+    step_spool_.emplace(options.checkpoint.string() + ".steps", options.resumed);
+}
+
+void CsvWriter::flush(fmt::memory_buffer& buffer, std::optional<RecordSpool>& spool, OutputFile& file) {
+  const std::string_view rows(buffer.data(), buffer.size());
+  if (spool) {
+    spool->write(rows);
+  } else {
+    file.write(rows);
+  }
+  buffer.clear();
+}
+
+void CsvWriter::save(StateWriter& state) {
+  state(steps_begun_, with_windows_, with_states_);
+  flush(request_buffer_, request_spool_, requests_);
+  request_spool_->save(state);
+  if (steps_ == nullptr) return;
+  flush(step_buffer_, step_spool_, *steps_);
+  step_spool_->save(state);
+}
+
+void CsvWriter::load(StateReader& state) {
+  bool steps_begun = false;
+  state(steps_begun, with_windows_, with_states_);
+  request_spool_->load(state);
+  if (steps_ == nullptr) return;
+  step_spool_->load(state);
+  if (steps_begun) begin_steps(with_windows_, with_states_);
+}
+
+void CsvWriter::remove_spools() {
+  if (request_spool_) request_spool_->remove();
+  if (step_spool_) step_spool_->remove();
 }
 
 void CsvWriter::begin_steps(bool with_windows, bool with_states) {
   if (std::exchange(steps_begun_, true)) return;
+  with_windows_ = with_windows;
   with_states_ = with_states;
   steps_->write(
       "backend,sequence_number,forward_mode,start_time,step_time,extend_requests,extend_tokens,cached_tokens,"
@@ -67,45 +109,51 @@ void CsvWriter::begin_steps(bool with_windows, bool with_states) {
 }
 
 void CsvWriter::on_request(const scheduler::RequestRecord& r) {
-  fmt::format_to(std::back_inserter(request_buffer_), FMT_COMPILE("{},{},{},{},{},{},{},{}"), backend_, r.id,
-                 state_name(r.state), r.session, r.input_tokens, r.output_tokens, r.cached_tokens,
-                 r.retractions);
+  fmt::memory_buffer& out = request_buffer_;
+  out.append(backend_);
+  append_columns(out, {r.id});
+  out.push_back(',');
+  out.append(state_name(r.state));
+  append_columns(out, {r.session, r.input_tokens, r.output_tokens, r.cached_tokens, r.retractions});
   for (const double time : {r.arrival_time, r.first_scheduled_time, r.first_token_time, r.finish_time}) {
-    request_buffer_.push_back(',');
-    append_decimal(request_buffer_, time, 9);
+    out.push_back(',');
+    append_decimal(out, time, 9);
   }
-  if (goodput_.any()) request_buffer_.append(std::string_view(goodput_.met_by(r) ? ",1" : ",0"));
-  request_buffer_.push_back('\n');
-  if (request_buffer_.size() > kFlushBytes) flush(request_buffer_, requests_);
+  if (goodput_.any()) out.append(std::string_view(goodput_.met_by(r) ? ",1" : ",0"));
+  out.push_back('\n');
+  if (out.size() > kFlushBytes) flush(out, request_spool_, requests_);
 }
 
 void CsvWriter::on_step(const scheduler::StepRecord& s) {
   if (steps_ == nullptr) return;
   begin_steps(s.swa_pool_tokens() > 0, s.state_pool() > 0);  // all runs of a file are of one model
   if (s.sequence_number % steps_every_ != 0) return;
-  fmt::format_to(std::back_inserter(step_buffer_), FMT_COMPILE("{},{},{},"), backend_, s.sequence_number,
-                 proto::ForwardMode_Name(s.forward_mode));
-  append_decimal(step_buffer_, s.start_time, 9);
-  step_buffer_.push_back(',');
-  append_decimal(step_buffer_, s.step_time, 6);
-  fmt::format_to(std::back_inserter(step_buffer_), FMT_COMPILE(",{},{},{},{},{},{},{},{},{},{}"),
-                 s.extend_requests, s.extend_tokens, s.cached_tokens, s.decode_requests, s.capture_bucket,
-                 s.waiting, s.running, s.kv_allocated_tokens, s.kv_cached_tokens, s.kv_free_tokens);
+  fmt::memory_buffer& out = step_buffer_;
+  out.append(backend_);
+  append_columns(out, {s.sequence_number});
+  out.push_back(',');
+  out.append(std::string_view(proto::ForwardMode_Name(s.forward_mode)));
+  out.push_back(',');
+  append_decimal(out, s.start_time, 9);
+  out.push_back(',');
+  append_decimal(out, s.step_time, 6);
+  append_columns(out,
+                 {s.extend_requests, s.extend_tokens, s.cached_tokens, s.decode_requests, s.capture_bucket,
+                  s.waiting, s.running, s.kv_allocated_tokens, s.kv_cached_tokens, s.kv_free_tokens});
   if (s.swa_pool_tokens() > 0)
-    fmt::format_to(std::back_inserter(step_buffer_), FMT_COMPILE(",{},{},{}"), s.swa_allocated_tokens,
-                   s.swa_cached_tokens, s.swa_free_tokens);
-  if (with_states_)
-    fmt::format_to(std::back_inserter(step_buffer_), FMT_COMPILE(",{},{},{}"), s.states_held, s.states_cached,
-                   s.states_free);
-  step_buffer_.push_back('\n');
-  if (step_buffer_.size() > kFlushBytes) flush(step_buffer_, *steps_);
+    append_columns(out, {s.swa_allocated_tokens, s.swa_cached_tokens, s.swa_free_tokens});
+  if (with_states_) append_columns(out, {s.states_held, s.states_cached, s.states_free});
+  out.push_back('\n');
+  if (out.size() > kFlushBytes) flush(out, step_spool_, *steps_);
 }
 
 void CsvWriter::finish() {
-  flush(request_buffer_, requests_);
+  flush(request_buffer_, request_spool_, requests_);
+  if (request_spool_) request_spool_->copy_to(requests_);
   if (steps_ == nullptr) return;
   begin_steps(/*with_windows=*/false, /*with_states=*/false);
-  flush(step_buffer_, *steps_);
+  flush(step_buffer_, step_spool_, *steps_);
+  if (step_spool_) step_spool_->copy_to(*steps_);
 }
 
 }  // namespace tpsim::launch

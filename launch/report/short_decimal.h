@@ -4,9 +4,13 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+
 namespace tpsim::launch {
 
 // Appends what fmt's "{:.Ng}" makes of `value`, N = `digits`. REQUIRES: 1 <= digits <= 9.
 void append_decimal(fmt::memory_buffer& buffer, double value, int digits);
+// … and of "{}".
+void append_whole(fmt::memory_buffer& buffer, std::uint64_t value);
 
 }  // namespace tpsim::launch

@@ -1,7 +1,10 @@
 #include "launch/report/step_profile.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <string_view>
 
 namespace tpsim::launch {
@@ -9,30 +12,37 @@ namespace {
 
 constexpr double kMicro = 1e6;
 
-void put_number(std::uint64_t value, std::string& out) {
-  while (value >= 0x80) {
-    out += static_cast<char>(value | 0x80);
-    value >>= 7;
-  }
-  out += static_cast<char>(value);
+constexpr std::size_t kMostBytes = 10;  // of a number
+
+// Returns what is behind the number.
+char* put_number(std::uint64_t value, char* at) {
+  for (; value >= 0x80; value >>= 7) *at++ = static_cast<char>(value | 0x80);
+  *at++ = static_cast<char>(value);
+  return at;
 }
 
 std::string base64(std::string_view bytes) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.resize(bytes.size() / 3 * 4);
-  std::size_t i = 0;
-  for (std::size_t at = 0; at < out.size(); i += 3, at += 4) {
+  // Two digits for each 12 bits.
+  static const std::array<std::array<char, 2>, 4096> pairs = [&] {
+    std::array<std::array<char, 2>, 4096> all;
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = {kDigits[i >> 6], kDigits[i & 63]};
+    return all;
+  }();
+  const std::size_t whole = bytes.size() / 3 * 3;
+  std::string out((bytes.size() + 2) / 3 * 4, '=');
+  char* at = out.data();
+  for (std::size_t i = 0; i < whole; i += 3, at += 4) {
     const auto byte = [&](std::size_t k) { return std::uint32_t{static_cast<unsigned char>(bytes[i + k])}; };
     const std::uint32_t three = byte(0) << 16 | byte(1) << 8 | byte(2);
-    for (std::size_t k = 0; k < 4; ++k) out[at + k] = kDigits[three >> (18 - 6 * k) & 63];
+    std::memcpy(at, pairs[three >> 12].data(), 2);
+    std::memcpy(at + 2, pairs[three & 4095].data(), 2);
   }
-  for (; i < bytes.size(); i += 3) {  // the rest is filled up
-    const std::size_t count = std::min<std::size_t>(3, bytes.size() - i);
+  if (const std::size_t rest = bytes.size() - whole; rest > 0) {  // it is filled up
     std::uint32_t three = 0;
     for (std::size_t k = 0; k < 3; ++k)
-      three = three << 8 | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0);
-    for (std::size_t k = 0; k < 4; ++k) out += k <= count ? kDigits[three >> (18 - 6 * k) & 63] : '=';
+      three = three << 8 | (k < rest ? static_cast<unsigned char>(bytes[whole + k]) : 0);
+    for (std::size_t k = 0; k <= rest; ++k) at[k] = kDigits[three >> (18 - 6 * k) & 63];
   }
   return out;
 }
@@ -65,6 +75,7 @@ void StepProfile::add(const scheduler::StepRecord& step) {
     return;
   }
   if (blocks_.size() == kMaxBlocks) coarsen();
+  if (blocks_.empty()) blocks_.reserve(kMaxBlocks);  // nothing is moved, and what is not used takes no memory
   blocks_.push_back(block);
 }
 
@@ -79,22 +90,25 @@ void StepProfile::coarsen() {
 }
 
 std::string StepProfile::encoded() const {
+  constexpr std::size_t kNumbers = 7;  // of a block
+  std::array<char, kNumbers * kMostBytes> row;
   std::string bytes;
   bytes.reserve(blocks_.size() * 10);
   std::uint64_t position = 0;  // of the reader's clock, in whole microseconds: roundings do not add up
   for (const Block& block : blocks_) {
     const auto start = static_cast<std::uint64_t>(std::llround(block.start * kMicro));
     const std::uint64_t gap = start > position ? start - position : 0;
-    put_number(gap, bytes);
+    char* at = put_number(gap, row.data());
     position += gap;
     for (const double seconds : {block.prefill_seconds, block.decode_seconds, block.mixed_seconds}) {
-      const auto micros = static_cast<std::uint64_t>(std::llround(seconds * kMicro));
-      put_number(micros, bytes);
+      const auto micros = seconds == 0 ? 0 : static_cast<std::uint64_t>(std::llround(seconds * kMicro));
+      at = put_number(micros, at);
       position += micros;
     }
-    put_number(block.extend_tokens, bytes);
-    put_number(block.decode_tokens, bytes);
-    put_number(block.steps == steps_per_block_ ? 0 : block.steps, bytes);
+    at = put_number(block.extend_tokens, at);
+    at = put_number(block.decode_tokens, at);
+    at = put_number(block.steps == steps_per_block_ ? 0 : block.steps, at);
+    bytes.append(row.data(), at);
   }
   return base64(bytes);
 }

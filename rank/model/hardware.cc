@@ -15,6 +15,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/nearest.h"
+#include "proto/base/plain_json.h"
 #include "proto/versions.h"
 #include "rank/catalogue/catalogue.h"
 #include "rank/model/hardware_check.h"
@@ -70,7 +71,7 @@ void merge_attention(proto::HardwareProfile& profile) {
   for (const std::string& backend : backends) {
     const auto measured = catalogue::find(own, backend);
     for (const nlohmann::json& entry :
-         nlohmann::json::parse(measured ? *measured : *catalogue::find(other, backend))) {
+         parse_json<nlohmann::json>(measured ? *measured : *catalogue::find(other, backend))) {
       proto::OperatorEfficiency& fit = *profile.add_efficiencies();
       if (!read_json(entry, fit)) {
         fit.Clear();
@@ -88,7 +89,7 @@ void merge_attention(proto::HardwareProfile& profile) {
 }  // namespace
 
 proto::HardwareProfile parse_hardware(const std::string& text, const std::string& where) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json<nlohmann::json>(text, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object())
     throw_user_error("{}: not a hardware profile: not a JSON object, as those of rank/catalogue/hardware are",
                      where);

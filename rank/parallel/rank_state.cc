@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -183,13 +184,20 @@ void RankState::apply_leaves(const ForwardBatch& batch) {
 
 void RankState::close_ranks(DecodeSet& set) {
   std::size_t kept = std::exchange(set.first_left, UINT32_MAX);
-  for (std::size_t i = kept; i < set.rows.size(); ++i) {
-    if (set.rows[i] == UINT32_MAX) continue;
-    set.rows[kept] = set.rows[i];
-    set.seq_lens[kept] = set.seq_lens[i];
-    set.covered[kept] = set.covered[i];
-    rows_[set.rows[kept]].decode_position = static_cast<std::uint32_t>(kept);
-    ++kept;
+  const std::size_t count = set.rows.size();
+  for (std::size_t i = kept; i < count;) {
+    if (set.rows[i] == UINT32_MAX) {
+      ++i;
+      continue;
+    }
+    // Those up to the next who left move as one.
+    const auto first = set.rows.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto moved = static_cast<std::size_t>(std::find(first, set.rows.end(), UINT32_MAX) - first);
+    for (std::vector<std::uint32_t>* of : {&set.rows, &set.seq_lens, &set.covered})
+      std::memmove(of->data() + kept, of->data() + i, moved * sizeof(std::uint32_t));
+    i += moved;
+    for (const std::size_t end = kept + moved; kept < end; ++kept)
+      rows_[set.rows[kept]].decode_position = static_cast<std::uint32_t>(kept);
   }
   set.rows.resize(kept);
   set.seq_lens.resize(kept);

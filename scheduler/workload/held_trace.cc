@@ -7,6 +7,9 @@
 namespace tpsim::scheduler {
 
 void HeldTrace::add(TraceRecord&& record) {
+  // Most traces are not longer: their requests are moved once. What is not used takes no memory.
+  constexpr std::size_t kFirstRoom = 1 << 14;
+  if (workload_.requests.empty()) workload_.requests.reserve(kFirstRoom);
   if (record.prompt_length > 0) unique_.push_back({workload_.requests.size(), record.prompt_length});
   workload_.requests.push_back(std::move(record.request));
 }

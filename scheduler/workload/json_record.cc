@@ -1,11 +1,10 @@
 #include "scheduler/workload/json_record.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
+#include "proto/base/plain_json.h"
 #include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::scheduler {
@@ -173,6 +172,20 @@ class JsonRecordHandler {
     ++depth_;
     return true;
   }
+  // A whole array of whole numbers as `numbers(values)` appends them: nothing else is told of it. Returns
+  // whether they were all; what is not wanted is given to nullptr.
+  template <typename Numbers>
+  bool unsigneds(const Numbers& numbers) {
+    const bool wanted = field_ != nullptr && depth_ == 1;
+    if (field_ != nullptr && depth_ != 1) return false;
+    if (!numbers(wanted ? &field_->values : nullptr)) {
+      if (wanted) field_->values.clear();
+      return false;
+    }
+    if (wanted) field_->kind = JsonKind::kUnsigneds;
+    pair_size_ = 0;
+    return true;
+  }
   bool end_array() {
     --depth_;
     if (field_ != nullptr && depth_ == 2 && pair_size_ != 2) field_->kind = JsonKind::kOther;
@@ -211,141 +224,6 @@ class JsonRecordHandler {
   std::string repeated_key_;
 };
 
-// Reads what nearly every record is made of: no escapes and only ASCII in its texts, no negative numbers, no
-// deep nesting. It tells the handler what nlohmann's parser would, several times as fast; all else, and
-// everything that is wrong, is left to that one.
-class PlainJson {
- public:
-  PlainJson(std::string_view text, JsonRecordHandler& handler)
-      : at_(text.data()), end_(text.data() + text.size()), handler_(handler) {}
-
-  // False: not read to its end; what the handler was told is void.
-  bool parse() {
-    if (!value(0)) return false;
-    skip_space();
-    return at_ == end_;
-  }
-
- private:
-  static constexpr int kDeepest = 8;
-  static constexpr std::ptrdiff_t kMostDigits = 19;  // that 64 bits hold, whatever they are
-
-  // Positions are moved in copies: what they point to might be the position itself, as far as a compiler
-  // knows.
-  void skip_space() {
-    const char* at = at_;
-    while (at != end_ && (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r')) ++at;
-    at_ = at;
-  }
-  bool next_is(char expected) {
-    skip_space();
-    if (at_ == end_ || *at_ != expected) return false;
-    ++at_;
-    return true;
-  }
-  bool digit() const { return at_ != end_ && *at_ >= '0' && *at_ <= '9'; }
-
-  bool value(int depth) {
-    skip_space();
-    if (at_ == end_ || depth > kDeepest) return false;
-    switch (*at_) {
-      case '{':
-        return object(depth);
-      case '[':
-        return array(depth);
-      case '"':
-        return text() && handler_.string(text_);
-      case 't':
-        return literal("true") && handler_.boolean(true);
-      case 'f':
-        return literal("false") && handler_.boolean(false);
-      case 'n':
-        return literal("null") && handler_.null();
-      default:
-        return number();
-    }
-  }
-
-  bool object(int depth) {
-    ++at_;
-    handler_.start_object(0);
-    if (next_is('}')) return handler_.end_object();
-    do {
-      skip_space();
-      if (!text()) return false;
-      handler_.key(text_);
-      if (!next_is(':') || !value(depth + 1)) return false;
-    } while (next_is(','));
-    return next_is('}') && handler_.end_object();
-  }
-
-  bool array(int depth) {
-    ++at_;
-    handler_.start_array(0);
-    if (next_is(']')) return handler_.end_array();
-    do {
-      if (!value(depth + 1)) return false;
-    } while (next_is(','));
-    return next_is(']') && handler_.end_array();
-  }
-
-  bool text() {
-    if (at_ == end_ || *at_ != '"') return false;
-    const char* const first = at_ + 1;
-    const char* at = first;
-    while (at != end_ && *at != '"' && *at != '\\' && *at >= ' ' && *at <= '~') ++at;
-    at_ = at;
-    if (at == end_ || *at != '"') return false;
-    text_.assign(first, at);
-    ++at_;
-    return true;
-  }
-
-  bool literal(std::string_view name) {
-    if (static_cast<std::size_t>(end_ - at_) < name.size() || !std::equal(name.begin(), name.end(), at_))
-      return false;
-    at_ += name.size();
-    return true;
-  }
-
-  bool number() {
-    const char* const first = at_;
-    const char* at = first;
-    std::uint64_t whole = 0;
-    for (; at != end_; ++at) {
-      const auto digit = static_cast<unsigned char>(*at - '0');
-      if (digit > 9) break;
-      whole = 10 * whole + digit;
-    }
-    at_ = at;
-    const std::ptrdiff_t digits = at - first;
-    if (digits == 0 || digits > kMostDigits || (*first == '0' && digits > 1)) return false;
-    if (at_ == end_ || (*at_ != '.' && *at_ != 'e' && *at_ != 'E')) return handler_.number_unsigned(whole);
-    if (*at_ == '.') {
-      ++at_;
-      if (!skip_digits()) return false;
-    }
-    if (at_ != end_ && (*at_ == 'e' || *at_ == 'E')) {
-      ++at_;
-      if (at_ != end_ && (*at_ == '+' || *at_ == '-')) ++at_;
-      if (!skip_digits()) return false;
-    }
-    double real = 0;
-    const auto [end, error] = std::from_chars(first, at_, real);
-    return error == std::errc() && end == at_ && handler_.number_float(real, text_);
-  }
-  bool skip_digits() {
-    if (!digit()) return false;
-    while (digit()) ++at_;
-    return true;
-  }
-
-  const char* at_;
-  const char* const end_;
-  JsonRecordHandler& handler_;
-  std::string text_;
-};
-
 JsonRecord::JsonRecord(std::span<const std::string_view> keys)
     : keys_(keys.begin(), keys.end()), fields_(keys.size()) {}
 
@@ -361,7 +239,7 @@ void JsonRecord::parse(std::string_view text, const Place& place) {
   place_ = place;
   clear();
   JsonRecordHandler handler(*this);
-  if (!PlainJson(text, handler).parse()) {
+  if (!PlainJson<JsonRecordHandler>(text, handler).parse()) {
     clear();
     handler = JsonRecordHandler(*this);
     nlohmann::json::sax_parse(text.data(), text.data() + text.size(), &handler);

@@ -125,6 +125,19 @@ TEST(PageData, OfASweepTheBestAndSomeOfTheFrontAreShown) {
   EXPECT_EQ(data["shown"].dump(), "[19,16,17,18]");
 }
 
+TEST(HtmlPage, HoldsWhatTheJsonLibraryWouldWrite) {
+  nlohmann::ordered_json data = page_data(sample_sweep(), {});
+  data["more"] = {{"empty", nlohmann::ordered_json::object()},
+                  {"none", nlohmann::ordered_json::array()},
+                  {"texts", {"", "plain", "a \"quote\"", "back\\slash", "new\nline", "ünï", "\xff"}},
+                  {"numbers", {1, -2, 0.1, 1e300, -0.0, true, nullptr}},
+                  {"a \"key\"", 3}};
+  const std::string dumped = data.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  ASSERT_EQ(dumped.find('<'), std::string::npos);
+  EXPECT_EQ(fill_page("@CHART_JS@ x @DATA@ y", data).substr(fill_page("@CHART_JS@@DATA@", 1).size() - 1),
+            " x " + dumped + " y");
+}
+
 TEST(HtmlPage, StaysSmallForManySettingsAndMillionsOfSteps) {
   EXPECT_LT(html_page(page_data(sample_sweep(), {})).size(), 700000u);
   StepProfile steps;

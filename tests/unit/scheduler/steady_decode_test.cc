@@ -1,5 +1,5 @@
-// Steady decode noted together against the same runs step by step: every batch that the ranks get, every
-// record, every gap between tokens and the report must be the same, bit for bit.
+// Decode passes that are counted against the same runs with passes applied to every request: every batch that
+// the ranks get, every record, every gap between tokens and the report must be the same, bit for bit.
 #include "scheduler/steady_decode.h"
 
 #include <gtest/gtest.h>
@@ -132,7 +132,7 @@ SchedulerConfig some_config(std::mt19937_64& random) {
   config.radix_eviction_policy = static_cast<kvcache::EvictionPolicy>(random() % 6);
   config.disable_radix_cache = random() % 5 == 0;
   config.disable_overlap_schedule = random() % 3 == 0;
-  config.schedule_conservativeness = random() % 2 == 0 ? 1.0 : 0.05;
+  config.schedule_conservativeness = std::vector<double>{1, 0.05, 10}[random() % 3];
   config.priority.enable_scheduling = random() % 5 == 0;
   config.recv_interval = random() % 4 == 0 ? 5 : 1;
   config.context_length = static_cast<std::uint32_t>(config.max_total_num_tokens);
