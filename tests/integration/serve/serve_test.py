@@ -259,8 +259,11 @@ class Drains(ServerTest):
         server = self.serve()
         begun = time.monotonic()
         server.signal(signal.SIGINT)
+        said = server.process.stderr.read()
         self.assertEqual(server.wait(), 0)
         self.assertLess(time.monotonic() - begun, 1)
+        self.assertIn("a signal came: no new calls are taken, 0 that have begun are answered", said)
+        self.assertIn("four bytes", said, "where it began")
 
 
 class Clock(ServerTest):
