@@ -229,6 +229,8 @@ class Scheduler {
   double gap_ = 0;
   std::uint32_t gap_count_ = 0;
   SteadyDecode steady_;
+  std::vector<Req*> ended_running_;  // of the running batch, since filter_running()
+  PrefillAdder::Lists adder_lists_;
   bool computes_ = false;      // the executor samples: tokens must be looked at
   bool shows_tokens_ = false;  // somebody wants to know who got them
   bool idle_retried_ = false;

@@ -61,7 +61,7 @@ class SteadyDecode {
   void got_token(const Req& req);
   // Around a change of the member's row: writes the pages it took into it, and looks at its last one again.
   void write_pages(const Req& req);
-  void look_at_pages(const Req& req) { members_[req.steady].next_page = pool_.page_behind(req); }
+  void look_at_pages(const Req& req);
 
   std::uint32_t output_len(const Req& req) const {
     return req.steady == Req::kNotSteady ? req.output_len
@@ -81,13 +81,17 @@ class SteadyDecode {
     Req* req = nullptr;           // null: free
     std::uint64_t order = 0;      // of joining; unique
     std::int64_t joined = 0;      // its first pass
-    std::int64_t left = 0;        // the first pass without it, where it has left
-    std::uint32_t next_page = 0;  // the one behind its last
-    std::uint32_t taken = 0;      // pages that its row does not name yet
-    std::uint32_t bucket = 0;     // of opens_
+    std::int64_t left = 0;     // the first pass without it, where it has left
+    std::uint32_t named = 0;   // the page behind its last one that its row names
+    std::uint32_t bucket = 0;  // of opens_
     bool whole = false;
     bool has_left = false;
     bool is_long = false;
+  };
+  // Who opens pages: the next one, behind those it has.
+  struct Opener {
+    std::uint32_t next_page;
+    std::uint32_t member;
   };
   // Something that a member is due for. Out of date where the member is another by now.
   struct Due {
@@ -112,12 +116,13 @@ class SteadyDecode {
     return std::int64_t{member.req->max_new_tokens} - member.req->output_len - processed_since(member);
   }
   void stop_counting(const Member& member);
-  void close(const Member& member);
-  void tell(Member& member);
+  void close(Member& member);
+  void tell(const Member& member);
   void forget(Member& member);
   void drop_results();
-  std::size_t take_joiners(double now);
-  void open_elsewhere(Member& member);
+  Opener& opener_of(const Member& member);
+  void name_pages(Member& member, std::uint32_t next_page);
+  void open_elsewhere(Opener& opener);
 
   KvPool& pool_;
   const std::int64_t clip_;
@@ -130,7 +135,7 @@ class SteadyDecode {
   std::vector<Member> members_;
   std::vector<std::uint32_t> free_;
   // Members by the passes that open a page for them, modulo the page size; each in the order of joining.
-  std::vector<std::vector<std::uint32_t>> opens_;
+  std::vector<std::vector<Opener>> opens_;
   std::vector<Due> joiners_;  // by their first pass
   std::size_t next_joiner_ = 0;
   std::vector<Due> ends_;     // a heap, by the pass with the last token
