@@ -38,6 +38,8 @@ class ChunkCache final : public PrefixCache {
   void free_out_of_window(RequestState& req, std::int64_t pre_len) override;
   NodeId parent(NodeId) const override { return kRoot; }
   std::vector<NodeId> children(NodeId) const override { return {}; }
+  void save(StateWriter&) override {}
+  void load(StateReader&) override {}
   void check_invariants() const override {}
 
  private:

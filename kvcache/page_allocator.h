@@ -70,6 +70,12 @@ class PageAllocator {
   void clear();
   bool is_allocated(std::uint32_t page) const { return !free_.test(page); }
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(available_, rover_, free_, free_blocks_);
+  }
+
  private:
   std::uint32_t alloc_elsewhere();
   void take_blocks(std::uint32_t first, std::uint32_t count);

@@ -22,6 +22,11 @@
 #include "kvcache/state_slots.h"
 #include "kvcache/token_runs.h"
 
+namespace tpsim {
+class StateReader;
+class StateWriter;
+}  // namespace tpsim
+
 namespace tpsim::kvcache {
 
 // A lock on a node, to be undone with it: what was locked in the pools of windows and of states.
@@ -131,6 +136,10 @@ class PrefixCache {
   // keep it.
   virtual NodeId parent(NodeId node) const = 0;
   virtual std::vector<NodeId> children(NodeId node) const = 0;
+
+  // What is kept, for a checkpoint (proto/base/archive.h), and back into an empty cache of the same options.
+  virtual void save(StateWriter& state) = 0;
+  virtual void load(StateReader& state) = 0;
 
   // Throws std::logic_error with a description where an invariant is broken. Walks everything.
   virtual void check_invariants() const = 0;

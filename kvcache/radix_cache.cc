@@ -7,6 +7,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "proto/base/archive.h"
+
 namespace tpsim::kvcache {
 namespace {
 
@@ -697,5 +699,9 @@ void RadixCache::check_invariants() const {
     }
   }
 }
+
+void RadixCache::save(StateWriter& state) { serialize(state); }
+
+void RadixCache::load(StateReader& state) { serialize(state); }
 
 }  // namespace tpsim::kvcache

@@ -122,7 +122,17 @@ class RadixCache final : public PrefixCache {
   // Of the tree, its counters, its index and its heap, and that every page in it is allocated and in it once.
   void check_invariants() const override;
 
+  void save(StateWriter& state) override;
+  void load(StateReader& state) override;
+
  private:
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(nodes_, free_nodes_, buckets_, heap_, leaves_, clock_, lives_, evictable_size_, protected_size_);
+    if (window_) archive(*window_);
+    if (states_) archive(*states_);
+  }
+
   // Tokens of a key behind its units.
   std::uint32_t overlap() const { return options_.bigram_keys ? 1 : 0; }
   // Whole pages of units that `tokens` tokens make.
@@ -168,6 +178,12 @@ class RadixCache final : public PrefixCache {
     std::uint64_t hit_count = 0;
     std::int64_t priority = 0;
     std::uint32_t extra_key = 0;
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive(key, pages, length, lock_ref, parent, first_child, last_child, next_sibling, previous_sibling,
+              next_in_bucket, hash, last_access, creation, life, generation, hit_count, priority, extra_key);
+    }
   };
   // A position in a key.
   struct KeyView {

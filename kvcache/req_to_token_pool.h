@@ -59,10 +59,21 @@ class ReqToTokenPool {
   void copy_out(std::uint32_t row, std::uint32_t first_page, std::uint32_t count,
                 std::vector<PageRun>& out) const;
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(rows_, free_);
+  }
+
  private:
   struct Row {
     std::vector<PageRun> runs;
     std::uint32_t pages = 0;
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive(runs, pages);
+    }
   };
   std::uint32_t max_rows_;
   std::vector<Row> rows_;

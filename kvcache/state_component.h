@@ -36,6 +36,13 @@ class StateComponent final : public TreeComponent {
   void unlock(const RadixCache& tree, NodeId node, std::uint32_t receipt) override;
   std::uint64_t units(const RadixCache&, NodeId) const override { return 1; }
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    TreeComponent::serialize(archive);
+    archive(slot_of_);
+  }
+
  private:
   void give_back(const RadixCache& tree, NodeId node) override;
 

@@ -28,6 +28,12 @@ class StateSlots {
   void free(std::uint32_t slot);
   bool is_allocated(std::uint32_t slot) const { return slot < taken_.size() && taken_[slot]; }
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(held_, peak_held_, free_, taken_);
+  }
+
  private:
   std::uint32_t num_slots_;
   std::uint32_t held_ = 0;

@@ -62,6 +62,12 @@ class SummaryBitset {
     return std::max(from, behind) < size_ ? std::max(from, behind) : kNone;
   }
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(words_, summary_);
+  }
+
  private:
   static std::uint32_t low_bit(std::uint64_t bits) {
     return static_cast<std::uint32_t>(std::countr_zero(bits));

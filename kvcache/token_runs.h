@@ -43,6 +43,12 @@ class TokenSequence {
 
   friend bool operator==(const TokenSequence&, const TokenSequence&) = default;
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(runs_, size_);
+  }
+
  private:
   std::vector<TokenRun> runs_;
   std::size_t size_ = 0;

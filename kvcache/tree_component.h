@@ -65,6 +65,12 @@ class TreeComponent {
   // Throws std::logic_error where the invariants are broken.
   void check_invariants(const RadixCache& tree) const;
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(entries_, newest_, oldest_, evictable_size_, protected_size_);
+  }
+
  protected:
   // `node` gets data (it had none), as the most recently used.
   void put(const RadixCache& tree, NodeId node);

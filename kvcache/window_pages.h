@@ -34,6 +34,12 @@ class WindowPages {
   void free_rest(PageRun run) { change(run, /*live=*/false); }
   void clear();
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(available_, live_);
+  }
+
  private:
   std::uint32_t change(PageRun run, bool live);  // returns how many pages changed
 

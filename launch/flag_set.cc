@@ -95,6 +95,8 @@ void FlagSet::take_lists(std::span<const std::string_view> names) {
 void FlagSet::refuse_lists(std::span<const std::string_view> names) { mark_lists(names, Lists::kRefused); }
 
 void FlagSet::read_values(const Flag& flag, const std::vector<std::string>& values) {
+  if (flag.kind != Kind::kSwitch || values.back() != "false")
+    given_[flag.name] = fmt::format("{}", fmt::join(values, " "));
   const std::vector<std::string> items = flag.lists == Lists::kNone ? values : split(values);
   if (flag.lists == Lists::kNone || items.size() == 1) {
     flag.read(flag.name, values);

@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,6 +60,9 @@ class FlagSet {
   };
   // After read(): what take_lists() made possible and the user made use of, in the order of declaration.
   const std::vector<List>& lists() const { return lists_; }
+  // After read(): what was given, on the command line or in the config file, by canonical name; of several
+  // values with a blank between them.
+  const std::map<std::string, std::string>& given() const { return given_; }
   // Reads one more value of a flag, as if it had been given. REQUIRES: `flag` is declared.
   void set(std::string_view flag, const std::string& value) const;
 
@@ -90,6 +94,7 @@ class FlagSet {
   std::vector<Flag> flags_;
   std::string config_path_;
   std::vector<List> lists_;
+  std::map<std::string, std::string> given_;
   std::vector<std::string>* ignored_ = nullptr;
 };
 

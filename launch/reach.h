@@ -46,6 +46,12 @@ class Reach : public scheduler::RunObserver {
   // calibration has no attention kernel and no matrix product that was measured on its GPU.
   void write(proto::RunReport& report) const;
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(largest_, beyond_seconds_, seconds_);
+  }
+
  private:
   using Shapes = std::array<double, kNumShapes>;
 

@@ -15,6 +15,7 @@
 #include "launch/report/ties.h"
 #include "launch/standard_output.h"
 #include "launch/terminal.h"
+#include "proto/base/archive.h"
 #include "proto/versions.h"
 
 namespace tpsim::launch {
@@ -30,7 +31,8 @@ ReportOutput::ReportOutput(const ServerArgs& args, Kind kind) : kind_(kind), qui
     for (const char* records : {"requests.csv", "steps.csv", "requests.csv.gz", "steps.csv.gz"})
       folder_->leave_out(records);
   } else {
-    csv_.emplace(*folder_, CsvOptions{args.compress, args.steps_every, args.goodput});
+    csv_.emplace(*folder_, CsvOptions{args.compress, args.steps_every, args.checkpoint_file(),
+                                      !args.resume.empty(), args.goodput});
     folder_->leave_out("sweep.csv");
   }
 }
@@ -45,6 +47,22 @@ scheduler::RunObserver& ReportOutput::begin_run(const std::string& backend) {
   if (!csv_) return no_records_;
   csv_->begin_run(backend);
   return records_.emplace(*csv_, steps_.emplace_back());
+}
+
+void ReportOutput::save_records(StateWriter& state) {
+  if (!csv_) return;
+  csv_->save(state);
+  state(steps_.back());
+}
+
+void ReportOutput::load_records(StateReader& state) {
+  if (!csv_) return;
+  csv_->load(state);
+  state(steps_.back());
+}
+
+void ReportOutput::remove_spools() {
+  if (csv_) csv_->remove_spools();
 }
 
 void ReportOutput::end_run(proto::RunReport report) { *report_.add_runs() = std::move(report); }

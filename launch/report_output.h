@@ -39,6 +39,12 @@ class ReportOutput {
   scheduler::RunObserver& begin_run(const std::string& backend);
   void end_run(proto::RunReport report);
 
+  // Of the run that goes on, with --checkpoint: its records so far.
+  void save_records(StateWriter& state);
+  void load_records(StateReader& state);
+  // The report is in place, and nothing goes on.
+  void remove_spools();
+
   // Whether no run has ended yet.
   bool empty() const { return report_.runs().empty(); }
 

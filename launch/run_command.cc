@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,12 @@
 namespace tpsim::launch {
 
 namespace {
+
+// --checkpoint and --resume of the same file: the same command begins and goes on.
+void begin_where_nothing_is(ServerArgs& args) {
+  if (!args.resume.empty() && args.resume == args.checkpoint && !std::filesystem::exists(args.resume))
+    args.resume.clear();
+}
 
 // What --attention-backends all comes to, in whichever settings the lists make; `args`, into which `flags`
 // read, is left as the last of them.
@@ -42,6 +49,8 @@ void add(CLI::App& root, const char* name, const char* description, bool compare
           const Sweep sweep = expand_sweep(flags, args);
           if (!sweep.settings.empty()) return compare_sweep(args, sweep, found, session);
         }
+        args.given = flags.given();
+        begin_where_nothing_is(args);
         check_server_args(args, compare);
         return simulate(args, compare, found, session);
       });

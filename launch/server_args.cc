@@ -47,6 +47,7 @@ void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_load(flags, args);
   declare_service_levels(flags, args);
   declare_output(flags, args);
+  declare_checkpoints(flags, args);
   if (!compare) {
     flags.refuse_lists(sweepable_flags());
     return;
@@ -112,6 +113,7 @@ void check_server_args(const ServerArgs& args, bool compare) {
   check_load(args);
   check_images(args);
   check_service_levels(args);
+  check_checkpoints(args, compare);
 }
 
 std::span<const std::string_view> sweepable_flags() { return kSweepableFlags; }

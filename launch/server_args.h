@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -189,6 +190,10 @@ struct ServerArgs {
   // The part of the run's clock that it holds, seconds.
   double trace_from = 0;
   double trace_until = std::numeric_limits<double>::infinity();
+  std::string checkpoint;                    // file that receives the run's state; empty: none, or `resume`
+  std::optional<double> checkpoint_every;    // seconds of the wall clock; default 60
+  std::string resume;                        // file to go on from; empty: none
+  std::map<std::string, std::string> given;  // flags, as FlagSet::given()
 
   // Of compare.
   std::optional<std::uint32_t> jobs;  // settings of a sweep served at once, by each process
@@ -197,6 +202,7 @@ struct ServerArgs {
   // Flags of SGLang's server that were given and mean nothing here.
   std::vector<std::string> ignored_flags;
 
+  const std::string& checkpoint_file() const { return resume.empty() ? checkpoint : resume; }
   bool numeric() const { return executor == "numeric"; }
   bool dummy_weights() const { return load_format == "dummy"; }
   // Of dataset and arrivals.

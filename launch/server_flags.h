@@ -46,5 +46,8 @@ void declare_logging(FlagSet& flags, ServerArgs& args, bool prints_table = true)
 // --trace-out and its window.
 void declare_trace(FlagSet& flags, ServerArgs& args);
 void check_trace(const ServerArgs& args);
+// --checkpoint and --resume.
+void declare_checkpoints(FlagSet& flags, ServerArgs& args);
+void check_checkpoints(const ServerArgs& args, bool compare);
 
 }  // namespace tpsim::launch

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launch/batch_stream.h"
+#include "launch/checkpoint.h"
 #include "launch/commands.h"
 #include "launch/deployment.h"
 #include "launch/error_bands/error_band.h"
@@ -51,7 +52,7 @@ void check_workload(const scheduler::WorkloadOutline& workload, const Deployment
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
                                   const scheduler::StreamedWorkload& workload,
                                   scheduler::RunObserver& observer, std::optional<std::string>& loss,
-                                  TraceOutput* trace) {
+                                  TraceOutput* trace, RunCheckpoints* checkpoints) {
   const scheduler::WorkloadOutline& outline = workload.outline();
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   std::optional<BatchStreamWriter> recording;
@@ -64,10 +65,11 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
   proto::RunReport report = deployment.header;
   report.set_trace(outline.name);
   Reach reach(measured_ranges(deployment), observer);
+  if (checkpoints != nullptr) checkpoints->attach(*executor, reach);
   scheduler::RunObserver& traced = trace == nullptr ? static_cast<scheduler::RunObserver&>(reach)
                                                     : trace->begin_run(deployment, *executor, reach);
   report.MergeFrom(scheduler::run_workload(deployment.scheduler, load_config(stage.args(), outline), workload,
-                                           tolerant, traced));
+                                           tolerant, traced, checkpoints));
   describe_stages(deployment, report);
   if (recording) recording->commit();
   loss = tolerant.loss();
@@ -128,6 +130,14 @@ void write_speedup(const ServerArgs& args, const Deployment& deployment,
 int schedule(const Stage& stage, bool compare, const AllBackends* all,
              const std::vector<Deployment>& deployments) {
   const ServerArgs& args = stage.args();
+  std::optional<RunCheckpoints> checkpoints;  // of the only run
+  if (!args.checkpoint_file().empty()) {
+    if (!stage.alone())
+      throw_user_error(
+          "{} {}: keeps runs of one process; leave mpirun out, one process stands in for all ranks",
+          args.resume.empty() ? "--checkpoint" : "--resume", args.checkpoint_file());
+    checkpoints.emplace(args);
+  }
   for (const Deployment& deployment : deployments) {
     for (const std::string& note : deployment.notes) spdlog::info("{}", note);
     for (const std::string& warning : deployment.warnings) spdlog::warn("{}", warning);
@@ -141,11 +151,13 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
     check_accept_lens(deployment.speculation, args.speculation.accept_from_trace, outline);
   }
 
+  if (checkpoints) checkpoints->set_identity(identity_of(args, deployments.front(), *workload));
   ReportOutput output(args, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun);
   ResultFile results(args.output_file);
   TraceOutput trace(args);
   output.plan(deployments.size());
   if (all != nullptr) output.note(*all);
+  if (checkpoints) checkpoints->set_records(output);
   std::optional<std::string> loss;
   bool stopped = false;
   for (const Deployment& deployment : deployments) {
@@ -153,7 +165,8 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
                          deployment.backends.name());
     try {
       RunMonitor monitor(output.begin_run(deployment.backends.name()), progress);
-      proto::RunReport report = serve_deployment(stage, deployment, *workload, monitor, loss, &trace);
+      proto::RunReport report = serve_deployment(stage, deployment, *workload, monitor, loss, &trace,
+                                                 checkpoints ? &*checkpoints : nullptr);
       stopped = report.stopped_early();
       write_speedup(args, deployment, *workload, report);
       if (args.max_goodput_rate && !stopped) {
@@ -178,10 +191,18 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
     output.write();
     results.write();
     trace.write();
+    if (checkpoints && !stopped) {
+      checkpoints->remove();
+      output.remove_spools();
+    }
   }
   if (loss) throw rank::RankLost(*loss);
   if (stopped) {
-    spdlog::error("interrupted; what was finished is reported");
+    if (checkpoints && checkpoints->file().there())
+      spdlog::error("interrupted; what was finished is reported, and --resume {} goes on",
+                    checkpoints->file().path().string());
+    else
+      spdlog::error("interrupted; what was finished is reported");
     return kStoppedEarly;
   }
   return kDone;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "launch/all_backends.h"
+#include "launch/checkpoint.h"
 #include "launch/deployment.h"
 #include "launch/server_args.h"
 #include "launch/stage.h"
@@ -17,12 +18,12 @@
 namespace tpsim::launch {
 
 // `deployment` serves the workload, with the executor of `stage`. Returns its whole report; `loss` becomes
-// the sentence of a lost rank; `trace`, where given, receives a trace of the run. May be called by several
-// threads at once, each with a stage of its own.
+// the sentence of a lost rank; `trace`, where given, receives a trace of the run, and `checkpoints` its state
+// now and then. May be called by several threads at once, each with a stage of its own.
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
                                   const scheduler::StreamedWorkload& workload,
                                   scheduler::RunObserver& observer, std::optional<std::string>& loss,
-                                  TraceOutput* trace = nullptr);
+                                  TraceOutput* trace = nullptr, RunCheckpoints* checkpoints = nullptr);
 
 // A pool or a context in which no request at all can be served is a mistake, not a result. Throws UserError.
 void check_workload(const scheduler::WorkloadOutline& workload, const Deployment& deployment);

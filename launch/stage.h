@@ -23,6 +23,8 @@ class Stage {
       : args_(args), group_(group), link_(link), numeric_(numeric) {}
 
   const ServerArgs& args() const { return args_; }
+  // Whether this process stands in for all ranks.
+  bool alone() const { return link_ == nullptr; }
   // Begins the next run; runs come in the order of the deployments. `return_logits`: of numeric execution.
   std::unique_ptr<rank::DeploymentExecutor> make_executor(const Deployment& deployment,
                                                           bool return_logits = false) const;

@@ -42,6 +42,14 @@ struct LockstepBatch {
 
   // Whether numeric execution sampled in it.
   bool computed() const;
+
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive.pointers(of_rank);
+    archive(micro_batch, forward_mode, capture_bucket, extend_requests, extend_tokens, cached_tokens,
+            decode_requests, decode_tokens);
+  }
 };
 
 class DataParallelGroup {
@@ -104,6 +112,17 @@ class DataParallelGroup {
   void write_report(proto::RunReport& report) const;
   void reset_report();
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    for (Rank& rank : ranks_) archive(rank);
+    for (LockstepBatch& batch : batches_) {
+      archive.own(&batch);
+      archive(batch);
+    }
+    archive(next_rank_, next_batch_);
+  }
+
  private:
   struct Rank {
     std::unique_ptr<Scheduler> scheduler;
@@ -113,6 +132,12 @@ class DataParallelGroup {
     std::uint64_t requests = 0;
     double peak_usage = 0;
     std::uint64_t retractions_before = 0;
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive(*scheduler, in_flight, own_steps, idle_steps, extend_tokens, cached_tokens, decode_tokens,
+              requests, peak_usage, retractions_before);
+    }
   };
 
   std::size_t dispatch();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "proto/base/stop_flag.h"
+#include "scheduler/checkpoints.h"
 #include "scheduler/event_loop.h"
 #include "scheduler/load.h"
 #include "scheduler/metrics.h"
@@ -21,11 +22,12 @@ namespace {
 class Run : public ReplicaEvents {
  public:
   Run(const SchedulerConfig& config, const LoadConfig& load, const StreamedWorkload& workload,
-      Executor& executor, RunObserver& observer)
+      Executor& executor, RunObserver& observer, Checkpoints* checkpoints)
       : config_(config),
         offer_(load),
         workload_(workload),
         observer_(observer),
+        checkpoints_(checkpoints),
         load_(load, workload),
         source_(&load_),
         replica_(config, load.front_end, executor, *this),
@@ -35,10 +37,9 @@ class Run : public ReplicaEvents {
   }
 
   proto::RunReport run() {
-    std::uint64_t early_turns = 0;
     try {
-      if (offer_.warmup_requests > 0) warm_up();
-      if (!stopped_) early_turns = serve(load_);
+      if (!resume() && offer_.warmup_requests > 0) warm_up();
+      if (!stopped_) serve(load_, early_turns_);
     } catch (const ExecutorLost&) {
       stopped_ = true;  // whoever made the executor knows why
     }
@@ -52,7 +53,7 @@ class Run : public ReplicaEvents {
     if (load_.turns() > 0) {
       report.set_session_mode(offer_.session_mode == SessionMode::kClosed ? "closed" : "timestamps");
       report.set_turns(load_.turns());
-      report.set_early_turns(early_turns);
+      report.set_early_turns(early_turns_);
     }
     replica_.write_report(report);
     if (config_.speculation.enabled()) write_speculation(report);
@@ -93,12 +94,39 @@ class Run : public ReplicaEvents {
   }
 
  private:
-  // Returns how many turns were early.
-  std::uint64_t serve(RequestSource& source) {
+  // `early` counts the turns that were early, with those before.
+  void serve(RequestSource& source, std::uint64_t& early) {
     source_ = &source;
     EventLoop loop(source, replica_);
-    while (!stopped_ && loop.next_time() != RequestSource::kNever) loop.step();
-    return loop.early();
+    const std::uint64_t before = early;
+    while (!stopped_ && loop.next_time() != RequestSource::kNever) {
+      loop.step();
+      if (checkpoints_ == nullptr || warming_up_ || !checkpoints_->due()) continue;
+      early = before + loop.early();
+      save();
+    }
+    early = before + loop.early();
+    // Who stopped it may want to go on later.
+    if (stopped_ && checkpoints_ != nullptr && !warming_up_) save();
+  }
+
+  // What a resumed run goes on with. REQUIRES: not between warm-up and run.
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(load_, replica_, metrics_, overload_, early_turns_, warmup_retractions_, warmup_evicted_tokens_);
+  }
+
+  void save() {
+    checkpoints_->save([this](StateWriter& state) { serialize(state); });
+  }
+
+  // Whether the run goes on from a checkpoint.
+  bool resume() {
+    if (checkpoints_ == nullptr || checkpoints_->resumed().empty()) return false;
+    StateReader state(checkpoints_->resumed());
+    serialize(state);
+    checkpoints_->read_rest(state);
+    return true;
   }
 
   // As SGLang's serving benchmark warms a server up, at once but within the places of the run.
@@ -116,7 +144,8 @@ class Run : public ReplicaEvents {
     const WorkloadView at_once_only(copies);
     LoadGenerator load(at_once, at_once_only);
     warming_up_ = true;
-    serve(load);
+    std::uint64_t early = 0;
+    serve(load, early);
     if (stopped_) return;
     warming_up_ = false;
     if (offer_.flush_cache) replica_.flush_cache();
@@ -176,11 +205,13 @@ class Run : public ReplicaEvents {
   const LoadConfig& offer_;
   const StreamedWorkload& workload_;
   RunObserver& observer_;
+  Checkpoints* const checkpoints_;
   LoadGenerator load_;
   RequestSource* source_;  // that is served now
   Replica replica_;
   RunMetrics metrics_;
   OverloadWatch overload_;
+  std::uint64_t early_turns_ = 0;
   bool warming_up_ = false;
   std::uint64_t warmup_retractions_ = 0;
   std::uint64_t warmup_evicted_tokens_ = 0;
@@ -190,8 +221,9 @@ class Run : public ReplicaEvents {
 }  // namespace
 
 proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load,
-                              const StreamedWorkload& workload, Executor& executor, RunObserver& observer) {
-  return Run(config, load, workload, executor, observer).run();
+                              const StreamedWorkload& workload, Executor& executor, RunObserver& observer,
+                              Checkpoints* checkpoints) {
+  return Run(config, load, workload, executor, observer, checkpoints).run();
 }
 
 proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load, const Workload& workload,

@@ -114,6 +114,20 @@ class KvPool {
   // what its next step looks back at.
   void check_invariants(const std::vector<const Req*>& live) const;
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(allocator_, rows_, edits_, evicted_tokens_, evicted_states_);
+    if constexpr (Archive::kReads) {
+      cache_->load(archive);
+    } else {
+      cache_->save(archive);
+    }
+    if (window_pages_) archive(*window_pages_);
+    if (state_slots_) archive(*state_slots_);
+    if (states_) archive(*states_);
+  }
+
  private:
   // Whether the token behind so many begins a page. A division by most page sizes is a mask.
   bool opens_page(std::uint32_t tokens) const {

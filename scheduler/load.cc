@@ -49,6 +49,7 @@ double offered_rate(const LoadConfig& config, const WorkloadOutline& workload) {
 
 LoadGenerator::LoadGenerator(const LoadConfig& config, const StreamedWorkload& workload)
     : config_(config),
+      workload_(workload),
       outline_(workload.outline()),
       reader_(workload.read()),
       closed_(config.session_mode == SessionMode::kClosed),
@@ -105,6 +106,11 @@ void LoadGenerator::read() {
 
 void LoadGenerator::read_to_next_arrival() {
   while (arrivals_.empty() && !all_read_) read();
+}
+
+void LoadGenerator::skip_what_was_read() {
+  reader_ = workload_.read();
+  for (std::uint64_t i = 0; i < read_; ++i) reader_->next();
 }
 
 const LoadGenerator::Due* LoadGenerator::first_due() const {

@@ -59,6 +59,14 @@ class LoadGenerator : public RequestSource {
   // Requests that were read and not sent.
   std::size_t waiting() const;
 
+  // State of a checkpoint (proto/base/archive.h). Reads the workload again up to where it was.
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(read_, sent_, all_read_, sampler_, next_start_, arrivals_, sessions_, session_of_, due_turns_,
+            in_flight_, last_free_, kept_, offered_);
+    if constexpr (Archive::kReads) skip_what_was_read();
+  }
+
  private:
   struct Due {
     double time = 0;
@@ -68,6 +76,11 @@ class LoadGenerator : public RequestSource {
       return time < other.time || (time == other.time && id < other.id);
     }
     bool operator>(const Due& other) const { return other < *this; }
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive(time, id, request);
+    }
   };
   // A turn that replies to an answer, read and not due yet.
   struct Turn {
@@ -75,6 +88,11 @@ class LoadGenerator : public RequestSource {
     RequestPtr request;
     double wait = 0;  // seconds after the end of the answer before, or after the sending of that turn
     bool after_answer = false;  // which of the two
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive(id, request, wait, after_answer);
+    }
   };
   // A session that goes on.
   struct Session {
@@ -85,6 +103,11 @@ class LoadGenerator : public RequestSource {
     std::uint64_t last_id = 0;  // of the turn that was sent last,
     double sent = 0;            // when,
     double finished = kNever;   // and when it came back
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive(turns, recorded, end, output, last_id, sent, finished);
+    }
   };
 
   // Whether another turn of its session follows request `id`.
@@ -92,11 +115,13 @@ class LoadGenerator : public RequestSource {
   // Reads the next request, if there is one.
   void read();
   void read_to_next_arrival();
+  void skip_what_was_read();
   // The earliest that is due, of arrivals and turns; null for none.
   const Due* first_due() const;
   void offer(double end, std::uint64_t output);
 
   const LoadConfig config_;
+  const StreamedWorkload& workload_;
   const WorkloadOutline& outline_;
   std::unique_ptr<RequestReader> reader_;
   std::uint64_t read_ = 0, sent_ = 0;

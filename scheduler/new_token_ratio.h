@@ -23,6 +23,12 @@ class NewTokenRatio {
   void on_retract(double estimate) { current_ = estimate; }
   void on_idle() { current_ = init_; }
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(current_);
+  }
+
  private:
   static constexpr double kInit = 0.7;
   static constexpr double kMinFactor = 0.14;

@@ -39,6 +39,12 @@ class OverloadWatch {
   // After the run and its other figures: sets `overload` where there is one.
   void write(const Offered& offered, proto::RunReport& report) const;
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(in_flight_, arrived_, left_waiting_, last_finish_, shortest_tpot_);
+  }
+
  private:
   bool in_flight_grows() const;
   bool many_left_waiting() const;

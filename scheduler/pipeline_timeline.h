@@ -40,6 +40,12 @@ class PipelineTimeline {
   // The clock begins again at 0.
   void reset();
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(stages_, under_way_, last_end_);
+  }
+
  private:
   struct Stage {
     double free = 0;  // can begin the next pass

@@ -34,6 +34,12 @@ class WaitingQueuePolicy {
   // Reorders `waiting` and refreshes num_matched_prefix_tokens where the policy needs it.
   void calc_priority(std::span<Req*> waiting);
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(refresh_calls_, random_);
+  }
+
  private:
   SchedulePolicy active(std::size_t waiting) const;
   void sort(std::span<Req*> waiting, SchedulePolicy policy);

@@ -77,12 +77,26 @@ class Replica {
   // What the schedulers, the pools of states and the stages did.
   void write_report(proto::RunReport& report) const;
 
+  // State of a checkpoint (proto/base/archive.h). Not of numeric execution.
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(front_end_, cancelled_, host_, schedulers_, pending_, queued_, pipeline_, in_flight_,
+            micro_batch_, round_idles_, idle_, sequence_number_, now_, gpu_free_, last_mode_,
+            passes_since_look_, compiled_batch_, compiled_chunk_, compiled_decode_);
+  }
+
  private:
   struct Launched {
     LockstepBatch* batch = nullptr;
     double end = 0;
     double returned = 0;  // when the scheduler's thread has issued it and goes on
     double issued = 0;    // the same had the device's queue room for all
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive.pointer(batch);
+      archive(end, returned, issued);
+    }
   };
 
   struct Cancelled {

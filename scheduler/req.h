@@ -94,6 +94,19 @@ struct Req {
 
   // Makes `tokens` hold the prompt, all output_len generated tokens and those accepted behind the end.
   void spell_out();
+
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(output_len, end_len, to_finish, cancelled, max_new_tokens, kv_committed_len, kv_allocated_len,
+            in_flight, extends, decodes, last_token_time, finished, retracted, may_stop, in_decode_set,
+            in_running, live, id, source, arrival_time, input_len, tokens, output_base, spelled_output,
+            output_ids, prompt_logits, cache, states, queue_cursor, admission_cursor,
+            num_matched_prefix_tokens, accepted_behind_end, ids_behind_end, verify_ct, prefix_len, extend_len,
+            priority, queue_entry, known_extend_len, known_fill_len, in_batch_prefix_hash,
+            in_batch_prefix_known, admitted_once, cached_tokens, retractions, first_scheduled_time,
+            first_token_time, interruptions);
+  }
 };
 
 }  // namespace tpsim::scheduler

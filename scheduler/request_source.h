@@ -26,6 +26,11 @@ class RequestSource {
     double time = 0;       // when its client sends it; seconds
     bool early = false;    // a turn of a conversation: the answer that it replies to had not ended
     RequestPtr request = {};
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive(id, time, early, request);
+    }
   };
 
   virtual ~RequestSource() = default;

@@ -103,6 +103,12 @@ class RequestStates {
   // Slots that `req` holds.
   std::uint32_t held_by(const Req& req) const;
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(counts_, copies_from_, copies_to_, snapshot_rows_, snapshot_lens_, snapshot_slots_);
+  }
+
  private:
   bool tracks() const { return config_.tracking_slots > 0; }
   std::uint32_t alloc_or_evict();

@@ -49,6 +49,14 @@ struct ScheduleBatch {
   std::vector<std::uint32_t> next_token_ids;
   std::vector<std::uint32_t> first_token;  // of each request among them, where accept_lens says how many
   std::vector<float> extend_logits;
+
+  // State of a checkpoint (proto/base/archive.h). Not of numeric execution.
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(forward_mode, micro_batch, num_extend, extend_tokens, cached_tokens, capture_bucket, accept_lens);
+    archive.pointers(reqs);
+    archive.pointer(chunked_req);
+  }
 };
 
 class Scheduler {
@@ -114,6 +122,29 @@ class Scheduler {
   // allocated + free + cached = capacity; throws std::logic_error.
   void check_invariants();
 
+  // State of a checkpoint (proto/base/archive.h). Not of numeric execution.
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    if constexpr (!Archive::kReads) settle();  // steps that are noted only
+    archive(pool_, policy_, new_token_ratio_, arena_);
+    archive.pointers(free_reqs_);
+    archive.pointers(retired_);
+    archive.pointers(ended_running_);
+    archive(waiting_);
+    archive.pointers(preempted_);
+    archive.pointer(chunked_req_);
+    for (ScheduleBatch& batch : batches_) {
+      archive.own(&batch);
+      archive(batch);
+    }
+    archive.pointer(last_batch_);
+    archive.pointer(formed_last_);
+    archive(pass_time_, active_, running_, running_may_have_finished_, running_may_finish_, queue_entries_,
+            next_batch_, selected_);
+    for (MicroBatch& micro_batch : put_away_) archive(micro_batch);
+    archive(next_output_base_, retractions_, accept_histogram_, gap_, gap_count_, idle_retried_);
+  }
+
  private:
   struct Limits {
     std::uint32_t max_req_len;
@@ -123,6 +154,12 @@ class Scheduler {
   struct RunningBatch {
     std::vector<Req*> reqs;
     bool batch_is_full = false;
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive.pointers(reqs);
+      archive(batch_is_full);
+    }
   };
 
   // What each micro-batch has of its own: SGLang's running_mbs and last_mbs.
@@ -132,6 +169,12 @@ class Scheduler {
     bool running_may_finish = false;
     ScheduleBatch* last_batch = nullptr;
     std::size_t next_batch = 0;
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive(running, running_may_have_finished, running_may_finish, next_batch);
+      archive.pointer(last_batch);
+    }
   };
 
   void select(std::uint32_t micro_batch);

@@ -35,6 +35,12 @@ class TableEdits {
   // Moves everything into `batch`. Keeps capacity.
   void flush(proto::ForwardBatch& batch);
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(rows_, starts_, counts_, leaves_, joins_, runs_);
+  }
+
  private:
   std::vector<std::uint32_t> rows_, starts_, counts_, leaves_, joins_;
   std::vector<kvcache::PageRun> runs_;

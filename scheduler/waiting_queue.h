@@ -48,6 +48,13 @@ class WaitingQueue {
     head_ = kept - reqs_.begin();
   }
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive.pointers(reqs_);
+    archive(head_);
+  }
+
  private:
   std::vector<Req*> reqs_;  // from head_ on
   std::ptrdiff_t head_ = 0;

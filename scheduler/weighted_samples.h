@@ -46,6 +46,12 @@ class WeightedSamples {
   // Shares of the samples in bins whose edges grow geometrically; edges in the samples' unit x scale.
   void histogram(double scale, proto::Histogram& out) const;
 
+  // State of a checkpoint (proto/base/archive.h). Before seal().
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(limit_, groups_, buckets_, moments_, max_);
+  }
+
  private:
   struct Group {
     double value;

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "launch/report/short_decimal.h"
+#include "proto/base/archive.h"
 
 namespace tpsim::launch {
 namespace {
@@ -26,11 +28,6 @@ std::string_view state_name(scheduler::RequestState state) {
       return "cancelled";
   }
   return "";
-}
-
-void flush(fmt::memory_buffer& buffer, OutputFile& file) {
-  file.write({buffer.data(), buffer.size()});
-  buffer.clear();
 }
 
 // Room for the numbers of a row.
@@ -63,15 +60,53 @@ CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
       "backend,id,state,session,input_tokens,output_tokens,cached_tokens,retractions,arrival_time,"
       "first_scheduled_time,first_token_time,finish_time");
   requests_.write(goodput_.any() ? ",good\n" : "\n");
+  if (!options.checkpoint.empty())
+    request_spool_.emplace(options.checkpoint.string() + ".requests", options.resumed);
   if (steps_ == nullptr) {
     dir.leave_out("steps.csv");
     dir.leave_out("steps.csv.gz");
     return;
   }
+  if (!options.checkpoint.empty())
+    step_spool_.emplace(options.checkpoint.string() + ".steps", options.resumed);
+}
+
+void CsvWriter::flush(fmt::memory_buffer& buffer, std::optional<RecordSpool>& spool, OutputFile& file) {
+  const std::string_view rows(buffer.data(), buffer.size());
+  if (spool) {
+    spool->write(rows);
+  } else {
+    file.write(rows);
+  }
+  buffer.clear();
+}
+
+void CsvWriter::save(StateWriter& state) {
+  state(steps_begun_, with_windows_, with_states_);
+  flush(request_buffer_, request_spool_, requests_);
+  request_spool_->save(state);
+  if (steps_ == nullptr) return;
+  flush(step_buffer_, step_spool_, *steps_);
+  step_spool_->save(state);
+}
+
+void CsvWriter::load(StateReader& state) {
+  bool steps_begun = false;
+  state(steps_begun, with_windows_, with_states_);
+  request_spool_->load(state);
+  if (steps_ == nullptr) return;
+  step_spool_->load(state);
+  if (steps_begun) begin_steps(with_windows_, with_states_);
+}
+
+void CsvWriter::remove_spools() {
+  if (request_spool_) request_spool_->remove();
+  if (step_spool_) step_spool_->remove();
 }
 
 void CsvWriter::begin_steps(bool with_windows, bool with_states) {
   if (std::exchange(steps_begun_, true)) return;
+  with_windows_ = with_windows;
   with_states_ = with_states;
   steps_->write(
       "backend,sequence_number,forward_mode,start_time,step_time,extend_requests,extend_tokens,cached_tokens,"
@@ -96,7 +131,7 @@ void CsvWriter::on_request(const scheduler::RequestRecord& r) {
   out.append(numbers.data(), at);
   if (goodput_.any()) out.append(std::string_view(goodput_.met_by(r) ? ",1" : ",0"));
   out.push_back('\n');
-  if (out.size() > kFlushBytes) flush(out, requests_);
+  if (out.size() > kFlushBytes) flush(out, request_spool_, requests_);
 }
 
 void CsvWriter::on_step(const scheduler::StepRecord& s) {
@@ -121,14 +156,16 @@ void CsvWriter::on_step(const scheduler::StepRecord& s) {
   if (with_states_) at = put_columns(at, {s.states_held, s.states_cached, s.states_free});
   *at++ = '\n';
   out.append(numbers.data(), at);
-  if (out.size() > kFlushBytes) flush(out, *steps_);
+  if (out.size() > kFlushBytes) flush(out, step_spool_, *steps_);
 }
 
 void CsvWriter::finish() {
-  flush(request_buffer_, requests_);
+  flush(request_buffer_, request_spool_, requests_);
+  if (request_spool_) request_spool_->copy_to(requests_);
   if (steps_ == nullptr) return;
   begin_steps(/*with_windows=*/false, /*with_states=*/false);
-  flush(step_buffer_, *steps_);
+  flush(step_buffer_, step_spool_, *steps_);
+  if (step_spool_) step_spool_->copy_to(*steps_);
 }
 
 }  // namespace tpsim::launch

@@ -29,6 +29,12 @@ class StepProfile {
   // the gap behind it.
   std::string encoded() const;
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(blocks_, steps_per_block_, steps_);
+  }
+
  private:
   struct Block {
     double start = 0;

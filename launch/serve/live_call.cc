@@ -133,7 +133,10 @@ void LiveCall::take_names() {
 }
 
 void LiveCall::begin() {
-  if (call_.stream) ++context_.open_streams;
+  if (call_.stream) {
+    counted_ = true;
+    ++context_.open_streams;
+  }
   if (call_.stream && format_->begins_at_once()) {
     streaming_ = true;
     context_.http.add(route_, "POST", 200);
@@ -211,7 +214,7 @@ void LiveCall::fail(unsigned status, const std::string& message) {
   if (streaming_) {
     out_.clear();
     format_->failed(status, type, message, out_);
-    if (exchange_->ready()) exchange_->write(out_);
+    exchange_->write(out_);
     exchange_->end_stream();
   } else {
     const bool plain = call_.api == GenerateCall::Api::kGenerate && status == 400;
@@ -276,7 +279,7 @@ void LiveCall::on_gone() {
 void LiveCall::end() {
   if (over_) return;
   over_ = true;
-  if (call_.stream && streaming_) --context_.open_streams;
+  if (counted_) --context_.open_streams;
   if (prefix_ != nullptr) context_.replica.cancel(prefix_->id);
   for (const std::unique_ptr<Choice>& choice : choices_) {
     drop_name(*choice);

@@ -74,6 +74,7 @@ class LiveCall final : public ExchangeListener, public std::enable_shared_from_t
   std::unique_ptr<Prefix> prefix_;
   std::size_t unfinished_ = 0;
   bool streaming_ = false;  // the head is out
+  bool counted_ = false;    // among the open streams
   bool over_ = false;       // answered, or nobody is there
   std::string out_;         // scratch
 };

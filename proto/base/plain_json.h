@@ -16,9 +16,9 @@
 
 namespace tpsim {
 
-// It tells the handler what nlohmann's sax_parse() would, texts as views. One with unsigneds(numbers) is given an array of
-// whole numbers at once: it calls numbers(vector, or null where it does not want them) and returns whether it
-// took them.
+// It tells the handler what nlohmann's sax_parse() would, texts as views. One with unsigneds(numbers) is
+// given an array of whole numbers at once: it calls numbers(vector, or null where it does not want them) and
+// returns whether it took them.
 template <typename Handler>
 class PlainJson {
  public:
@@ -99,7 +99,8 @@ class PlainJson {
     return next_is(']') && handler_.end_array();
   }
 
-  // Of the eight bytes at `at`, how many at their beginning are digits, and their number: all eight in one word.
+  // Of the eight bytes at `at`, how many at their beginning are digits, and their number: all eight in one
+  // word.
   static int leading_digits(const char* at, std::uint64_t& number) {
     std::uint64_t word = 0;
     for (int i = 0; i < 8; ++i) word |= std::uint64_t{static_cast<unsigned char>(at[i])} << (8 * i);

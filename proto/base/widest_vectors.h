@@ -1,5 +1,6 @@
-// Loops over integers that run in the widest vectors of the machine they run on, where the compiler may assume none but
-// those of every processor. For loops of integers only: others might round differently on another machine.
+// Loops over integers that run in the widest vectors of the machine they run on, where the compiler may
+// assume none but those of every processor. For loops of integers only: others might round differently on
+// another machine.
 #pragma once
 
 namespace tpsim {
@@ -20,8 +21,8 @@ inline bool has_avx2() {
 
 }  // namespace widest_vectors_detail
 
-// Returns what loop() does. REQUIRES: it is a lambda with TPSIM_LOOP behind its parameters, and calls nothing that is
-// not inlined.
+// Returns what loop() does. REQUIRES: it is a lambda with TPSIM_LOOP behind its parameters, and calls nothing
+// that is not inlined.
 #define TPSIM_LOOP __attribute__((always_inline))
 template <typename Loop>
 auto in_widest_vectors(const Loop& loop) {

@@ -23,6 +23,19 @@ class EmbeddingCache {
   std::uint64_t bytes() const { return bytes_; }
   std::size_t size() const { return entries_.size(); }
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    std::vector<Entry> entries(order_.begin(), order_.end());
+    archive(bytes_, entries);
+    if constexpr (Archive::kReads) {
+      order_.assign(entries.begin(), entries.end());
+      entries_.clear();
+      for (auto entry = order_.begin(); entry != order_.end(); ++entry)
+        entries_.emplace(entry->content, entry);
+    }
+  }
+
  private:
   struct Entry {
     std::uint64_t content = 0;

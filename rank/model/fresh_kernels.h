@@ -41,6 +41,12 @@ class FreshKernels {
   // Seconds that the host compiles before this pass; `eager`: its products are not in a captured graph.
   double compile_seconds(const attention::ForwardMetadata& pass, bool eager);
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(met_, odd_pages_);
+  }
+
  private:
   enum class Kernel : std::uint8_t {
     kMetadata,

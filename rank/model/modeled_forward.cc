@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/base/archive.h"
+
 namespace tpsim::rank {
 namespace {
 
@@ -416,6 +418,14 @@ ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, cons
   const double device = other_device + attention_device;
   const double issue = other_host + attention_host;
   return {.seconds = std::max(device, issue), .device = device, .issue = issue};
+}
+
+void ModeledForward::save(StateWriter& state) const {
+  if (fresh_kernels_) state(*fresh_kernels_);
+}
+
+void ModeledForward::load(StateReader& state) {
+  if (fresh_kernels_) state(*fresh_kernels_);
 }
 
 }  // namespace tpsim::rank

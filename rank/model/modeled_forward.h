@@ -56,6 +56,8 @@ class ModeledForward : public RankModel {
                  std::unique_ptr<attention::AttentionBackend> backend, Options options);
 
   StepCost forward(const attention::ForwardMetadata& metadata) override;
+  void save(StateWriter& state) const override;
+  void load(StateReader& state) override;
   // As AttentionBackend::cascades().
   bool cascades() const { return backend_->cascades(); }
 

@@ -4,6 +4,11 @@
 
 #include "attention/backend.h"
 
+namespace tpsim {
+class StateReader;
+class StateWriter;
+}  // namespace tpsim
+
 namespace tpsim::rank {
 
 // One pass on one rank. Times in seconds, all layers together.
@@ -56,6 +61,11 @@ class RankModel {
  public:
   virtual ~RankModel() = default;
   virtual StepCost forward(const attention::ForwardMetadata& metadata) = 0;
+
+  // What later answers depend on of the passes so far, for a checkpoint (proto/base/archive.h); mostly
+  // nothing.
+  virtual void save(StateWriter&) const {}
+  virtual void load(StateReader&) {}
 };
 
 }  // namespace tpsim::rank

@@ -183,4 +183,14 @@ StepCost SpeculativeForward::forward(const attention::ForwardMetadata& batch) {
   return step;
 }
 
+void SpeculativeForward::save(StateWriter& state) const {
+  target_->save(state);
+  if (draft_forward_ != nullptr) draft_forward_->save(state);
+}
+
+void SpeculativeForward::load(StateReader& state) {
+  target_->load(state);
+  if (draft_forward_ != nullptr) draft_forward_->load(state);
+}
+
 }  // namespace tpsim::rank

@@ -56,6 +56,8 @@ class SpeculativeForward : public RankModel {
                      const proto::HardwareProfile& profile, const SpeculationShape& shape);
 
   StepCost forward(const attention::ForwardMetadata& metadata) override;
+  void save(StateWriter& state) const override;
+  void load(StateReader& state) override;
 
  private:
   StepCost draft_tokens(const attention::ForwardMetadata& verify);

@@ -2,11 +2,17 @@
 // ranks did.
 #pragma once
 
+#include <stdexcept>
 #include <vector>
 
 #include "proto/report.pb.h"
 #include "rank/parallel/rank_groups.h"
 #include "scheduler/executor.h"
+
+namespace tpsim {
+class StateReader;
+class StateWriter;
+}  // namespace tpsim
 
 namespace tpsim::rank {
 
@@ -20,6 +26,11 @@ class DeploymentExecutor : public scheduler::Executor {
   virtual std::vector<RankGroup> rank_groups() const { return {}; }
   // What each of them spent in the pass of the last forward().
   virtual void last_pass(std::vector<RankSeconds>& seconds) const { seconds.clear(); }
+
+  // State of a checkpoint (proto/base/archive.h), between two forward(). Who cannot be gone on with throws
+  // std::logic_error.
+  virtual void save(StateWriter&) { throw std::logic_error("no checkpoint of this executor"); }
+  virtual void load(StateReader&) { throw std::logic_error("no checkpoint of this executor"); }
 };
 
 }  // namespace tpsim::rank

@@ -36,6 +36,12 @@ class ImageEncoding {
   std::uint64_t encoded() const { return encoded_; }
   std::uint64_t cache_hits() const { return cache_hits_; }
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(cache_, encoded_, cache_hits_);
+  }
+
  private:
   // Of images [begin, end) of the batch, those that are missing, together.
   EncoderCost encode(const proto::ForwardBatch& batch, int begin, int end);

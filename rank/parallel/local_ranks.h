@@ -88,6 +88,21 @@ class LocalRanks {
   // One report per rank of this process, in rank order.
   std::vector<proto::RankReport> reports() const;
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    for (RankState& state : states_) archive(state);
+    for (ImageEncoding& encoding : encodings_) archive(encoding);
+    for (const std::unique_ptr<RankModel>& model : models_) {
+      if constexpr (Archive::kReads) {
+        model->load(archive);
+      } else {
+        model->save(archive);
+      }
+    }
+    for (Class& ranks : classes_) archive(ranks.prefill, ranks.decode, ranks.mixed);
+  }
+
  private:
   // Totals of the passes of one kind.
   struct PassTotal {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "proto/base/archive.h"
+
 namespace tpsim::rank {
 
 ModeledExecutor::ModeledExecutor(LocalRanks ranks) : ranks_(std::move(ranks)) {}
@@ -15,5 +17,9 @@ scheduler::StepOutcome ModeledExecutor::forward(const proto::ForwardBatch& batch
 }
 
 std::vector<proto::RankReport> ModeledExecutor::finish() { return ranks_.reports(); }
+
+void ModeledExecutor::save(StateWriter& state) { state(ranks_); }
+
+void ModeledExecutor::load(StateReader& state) { state(ranks_); }
 
 }  // namespace tpsim::rank

@@ -18,6 +18,8 @@ class ModeledExecutor : public DeploymentExecutor {
   std::vector<proto::RankReport> finish() override;
   std::vector<RankGroup> rank_groups() const override { return ranks_.groups(); }
   void last_pass(std::vector<RankSeconds>& seconds) const override { ranks_.last_pass(seconds); }
+  void save(StateWriter& state) override;
+  void load(StateReader& state) override;
 
  private:
   LocalRanks ranks_;

@@ -21,6 +21,15 @@ class PageCounts {
   // One less. Returns how many have none now. REQUIRES: all have one.
   std::uint32_t remove(kvcache::PageRun run);
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    const std::uint32_t blocks = num_pages_ / kBlock + 1;
+    archive.array(pages_, num_pages_);
+    archive.array(blocks_, blocks);
+    archive.array(named_, blocks);
+  }
+
  private:
   static constexpr std::uint32_t kBlock = 64;
 

@@ -70,6 +70,13 @@ class RankState {
   std::uint64_t peak_held_pages() const { return peak_held_pages_; }
   std::uint64_t peak_held_bytes() const;
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(next_sequence_number_, table_, rows_, pending_rows_, sets_, micro_batch_, verify_lens_, accepted_,
+            references_, held_pages_, peak_held_pages_);
+  }
+
  private:
   static constexpr std::uint32_t kNotDecoding = UINT32_MAX;
 
@@ -123,6 +130,11 @@ class RankState {
     // into its row when somebody asks for them (an edit, its leave).
     std::vector<std::uint32_t> covered;
     std::uint32_t first_left = UINT32_MAX;  // the first position whose member leaves it in this batch
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive(rows, seq_lens, covered, first_left);
+    }
   };
   DecodeSet& set_of(const Row& row) { return sets_[row.micro_batch]; }
   const DecodeSet& set_of(const Row& row) const { return sets_[row.micro_batch]; }

@@ -26,6 +26,12 @@ class Sampler {
   // Trials up to and with the first success: 1, 2, …. REQUIRES: mean >= 1.
   std::uint64_t geometric(double mean);
 
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(random_);
+  }
+
  private:
   std::mt19937_64 random_;
 };

@@ -1,8 +1,11 @@
 #include "scheduler/workload/streamed_workload.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <utility>
+
+#include "proto/base/hash.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -73,6 +76,33 @@ WorkloadView::WorkloadView(const Workload& workload) : workload_(workload) {
 
 std::unique_ptr<RequestReader> WorkloadView::read() const {
   return std::make_unique<VectorReader>(workload_.requests);
+}
+
+std::uint64_t hash_of(const StreamedWorkload& workload) {
+  std::uint64_t hash = 0;
+  const auto add = [&hash](std::uint64_t number) { hash = hash_with(hash, number); };
+  const auto add_real = [&add](double number) { add(std::bit_cast<std::uint64_t>(number)); };
+  const std::unique_ptr<RequestReader> reader = workload.read();
+  while (const std::shared_ptr<const WorkloadRequest> request = reader->next()) {
+    add_real(request->arrival_time);
+    add(std::uint64_t{request->max_new_tokens} << 32 ^ request->extra_key);
+    add(std::uint64_t{request->session} << 32 ^ static_cast<std::uint32_t>(request->priority.value_or(0)));
+    add((request->priority ? 1 : 0) + (request->think_time ? 2 : 0) + (request->sampling.ignore_eos ? 4 : 0));
+    add_real(request->think_time.value_or(0));
+    for (const kvcache::TokenSequence* tokens : {&request->prompt, &request->output}) {
+      add(tokens->runs().size());
+      for (const kvcache::TokenRun& run : tokens->runs()) add(hash_with(run.first, run.length));
+    }
+    add(request->accept_lens.size());
+    for (const std::uint32_t length : request->accept_lens) add(length);
+    add(request->images.size());
+    for (const ImageInput& image : request->images) {
+      add(std::uint64_t{image.width} << 32 ^ image.height);
+      add(image.content);
+      add(std::uint64_t{image.position} << 32 ^ image.tokens);
+    }
+  }
+  return hash;
 }
 
 Workload in_memory(const StreamedWorkload& streamed) {

@@ -91,6 +91,9 @@ class WorkloadInMemory : public StreamedWorkload {
   const WorkloadView view_;
 };
 
+// Of all requests: differs where a priced run of them may. Reads all of the workload.
+std::uint64_t hash_of(const StreamedWorkload& workload);
+
 // All of `streamed`, but for the names of its namespaces.
 Workload in_memory(const StreamedWorkload& streamed);
 

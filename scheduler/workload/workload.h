@@ -60,6 +60,13 @@ struct WorkloadRequest {
   // Seconds that its images take in front of the scheduler, and of the scheduler itself when it comes.
   double image_prepare_seconds = 0, image_receive_seconds = 0;
   friend bool operator==(const WorkloadRequest&, const WorkloadRequest&) = default;
+
+  // State of a checkpoint (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(arrival_time, prompt, max_new_tokens, priority, extra_key, session, think_time, output,
+            accept_lens, sampling, images, images_in_prompt, image_prepare_seconds, image_receive_seconds);
+  }
 };
 
 struct Workload {

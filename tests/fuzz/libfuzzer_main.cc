@@ -1,4 +1,4 @@
-// libFuzzer's entry for the one target that TPSIM_FUZZ_TARGET names.
+// libFuzzer's entry for the one target of TPSIM_FUZZ_ROOM() that TPSIM_FUZZ_TARGET names.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -8,12 +8,8 @@
 namespace {
 
 const tpsim::fuzz::FuzzTarget& target() {
-  for (const auto targets :
-       {tpsim::fuzz::trace_targets(), tpsim::fuzz::weights_targets(), tpsim::fuzz::model_targets(),
-        tpsim::fuzz::prompt_targets(), tpsim::fuzz::measurement_targets(), tpsim::fuzz::serve_targets()}) {
-    for (const tpsim::fuzz::FuzzTarget& candidate : targets) {
-      if (candidate.name == TPSIM_FUZZ_TARGET) return candidate;
-    }
+  for (const tpsim::fuzz::FuzzTarget& candidate : tpsim::fuzz::TPSIM_FUZZ_ROOM()) {
+    if (candidate.name == TPSIM_FUZZ_TARGET) return candidate;
   }
   std::abort();
 }

@@ -1,4 +1,5 @@
 // What clients send to `tpsim serve`, and what it would answer to them.
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -111,6 +112,14 @@ void generate(std::string_view bytes) { call(bytes, launch::parse_generate); }
 void completion(std::string_view bytes) { call(bytes, launch::parse_completion); }
 void chat(std::string_view bytes) { call(bytes, launch::parse_chat); }
 
+void abort_request(std::string_view bytes) {
+  try {
+    (void)launch::parse_abort(bytes);
+  } catch (const launch::Refusal& refusal) {
+    check(refusal.status == 400, "a wrong body is 400");
+  }
+}
+
 void text(std::string_view bytes) {
   const std::string written = launch::json_string(bytes);
   check_json(written, "any bytes become JSON");
@@ -123,36 +132,67 @@ void text(std::string_view bytes) {
   }
 }
 
-// The first byte says in how large pieces the rest comes.
-void http(std::string_view bytes) {
-  if (bytes.empty()) return;
-  const std::size_t piece = static_cast<unsigned char>(bytes.front()) + std::size_t{1};
-  bytes.remove_prefix(1);
-  launch::RequestReader reader({.max_head_bytes = 1024, .max_body_bytes = 4096});
+constexpr launch::ReadLimits kReadLimits = {.max_head_bytes = 1024, .max_body_bytes = 512};
+
+struct Requests {
+  std::vector<std::string> whole;  // each as text
+  // A head is too long: some more bytes are let through where they come together.
+  bool long_head = false;
+};
+
+// The requests in `bytes` that come in pieces. (That a piece of one more is wrong may be seen sooner or
+// later: Beast looks for the end of a head first where it has seen a part of it.)
+Requests requests_in(std::string_view bytes, std::size_t piece) {
+  Requests all;
+  launch::RequestReader reader(kReadLimits);
   std::string pending;
   while (true) {
     const launch::RequestReader::State state = reader.read(pending);
     if (state == launch::RequestReader::State::kWrong) {
       check(reader.status() >= 400 && reader.status() < 500 && !reader.sentence().empty(),
             "what is wrong has a status and a sentence");
-      return;
+      all.long_head = reader.status() == 431;
+      return all;
     }
     if (state == launch::RequestReader::State::kDone) {
-      const launch::HttpRequest request = reader.take().request;
-      check(request.body.size() <= 4096, "a body has its limit");
+      const auto [request, framing] = reader.take();
+      check(request.body.size() <= kReadLimits.max_body_bytes, "a body has its limit");
       check(request.path.find('?') == std::string::npos, "a path has no query");
+      std::string& text = all.whole.emplace_back();
+      for (const std::string& part : {request.method, request.path, request.query, request.authorization,
+                                      request.content_type, request.accept, request.body})
+        text += launch::json_string(part);
+      text += framing.keep_alive ? 'k' : '-';
+      text += framing.http_1_0 ? '0' : '1';
+      text += framing.head_only ? 'h' : '-';
       (void)request.parameter("timeout");
       continue;
     }
-    if (bytes.empty()) return;
+    if (bytes.empty()) return all;
     pending.append(bytes.substr(0, piece));
     bytes.remove_prefix(std::min(piece, bytes.size()));
   }
 }
 
-constexpr std::array<FuzzTarget, 5> kTargets = {{{"serve_generate", generate},
+// The first byte says in how large pieces the rest comes; what is read does not depend on it.
+void http(std::string_view bytes) {
+  if (bytes.empty()) return;
+  const std::size_t piece = static_cast<unsigned char>(bytes.front()) + std::size_t{1};
+  bytes.remove_prefix(1);
+  Requests pieces = requests_in(bytes, piece);
+  Requests together = requests_in(bytes, std::max<std::size_t>(bytes.size(), 1));
+  if (pieces.long_head || together.long_head) {
+    const std::size_t both = std::min(pieces.whole.size(), together.whole.size());
+    pieces.whole.resize(both);
+    together.whole.resize(both);
+  }
+  check(pieces.whole == together.whole, "requests are the same however their bytes come");
+}
+
+constexpr std::array<FuzzTarget, 6> kTargets = {{{"serve_generate", generate},
                                                  {"serve_completion", completion},
                                                  {"serve_chat", chat},
+                                                 {"serve_abort", abort_request},
                                                  {"serve_text", text},
                                                  {"serve_http", http}}};
 

@@ -240,6 +240,10 @@ void Connection::end_stream(std::uint64_t generation) {
 }
 
 void Connection::send(std::string bytes) {
+  if (!out_.empty()) {  // flush() is on its way, with a client that takes its time
+    out_ += bytes;
+    return;
+  }
   out_ = std::move(bytes);
   sent_ = 0;
   flush();
@@ -323,12 +327,13 @@ void Connection::gone() {
   const bool answering = state_ == State::kAnswering;
   state_ = State::kClosed;
   ++generation_;
+  // Before the client can see that it is over.
+  --worker_.counters().connections;
+  if (answering) --worker_.counters().exchanges;
   ErrorCode ignored;
   socket_.close(ignored);
-  --worker_.counters().connections;
   worker_.remove(*this);
   if (!answering) return;
-  --worker_.counters().exchanges;
   if (const std::shared_ptr<ExchangeListener> listener = std::move(listener_)) listener->on_gone();
 }
 

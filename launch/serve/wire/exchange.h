@@ -4,8 +4,8 @@
 // What other threads have for it goes through WireThread::post(). An answer is either respond(), or
 // begin_stream(), write()s and end_stream().
 //
-// A reader who is slow holds up nobody: write() is only called when all before it was taken (ready()), so
-// that what waits for a client is what its answer has become, never a queue of events.
+// A reader who is slow holds up nobody: whoever has more to come calls write() when all before it was taken
+// (ready()), so that what waits for a client is what its answer has become, never a queue of events.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,8 @@ class Exchange {
   virtual void begin_stream(std::string_view content_type) = 0;
   // Whether all that was written has been taken by the client's socket.
   virtual bool ready() const = 0;
-  // A piece. REQUIRES: ready() and begin_stream(). An empty one does nothing.
+  // A piece, behind all that was not taken yet: a first or a last one, or ready(). REQUIRES: begin_stream().
+  // An empty one does nothing.
   virtual void write(std::string_view piece) = 0;
   // After the last piece.
   virtual void end_stream() = 0;

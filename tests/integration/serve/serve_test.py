@@ -12,7 +12,7 @@ import threading
 import time
 import unittest
 
-from server import ServerTest, events, generate, read_all, request
+from server import ServerTest, connect, events, generate, read_all, request
 
 
 class Answers(ServerTest):
@@ -77,6 +77,34 @@ class Limits(ServerTest):
         client.close()
         self.assertEqual(server.ask("GET", "/health")[0], 200)
 
+    def test_a_hundred_megabytes_that_are_allowed_hold_up_nobody(self):
+        server = self.serve("--max-body-bytes", "200000000", "--wire-threads", "1")
+        times = []
+        ended = threading.Event()
+
+        def stream():
+            with connect(server) as client:
+                client.sendall(request(generate(100000, stream=True)))
+                while not ended.is_set() and client.recv(1 << 16):
+                    times.append(time.monotonic())
+
+        beside = threading.Thread(target=stream)
+        beside.start()
+        client = self.connect(server)
+        client.sendall(request({"text": "word" * 25_000_000}))
+        sent = time.monotonic()
+        answer = client.recv(1 << 16)
+        answered = time.monotonic()
+        ended.set()
+        beside.join()
+        self.assertIn(b" 400 ", answer)
+        self.assertIn(b"context length", answer)
+        # While the body was read the stream went on as before it came.
+        self.assertGreater(answered - sent, 0.1)
+        tokens = sum(sent < moment < answered for moment in times)
+        gaps = sorted(b - a for a, b in zip(times, times[1:]))
+        self.assertGreater(tokens, (answered - sent) / gaps[len(gaps) // 2] / 4)
+
     def test_connections_beyond_the_limit_hear_so(self):
         server = self.serve("--max-connections", "50")
         clients = [self.connect(server) for _ in range(50)]
@@ -138,6 +166,14 @@ class Vanishing(ServerTest):
             client.close()
         self.assertEqual(len(events(read_all(kept))), 301)
         server.wait_until_idle()
+
+    def test_who_closes_its_half_within_a_request_is_gone(self):
+        server = self.serve()
+        client = self.connect(server)
+        client.sendall(b"POST /generate HTTP/1.1\r\ncontent-length: 100\r\n\r\n{")
+        client.shutdown(socket.SHUT_WR)
+        self.assertEqual(read_all(client), b"")
+        self.assertEqual(json.loads(server.ask("GET", "/live/data")[1])["open_connections"], 1)
 
     def test_half_a_request_holds_nothing(self):
         server = self.serve("--receive-timeout", "1")

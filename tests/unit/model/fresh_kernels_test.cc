@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "proto/base/archive.h"
+
 namespace tpsim::rank {
 namespace {
 
@@ -84,6 +86,23 @@ TEST(FreshKernels, AreThereAfterALoadThatNeededThem) {
     EXPECT_EQ(decode(all, requests, 999 + requests), 0);
     EXPECT_EQ(extend(all, requests, 100 + requests, true), 0);
   }
+}
+
+TEST(FreshKernels, OfACheckpointHaveMetWhatTheyHad) {
+  const FreshKernelRules rules = {.page_size = 64};
+  FreshKernels kernels(rules);
+  EXPECT_GT(extend(kernels, 6, 1024), 0);
+  EXPECT_GT(extend(kernels, 3, 65), 0);
+  EXPECT_EQ(extend(kernels, 1, 64), 0);  // what follows begins at an odd page
+  StateWriter writer;
+  writer(kernels);
+  FreshKernels later(rules);
+  StateReader reader(writer.bytes());
+  reader(later);
+  EXPECT_TRUE(reader.at_end());
+  EXPECT_EQ(extend(later, 6, 1024), extend(kernels, 6, 1024));
+  EXPECT_EQ(extend(later, 6, 1024), 0);
+  EXPECT_EQ(extend(later, 4, 65), extend(kernels, 4, 65));
 }
 
 }  // namespace

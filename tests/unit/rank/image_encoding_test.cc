@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attention/vision_attention.h"
+#include "proto/base/archive.h"
 #include "proto/base/error.h"
 #include "rank/model/hardware.h"
 #include "rank/model/model_config.h"
@@ -98,6 +99,14 @@ TEST(EmbeddingCache, KeepsWhatWasUsedLast) {
   EmbeddingCache cache(100);
   std::deque<std::pair<std::uint64_t, std::uint64_t>> list;  // used last in front
   for (int i = 0; i < 20000; ++i) {
+    if (i % 500 == 7) {  // in another process
+      StateWriter writer;
+      writer(cache);
+      EmbeddingCache later(100);
+      StateReader reader(writer.bytes());
+      reader(later);
+      cache = std::move(later);
+    }
     const std::uint64_t content = random() % 40;
     const std::uint64_t bytes = 1 + content * 7 % 120;
     const auto found =

@@ -2,9 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "proto/base/archive.h"
 #include "rank/parallel/modeled_executor.h"
 #include "tests/unit/rank/fake_model.h"
 #include "tests/unit/rank/random_stream.h"
@@ -59,6 +66,52 @@ TEST(LocalRanks, PricedOnceIsTheSameAsPricedForEach) {
   EXPECT_EQ(a.step_times, b.step_times);
   EXPECT_EQ(a.reports, b.reports);
   EXPECT_EQ(a.reports.size(), kTp);
+}
+
+// Answers that depend on the passes so far.
+class CountingModel : public FakeModel {
+ public:
+  StepCost forward(const attention::ForwardMetadata& metadata) override {
+    StepCost cost = FakeModel::forward(metadata);
+    cost.other += 1e-6 * static_cast<double>(++passes_ % 7);
+    return cost;
+  }
+  void save(StateWriter& state) const override { state(passes_); }
+  void load(StateReader& state) override { state(passes_); }
+
+ private:
+  std::uint64_t passes_ = 0;
+};
+
+TEST(LocalRanks, GoOnFromACheckpoint) {
+  std::vector<double> slowdown(kTp, 1.0);
+  slowdown[3] = 1.2;
+  const auto make = [&slowdown] {
+    std::vector<std::unique_ptr<RankModel>> model;
+    model.push_back(std::make_unique<CountingModel>());
+    return std::make_unique<ModeledExecutor>(LocalRanks(deployment(slowdown), 0, kTp, std::move(model)));
+  };
+  const std::unique_ptr<ModeledExecutor> whole = make();
+  const Outcomes expected = run(*whole, 600);
+
+  std::unique_ptr<ModeledExecutor> executor = make();
+  RandomStream stream({});
+  proto::ForwardBatch batch;
+  for (int i = 0; i < 600; ++i) {
+    if (i % 7 == 3) {
+      StateWriter writer;
+      executor->save(writer);
+      executor = make();
+      StateReader reader(writer.bytes());
+      executor->load(reader);
+      ASSERT_TRUE(reader.at_end());
+    }
+    stream.next(batch);
+    ASSERT_EQ(executor->forward(batch).step_time, expected.step_times[static_cast<std::size_t>(i)]) << i;
+  }
+  std::vector<std::string> reports;
+  for (const auto& report : executor->finish()) reports.push_back(report.SerializeAsString());
+  EXPECT_EQ(reports, expected.reports);
 }
 
 // What a trace shows: all ranks once, and of each group all of a pass.

@@ -13,69 +13,12 @@
 #include <vector>
 
 #include "tests/unit/scheduler/checking_rank.h"
+#include "tests/unit/scheduler/pricing_ranks.h"
 #include "tests/unit/scheduler/random_config.h"
 #include "tests/unit/scheduler/scripted_run.h"
 
 namespace tpsim::scheduler {
 namespace {
-
-// Prices passes alone, which is fast; the messages of several data-parallel ranks nobody follows.
-class PricingRanks : public Executor {
- public:
-  explicit PricingRanks(const SchedulerConfig& config) : stages_(config.pipeline.size) {}
-  StepOutcome forward(const proto::ForwardBatch& batch) override {
-    double tokens = 1;
-    for (const std::uint32_t length : batch.extend_lens()) tokens += length;
-    const double seconds = 0.004 + 2e-5 * tokens;
-    for (StageOutcome& stage : stages_) stage = {1e-5, seconds / static_cast<double>(stages_.size()), 2e-5};
-    return {.step_time = seconds, .stages = stages_};
-  }
-
- private:
-  std::vector<StageOutcome> stages_;
-};
-
-void give_priorities(std::mt19937_64& random, SchedulerConfig& config) {
-  config.schedule_policy = random() % 2 == 0 ? SchedulePolicy::kFcfs : SchedulePolicy::kLof;
-  config.priority.enable_scheduling = true;
-  config.priority.low_values_first = random() % 2 == 0;
-  config.priority.disable_preemption = random() % 4 == 0;
-  config.priority.preemption_threshold = static_cast<std::int32_t>(random() % 3);
-  config.max_running_requests = static_cast<std::uint32_t>(1 + random() % 6);
-  if (random() % 3 == 0) config.retraction_policy = RetractionPolicy::kPriority;
-}
-
-SchedulerConfig random_deployment(std::mt19937_64& random) {
-  SchedulerConfig config = random_config(random);
-  if (random() % 3 == 0) give_priorities(random, config);
-  switch (random() % 5) {
-    case 0:
-      config.sglang_release = static_cast<SglangRelease>(random() % 3);
-      break;
-    case 1:
-      config.sglang_release = static_cast<SglangRelease>(random() % 3);
-      config.pipeline.size = static_cast<std::uint32_t>(2 + random() % 4);
-      config.pipeline.async_batch_depth = static_cast<std::uint32_t>(random() % 3);
-      break;
-    case 2:
-      speculate(random, config, static_cast<SglangRelease>(random() % 3));
-      break;
-    case 3:
-      give_windows(random, config);
-      if (random() % 4 == 0) speculate(random, config);
-      break;
-    default:
-      if (random() % 2 == 0) speculate(random, config);
-      give_states(random, config);
-  }
-  if (config.pipeline.size == 1 && random() % 5 == 0) {
-    config.data_parallel.size = static_cast<std::uint32_t>(2 + random() % 3);
-    config.data_parallel.load_balance = static_cast<LoadBalanceMethod>(random() % 3);
-  }
-  config.recv_interval = random() % 4 == 0 ? static_cast<std::uint32_t>(2 + random() % 5) : 1;
-  config.check_invariants = random() % 8 == 0;
-  return config;
-}
 
 struct Script {
   Workload workload;

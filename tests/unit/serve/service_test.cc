@@ -403,6 +403,41 @@ TEST_F(Served, ASlowReaderFindsOneEventWithAllThatCameMeanwhile) {
   EXPECT_GT(service->statistics().merged_deltas, 0U);
 }
 
+// Of OpenAI's streams nothing is sent before the first token, not even that they are streams.
+TEST_F(Served, StreamsThatNeverBeganAreNotOpen) {
+  executor.seconds = 0.3;
+  start();
+  {
+    HttpClient one = client();
+    one.send("POST", "/v1/completions", R"({"model": "m", "prompt": "a", "max_tokens": 9, "stream": true})");
+    while (replica->open_requests() == 0) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(service->statistics().open_streams, 1U);
+  }
+  wait_until_idle();
+  EXPECT_EQ(service->statistics().open_streams, 0U);
+  const json prompt = std::vector<std::uint32_t>(9000, 1);
+  const HttpAnswer refused = client().ask("POST", "/v1/completions",
+                                          json{{"model", "m"}, {"prompt", prompt}, {"stream", true}}.dump());
+  EXPECT_EQ(refused.status, 400U);
+  EXPECT_EQ(service->statistics().open_streams, 0U);
+}
+
+// Its answers fill the socket anywhere, in the middle of a head, too.
+TEST_F(Served, WhoAsksAheadAndDoesNotReadGetsEveryAnswerWhole) {
+  start();
+  HttpClient ahead = client();
+  ahead.socket().set_option(boost::asio::socket_base::receive_buffer_size(64 << 10));
+  constexpr int kCalls = 3000;
+  std::string calls;
+  for (int i = 0; i < kCalls; ++i)
+    calls += "POST /generate HTTP/1.1\r\nhost: x\r\ncontent-length: 16\r\n\r\n{\"stream\": true}";
+  ahead.send(calls);
+  std::this_thread::sleep_for(200ms);
+  const std::string first = ahead.receive().body;
+  EXPECT_TRUE(first.ends_with("data: [DONE]\n\n")) << first;
+  for (int i = 1; i < kCalls; ++i) ASSERT_EQ(ahead.receive().body, first) << "answer " << i;
+}
+
 TEST_F(Served, TimesAreThoseOfTheReplica) {
   start();
   HttpClient one = client();
