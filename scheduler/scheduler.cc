@@ -104,7 +104,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, OnRejected on_rejected, OnIn
       new_token_ratio_(config.schedule_conservativeness),
       batches_(std::size_t{2} * config.pipeline.micro_batches()),
       put_away_(config.pipeline.micro_batches()),
-      steady_(pool_, PrefillAdder::kClipMaxNewTokens) {
+      steady_(pool_, PrefillAdder::kClipMaxNewTokens, leaves_early()) {
   const std::uint64_t longest = std::min<std::uint64_t>(config.context_length, pool_.capacity());
   limits_.max_req_len = longest > 0 ? clip32(longest - 1) : 0;
   limits_.max_req_input_len = limits_.max_req_len > kInputHeadroom ? limits_.max_req_len - kInputHeadroom : 0;
@@ -542,7 +542,7 @@ bool Scheduler::filter_running() {
 // Takes out what the pass in flight finishes, as far as lengths tell; returns whether there was any. It keeps
 // its row and pages until its token is processed.
 bool Scheduler::leave_finishing() {
-  if (!rules_.skip_finishing_decode || config_.disable_overlap_schedule) return false;
+  if (!leaves_early()) return false;
   if (steady_.active()) {
     const std::vector<Req*>& finishing = steady_.about_to_end();
     auto behind = running_.reqs.begin();

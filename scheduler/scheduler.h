@@ -192,6 +192,7 @@ class Scheduler {
   void mix_with_running(ScheduleBatch& batch);
   ScheduleBatch* update_running_batch();
   bool filter_running();
+  bool leaves_early() const { return rules_.skip_finishing_decode && !config_.disable_overlap_schedule; }
   bool leave_finishing();
   // Whether one more token is its last, whatever it is.
   static bool finishes_by_length(const Req& req) { return req.output_len + 1 >= req.max_new_tokens; }

@@ -33,7 +33,21 @@ void SteadyDecode::end() {
   active_ = false;
 }
 
+// Who ended with its first token left what it was due for; where all do, no pass ever looks at that.
+void SteadyDecode::forget_what_is_past() {
+  constexpr std::size_t kMore = 1024;
+  const std::size_t most = 4 * (members_.size() - free_.size()) + kMore;
+  if (std::max({joiners_.size(), ends_.size(), leaves_.size()}) <= most) return;
+  joiners_.erase(joiners_.begin(), joiners_.begin() + static_cast<std::ptrdiff_t>(next_joiner_));
+  next_joiner_ = 0;
+  for (std::vector<Due>* dues : {&joiners_, &ends_, &leaves_})
+    std::erase_if(*dues, [this](const Due& due) { return !is_current(due); });
+  std::make_heap(ends_.begin(), ends_.end());
+  std::make_heap(leaves_.begin(), leaves_.end());
+}
+
 void SteadyDecode::join(Req& req, bool whole) {
+  forget_what_is_past();
   if (free_.empty()) {
     free_.push_back(static_cast<std::uint32_t>(members_.size()));
     members_.emplace_back();
@@ -54,9 +68,11 @@ void SteadyDecode::join(Req& req, bool whole) {
   const std::int64_t had = std::int64_t{req.output_len} + req.in_flight;
   ends_.push_back({formed_ + std::max<std::int64_t>(req.end_len - had - 1, 0), member.order, index});
   std::push_heap(ends_.begin(), ends_.end());
-  leaves_.push_back(
-      {formed_ + std::max<std::int64_t>(req.max_new_tokens - had - 2, -1), member.order, index});
-  std::push_heap(leaves_.begin(), leaves_.end());
+  if (asks_early_) {
+    leaves_.push_back(
+        {formed_ + std::max<std::int64_t>(req.max_new_tokens - had - 2, -1), member.order, index});
+    std::push_heap(leaves_.begin(), leaves_.end());
+  }
   const std::int64_t rest = to_come(member);
   to_come_[whole ? 1 : 0] += rest;
   member.is_long = rest > clip_;

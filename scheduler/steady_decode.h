@@ -24,7 +24,9 @@ class SteadyDecode {
   static constexpr std::int64_t kNoPass = -1;
 
   // `clip`: tokens to come of a request that reserved() knows at most; what has more is not summed.
-  SteadyDecode(KvPool& pool, std::int64_t clip) : pool_(pool), clip_(clip), opens_(pool.page_size()) {}
+  // `asks_early`: whether about_to_end() is asked before every pass, or never.
+  SteadyDecode(KvPool& pool, std::int64_t clip, bool asks_early)
+      : pool_(pool), clip_(clip), asks_early_(asks_early), opens_(pool.page_size()) {}
 
   bool active() const { return active_; }
   // Without members. What was formed before is none of its passes.
@@ -119,6 +121,7 @@ class SteadyDecode {
   void close(Member& member);
   void tell(const Member& member);
   void forget(Member& member);
+  void forget_what_is_past();
   void drop_results();
   Opener& opener_of(const Member& member);
   void name_pages(Member& member, std::uint32_t next_page);
@@ -126,6 +129,7 @@ class SteadyDecode {
 
   KvPool& pool_;
   const std::int64_t clip_;
+  const bool asks_early_;
   bool active_ = false;
   std::uint64_t orders_ = 0;
   std::int64_t begun_ = 0;
@@ -168,8 +172,8 @@ void SteadyDecode::process(double now, const Gap& gap) {
     ++told_;
     if (!member.has_left) ++counted_[member.whole ? 1 : 0];
   }
-  if (next_joiner_ == joiners_.size()) {
-    joiners_.clear();
+  if (2 * next_joiner_ >= joiners_.size()) {  // those of passes in flight stay
+    joiners_.erase(joiners_.begin(), joiners_.begin() + static_cast<std::ptrdiff_t>(next_joiner_));
     next_joiner_ = 0;
   }
   to_come_[0] -= counted_[0];
