@@ -129,7 +129,8 @@ RadixCache::Child RadixCache::find_child(NodeId parent, std::uint32_t extra_key,
 
 bool RadixCache::has_child(NodeId parent, std::uint64_t hash) const {
   NodeId id = buckets_[hash & (buckets_.size() - 1)];
-  while (id != kNoNode && (nodes_[id].hash != hash || nodes_[id].parent != parent)) id = nodes_[id].next_in_bucket;
+  while (id != kNoNode && (nodes_[id].hash != hash || nodes_[id].parent != parent))
+    id = nodes_[id].next_in_bucket;
   return id != kNoNode;
 }
 

@@ -185,8 +185,8 @@ int guarded(int argc, char** argv, tpsim::rank::MpiSession& session, bool speaks
   }
 }
 
-// A run touches some 20 MB here and there: in huge pages that is ten page faults, not thousands, and hardly a miss of
-// the TLB. Many systems give huge pages only to who asks; where they give none nothing is lost.
+// A run touches some 20 MB here and there: in huge pages that is ten page faults, not thousands, and hardly a
+// miss of the TLB. Many systems give huge pages only to who asks; where they give none nothing is lost.
 void ask_for_huge_pages() {
 #if defined(__GLIBC__) && defined(MADV_HUGEPAGE)
   constexpr std::size_t kHeap = std::size_t{32} << 20;

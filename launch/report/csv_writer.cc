@@ -32,7 +32,7 @@ std::string_view state_name(scheduler::RequestState state) {
 
 // Room for the numbers of a row.
 constexpr std::size_t kMostNumbers = 24;
-using Numbers = std::array<char, kMostNumbers * (kMostDecimal + 1)>;
+using Numbers = std::array<char, kMostNumbers*(kMostDecimal + 1)>;
 
 // Each behind a comma.
 char* put_columns(char* at, std::initializer_list<std::uint64_t> values) {
@@ -149,8 +149,9 @@ void CsvWriter::on_step(const scheduler::StepRecord& s) {
   at = put_decimal(at, s.start_time, 9);
   *at++ = ',';
   at = put_decimal(at, s.step_time, 6);
-  at = put_columns(at, {s.extend_requests, s.extend_tokens, s.cached_tokens, s.decode_requests, s.capture_bucket,
-                        s.waiting, s.running, s.kv_allocated_tokens, s.kv_cached_tokens, s.kv_free_tokens});
+  at = put_columns(at,
+                   {s.extend_requests, s.extend_tokens, s.cached_tokens, s.decode_requests, s.capture_bucket,
+                    s.waiting, s.running, s.kv_allocated_tokens, s.kv_cached_tokens, s.kv_free_tokens});
   if (s.swa_pool_tokens() > 0)
     at = put_columns(at, {s.swa_allocated_tokens, s.swa_cached_tokens, s.swa_free_tokens});
   if (with_states_) at = put_columns(at, {s.states_held, s.states_cached, s.states_free});

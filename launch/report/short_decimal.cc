@@ -123,7 +123,8 @@ char* put_decimal(char* at, double value, int digits) {
   if (point == 0) return put_whole(at, narrow);
   // As many as 12 are behind the point, zeros in front of them: then nothing is before it.
   const auto unit = kPowers[static_cast<std::size_t>(point)];
-  const auto before = unit > narrow ? 0 : static_cast<std::uint32_t>(narrow / static_cast<std::uint32_t>(unit));
+  const auto before =
+      unit > narrow ? 0 : static_cast<std::uint32_t>(narrow / static_cast<std::uint32_t>(unit));
   at = put_whole(at, before);
   *at++ = '.';
   return put_digits(at, narrow - before * static_cast<std::uint32_t>(unit), point);

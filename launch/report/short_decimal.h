@@ -1,4 +1,5 @@
-// Numbers as "%.9g" and "%u" write them, in a fraction of the time: tables of millions of rows are mostly such.
+// Numbers as "%.9g" and "%u" write them, in a fraction of the time: tables of millions of rows are mostly
+// such.
 #pragma once
 
 #include <fmt/format.h>
