@@ -1,8 +1,10 @@
 #include "launch/workload_args.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
+#include "launch/served_before.h"
 #include "proto/base/error.h"
 #include "scheduler/workload/benchmark_datasets.h"
 #include "scheduler/workload/benchmark_images.h"
@@ -25,6 +27,11 @@ scheduler::FrontEndConfig front_end(const ServerArgs& args, const scheduler::Wor
                                      : kind == "kit" ? scheduler::kKitFrontEnd
                                                      : scheduler::kTextFrontEnd;
   config.stream_interval = args.stream_interval;
+  if (kind == "kit" && args.served_before) {
+    config.connections = 1;
+    for (const rank::ServedLoad& load : parse_served_before("--served-before", *args.served_before))
+      config.connections = std::max(config.connections, load.max_requests);
+  }
   return config;
 }
 

@@ -74,7 +74,8 @@ struct Table<OperatorCoefficients> {
                                            {"hot_memory", &C::hot_memory},
                                            {"per_gpu_seconds", &C::per_gpu_seconds},
                                            {"shared_link", &C::shared_link},
-                                           {"two_shot_seconds", &C::two_shot_seconds}};
+                                           {"two_shot_seconds", &C::two_shot_seconds},
+                                           {"served", &C::served}};
 };
 
 template <typename Coefficients>

@@ -97,6 +97,7 @@ struct OperatorCoefficients {
   // Collectives over links that the GPUs share (PCIe): share by which each GPU beyond two slows the bytes.
   double shared_link = 0;
   double two_shot_seconds = 0;  // the custom all-reduce in two shots: the barrier between them
+  double served = 0;  // power limits: of the dense rate, what the products of a served pass reach at least
 };
 
 // What `profile` says of a class; null where nothing.

@@ -91,6 +91,8 @@ struct SchedulerConfig {
   std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes, ascending; empty = no graphs
   std::uint64_t random_seed = 1;
   double scheduler_step_seconds = 0;  // host work of one step, overlapped unless disabled
+  double forming_extend_seconds =
+      0;  // more of it where the step prefills; serial_extend_seconds holds it, too
   // Host time between two passes that overlap does not hide, of a pass and of each request that decodes in
   // it.
   double pass_gap_seconds = 0;
@@ -134,7 +136,10 @@ struct FrontEndConfig {
   double token_seconds = 0;
   double stream_seconds = 0;
   double response_seconds = 0;
+  double dispatch_seconds = 0;
+  double connect_seconds = 0;
   bool prepares_images = false;  // the seconds that requests name for their images count, too
+  std::uint32_t connections = UINT32_MAX;  // open when the run begins
   // SGLang's --stream-interval: tokens of an answer that go to its client together. The first and the end of
   // an answer are sent at once, so that it only spares `stream_seconds`.
   std::uint32_t stream_interval = 1;
@@ -163,6 +168,10 @@ inline constexpr FrontEndConfig kTextFrontEnd = {.pass_seconds = 2.75e-3,
                                                  .prepares_images = true};
 // The client of shared/measure, that draws each prompt's ids when its turn has come: times between the
 // sending of requests whose turns came together, 0.28 ms for 512 ids, 0.42 for 1,024 and 1.3 for 4,096.
+// Its connections: 14 of 16 first requests beyond the first wait for one (access logs of 8 servers), and
+// reach the scheduler when the first prefill has run. Of the time that the server takes for a request 0.9 ms
+// are its own turn: chosen by the first batches of bursts in shared/data/serving, where 0.6 to 1.2 ms were
+// tried; 21 other servers agree.
 inline constexpr FrontEndConfig kKitFrontEnd = {.client_seconds = 0.13e-3,
                                                 .client_token_seconds = 0.285e-6,
                                                 .pass_seconds = kTokenIdFrontEnd.pass_seconds,
@@ -170,6 +179,8 @@ inline constexpr FrontEndConfig kKitFrontEnd = {.client_seconds = 0.13e-3,
                                                 .token_seconds = kTokenIdFrontEnd.token_seconds,
                                                 .stream_seconds = kTokenIdFrontEnd.stream_seconds,
                                                 .response_seconds = kTokenIdFrontEnd.response_seconds,
+                                                .dispatch_seconds = 0.9e-3,
+                                                .connect_seconds = 0.1e-3,
                                                 .prepares_images = true};
 
 // How requests are offered (the names are those of SGLang's serving benchmark).

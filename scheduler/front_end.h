@@ -7,6 +7,13 @@
 // `request_seconds` and `token_seconds` (of the prompt) in turn, and what preparing a request's images takes.
 // A client may need time of its own before it sends one, and do so one by one, too (`client_seconds` and
 // `client_token_seconds`): the request's clock starts behind it.
+//
+// The server is one event loop: requests that are there together take turns, a step of each at a time, and
+// reach the scheduler together, `dispatch_seconds` apart, when the loop is done with all of them; those that
+// come meanwhile are the next to take turns. (A burst whose requests wait for each other so: its first
+// prefill holds one, the next a few, the one behind it all others.) `dispatch_seconds` 0: one by one instead.
+// `connections` of such a client are open when the run begins: a request beyond them opens another one, and
+// leaves when those that were due with it have all been made, for the client is one event loop, too.
 // Back: `stream_seconds` for each request that got something, in turn, and `response_seconds`. All zero:
 // requests are where they are sent at once, as in comparisons with SGLang's scheduler alone.
 #pragma once
@@ -30,16 +37,38 @@ class FrontEnd {
   // images take `image_seconds`.
   void send(RequestSource::Sent sent, std::uint64_t tokens, double image_seconds = 0) {
     const auto length = static_cast<double>(tokens);
+    const double due = sent.time;
     const double client = config_.client_seconds + config_.client_token_seconds * length;
     if (client > 0) sent.time = client_free_ = std::max(client_free_, sent.time) + client;
-    free_ = std::max(free_, sent.time) + config_.request_seconds + config_.token_seconds * length;
-    if (config_.prepares_images) free_ += image_seconds;
+    double own = config_.request_seconds + config_.token_seconds * length;
+    if (config_.prepares_images) own += image_seconds;
+    if (config_.dispatch_seconds > 0) {
+      wait(due, own, std::move(sent));
+      return;
+    }
+    free_ = std::max(free_, sent.time) + own;
     under_way_.push_back({free_ + config_.pass_seconds, std::move(sent)});
   }
+  // A request that was sent has ended, and its connection is another one's to take.
+  void leave() { in_flight_ -= in_flight_ > 0 ? 1 : 0; }
   // When the next one reaches the scheduler; RequestSource::kNever where none is under way.
-  double next_time() const { return under_way_.empty() ? RequestSource::kNever : under_way_.front().arrival; }
+  double next_time() const {
+    if (!under_way_.empty()) return under_way_.front().arrival;
+    if (waiting_.empty()) return RequestSource::kNever;
+    const double start = turn_time();
+    double end = start;
+    std::uint64_t others = 0;
+    for (const Waiting& request : waiting_) {
+      if (request.ready > start) continue;
+      end += request.seconds;
+      ++others;
+    }
+    return std::max(start, end - config_.dispatch_seconds * static_cast<double>(others - 1)) +
+           config_.pass_seconds;
+  }
   // With the time at which it was sent. REQUIRES: next_time() is not kNever.
   RequestSource::Sent pop() {
+    if (under_way_.empty()) take_turns();
     RequestSource::Sent sent = std::move(under_way_.front().sent);
     under_way_.pop_front();
     return sent;
@@ -48,9 +77,16 @@ class FrontEnd {
   std::optional<RequestSource::Sent> withdraw(std::uint64_t id) {
     const auto at = std::find_if(under_way_.begin(), under_way_.end(),
                                  [id](const UnderWay& request) { return request.sent.id == id; });
-    if (at == under_way_.end()) return std::nullopt;
-    RequestSource::Sent sent = std::move(at->sent);
-    under_way_.erase(at);
+    if (at != under_way_.end()) {
+      RequestSource::Sent sent = std::move(at->sent);
+      under_way_.erase(at);
+      return sent;
+    }
+    const auto waits = std::find_if(waiting_.begin(), waiting_.end(),
+                                    [id](const Waiting& request) { return request.sent.id == id; });
+    if (waits == waiting_.end()) return std::nullopt;
+    RequestSource::Sent sent = std::move(waits->sent);
+    waiting_.erase(waits);
     return sent;
   }
   // The scheduler has their first token for `first` requests and another one for `later` at `time`, not
@@ -66,7 +102,7 @@ class FrontEnd {
   // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
-    archive(under_way_, client_free_, free_, streamed_);
+    archive(under_way_, waiting_, config_.connections, in_flight_, client_free_, free_, streamed_);
   }
 
  private:
@@ -79,9 +115,55 @@ class FrontEnd {
       archive(arrival, sent);
     }
   };
+  // One that has not had its turn. `due`: of a connection that its client opens, when it was to be sent.
+  struct Waiting {
+    double ready, seconds;
+    std::optional<double> due;
+    RequestSource::Sent sent;
+
+    template <typename Archive>
+    void serialize(Archive& archive) {
+      archive(ready, seconds, due, sent);
+    }
+  };
+
+  void wait(double due, double own, RequestSource::Sent sent) {
+    // Connections are opened one after another, when the client has made all that was due.
+    double opened = sent.time;
+    for (Waiting& request : waiting_)
+      if (request.due == due) request.ready = opened += config_.connect_seconds;
+    Waiting request{sent.time, own, {}, std::move(sent)};
+    if (++in_flight_ > config_.connections) {
+      config_.connections = in_flight_;
+      request.due = due;
+      request.ready = opened + config_.connect_seconds;
+    }
+    waiting_.push_back(std::move(request));
+  }
+  // When the loop begins with those that wait. REQUIRES: some do.
+  double turn_time() const {
+    double ready = RequestSource::kNever;
+    for (const Waiting& request : waiting_) ready = std::min(ready, request.ready);
+    return std::max(free_, ready);
+  }
+  void take_turns() {
+    const double start = turn_time();
+    const auto rest = std::stable_partition(
+        waiting_.begin(), waiting_.end(), [start](const Waiting& request) { return request.ready <= start; });
+    free_ = start;
+    for (auto at = waiting_.begin(); at != rest; ++at) free_ += at->seconds;
+    auto others = static_cast<double>(rest - waiting_.begin());
+    for (auto at = waiting_.begin(); at != rest; ++at) {
+      const double turn = std::max(start, free_ - config_.dispatch_seconds * --others);
+      under_way_.push_back({turn + config_.pass_seconds, std::move(at->sent)});
+    }
+    waiting_.erase(waiting_.begin(), rest);
+  }
 
   FrontEndConfig config_;
   std::deque<UnderWay> under_way_;
+  std::deque<Waiting> waiting_;
+  std::uint32_t in_flight_ = 0;
   double client_free_ = 0;
   double free_ = 0;      // when it is done with what was sent
   double streamed_ = 0;  // and with what was streamed

@@ -56,6 +56,7 @@ void Replica::submit(const RequestSource::Sent& sent) {
 
 bool Replica::cancel(std::uint64_t id, double time) {
   if (const std::optional<RequestSource::Sent> sent = front_end_.withdraw(id)) {
+    front_end_.leave();
     Req req;
     req.id = id;
     req.source = sent->request;
@@ -190,7 +191,8 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
   const StepOutcome outcome = executor_.forward(message_);
   schedulers_.take_sampled(batch, outcome);
   const double compiling = compile_seconds(batch), serial = serial_extend(batch), gap = pass_gap(batch);
-  const double forming = config_.scheduler_step_seconds + compiling + serial;
+  const double work = config_.scheduler_step_seconds + forming_extend(batch);
+  const double forming = work + compiling + serial;
   const double host = forming + outcome.host_time;
   double start, gpu_seconds = outcome.step_time;
   if (config_.pipeline.staged()) {
@@ -210,7 +212,7 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
     returned = std::max(returned, queue_room_time(queued));
     queued_ = queued;
   }
-  host_.forming += config_.scheduler_step_seconds;
+  host_.forming += work;
   host_.planning += outcome.host_time;
   host_.issuing += outcome.issue_time;
   host_.compiling += compiling;
@@ -233,6 +235,11 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
 
 double Replica::pass_gap(const LockstepBatch& batch) const {
   return config_.pass_gap_seconds + config_.pass_gap_request_seconds * batch.decode_requests;
+}
+
+double Replica::forming_extend(const LockstepBatch& batch) const {
+  const bool overlapped = !config_.disable_overlap_schedule && !config_.pipeline.staged();
+  return overlapped && batch.extend_requests > 0 ? config_.forming_extend_seconds : 0;
 }
 
 double Replica::serial_extend(const LockstepBatch& batch) const {
@@ -270,6 +277,7 @@ void Replica::finish(const Launched& launched) {
   if (!result_.tokens.empty()) events_.on_tokens(result_);
   for (const Req* req : result_.finished) {
     const RequestState state = req->cancelled ? RequestState::kCancelled : RequestState::kCompleted;
+    front_end_.leave();
     events_.on_finished(*req, state, nullptr, result_.time);
   }
   if (config_.check_invariants) schedulers_.check_invariants();
@@ -277,6 +285,7 @@ void Replica::finish(const Launched& launched) {
 
 void Replica::on_rejected(const Req& req, const char* because) {
   const double seen = front_end_.seen(now_);
+  front_end_.leave();
   if (req.cancelled) {
     events_.on_finished(req, RequestState::kCancelled, nullptr, seen);
   } else {

@@ -126,6 +126,7 @@ class Replica {
   void idle();
   Launched launch(LockstepBatch& batch, double not_before = 0);
   double pass_gap(const LockstepBatch& batch) const;
+  double forming_extend(const LockstepBatch& batch) const;
   double serial_extend(const LockstepBatch& batch) const;
   double compile_seconds(const LockstepBatch& batch);
   void finish(const Launched& launched);

@@ -7,6 +7,11 @@
 // anew. The thread that issues passes waits. Every variant seen in the compiler's log of SGLang 0.5.12
 // servers on H200s (shared/measure with the compiler timed) is one of these; which of them another server of
 // the machine has left in Triton's cache on disk nobody can tell.
+//
+// torch_native's decode is cuDNN's, which compiles an engine the first time that its heuristics choose it:
+// for KV lengths up to each power of two and beyond 4,096, and for multiples of 128 tokens another one each
+// (stalls of a server's decode steps, and lengths tried one by one with PyTorch 2.11 alone). The plan that it
+// builds for every single length is the backend's (attention/backends/torch_native.cc).
 #pragma once
 
 #include <cstdint>
@@ -22,11 +27,12 @@ namespace tpsim::rank {
 struct ServedLoad {
   std::uint32_t input = 0;         // tokens of each prompt; 0: prompts and batches of all sizes
   std::uint32_t max_requests = 1;  // in flight
+  std::uint32_t output = 1;        // tokens of each answer
 };
 
 struct FreshKernelRules {
   // Whose kernel prepares a decode pass.
-  enum class Decode : std::uint8_t { kNone, kFa3, kTriton };
+  enum class Decode : std::uint8_t { kNone, kFa3, kTriton, kTorchNative };
   Decode decode = Decode::kNone;
   std::uint32_t page_size = 1;               // tokens
   std::uint32_t chunk = 0;                   // tokens of the largest prefill; 0: any number
@@ -55,11 +61,13 @@ class FreshKernels {
     kExtendPages,
     kDecodePages,
     kExperts,
-    kDrafts
+    kDrafts,
+    kEngine
   };
   // What it takes, where it is the first.
   double meet(Kernel kernel, std::uint64_t size, std::uint64_t other = 0);
   double decode(std::uint32_t requests, std::uint32_t bucket, std::uint32_t longest);
+  double attend(std::uint32_t length);
   void serve(const ServedLoad& load);
 
   FreshKernelRules rules_;

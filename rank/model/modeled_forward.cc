@@ -30,6 +30,8 @@ constexpr double kGathered = 4;  // data-parallel attention: buffers cleared and
 // was measured.
 constexpr double kGatherHost = 1.78e-3;
 
+constexpr double kServedRows = 256;  // OperatorCoefficients::served counts beyond
+
 // Launches of a pass in captured pieces: a layer's piece and what surrounds its attention (its kernel, that
 // of the cache, copies), counted in a profile of SGLang 0.5.12 on an H200 (llama-3.1-8b, fa3, 1,024 tokens:
 // 258 with those before and behind the layers); an all-reduce that splits a piece: another graph, the kernel
@@ -130,8 +132,15 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
         add(&Dense::other, mla_costs_->joining(costs_, m), weight.layers);
       continue;
     }
-    add_product(linear_kernel(weight.format, profile_),
-                costs_.gemm(weight_rows, weight.n, weight.k, weight.format), weight.layers);
+    const MatrixClass kernel = linear_kernel(weight.format, profile_);
+    KernelCost cost = costs_.gemm(weight_rows, weight.n, weight.k, weight.format);
+    if (const double served = kernel == MatrixClass::kGemmFp8 && power_fp8_ ? power_fp8_->served : 0;
+        served > 0 && weight_rows > kServedRows) {
+      const double few = costs_.gemm(kServedRows, weight.n, weight.k, weight.format).seconds;
+      cost.seconds =
+          std::min(cost.seconds, std::max(few, cost.flops / (profile_.dense_flops_fp8() * served)));
+    }
+    add_product(kernel, cost, weight.layers);
   }
   for (const WeightSpec& weight : weights_) {
     if (weight.role != WeightRole::kExperts || weight.name != "experts.gate_up_proj" || rows.routed == 0)
@@ -411,8 +420,10 @@ ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, cons
       host.once_seconds;
   if (host.synchronous) {
     const double seconds = std::max(other_device, other_host) + std::max(attention_device, attention_host);
-    // When the host goes on is the queue's to say: on real servers it is some layers ahead of the device.
-    return {.seconds = seconds, .device = seconds, .issue = 0};
+    // Behind its last wait the host issues the last layer: of a burst's prefills, and of the decode pass
+    // behind them, real servers answer each when the launch of the next is over (torch_native, 1,024 and
+    // 4,096 tokens).
+    return {.seconds = seconds, .device = seconds, .issue = seconds * (1 - 1.0 / model_.num_layers)};
   }
   if (pieces) attention_host = host.once_seconds;
   const double device = other_device + attention_device;

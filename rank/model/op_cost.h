@@ -36,7 +36,8 @@ OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile
                                            std::string_view operator_class);
 // The board's power limit (rank/model/modeled_forward.h): `compute` is the share of the dense rate that
 // matrix products sustain, `fixed_seconds` what a pass may be ahead of it, `overlap` what each second of
-// collectives adds to that. A profile without these classes has no limit.
+// collectives adds to that. A profile without these classes has no limit. `served` is the share that they
+// reach in a pass of more than 256 rows, where benchmarks of the kernel alone say less.
 inline constexpr std::string_view kPowerClass = "power";         // 16 bit
 inline constexpr std::string_view kPowerFp8Class = "power.fp8";  // its `compute` only, where both are known
 // Names of OperatorEfficiency.operator_class but for attention.

@@ -69,6 +69,25 @@ TEST(FreshKernels, OfEagerExpertsAreThoseOfMultiplesOf16) {
   EXPECT_EQ(extend(kernels, 1, 3602, true), 0);
 }
 
+// cuDNN's engines: one for lengths up to each power of two, one beyond 4,096, others for multiples of 128.
+TEST(FreshKernels, OfTorchNativeAreEnginesForRangesOfLengths) {
+  FreshKernels kernels({.decode = Decode::kTorchNative, .served = {{1024, 4, 64}}});
+  EXPECT_EQ(decode(kernels, 1, 3010), 0);  // met when the server was warmed up
+  EXPECT_EQ(decode(kernels, 8, 1500), 0);  // and by the load
+  const double engine = decode(kernels, 1, 1152);
+  EXPECT_GT(engine, 0);
+  EXPECT_EQ(decode(kernels, 16, 1280), 0);
+  EXPECT_EQ(decode(kernels, 1, 4097), engine);
+  EXPECT_EQ(decode(kernels, 1, 16385), 0);
+  EXPECT_EQ(decode(kernels, 1, 16384), engine);
+  EXPECT_EQ(decode(kernels, 1, 2048), 0);
+  EXPECT_EQ(decode(kernels, 1, 1024), engine);
+  EXPECT_EQ(decode(kernels, 1, 300), engine);
+
+  FreshKernels all({.decode = Decode::kTorchNative, .served = {{}}});
+  for (std::uint32_t length = 1; length < 9000; ++length) EXPECT_EQ(decode(all, 1, length), 0);
+}
+
 // What the server served before has been compiled.
 TEST(FreshKernels, AreThereAfterALoadThatNeededThem) {
   FreshKernels kernels({.decode = Decode::kTriton,

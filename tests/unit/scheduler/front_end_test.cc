@@ -72,6 +72,53 @@ TEST(FrontEnd, AClientMayDrawItsPromptsOneByOne) {
   EXPECT_NEAR(front_end.pop().time, 0.601, 1e-12);
 }
 
+// One event loop: those that are there together take turns and come together, and the next ones behind them.
+TEST(FrontEnd, RequestsThatAreThereTogetherTakeTurns) {
+  FrontEndConfig config = kMeasured;
+  config.dispatch_seconds = 1e-4;
+  FrontEnd front_end(config);
+  const double own = 1.4e-3, pass = 1.5e-3;
+  for (const double sent : {0.0, 0.5e-3, 1e-3, 2e-3}) {
+    const auto id = static_cast<std::uint64_t>(sent * 1e4);
+    front_end.send({.id = id, .time = sent, .early = false}, 0);
+  }
+  EXPECT_NEAR(front_end.next_time(), own + pass, 1e-12);
+  EXPECT_EQ(front_end.pop().id, 0u);
+  // Two came during its turn, the last one during theirs.
+  EXPECT_NEAR(front_end.next_time(), 3 * own + pass - 1e-4, 1e-12);
+  EXPECT_EQ(front_end.pop().id, 5u);
+  EXPECT_NEAR(front_end.next_time(), 3 * own + pass, 1e-12);
+  EXPECT_EQ(front_end.withdraw(20)->id, 20u);
+  EXPECT_EQ(front_end.pop().id, 10u);
+  EXPECT_EQ(front_end.next_time(), RequestSource::kNever);
+}
+
+// A request beyond the open connections leaves when its client has made all that were due with it; the
+// connection is another one's when it has ended.
+TEST(FrontEnd, ConnectionsAreOpenedBehindABurst) {
+  FrontEndConfig config = kMeasured;
+  config.dispatch_seconds = 1e-4;
+  config.connect_seconds = 1e-4;
+  config.client_seconds = 1e-3;
+  config.connections = 1;
+  FrontEnd front_end(config);
+  const double own = 1.4e-3, pass = 1.5e-3;
+  const auto burst = [&front_end](double due) {
+    for (std::uint64_t id = 0; id < 3; ++id) front_end.send({.id = id, .time = due, .early = false}, 0);
+  };
+  burst(0);
+  EXPECT_NEAR(front_end.next_time(), 1e-3 + own + pass, 1e-12);
+  EXPECT_EQ(front_end.pop().id, 0u);
+  EXPECT_NEAR(front_end.next_time(), 3.1e-3 + own + pass, 1e-12);  // the third was made after 3 ms
+  EXPECT_EQ(front_end.pop().id, 1u);
+  EXPECT_NEAR(front_end.next_time(), 3.1e-3 + 2 * own + pass, 1e-12);
+  EXPECT_EQ(front_end.pop().id, 2u);
+  for (int i = 0; i < 3; ++i) front_end.leave();
+  burst(1);  // three are open
+  front_end.pop();
+  EXPECT_NEAR(front_end.next_time(), 1 + 1e-3 + 2 * own + pass, 1e-12);
+}
+
 // A server whose tokens come faster than they can be handed out: clients see them at the pace of the way
 // back.
 TEST(FrontEnd, AnswersQueueWhereStepsAreTooShort) {
