@@ -5,10 +5,11 @@
 #include <string>
 
 #include "attention/backend.h"
+#include "attention/pass_memory.h"
 
 namespace tpsim::attention {
 
-class HybridAttnBackend : public AttentionBackend {
+class HybridAttnBackend : public AttentionBackend, public PassMemory {
  public:
   HybridAttnBackend(std::unique_ptr<AttentionBackend> prefill, std::unique_ptr<AttentionBackend> decode);
 
@@ -48,6 +49,14 @@ class HybridAttnBackend : public AttentionBackend {
   KernelCost plan_cost() const override { return active_->plan_cost(); }
   double plan_host_seconds() const override { return active_->plan_host_seconds(); }
   HostCost host_cost() const override { return active_->host_cost(); }
+  void save(StateWriter& state) const override {
+    save_memory(*prefill_, state);
+    save_memory(*decode_, state);
+  }
+  void load(StateReader& state) override {
+    load_memory(*prefill_, state);
+    load_memory(*decode_, state);
+  }
 
  private:
   std::string name_;

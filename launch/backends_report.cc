@@ -9,7 +9,7 @@
 namespace tpsim::launch {
 namespace {
 
-constexpr const char* kFlag = "--attention-backend";
+constexpr const char* kBackendFlag = "--attention-backend";
 
 // The others that `prefill` can be paired with.
 std::vector<std::string> decode_backends(const ServerArgs& args, const proto::HardwareProfile& hardware,
@@ -17,7 +17,8 @@ std::vector<std::string> decode_backends(const ServerArgs& args, const proto::Ha
   std::vector<std::string> names;
   for (const attention::BackendDescription* backend : attention::backend_list()) {
     const std::string decode(backend->row.name);
-    if (judge_pair(args, {prefill, decode}, kFlag, hardware, model).obstacle.empty()) names.push_back(decode);
+    if (judge_pair(args, {prefill, decode}, kBackendFlag, hardware, model).obstacle.empty())
+      names.push_back(decode);
   }
   return names;
 }
@@ -45,7 +46,7 @@ BackendsReport report_backends(const ServerArgs& args, const proto::HardwareProf
   }
   for (const attention::BackendDescription* backend : attention::backend_list()) {
     const std::string name(backend->row.name);
-    const PairVerdict verdict = judge_pair(args, {name, name}, kFlag, hardware, model);
+    const PairVerdict verdict = judge_pair(args, {name, name}, kBackendFlag, hardware, model);
     BackendsReport::Runs runs{.backend = name,
                               .page_size = verdict.page_size,
                               .kv_cache_dtype = std::string(to_string(verdict.kv_format))};

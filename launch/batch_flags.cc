@@ -130,6 +130,10 @@ void declare_batches(FlagSet& flags, ServerArgs& args) {
       "host time between two passes that overlap does not hide, of a pass and of each request that "
       "decodes in it (default 0,0)",
       pair_of_reals(args.pass_gap_ms));
+  flags.add_value("--kernel-launch-us", "US",
+                  "host time of launching one kernel of an eager pass (default: the GPU's, as measured with "
+                  "SGLang 0.5.12)",
+                  real(args.kernel_launch_us, 0, false, 1e6, true));
   flags.add_value(
       "--compile-seconds", "BATCH,CHUNK",
       "what a server that was not warmed up compiles at its first prefill of several requests, and "

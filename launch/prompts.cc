@@ -9,6 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "scheduler/workload/image_fields.h"
+#include "scheduler/workload/image_limits.h"
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_input.h"
 #include "scheduler/workload/trace_reader.h"
@@ -44,10 +45,9 @@ std::vector<scheduler::ImageInput> parse_images(std::string_view flag, const std
     const auto number = [&](std::size_t begin, std::size_t end, std::uint64_t least, std::uint64_t most) {
       return parse_count(flag, one.substr(begin, end - begin), least, most);
     };
-    constexpr std::uint64_t kMostPixels = 65536;
     image.content = number(0, colon, 0, scheduler::kUnnamedImages - 1);
-    image.width = static_cast<std::uint32_t>(number(colon + 1, times, 1, kMostPixels));
-    image.height = static_cast<std::uint32_t>(number(times + 1, at, 1, kMostPixels));
+    image.width = static_cast<std::uint32_t>(number(colon + 1, times, 1, scheduler::kMostPixels));
+    image.height = static_cast<std::uint32_t>(number(times + 1, at, 1, scheduler::kMostPixels));
     if (at < one.size())
       image.position =
           static_cast<std::uint32_t>(number(at + 1, one.size(), 0, scheduler::kMaxRequestTokens));

@@ -14,18 +14,16 @@
 namespace tpsim::launch {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::array<std::string_view, kNumShapes> kNames = {
     "tokens of a pass", "requests of a prefill", "requests of a decode batch", "KV tokens of a decode batch",
     "tokens of a request"};
 
-struct Named {
+struct NamedShape {
   const char* feature;  // in the catalogue's file
   Shape shape;
 };
 // By the phase that a class is of; matrix products and collectives see all rows of a pass.
-std::vector<Named> shapes_of(std::string_view operator_class) {
+std::vector<NamedShape> shapes_of(std::string_view operator_class) {
   if (!operator_class.starts_with("attention.")) return {{"rows", Shape::kRows}};
   if (operator_class.ends_with("decode"))
     return {{"requests", Shape::kDecodeRequests},
@@ -39,13 +37,13 @@ std::vector<Named> shapes_of(std::string_view operator_class) {
 std::vector<MeasuredRange> measured_ranges(const Deployment& deployment) {
   const auto text = rank::catalogue::find("ranges", deployment.hardware.name());
   if (!text) return {};
-  const Json classes = Json::parse(*text);
+  const auto classes = nlohmann::json::parse(*text);
   const double row_bytes = 2.0 * deployment.model.hidden_size;
   std::vector<MeasuredRange> ranges;
   for (const proto::Calibration& row : deployment.header.calibration()) {
     const auto found = classes.find(row.operator_class());
     if (found == classes.end()) continue;
-    for (const Named& named : shapes_of(row.operator_class()))
+    for (const NamedShape& named : shapes_of(row.operator_class()))
       if (found->contains(named.feature))
         ranges.push_back({row.operator_class(), named.shape, found->at(named.feature).get<double>()});
     // Collectives hand over the hidden state of every row.

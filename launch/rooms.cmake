@@ -23,3 +23,9 @@ function(tpsim_room target)
   endforeach()
   target_include_directories(${target} PUBLIC ${view})
 endfunction()
+
+# tpsim_alone(SOURCE...): sources that are alike by design, and name what they define alike, are in no bundle
+# (TPSIM_BUNDLES).
+function(tpsim_alone)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()

@@ -121,6 +121,7 @@ struct ServerArgs {
   bool enable_mixed_chunk = false;
   std::uint32_t scheduler_recv_interval = 1;
   std::vector<double> pass_gap_ms;      // of a pass, and of each request in it; empty: hidden
+  std::optional<double> kernel_launch_us;  // of an eager pass; none: the hardware profile's
   std::vector<double> compile_seconds;  // at the first prefill of several requests, and of a whole chunk
   std::optional<double> compile_decode_seconds;
   std::optional<std::string>
@@ -166,6 +167,7 @@ struct ServerArgs {
   bool fixed_interval = false;
   std::uint32_t max_concurrency = 0;
   std::optional<std::string> front_end;  // default: by the workload (launch/workload_args.cc)
+  std::optional<double> client_seconds;  // default: what was fitted (scheduler/client_share.h); serve: 0
   std::uint32_t stream_interval = 1;
   std::optional<double> time_scale;  // default 1
   std::uint32_t random_seed = 1;

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "proto/base/align.h"
 #include "proto/versions.h"
 
 namespace tpsim::scheduler {
@@ -19,8 +20,6 @@ std::uint32_t clip32(std::uint64_t value) {
   return static_cast<std::uint32_t>(
       std::min<std::uint64_t>(value, std::numeric_limits<std::uint32_t>::max()));
 }
-
-std::uint32_t ceil_align(std::uint32_t value, std::uint32_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Positions [prefix_len, prefix_len + extend_len) of the sequence of every request of the extend part.
 void write_tokens(const ScheduleBatch& batch, proto::ForwardBatch& message) {
@@ -680,6 +679,8 @@ void Scheduler::retract_decode() {
     give_up(*req, kept.size());
     ++req->retractions;
     ++retractions_;
+    retracted_input_tokens_ += req->input_len;
+    retracted_output_tokens_ += req->output_len;
     enqueue(*req);
   }
   if (kept.size() == 1 && !check_decode_mem(kept)) {
@@ -905,7 +906,7 @@ void Scheduler::process_decoded(ScheduleBatch& batch, double now, PassResult& re
     if (req.steady != Req::kNotSteady) steady_.got_token(req);
     if (wants_tokens) [[unlikely]]
       result.tokens.push_back({&req, 1});
-    if (output_len >= req.end_len || req.to_finish) [[unlikely]] {
+    if (output_len >= req.end_len) [[unlikely]] {
       finish(req);
       result.finished.push_back(&req);
     } else {

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "proto/base/align.h"
 #include "proto/base/random.h"
 
 namespace tpsim::scheduler {
@@ -23,8 +24,6 @@ struct Draft {
   double probability;  // that the target's own tokens lead here
   std::uint32_t depth;
 };
-
-std::uint32_t ceil_align(std::uint32_t value, std::uint32_t unit) { return (value + unit - 1) / unit * unit; }
 
 // The verified drafts, by falling probability. A draft is never more probable than its parent, which comes
 // before it, so a parent is never left out.

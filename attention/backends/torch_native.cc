@@ -12,6 +12,7 @@
 
 #include "attention/backend_description.h"
 #include "attention/gathered_backend.h"
+#include "attention/pass_memory.h"
 #include "attention/split_heuristics.h"
 
 namespace tpsim::attention::backends {
@@ -23,13 +24,15 @@ constexpr std::uint32_t kStep = 128;  // KV tokens of one step of the loop of Py
 // (tests/calibration/measured/h200-sxm_attention.csv).
 constexpr GatheredBackend::Launches kLaunches = {.decode = 5, .merge = 1, .extend = 7};
 
-class TorchNativeBackend : public GatheredBackend {
+class TorchNativeBackend : public GatheredBackend, public PassMemory {
  public:
   TorchNativeBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
       : GatheredBackend("torch_native", profile, page_size, kLaunches), most_splits_(2 * multiprocessors()) {}
 
   void init_forward_metadata(const ForwardMetadata& metadata) override;
   HostCost host_cost() const override;
+  void save(StateWriter& state) const override { state(met_); }
+  void load(StateReader& state) override { state(met_); }
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;

@@ -6,55 +6,38 @@
 #include <stdexcept>
 #include <utility>
 
-#include "attention/registry.h"
 #include "launch/calibrate/coordinate_search.h"
 #include "launch/calibrate/corrections.h"
+#include "launch/calibrate/row_plans.h"
 #include "proto/correction_surface.h"
 
 namespace tpsim::calibrate {
 namespace {
 
 using attention::LayerShape;
-using attention::PlanCost;
 using attention::Residency;
 using calibration::AttentionRow;
 
-struct Planned {
-  const AttentionRow* row;
+struct Planned : RowPlan {
   double weight = 1;
   bool aside = false;
   bool searched = true;  // the search for coefficients looks at a part of a large table only
-  attention::DecodePlan decode;
-  attention::ExtendPlan extend;
 };
 
 class Fit {
  public:
-  Fit(const proto::HardwareProfile& profile, const std::string& name, bool decode)
-      : profile_(profile),
-        backend_(attention::create_attention_backend(name, profile, 1)),
-        planned_(dynamic_cast<attention::PlannedBackend*>(backend_.get())),
-        decode_(decode) {
-    if (planned_ == nullptr) throw std::invalid_argument(name + " plans no kernels of its own");
-  }
+  Fit(const proto::HardwareProfile& profile, const std::string& backend, bool decode)
+      : planner_(profile, backend, 1, decode) {}
 
   void add(const AttentionSource& source) {
     constexpr std::size_t kMostSearched = 1500;
     const std::size_t every = std::max<std::size_t>(1, source.rows.size() / kMostSearched);
     const std::size_t first = rows_.size();
     for (const AttentionRow& row : source.rows) {
-      calibration::with_metadata(row, decode_, [&](const attention::ForwardMetadata& metadata) {
-        planned_->init_forward_metadata(metadata);
-        Planned p{&row, 1, false, true, {}, {}};
-        if (decode_) {
-          p.decode = planned_->decode_plan(row.layer);
-        } else {
-          p.extend = planned_->extend_plan(row.layer);
-        }
-        p.aside = row.held || (source.keep_aside && calibration::kept_aside(row));
-        p.searched = !p.aside && (rows_.size() - first) % every == 0;
-        rows_.push_back(std::move(p));
-      });
+      Planned p{planner_.plan(row)};
+      p.aside = row.held || (source.keep_aside && calibration::kept_aside(row));
+      p.searched = !p.aside && (rows_.size() - first) % every == 0;
+      rows_.push_back(std::move(p));
     }
     double used = 0;
     for (std::size_t i = first; i < rows_.size(); ++i) used += rows_[i].aside ? 0 : 1;
@@ -67,38 +50,18 @@ class Fit {
   double search(PlanCoefficients& c);
   std::vector<proto::CorrectionSurface> corrections(const PlanCoefficients& c);
   std::vector<double> prices(const PlanCoefficients& c, const Corrections& corrections) {
-    const Models models(*this, c, corrections);
+    const PlanCosts costs = planner_.costs(c, corrections);
     std::vector<double> seconds;
-    for (const Planned& p : rows_) seconds.push_back(price(p, models));
+    for (const Planned& p : rows_) seconds.push_back(planner_.price(p, costs));
     return seconds;
   }
 
  private:
-  struct Models {
-    Models(const Fit& fit, const PlanCoefficients& c, const Corrections& corrections)
-        : hot(fit.profile_, c, Residency::kHot, corrections),
-          cold(fit.profile_, c, Residency::kCold, corrections) {}
-    const PlanCost& of(const Planned& p) const { return p.row->residency == Residency::kHot ? hot : cold; }
-    PlanCost hot, cold;
-  };
-
-  template <typename Which>
-  bool any(Which which) const {
-    return std::any_of(rows_.begin(), rows_.end(), which);
-  }
   bool any_layer(bool (*which)(const LayerShape&)) const {
-    return any([which](const Planned& p) { return which(p.row->layer); });
+    return any(rows_, [which](const Planned& p) { return which(p.row->layer); });
   }
 
-  double price(const Planned& p, const Models& models) {
-    return decode_ ? planned_->decode_cost(models.of(p), p.decode, p.row->layer).seconds
-                   : planned_->extend_cost(models.of(p), p.extend, p.row->layer).seconds;
-  }
-
-  const proto::HardwareProfile& profile_;
-  std::unique_ptr<attention::AttentionBackend> backend_;
-  attention::PlannedBackend* planned_;
-  bool decode_;
+  RowPlanner planner_;
   std::vector<Planned> rows_;
 };
 
@@ -106,8 +69,8 @@ class Fit {
 double Fit::search(PlanCoefficients& c) {
   SearchSpace space;
   const auto vary = [&space](double& value, double least, double most) { space.vary(value, least, most); };
-  const bool hot = any([](const Planned& p) { return p.row->residency == Residency::kHot; });
-  const bool cold = any([](const Planned& p) { return p.row->residency == Residency::kCold; });
+  const bool hot = any(rows_, [](const Planned& p) { return p.row->residency == Residency::kHot; });
+  const bool cold = any(rows_, [](const Planned& p) { return p.row->residency == Residency::kCold; });
   vary(c.compute, 0.02, 1);
   vary(c.memory, 0.05, 1);
   vary(c.fixed_seconds, 5e-7, 3e-4);
@@ -116,7 +79,8 @@ double Fit::search(PlanCoefficients& c) {
   if (hot) vary(c.l2_memory, 1, 10);
   if (hot && cold) vary(c.hot_seconds, 1e-8, 1e-4);
   const auto head = [&](double& value, std::uint32_t least, std::uint32_t most) {
-    if (any([&](const Planned& p) { return p.row->layer.head_dim > least && p.row->layer.head_dim <= most; }))
+    if (any(rows_,
+            [&](const Planned& p) { return p.row->layer.head_dim > least && p.row->layer.head_dim <= most; }))
       vary(value, 0.1, 4);
   };
   head(c.head_dim_64, 0, 64);
@@ -131,48 +95,48 @@ double Fit::search(PlanCoefficients& c) {
   if (any_layer([](const LayerShape& l) { return l.sliding_window != 0; })) {
     vary(c.window, 0.1, 4);
     vary(c.window_seconds, 1e-8, 1e-4);
-    if (any([](const Planned& p) { return p.extend.walks_window; })) vary(c.walk, 0.01, 1);
+    if (any(rows_, [](const Planned& p) { return p.extend.walks_window; })) vary(c.walk, 0.01, 1);
   }
   if (any_layer([](const LayerShape& l) { return l.head_dim > 128 && l.head_dim <= 192; }))
     vary(c.head_dim_192_seconds, 1e-8, 1e-4);
-  if (planned_->name() == "torch_native") vary(c.gather, 0.05, 2);
+  if (planner_.backend() == "torch_native") vary(c.gather, 0.05, 2);
   vary(c.block_compute, 0.3, 8);
-  if (any([](const Planned& p) {
+  if (any(rows_, [](const Planned& p) {
         return p.decode.merge || p.extend.kv_chunk != 0 || p.extend.prefix_rows != 0;
       }))
     vary(c.merge_seconds, 1e-7, 1e-4);
-  if (any([](const Planned& p) { return p.decode.merge; })) vary(c.merge_part_seconds, 1e-9, 1e-5);
+  if (any(rows_, [](const Planned& p) { return p.decode.merge; })) vary(c.merge_part_seconds, 1e-9, 1e-5);
   if (any_layer([](const LayerShape& l) { return l.fp8_kv(); })) {
     if (any_layer([](const LayerShape& l) { return !l.fp8_kv(); })) vary(c.fp8_seconds, 1e-8, 1e-4);
     vary(c.cast, 0.01, 10);
   }
   if (hot) vary(c.write, 0.01, 10);
-  if (decode_) {
+  if (planner_.decodes()) {
     vary(c.block_memory, 0.2, 8);
     vary(c.block_width_seconds, 1e-9, 1e-5);
-    if (any([](const Planned& p) { return p.decode.resident > 1; })) vary(c.resident, 1, 8);
-    if (any([](const Planned& p) { return p.decode.tensor_cores; }) &&
-        any([](const Planned& p) { return !p.decode.tensor_cores; }))
+    if (any(rows_, [](const Planned& p) { return p.decode.resident > 1; })) vary(c.resident, 1, 8);
+    if (any(rows_, [](const Planned& p) { return p.decode.tensor_cores; }) &&
+        any(rows_, [](const Planned& p) { return !p.decode.tensor_cores; }))
       vary(c.vector_compute, 0.005, 1);
   } else {
     vary(c.tail, 1e-3, 1);
     vary(c.wave_tail, 0.01, 1);
     vary(c.in_order, 0.01, 1);
-    if (any([](const Planned& p) { return p.extend.kv_chunk != 0 || p.extend.prefix_rows != 0; }))
+    if (any(rows_, [](const Planned& p) { return p.extend.kv_chunk != 0 || p.extend.prefix_rows != 0; }))
       vary(c.merge_row_seconds, 1e-9, 1e-5);
-    if (any([](const Planned& p) {
+    if (any(rows_, [](const Planned& p) {
           return p.extend.prefix_rows == 0 && !p.row->prefixes.empty() && p.row->prefixes[0] != 0;
         }))
       vary(c.cached, 0.8, 3);
-    if (any([](const Planned& p) { return p.extend.prefix_rows != 0 || p.extend.prefix_kernel; }))
+    if (any(rows_, [](const Planned& p) { return p.extend.prefix_rows != 0 || p.extend.prefix_kernel; }))
       vary(c.prefix, 0.1, 2);
   }
   const auto loss = [&] {
-    const Models models(*this, c, {});
+    const PlanCosts costs = planner_.costs(c);
     double sum = 0;
     for (const Planned& p : rows_) {
       if (!p.searched) continue;
-      sum += p.weight * std::min(1.0, std::abs(std::log(price(p, models) / p.row->seconds)));
+      sum += p.weight * std::min(1.0, std::abs(std::log(planner_.price(p, costs) / p.row->seconds)));
     }
     return sum;
   };
@@ -228,20 +192,16 @@ std::vector<proto::CorrectionSurface> Fit::corrections(const PlanCoefficients& c
   two.add_factors(2000);
   proto::OperatorEfficiency entry;
   *entry.add_corrections() = two;
-  const Models plain(*this, c, {});
-  const Models doubled(*this, c, Corrections(&entry, kPlanFeatures));
+  const PlanCosts plain = planner_.costs(c);
+  const PlanCosts doubled = planner_.costs(c, Corrections(&entry, kPlanFeatures));
   std::vector<SurfaceRow> surface_rows;
   for (const Planned& p : rows_) {
     if (p.aside) continue;
-    const double price_now = price(p, plain);
-    const double part = price(p, doubled) - price_now;
+    const double price_now = planner_.price(p, plain);
+    const double part = planner_.price(p, doubled) - price_now;
     // Backends that price every request by itself have no features of the whole batch.
     if (part < 0.999 * price_now) return {};
-    const auto features =
-        decode_ ? plain.of(p).features(p.decode, p.row->layer) : plain.of(p).features(p.extend, p.row->layer);
-    const auto values = features.values();
-    surface_rows.push_back({{values.begin(), values.end()},
-                            p.row->seconds / price_now,
+    surface_rows.push_back({planner_.features(p, plain), p.row->seconds / price_now,
                             std::min(p.weight * static_cast<double>(rows_.size()), kMostWeight)});
   }
   CorrectionOptions options;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <stdexcept>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "attention/registry.h"
 #include "launch/calibrate/coordinate_search.h"
 #include "launch/calibrate/corrections.h"
+#include "launch/calibrate/row_plans.h"
 #include "proto/coefficients.h"
 #include "proto/correction_surface.h"
 
@@ -21,71 +21,37 @@ using attention::Residency;
 using calibration::AttentionRow;
 using calibration::MlaKernel;
 
-struct Planned {
-  const AttentionRow* row;
+struct Planned : RowPlan {
   double weight = 1;
-  attention::DecodePlan decode;
-  attention::ExtendPlan extend;
   bool left_out = false;
   bool parted = false;
-};
-
-// Prices of hot and cold caches.
-struct Models {
-  PlanCost hot, cold;
-  const PlanCost& of(const AttentionRow& row) const { return row.residency == Residency::kHot ? hot : cold; }
 };
 
 class Fit {
  public:
   Fit(const proto::HardwareProfile& profile, const std::string& backend, MlaKernel kernel)
-      : profile_(profile),
-        backend_(attention::create_attention_backend(backend, profile, kMlaPageSize)),
-        planned_(dynamic_cast<attention::PlannedBackend*>(backend_.get())),
-        kernel_(kernel) {
-    if (planned_ == nullptr) throw std::invalid_argument(backend + " plans no kernels of its own");
-  }
+      : planner_(profile, backend, kMlaPageSize, kernel == MlaKernel::kDecode), kernel_(kernel) {}
 
   void add(const MlaSource& source) {
-    for (const AttentionRow& row : source.rows) {
-      calibration::with_metadata(row, decodes(), [&](const attention::ForwardMetadata& metadata) {
-        planned_->init_forward_metadata(metadata);
-        Planned p{&row, 1.0 / static_cast<double>(source.rows.size()),         {},
-                  {},   source.parted ? row.held : calibration::held_out(row), source.parted};
-        if (decodes()) {
-          p.decode = planned_->decode_plan(row.layer);
-        } else {
-          p.extend = planned_->extend_plan(row.layer);
-        }
-        rows_.push_back(std::move(p));
-      });
-    }
+    for (const AttentionRow& row : source.rows)
+      rows_.push_back({planner_.plan(row), 1.0 / static_cast<double>(source.rows.size()),
+                       source.parted ? row.held : calibration::held_out(row), source.parted});
   }
   const std::vector<Planned>& rows() const { return rows_; }
 
   void minimise(PlanCoefficients& c);
   std::vector<proto::CorrectionSurface> correct(const PlanCoefficients& c);
-  Models models(const PlanCoefficients& c, const Corrections& corrections = {}) const {
-    return {PlanCost(profile_, c, Residency::kHot, corrections),
-            PlanCost(profile_, c, Residency::kCold, corrections)};
+  PlanCosts costs(const PlanCoefficients& c, const Corrections& corrections = {}) const {
+    return planner_.costs(c, corrections);
   }
-  double price(const Planned& p, const Models& models) {
-    const PlanCost& model = models.of(*p.row);
-    return p.row->rest_seconds + (decodes() ? planned_->decode_cost(model, p.decode, p.row->layer).seconds
-                                            : planned_->extend_cost(model, p.extend, p.row->layer).seconds);
+  double price(const Planned& p, const PlanCosts& costs) {
+    return p.row->rest_seconds + planner_.price(p, costs);
   }
 
  private:
-  bool decodes() const { return kernel_ == MlaKernel::kDecode; }
-  template <typename Which>
-  bool any(Which which) const {
-    return std::any_of(rows_.begin(), rows_.end(), which);
-  }
   std::vector<std::vector<GridWish>> stages() const;
 
-  const proto::HardwareProfile& profile_;
-  std::unique_ptr<attention::AttentionBackend> backend_;
-  attention::PlannedBackend* planned_;
+  RowPlanner planner_;
   MlaKernel kernel_;
   std::vector<Planned> rows_;
 };
@@ -101,22 +67,24 @@ void Fit::minimise(PlanCoefficients& c) {
   vary(c.overlap, 1e-3, 1);
   vary(c.block_compute, 0.3, 8);
   vary(c.merge_seconds, 1e-7, 1e-4);
-  if (decodes()) {
+  if (planner_.decodes()) {
     vary(c.block_memory, 0.2, 12);
     c.merge_part_seconds = 1e-8;
     vary(c.merge_part_seconds, 1e-9, 1e-6);
-    if (any([](const Planned& p) { return !p.decode.tensor_cores; })) vary(c.vector_compute, 0.002, 1);
+    if (any(rows_, [](const Planned& p) { return !p.decode.tensor_cores; })) vary(c.vector_compute, 0.002, 1);
   } else {
     vary(c.tail, 1e-3, 1);
   }
-  if (any([](const Planned& p) { return p.row->residency == Residency::kHot; })) vary(c.l2_memory, 1, 10);
-  if (any([](const Planned& p) { return p.decode.widens_kv || p.extend.widens_kv; })) vary(c.gather, 0.05, 2);
-  if (any([](const Planned& p) { return p.row->layer.fp8_kv(); })) {
+  if (any(rows_, [](const Planned& p) { return p.row->residency == Residency::kHot; }))
+    vary(c.l2_memory, 1, 10);
+  if (any(rows_, [](const Planned& p) { return p.decode.widens_kv || p.extend.widens_kv; }))
+    vary(c.gather, 0.05, 2);
+  if (any(rows_, [](const Planned& p) { return p.row->layer.fp8_kv(); })) {
     c.fp8_seconds = 5e-7;
     vary(c.fp8_seconds, 1e-8, 5e-5);
   }
-  if (any([](const Planned& p) { return p.row->layer.q_bytes == 1; })) vary(c.fp8_compute, 0.1, 2);
-  if (any([](const Planned& p) {
+  if (any(rows_, [](const Planned& p) { return p.row->layer.q_bytes == 1; })) vary(c.fp8_compute, 0.1, 2);
+  if (any(rows_, [](const Planned& p) {
         return p.row->layer.q_bytes == 2 && p.row->layer.kv_bytes() < 2 && !p.decode.widens_kv &&
                !p.extend.widens_kv;
       })) {
@@ -125,7 +93,7 @@ void Fit::minimise(PlanCoefficients& c) {
   }
   const auto loss = [&] {
     constexpr double kFarOff = 0.7;  // beyond it one row is as bad as another
-    const Models now = models(c);
+    const PlanCosts now = costs(c);
     double sum = 0;
     for (const Planned& p : rows_)
       if (!p.left_out)
@@ -142,14 +110,14 @@ std::vector<std::vector<GridWish>> Fit::stages() const {
   std::vector<GridWish> grids;
   for (const auto& [points, heads] :
        {std::pair<std::size_t, std::size_t>{2, 2}, {4, 2}, {4, 5}, {6, 3}, {6, 5}, {8, 3}}) {
-    if (decodes()) {
+    if (planner_.decodes()) {
       grids.push_back({{"requests", points}, {"tokens", points}, {"group", heads}, {"element_bytes", 3}});
     } else {
       const char* per_rank = kernel_ == MlaKernel::kExtend ? "group" : "kv_heads";
       grids.push_back({{"blocks", points}, {"part", points}, {per_rank, heads}, {"element_bytes", 3}});
     }
   }
-  if (decodes())
+  if (planner_.decodes())
     return {grids,
             {{{"l2_fill", 2}, {"spread", 3}, {"requests", 3}},
              {{"l2_fill", 2}, {"requests", 4}, {"tokens", 4}, {"group", 2}},
@@ -163,16 +131,13 @@ std::vector<std::vector<GridWish>> Fit::stages() const {
 // What the rows of the fit say beyond the formula.
 std::vector<proto::CorrectionSurface> Fit::correct(const PlanCoefficients& c) {
   std::vector<SurfaceRow> rows;
-  const Models now = models(c);
+  const PlanCosts now = costs(c);
   for (const Planned& p : rows_) {
     if (p.left_out) continue;
-    const PlanCost& model = now.of(*p.row);
-    const double own = price(p, now) - p.row->rest_seconds;
+    const double own = planner_.price(p, now);
     const double ratio = (p.row->seconds - p.row->rest_seconds) / own;
     if (ratio < 0.2 || ratio > 5) continue;  // the rest was off
-    const auto features = decodes() ? model.features(p.decode, p.row->layer).values()
-                                    : model.features(p.extend, p.row->layer).values();
-    rows.push_back({{features.begin(), features.end()}, ratio, p.weight * own / (own + p.row->rest_seconds)});
+    rows.push_back({planner_.features(p, now), ratio, p.weight * own / (own + p.row->rest_seconds)});
   }
   return choose_corrections(std::move(rows), kPlanFeatures, stages());
 }
@@ -190,7 +155,7 @@ MlaFit fit_mla(const proto::HardwareProfile& profile, const std::string& backend
   out.entry.set_operator_class("attention." + backend + "." + calibration::class_suffix(kernel));
   write_coefficients(c, out.entry);
   for (proto::CorrectionSurface& surface : fit.correct(c)) *out.entry.add_corrections() = std::move(surface);
-  const Models formula = fit.models(c), corrected = fit.models(c, Corrections(&out.entry, kPlanFeatures));
+  const PlanCosts formula = fit.costs(c), corrected = fit.costs(c, Corrections(&out.entry, kPlanFeatures));
   std::vector<double> left_out, alone, fitted;
   for (const Planned& p : fit.rows()) {
     const double seconds = fit.price(p, corrected);

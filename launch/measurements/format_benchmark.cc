@@ -3,7 +3,7 @@
 // all the time. The rest is in the scripts of those who made the rows (published_benchmarks.h).
 #include <algorithm>
 #include <array>
-#include <utility>
+#include <tuple>
 
 #include "launch/measurements/measurement_formats.h"
 #include "launch/measurements/published_benchmarks.h"
@@ -25,6 +25,77 @@ std::string fp4_release(const std::string& model) {
   if (model.ends_with("DeepSeek-R1")) return "nvidia/DeepSeek-R1-FP4";
   if (model.ends_with("DeepSeek-V3")) return "nvidia/DeepSeek-V3-0324-FP4";
   return "";
+}
+
+struct Row {
+  std::string file, id;  // FILE:LINE
+  PublishedRow asked;
+  std::uint32_t pp_size = 1;
+  MeasuredFigures measured;
+};
+
+// Two rows of one family that agree in all that they say.
+bool same_columns(const Row& a, const Row& b) {
+  const auto columns = [](const Row& row) {
+    const PublishedRow& asked = row.asked;
+    return std::tuple(std::string_view(asked.hardware), std::string_view(asked.precision),
+                      std::string_view(asked.version), asked.isl, asked.osl, asked.concurrency, asked.tp_size,
+                      asked.ep_size, asked.dp_size, row.pp_size);
+  };
+  return is_deepseek(a.asked) && is_deepseek(b.asked) && columns(a) == columns(b);
+}
+
+void mark_faster_twins(std::vector<Row>& rows) {
+  // Copies of one measurement agree to the last digit or nearly.
+  constexpr double kOther = 1.02;
+  for (Row& row : rows)
+    row.asked.faster_twin = std::any_of(rows.begin(), rows.end(), [&](const Row& other) {
+      return *other.measured.tpot_ms > *row.measured.tpot_ms * kOther && same_columns(row, other);
+    });
+}
+
+MeasuredLoad load_of(const Row& row) {
+  const PublishedRow& asked = row.asked;
+  MeasuredLoad load;
+  load.file = row.file;
+  load.id = row.id;
+  load.model = asked.model;
+  load.hardware = asked.hardware;
+  load.load_kind = "closed";
+  load.tp = asked.tp_size;
+  load.measured = row.measured;
+  const PublishedPattern pattern = published_pattern(asked);
+  const std::uint64_t prompts = asked.concurrency * pattern.rounds;
+  load.load = fmt::format("closed:{}:{}:{}:{}", asked.isl, asked.osl, asked.concurrency, prompts);
+  load.settings = fmt::format(
+      "{}{}{}{}", asked.precision, asked.ep_size > 1 ? fmt::format(" ep{}", asked.ep_size) : "",
+      asked.dp_size > 1 ? fmt::format(" dp{}", asked.dp_size) : "", pattern.speculates ? " mtp" : "");
+  const std::string& precision = asked.precision;
+  std::string model = load.model;
+  if (precision == "fp4") model = fp4_release(load.model);
+  if (model.empty()) load.refusal = fmt::format("{} has no release in fp4 that tpsim knows", load.model);
+  if (!precision.empty() && precision != "fp4" && precision != "fp8")
+    load.refusal = fmt::format("precision {} is none that tpsim knows; it knows fp8 and fp4", precision);
+  load.flags = {"--model-path", model, "--hardware", load.hardware, "--tp-size", std::to_string(load.tp)};
+  const std::string release = nearest_release(asked.version);
+  if (!release.empty()) add_flag(load.flags, "--sglang-version", release);
+  // DeepSeek's own weights are fp8 as they are.
+  if (precision == "fp8" && !is_deepseek(asked)) add_flag(load.flags, "--quantization", "fp8");
+  if (row.pp_size > 1) add_flag(load.flags, "--pp-size", std::to_string(row.pp_size));
+  if (asked.dp_size > 1) {
+    add_flag(load.flags, "--dp-size", std::to_string(asked.dp_size));
+    add_flag(load.flags, "--enable-dp-attention");
+  }
+  if (asked.ep_size > 1) add_flag(load.flags, "--ep-size", std::to_string(asked.ep_size));
+  load.flags.insert(load.flags.end(), pattern.server_flags.begin(), pattern.server_flags.end());
+  for (const std::string& flag :
+       {std::string("--dataset-name"), std::string("random"), std::string("--random-input-len"),
+        std::to_string(asked.isl), std::string("--random-output-len"), std::to_string(asked.osl),
+        std::string("--random-range-ratio"), fmt::format("{}", pattern.range_ratio),
+        std::string("--max-concurrency"), std::to_string(asked.concurrency), std::string("--num-prompts"),
+        std::to_string(prompts), std::string("--front-end"), pattern.front_end})
+    load.flags.push_back(flag);
+  return load;
 }
 
 }  // namespace
@@ -69,7 +140,7 @@ std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, cons
   std::string_view line;
   input.next_filled_line(line);
   scheduler::CsvRecord record(line, input.place(), kColumns, kVersion);
-  std::vector<MeasuredLoad> loads;
+  std::vector<Row> rows;
   while (input.next_filled_line(line)) {
     const scheduler::Place place = input.place();
     record.parse(line, place);
@@ -84,65 +155,34 @@ std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, cons
       if (value <= 0) place.fail("{} is 0; a measured time is longer", kColumns[column]);
       return value;
     };
-    MeasuredLoad load;
-    load.file = fmt::format("{}:{}", input.name(), place.line);
-    load.id = text(kId);
-    if (load.id.empty() || text(kModel).empty() || text(kSystem).empty())
+    Row& row = rows.emplace_back();
+    row.file = fmt::format("{}:{}", input.name(), place.line);
+    row.id = text(kId);
+    if (row.id.empty() || text(kModel).empty() || text(kSystem).empty())
       place.fail("id, model_path and system must have a name");
-    const std::uint64_t isl = record.count(kIsl, 1, 1U << 30), osl = record.count(kOsl, 1, 1U << 30);
-    const std::uint64_t concurrency = record.count(kConcurrency, 1, 1U << 20);
-    std::uint32_t tp = gpus(kTp);
-    const std::uint32_t ep = gpus(kMoeEp), moe_tp = gpus(kMoeTp), dp = gpus(kDp);
+    PublishedRow& asked = row.asked;
+    asked.isl = record.count(kIsl, 1, 1U << 30);
+    asked.osl = record.count(kOsl, 1, 1U << 30);
+    asked.concurrency = record.count(kConcurrency, 1, 1U << 20);
+    asked.tp_size = gpus(kTp);
+    asked.ep_size = gpus(kMoeEp);
+    asked.dp_size = gpus(kDp);
     // Where experts are spread and cut at once, tp_size is the product of the two: rows that spell out their
     // setting ("…_tp4_ep4_…") have 16 there, and times of four GPUs.
-    if (ep > 1 && moe_tp > 1 && tp == moe_tp * ep) tp = moe_tp;
-    const std::string precision = text(kPrecision);
-    load.model = text(kModel);
-    load.hardware = hardware_of(text(kSystem));
-    load.load_kind = "closed";
-    const PublishedPattern pattern = published_pattern({.model = load.model,
-                                                        .hardware = load.hardware,
-                                                        .precision = precision,
-                                                        .version = text(kVersion),
-                                                        .isl = isl,
-                                                        .osl = osl,
-                                                        .concurrency = concurrency,
-                                                        .tp_size = tp,
-                                                        .dp_size = dp});
-    const std::uint64_t prompts = concurrency * pattern.rounds;
-    load.load = fmt::format("closed:{}:{}:{}:{}", isl, osl, concurrency, prompts);
-    load.tp = tp;
-    load.settings = fmt::format("{}{}{}", precision, ep > 1 ? fmt::format(" ep{}", ep) : "",
-                                dp > 1 ? fmt::format(" dp{}", dp) : "");
-    std::string model = load.model;
-    if (precision == "fp4") model = fp4_release(load.model);
-    if (model.empty()) load.refusal = fmt::format("{} has no release in fp4 that tpsim knows", load.model);
-    if (!precision.empty() && precision != "fp4" && precision != "fp8")
-      load.refusal = fmt::format("precision {} is none that tpsim knows; it knows fp8 and fp4", precision);
-    load.flags = {"--model-path", model, "--hardware", load.hardware, "--tp-size", std::to_string(tp)};
-    const std::string release = nearest_release(text(kVersion));
-    if (!release.empty()) add_flag(load.flags, "--sglang-version", release);
-    // DeepSeek's own weights are fp8 as they are.
-    if (precision == "fp8" && load.model.find("DeepSeek") == std::string::npos)
-      add_flag(load.flags, "--quantization", "fp8");
-    if (gpus(kPp) > 1) add_flag(load.flags, "--pp-size", text(kPp));
-    if (dp > 1) {
-      add_flag(load.flags, "--dp-size", std::to_string(dp));
-      add_flag(load.flags, "--enable-dp-attention");
-    }
-    if (ep > 1) add_flag(load.flags, "--ep-size", std::to_string(ep));
-    load.flags.insert(load.flags.end(), pattern.server_flags.begin(), pattern.server_flags.end());
-    for (const std::string& flag :
-         {std::string("--dataset-name"), std::string("random"), std::string("--random-input-len"),
-          std::to_string(isl), std::string("--random-output-len"), std::to_string(osl),
-          std::string("--random-range-ratio"), fmt::format("{}", pattern.range_ratio),
-          std::string("--max-concurrency"), std::to_string(concurrency), std::string("--num-prompts"),
-          std::to_string(prompts), std::string("--front-end"), pattern.front_end})
-      load.flags.push_back(flag);
-    load.measured.ttft_ms = figure(kTtft);
-    load.measured.tpot_ms = figure(kTpot);
-    loads.push_back(std::move(load));
+    const std::uint32_t moe_tp = gpus(kMoeTp);
+    if (asked.ep_size > 1 && moe_tp > 1 && asked.tp_size == moe_tp * asked.ep_size) asked.tp_size = moe_tp;
+    asked.model = text(kModel);
+    asked.hardware = hardware_of(text(kSystem));
+    asked.precision = text(kPrecision);
+    asked.version = text(kVersion);
+    row.pp_size = gpus(kPp);
+    row.measured.ttft_ms = figure(kTtft);
+    row.measured.tpot_ms = figure(kTpot);
   }
+  mark_faster_twins(rows);
+  std::vector<MeasuredLoad> loads;
+  loads.reserve(rows.size());
+  for (const Row& row : rows) loads.push_back(load_of(row));
   return loads;
 }
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <initializer_list>
+#include <algorithm>
 #include <string_view>
 
 #include "launch/measurements/server_account.h"
@@ -44,6 +44,17 @@ constexpr std::string_view kOverlapThreadGapMs = "1.2,0.012";
 // not known.
 constexpr std::string_view kGap056Ms = "3,0.008";
 
+// 0.5.9: prefills of about 900 tokens by DeepSeek's 61 layers, which are eager and wait for the host, were
+// seen 24 to 60 ms later than predicted on B200s in nvfp4 (28 rows) and 75 to 110 ms on H200s (17 rows). Host
+// time of one launch from Python, 46 us on our own machines with 0.5.12 and one to four ranks; one for all
+// models of the releases. H200s alone would say 83 us, B200s in nvfp4 70.
+constexpr std::string_view kEagerLaunchUs = "69";
+
+// How often the guesses of DeepSeek's next-token head are right, which no row says: of the first one 0.85 to
+// 0.9 (DeepSeek-V3's report, 5.4.3), and 2.44 tokens are kept of a step with two of them
+// (lmsys.org/blog/2025-07-17-mtp).
+constexpr std::string_view kAcceptRates = "0.85,0.69";
+
 // Requests at once: as many are captured.
 void batches(Flags& flags, std::uint64_t requests, std::string_view share) {
   flags.count("--max-running-requests", requests);
@@ -62,6 +73,25 @@ void inference_x_hopper(const PublishedRow& row, Flags& flags) {
   chunks(flags, 32768);
   flags.value("--attention-backend", "flashinfer");
   flags.count("--stream-interval", 10);
+}
+
+// .github/configs/nvidia-master.yaml runs the head at --tp 8 and from 0.5.8 on, and nothing else with more
+// than 64 in flight (of fp8 without --ep-size). It is faster with few.
+bool has_next_token_head(const PublishedRow& row) {
+  return row.hardware == "b200" && row.precision == "fp8" && row.tp_size == 8 && row.ep_size == 1 &&
+         row.dp_size == 1 && !is_older(row.version, "0.5.8") && (row.concurrency > 64 || row.faster_twin);
+}
+
+// dsr1_fp8_b200_mtp.sh. Its SGLANG_ENABLE_SPEC_V2=1 is not exported: the server speculates without overlap.
+void next_token_head(Flags& flags) {
+  batches(flags, 512, "0.82");
+  chunks(flags, 16384);
+  flags.value("--speculative-algorithm", "EAGLE");
+  flags.count("--speculative-num-steps", 2);
+  flags.count("--speculative-eagle-topk", 1);
+  flags.count("--speculative-num-draft-tokens", 3);
+  flags.value("--speculative-accept-rates", kAcceptRates);
+  flags.name("--disable-overlap-schedule");
 }
 
 // dsr1_fp8_b200.sh, dsr1_fp4_b200.sh; the B300's repeat them.
@@ -84,17 +114,17 @@ void inference_x_blackwell(const PublishedRow& row, Flags& flags) {
   if (fp8_on_four) {
     batches(flags, 32, "0.95");
     chunks(flags, 8192);
-  } else if (row.concurrency <= 64) {
-    batches(flags, 128, "0.82");
-    chunks(flags, 32768);
+  } else if (has_next_token_head(row)) {
+    next_token_head(flags);
   } else {
-    // Only dsr1_fp8_b200_mtp.sh is run with more than 64 in flight (.github/configs/nvidia-master.yaml).
-    batches(flags, 512, "0.82");
-    chunks(flags, 16384);
+    batches(flags, std::max<std::uint64_t>(row.concurrency, 128), "0.82");
+    chunks(flags, 32768);
   }
 }
 
 }  // namespace
+
+bool is_deepseek(const PublishedRow& row) { return row.model.find("DeepSeek") != std::string::npos; }
 
 PublishedPattern published_pattern(const PublishedRow& row) {
   PublishedPattern pattern;
@@ -102,7 +132,12 @@ PublishedPattern published_pattern(const PublishedRow& row) {
   const bool hopper = row.hardware.starts_with("h");
   // Prefill graphs are on since 0.5.10 (server_args.py: disable_piecewise_cuda_graph, before that
   // enable_piecewise_cuda_graph; 0.5.1 has none).
-  if (is_older(row.version, "0.5.10")) flags.name("--disable-prefill-cuda-graph");
+  // 0.5.10 and 0.5.12 leave them out where FlashInfer's TensorRT-LLM kernels run the experts, too
+  // (server_args.py: _handle_moe_kernel_config).
+  const bool trtllm_experts = is_deepseek(row) && !hopper && is_older(row.version, "0.5.14");
+  if (is_older(row.version, "0.5.10") || trtllm_experts) flags.name("--disable-prefill-cuda-graph");
+  if (!is_older(row.version, "0.5.8") && is_older(row.version, "0.5.12"))
+    flags.value("--kernel-launch-us", kEagerLaunchUs);
   // Fp8 rows without a version are no slower than their experts' spread explains.
   const bool unknown_fp8 = row.version.empty() && row.precision == "fp8";
   if (is_older(row.version, "0.5.6")) {
@@ -110,11 +145,12 @@ PublishedPattern published_pattern(const PublishedRow& row) {
   } else if (is_older(row.version, "0.5.8")) {
     flags.value("--pass-gap-ms", kGap056Ms);
   }
-  if (row.model.find("DeepSeek") != std::string::npos) {
+  if (is_deepseek(row)) {
     pattern.range_ratio = 0.8;
     pattern.front_end = "text";
     flags.name("--disable-radix-cache");
     hopper ? inference_x_hopper(row, flags) : inference_x_blackwell(row, flags);
+    pattern.speculates = has_next_token_head(row);
     return pattern;
   }
   pattern.front_end = "ids";
@@ -122,6 +158,10 @@ PublishedPattern published_pattern(const PublishedRow& row) {
   if (!is_older(row.version, "0.5.3")) {
     flags.name("--enable-mixed-chunk");
     flags.count("--max-prefill-tokens", row.isl + 1500);
+    // A setting is measured at its max_batch_size, up to which every size is captured
+    // (rule_plugin/benchmark/sglang.rule: estimated_concurrency, cuda_graph_batch_sizes).
+    flags.count("--max-running-requests", row.concurrency);
+    flags.count("--cuda-graph-max-bs", row.concurrency);
   }
   return pattern;
 }

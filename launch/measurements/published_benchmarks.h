@@ -5,6 +5,7 @@
 //   InferenceX (InferenceMAX before 2026), DeepSeek models: benchmarks/single_node/dsr1_{fp8,fp4}_{b200,h200,
 //     b300}.sh, RANDOM_RANGE_RATIO of .github/workflows/benchmark-tmpl.yml, run_benchmark_serving() of
 //     benchmarks/benchmark_lib.sh (ten rounds behind a warm-up of two), github.com/SemiAnalysisAI/InferenceX;
+//     with DeepSeek's next-token head, which no column tells: dsr1_fp8_b200_mtp.sh, run at --tp 8 alone;
 //   AIConfigurator's own, the others: ten rounds behind a warm-up of two of prompts of one length
 //     (eval/benchmarks/genai_perf_runner.py), deployed with what generator/rule_plugin/sglang.rule and
 //     backend_templates/sglang/cli_args.*.j2 of a release ask for, behind Dynamo, which tokenizes itself,
@@ -25,14 +26,20 @@ struct PublishedRow {
   std::string version;                     // of SGLang; empty: not said, taken for an old one
   std::uint64_t isl = 0, osl = 0;          // tokens
   std::uint64_t concurrency = 0;
-  std::uint32_t tp_size = 1, dp_size = 1;  // dp_size: of attention
+  std::uint32_t tp_size = 1, ep_size = 1, dp_size = 1;  // dp_size: of attention
+  // Another row of the file agrees in every column and is slower: two settings were run, of which the columns
+  // name none.
+  bool faster_twin = false;
 };
+
+bool is_deepseek(const PublishedRow& row);
 
 struct PublishedPattern {
   std::vector<std::string> server_flags;  // of `tpsim run`, beside model, GPU, parallelism and release
   double range_ratio = 1;                 // of the lengths, shortest over longest
   std::uint64_t rounds = 10;              // prompts of each of the places in flight
   std::string front_end;                  // --front-end
+  bool speculates = false;                // with the model's own next-token head
 };
 
 PublishedPattern published_pattern(const PublishedRow& row);

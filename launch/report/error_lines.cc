@@ -18,10 +18,10 @@ struct Shown {
   std::string_view figure, name, unit;
   double scale;
 };
-constexpr Shown kShown[] = {{"mean_ttft_ms", "TTFT", "ms", 1},
-                            {"mean_tpot_ms", "TPOT", "ms", 1},
-                            {"mean_e2e_latency_ms", "latency", "s", 1e-3},
-                            {"duration", "duration", "s", 1}};
+constexpr Shown kShownFigures[] = {{"mean_ttft_ms", "TTFT", "ms", 1},
+                                   {"mean_tpot_ms", "TPOT", "ms", 1},
+                                   {"mean_e2e_latency_ms", "latency", "s", 1e-3},
+                                   {"duration", "duration", "s", 1}};
 
 std::string range(const proto::ErrorBand& band, double scale) {
   return fmt::format("{} to {}", format_figure(band.low() * scale), format_figure(band.high() * scale));
@@ -37,7 +37,7 @@ std::string joined(const std::vector<std::string>& parts, std::string_view betwe
 
 std::string error_band_text(const proto::RunReport& run) {
   std::vector<std::string> parts;
-  for (const Shown& shown : kShown) {
+  for (const Shown& shown : kShownFigures) {
     for (const proto::ErrorBand& band : run.error_bands().bands())
       if (band.figure() == shown.figure)
         parts.push_back(fmt::format("{} {} {}", shown.name, range(band, shown.scale), shown.unit));
@@ -48,7 +48,7 @@ std::string error_band_text(const proto::RunReport& run) {
 std::string error_band_basis(const proto::RunReport& run) {
   // Figures that rest on the same loads are named together; not at all where all do.
   std::vector<std::pair<std::string, std::vector<std::string>>> bases;
-  for (const Shown& shown : kShown) {
+  for (const Shown& shown : kShownFigures) {
     for (const proto::ErrorBand& band : run.error_bands().bands()) {
       if (band.figure() != shown.figure) continue;
       const std::string basis =
@@ -78,7 +78,7 @@ std::string error_band_lines(const proto::ComparisonReport& report) {
     if (!run.has_error_bands()) continue;
     coverage = run.error_bands().coverage();
     std::vector<std::string> row = {"  " + run_name(report, run)};
-    for (const Shown& shown : kShown) {
+    for (const Shown& shown : kShownFigures) {
       row.emplace_back();
       for (const proto::ErrorBand& band : run.error_bands().bands())
         if (band.figure() == shown.figure) row.back() = range(band, shown.scale);
@@ -92,7 +92,7 @@ std::string error_band_lines(const proto::ComparisonReport& report) {
   }
   if (table.rows.empty()) return "";
   std::vector<std::string> head = {"  error bands"};
-  for (const Shown& shown : kShown) head.push_back(fmt::format("{} {}", shown.name, shown.unit));
+  for (const Shown& shown : kShownFigures) head.push_back(fmt::format("{} {}", shown.name, shown.unit));
   table.rows.insert(table.rows.begin(), std::move(head));
   std::string out = "\n" + to_text(table, false);
   out += fmt::format("  {:.0f} of 10 measurements lie in such bands, which are as wide as others' errors:\n",

@@ -12,7 +12,7 @@
 namespace tpsim::launch {
 namespace {
 
-double ratio(const proto::MeasuredFigure& figure) {
+double measured_ratio(const proto::MeasuredFigure& figure) {
   return figure.predicted() > 0 ? figure.measured() / figure.predicted() : 0;
 }
 
@@ -27,16 +27,16 @@ Residual residual_of(const proto::ValidatedRow& row) {
   out.traits = row.traits();
   out.load = row.load();
   out.server = server_of(row);
-  if (row.has_ttft_ms()) out.ratio[0] = ratio(row.ttft_ms());
-  if (row.has_tpot_ms()) out.ratio[1] = ratio(row.tpot_ms());
+  if (row.has_ttft_ms()) out.ratio[0] = measured_ratio(row.ttft_ms());
+  if (row.has_tpot_ms()) out.ratio[1] = measured_ratio(row.tpot_ms());
   if (row.has_e2e_ms()) {
-    out.ratio[2] = ratio(row.e2e_ms());
+    out.ratio[2] = measured_ratio(row.e2e_ms());
   } else if (row.has_ttft_ms() && row.has_tpot_ms()) {
     const double later = out.traits.output_tokens() - 1;
     out.ratio[2] = (row.ttft_ms().measured() + later * row.tpot_ms().measured()) /
                    (row.ttft_ms().predicted() + later * row.tpot_ms().predicted());
   }
-  if (row.has_duration_s()) out.ratio[3] = ratio(row.duration_s());
+  if (row.has_duration_s()) out.ratio[3] = measured_ratio(row.duration_s());
   return out;
 }
 

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "proto/base/align.h"
+#include "rank/model/activation.h"
 #include "rank/model/power.h"
 
 namespace tpsim::rank {
 namespace {
 
-constexpr double kElement = 2;     // bytes of an activation (bf16)
 constexpr double kHandedOver = 2;  // tensors from stage to stage: hidden states and residual
 constexpr double kTokenId = 8;     // bytes of a sampled token (int64)
 constexpr double kIndex = 4;       // bytes of a selected position (int32)
@@ -18,8 +19,6 @@ constexpr double kIndex = 4;       // bytes of a selected position (int32)
 // H200s (SGLang 0.5.12), of 1 to 32 requests a rank, are 0.3 ms longer than priced without it, with 54
 // exchanges each. The only server that it is from.
 constexpr double kExchangeSkew = 5.5e-6;
-
-std::uint32_t ceil_align(std::uint32_t value, std::uint32_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
 

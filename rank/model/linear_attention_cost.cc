@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "rank/model/activation.h"
+
 namespace tpsim::rank {
 namespace {
 
-constexpr double kElement = 2;  // bytes of an activation (bf16)
-constexpr double kChunk = 64;   // tokens (FLA's CHUNK_SIZE)
+constexpr double kChunk = 64;  // tokens (FLA's CHUNK_SIZE)
 
 // Measured on an H200: a kernel's start in seconds, and the share of the device's bandwidth that it moves its
 // bytes with.

@@ -7,7 +7,7 @@
 namespace tpsim::rank {
 namespace {
 
-constexpr std::uint64_t kMiB = 1 << 20;
+constexpr std::uint64_t kMebibyte = 1 << 20;
 
 // c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.11: sizes in steps of 512 bytes; above 1 MiB out of segments
 // of 20 MiB, from 10 MiB on of the size itself in steps of 2 MiB; the smallest free block that fits, cut
@@ -28,11 +28,12 @@ class CachingAllocator {
       if (it->free && it->size >= bytes && (best == blocks_.end() || it->size < best->size)) best = it;
     }
     if (best == blocks_.end()) {
-      const std::uint64_t size =
-          bytes < 10 * kMiB ? 20 * kMiB : (bytes + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB);
+      const std::uint64_t size = bytes < 10 * kMebibyte
+                                     ? 20 * kMebibyte
+                                     : (bytes + 2 * kMebibyte - 1) / (2 * kMebibyte) * (2 * kMebibyte);
       best = blocks_.insert(blocks_.end(), {size, true, segments_++});
     }
-    if (const std::uint64_t rest = best->size - bytes; rest > kMiB) {
+    if (const std::uint64_t rest = best->size - bytes; rest > kMebibyte) {
       blocks_.insert(std::next(best), {rest, true, best->segment});
       best->size = bytes;
     }
@@ -78,7 +79,7 @@ class CachingAllocator {
 std::uint64_t copy_bytes(const WeightSpec& weight) { return weight.n * weight.k; }
 
 bool is_copied(const WeightSpec& weight) {
-  return weight.role == WeightRole::kLinear && weight.format.quantized() && copy_bytes(weight) > kMiB;
+  return weight.role == WeightRole::kLinear && weight.format.quantized() && copy_bytes(weight) > kMebibyte;
 }
 
 }  // namespace

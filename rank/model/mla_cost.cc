@@ -6,10 +6,11 @@
 #include <iterator>
 #include <vector>
 
+#include "rank/model/activation.h"
+
 namespace tpsim::rank {
 namespace {
 
-constexpr double kElement = 2;         // bytes of an activation (bf16)
 constexpr double kMostRows = 1 << 16;  // of a pass: far beyond what was measured
 
 struct Tile {

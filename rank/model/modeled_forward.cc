@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "attention/pass_memory.h"
 #include "proto/base/archive.h"
+#include "rank/model/activation.h"
 
 namespace tpsim::rank {
 namespace {
 
-constexpr double kElement = 2;  // bytes of an activation (bf16)
-constexpr double kLogit = 4;    // bytes of a logit (fp32) in sampling
+constexpr double kLogit = 4;  // bytes of a logit (fp32) in sampling
 
 // Kernels of one layer that a pass issues on top of those that are priced one by one: their bytes are
 // counted with a neighbour's. Counted in SGLang 0.5.12's models/deepseek_v2.py and fused_moe_triton.
@@ -432,10 +433,12 @@ ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, cons
 }
 
 void ModeledForward::save(StateWriter& state) const {
+  attention::save_memory(*backend_, state);
   if (fresh_kernels_) state(*fresh_kernels_);
 }
 
 void ModeledForward::load(StateReader& state) {
+  attention::load_memory(*backend_, state);
   if (fresh_kernels_) state(*fresh_kernels_);
 }
 

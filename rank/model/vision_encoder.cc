@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "rank/model/activation.h"
+
 namespace tpsim::rank {
 namespace {
 
-constexpr double kElement = 2;  // bytes of an activation and of a weight (bf16)
 constexpr std::uint64_t kChannels = 3;
 
 // Small kernels of a layer that nothing here prices on the device, but the host issues: copies of views,

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "proto/base/stop_flag.h"
 #include "rank/parallel/idle_backoff.h"
 #include "rank/parallel/rank_lost.h"
+#include "rank/parallel/wall_clock.h"
 
 namespace tpsim::rank {
 namespace {
@@ -27,10 +27,6 @@ constexpr int kShutdownTag = 7;  // first leader -> leader: the exit status
 constexpr double kGoodbyeSeconds = 10;
 constexpr double kGoodbyeSecondsAfterSignal = 1;
 constexpr double kDeathCheckSeconds = 0.05;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
@@ -11,13 +10,10 @@
 #include "proto/base/stop_flag.h"
 #include "rank/parallel/idle_backoff.h"
 #include "rank/parallel/rank_lost.h"
+#include "rank/parallel/wall_clock.h"
 
 namespace tpsim::rank {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // MPI counts elements in int; larger exchanges go in pieces.
 constexpr std::uint64_t kMostAtOnce = 1U << 26;  // elements of a part

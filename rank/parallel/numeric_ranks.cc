@@ -1,7 +1,6 @@
 #include "rank/parallel/numeric_ranks.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "rank/model/image_layout.h"
 #include "rank/numeric/sampler.h"
 #include "rank/parallel/dp_batches.h"
+#include "rank/parallel/wall_clock.h"
 
 namespace tpsim::rank {
 namespace {
@@ -22,10 +22,6 @@ double add_spent(const NumericTimes& before, const NumericTimes& after, NumericT
   total.other += after.other - before.other;
   return after.gemm - before.gemm + after.attention - before.attention + after.collective -
          before.collective + after.other - before.other;
-}
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 RankStateConfig state_of(const NumericRanksConfig& config, std::uint32_t dp_rank) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "proto/versions.h"
 #include "rank/parallel/idle_backoff.h"
 #include "rank/parallel/rank_lost.h"
+#include "rank/parallel/wall_clock.h"
 
 namespace tpsim::rank {
 
@@ -25,10 +25,6 @@ constexpr double kLongestTick = 0.1;
 constexpr double kDeathCheck = 0.05;
 // Once a signal has asked to stop, silence of so many seconds is a loss: the end cannot wait.
 constexpr double kLongestFarewell = 0.8;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 
@@ -129,6 +125,19 @@ void WorkerLink::finish_run(const proto::ForwardBatch& last, std::vector<proto::
     for (proto::RankReport& rank : *report.mutable_ranks()) reports.push_back(std::move(rank));
   }
   end_run();
+}
+
+void WorkerLink::check_alive() {
+  std::string dead;
+  for (std::uint32_t process = 1; process < group_.num_processes; ++process) {
+    if (group_.is_dead(process)) dead += (dead.empty() ? "" : ", ") + group_.name_of(process);
+  }
+  if (!dead.empty()) lose(fmt::format("{} has died", dead));
+}
+
+void WorkerLink::lose(const std::string& how) {
+  session_.mark_lost();
+  throw RankLost(how + "; the run cannot go on without it");
 }
 
 void WorkerLink::shutdown(int exit_status) noexcept {
@@ -239,12 +248,8 @@ void WorkerLink::wait_more(double seconds) {
     }
   }
   if (dead.empty() && silent.empty()) return;
-  session_.mark_lost();
-  if (!dead.empty()) throw RankLost(fmt::format("{} has died; the run cannot go on without it", dead));
-  throw RankLost(
-      fmt::format("{} has not answered for {:g} s: the process is stopped or hangs; the run cannot "
-                  "go on without it",
-                  silent, timeout));
+  if (!dead.empty()) lose(fmt::format("{} has died", dead));
+  lose(fmt::format("{} has not answered for {:g} s: the process is stopped or hangs", silent, timeout));
 }
 
 }  // namespace tpsim::rank

@@ -6,12 +6,10 @@
 
 #include "proto/base/error.h"
 #include "scheduler/workload/benchmark_random.h"
+#include "scheduler/workload/image_limits.h"
 
 namespace tpsim::scheduler {
 namespace {
-
-constexpr std::uint32_t kMostPixels = 65536;  // of a side
-constexpr std::uint32_t kMostImages = 1000;   // of a request
 
 struct Size {
   std::uint32_t width = 0, height = 0;

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "scheduler/workload/csv_record.h"
+#include "scheduler/workload/image_limits.h"
 #include "scheduler/workload/trace_formats.h"
 
 namespace tpsim::scheduler {
@@ -84,7 +85,6 @@ std::optional<std::int64_t> parse_ticks(std::string_view text) {
 enum { kTimestamp, kContextTokens, kGeneratedTokens, kNumImages };
 constexpr std::array<std::string_view, 4> kColumns = {"TIMESTAMP", "ContextTokens", "GeneratedTokens",
                                                       "NumImages"};
-constexpr std::uint64_t kMostImages = 1000;
 
 class Azure : public TraceFormat {
  public:

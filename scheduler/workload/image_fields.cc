@@ -3,15 +3,10 @@
 #include <string_view>
 #include <utility>
 
+#include "scheduler/workload/image_limits.h"
 #include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::scheduler {
-namespace {
-
-constexpr std::uint64_t kMostPixels = 65536;  // of a side
-constexpr std::size_t kMostImages = 1000;     // of a request
-
-}  // namespace
 
 std::vector<ImageInput> read_images(const JsonRecord& record, const ImageFields& fields, const Place& place,
                                     std::uint64_t& unnamed) {

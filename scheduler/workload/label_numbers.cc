@@ -13,7 +13,7 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ x >> 31;
 }
 
-std::uint64_t hash_with(std::string_view text, std::uint64_t seed) {
+std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
   std::uint64_t hash = mixed(seed + text.size());
   for (; !text.empty(); text.remove_prefix(text.size() < 8 ? text.size() : 8)) {
     std::uint64_t word = 0;
@@ -26,7 +26,7 @@ std::uint64_t hash_with(std::string_view text, std::uint64_t seed) {
 }  // namespace
 
 LabelNumbers::Hash LabelNumbers::hash_of(std::string_view label) {
-  return {hash_with(label, 0x243F6A8885A308D3ULL), hash_with(label, 0x13198A2E03707344ULL)};
+  return {hash_text(label, 0x243F6A8885A308D3ULL), hash_text(label, 0x13198A2E03707344ULL)};
 }
 
 std::size_t LabelNumbers::find(const Hash& hash) const {

@@ -3,7 +3,7 @@
     python3 pack_servers.py OUT NAME.jsonl ...
 
 Writes OUT/requests.csv.gz (a row a request), OUT/batches.csv.gz (a row a batch of the server, cut where its cache
-was flushed before each load) and OUT/servers.jsonl, as `tpsim validate --measurements` reads them. Failed requests
+was flushed) and OUT/servers.jsonl, as `tpsim validate --measurements` reads them. Failed requests
 are left out, and loads of the kind "profile", which ran under SGLang's profiler.
 """
 import csv
@@ -33,6 +33,8 @@ FLAGS = {"page_size": 1, "dp_size": 1, "ep_size": 1, "quantization": None, "spec
          "enable_mixed_chunk": False, "disable_overlap_schedule": False, "disable_radix_cache": False,
          "disable_cuda_graph": False, "disable_piecewise_cuda_graph": False, "enable_dp_attention": False,
          "chunked_prefill_size": 8192}
+DRAFTS = {"NGRAM": ["num_draft_tokens"]}
+OTHER_DRAFTS = ["num_steps", "eagle_topk", "num_draft_tokens", "draft_model_path"]
 
 
 def batches(path):
@@ -53,6 +55,17 @@ def batches(path):
     return found
 
 
+def of_loads(tokens, parts):
+    """The part of each load, by the tokens of its prompts: a server is flushed at other times, too."""
+    after, found = 1, []
+    for wanted in tokens:
+        prefilled = [sum(int(row[3]) + int(row[4]) for row in part if row[1] == "extend") for part in parts]
+        at = next((i for i in range(after, len(parts)) if abs(prefilled[i] - wanted) <= 0.01 * wanted), None)
+        found.append([] if at is None else parts[at])
+        after = after if at is None else at + 1
+    return found
+
+
 def flags(info):
     given = []
     for name, default in FLAGS.items():
@@ -62,6 +75,11 @@ def flags(info):
                                                                              "disable_piecewise_cuda_graph")):
             continue
         given.append(word if value is True else f"{word} {shlex.quote(str(value))}")
+    if algorithm := info.get("speculative_algorithm"):
+        for name in DRAFTS.get(algorithm, OTHER_DRAFTS):
+            value = info[f"speculative_{name}"]
+            value = os.path.basename(value) if name == "draft_model_path" else value
+            given.append(f"--speculative-{name.replace('_', '-')} {shlex.quote(str(value))}")
     return " ".join(given)
 
 
@@ -82,17 +100,16 @@ def main():
         own = (info.get("internal_states") or [{}])[0]
         name, model = os.path.basename(base), os.path.basename(info["model_path"])
         backend = own.get("attention_backend") or info["attention_backend"]
-        loads = []
+        loads = {}
         for line in open(path):
             r = json.loads(line)
-            if r["load"] not in loads:
-                loads.append(r["load"])
+            loads[r["load"]] = loads.get(r["load"], 0) + r.get("isl", 0)
             if r["load"].startswith("profile") or "error" in r or r.get("first") is None:
                 continue
             itl = [f"{r[k] * 1e3:.3f}" if k in r else "" for k in ("itl_p50", "itl_p99")]
             requests.append([name, model, info["tp_size"], backend, backend, info["kv_cache_dtype"], r["load"], r["i"],
                              r["sent"], r["first"], r["last"], r["isl"], r["osl"], r["cached"], *itl, flags(info)])
-        for load, rows in zip(loads, batches(base + ".log")[1:]):
+        for load, rows in zip(loads, of_loads(loads.values(), batches(base + ".log"))):
             if not load.startswith("profile"):
                 logged += [[name, load, *row] for row in rows]
         servers.append(dict({"server": name, "model_path": model, "memory_usage_gb": own.get("memory_usage")},

@@ -1,10 +1,16 @@
 // SGLang's sampling parameters, under the names that each protocol gives them.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/protocol/json_fields.h"
 
 namespace tpsim::launch {
+
+inline constexpr std::int64_t kMostAnswers = 1'000'000;  // `n` of a prompt
 
 // How the fields of one protocol differ from another's.
 struct SamplingNames {

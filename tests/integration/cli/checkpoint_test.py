@@ -103,6 +103,21 @@ class Checkpoints(CommandLine):
                 self.assertGreater(self.killed_and_resumed(*given, kills=3), 0)
                 self.assert_same_reports()
 
+    def test_attention_backends(self):
+        load = ("--dataset-name", "random", "--num-prompts", "400", "--random-input-len", "300",
+                "--random-output-len", "150", "--max-concurrency", "12")
+        for model, words in (("llama-3.1-8b", ("--attention-backend", "flashinfer")),
+                             ("llama-3.1-8b", ("--attention-backend", "torch_native")),
+                             ("llama-3.1-8b", ("--prefill-attention-backend", "triton", "--decode-attention-backend",
+                                               "torch_native")),
+                             ("deepseek-v2-lite", ("--attention-backend", "flashmla")),
+                             ("deepseek-v3.2", ("--tp", "8"))):
+            with self.subTest(model=model, words=words):
+                given = ["run", "--hardware", "h200-sxm", "--model-path", model, *load, *words]
+                self.whole(*given)
+                self.assertGreater(self.killed_and_resumed(*given, kills=3), 0)
+                self.assert_same_reports()
+
     def test_compressed_and_long(self):
         words = ("--dataset-name", "random", "--num-prompts", "200000", "--random-input-len", "64",
                  "--random-output-len", "16", "--request-rate", "400", "--steps", "every:100", "--compress")

@@ -171,11 +171,19 @@ class TraceOut(CommandLine):
         self.assert_refused([*self.deployment(*LOAD, command="compare"), "--trace-out", "t"], "--trace-out")
         self.assertFalse(os.path.exists(os.path.join(self.folder, "t")))
 
+    def being_written(self, child):
+        """Bytes of what a process has open in the scratch folder, with a name or without."""
+        descriptors = f"/proc/{child.pid}/fd"
+        return sum(os.stat(f"{descriptors}/{number}").st_size for number in os.listdir(descriptors)
+                   if os.readlink(f"{descriptors}/{number}").startswith(self.folder))
+
     def test_an_old_trace_stays_until_the_new_one_is_whole(self):
         path = self.write("t.pftrace", b"old")
         os.chmod(path, 0o600)
         child = self.start(*self.deployment("--trace-out", path, *LONG_LOAD))
-        time.sleep(2)
+        # A little of it: to read all that a second writes takes half a minute.
+        while child.poll() is None and self.being_written(child) < 1 << 16:
+            time.sleep(0.02)
         self.assertIsNone(child.poll(), "the run ended too early")
         self.assertEqual(self.read(path), b"old")
         child.send_signal(signal.SIGINT)

@@ -177,6 +177,14 @@ TEST(Deployment, EveryPriceHasACalibrationRow) {
             "uncalibrated");
 }
 
+TEST(Deployment, AnEagerLaunchTakesWhatTheFlagSays) {
+  const Deployment own = resolve({}), told = resolve({"--kernel-launch-us", "69"});
+  EXPECT_DOUBLE_EQ(own.hardware.kernel_launch_seconds(), 4.6e-5);
+  EXPECT_DOUBLE_EQ(told.hardware.kernel_launch_seconds(), 6.9e-5);
+  EXPECT_EQ(own.header.server_args().count("kernel_launch_us"), 0u);
+  EXPECT_EQ(told.header.server_args().at("kernel_launch_us"), "69");
+}
+
 TEST(Deployment, FlagsOfOneSideLeaveTheOtherToTheDefault) {
   EXPECT_EQ(resolve({"--prefill-attention-backend", "flashinfer"}).backends.name(), "flashinfer+fa3");
   EXPECT_EQ(

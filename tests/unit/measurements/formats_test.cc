@@ -245,6 +245,34 @@ TEST(Benchmarks, AreAskedAsTheirPublishedScriptsRunThem) {
   EXPECT_TRUE(has_flag(loads[5].flags, "--compile-seconds"));
 }
 
+TEST(Benchmarks, OfTwoThatAgreeInEveryColumnTheFasterOneSpeculates) {
+  const std::string head =
+      "id,backend_version,model_path,system,precision,isl,osl,concurrency,tp_size,pp_size,attention_dp_size,"
+      "moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms\n";
+  const std::string b200 = ",deepseek-ai/DeepSeek-R1,b200_sxm,fp8,1024,1024,";
+  const std::vector<MeasuredLoad> loads =
+      read(head + "slow,0.5.9,deepseek-ai/DeepSeek-V3,b200_sxm,fp8,1024,1024,4,8,1,1,8,1,183,8.76\n" +
+           "fast,0.5.9" + b200 + "4,8,1,1,8,1,207,6.70\n" +     //
+           "copy,0.5.9" + b200 + "4,8,1,1,8,1,183,8.76\n" +     //
+           "alone,0.5.9" + b200 + "8,8,1,1,8,1,227,10.8\n" +    //
+           "many,0.5.9" + b200 + "128,8,1,1,8,1,1413,28.7\n" +  //
+           "old,0.5.6" + b200 + "128,8,1,1,8,1,1413,28.7\n" +   //
+           "spread,0.5.9" + b200 + "128,8,1,1,1,8,1413,28.7\n" +
+           "hopper,0.5.9,deepseek-ai/DeepSeek-R1,h200_sxm,fp8,1024,1024,128,8,1,1,8,1,1413,28.7\n" +
+           "b300,0.5.10.post1,deepseek-ai/DeepSeek-V3,b300_sxm,fp4,1024,1024,4,4,1,1,4,1,147,7.6\n");
+  ASSERT_EQ(loads.size(), 9U);
+  for (const MeasuredLoad& load : loads) {
+    const bool speculates = load.id == "fast" || load.id == "many";
+    EXPECT_EQ(has_pair(load, "--speculative-algorithm", "EAGLE"), speculates) << load.id;
+    EXPECT_EQ(load.settings.ends_with(" mtp"), speculates) << load.id;
+    EXPECT_EQ(has_flag(load.flags, "--disable-overlap-schedule"), speculates) << load.id;
+    EXPECT_EQ(has_flag(load.flags, "--kernel-launch-us"), load.id != "old") << load.id;
+  }
+  EXPECT_TRUE(has_pair(loads[1], "--chunked-prefill-size", "16384"));
+  EXPECT_TRUE(has_pair(loads[3], "--chunked-prefill-size", "32768"));
+  EXPECT_TRUE(has_flag(loads[8].flags, "--disable-prefill-cuda-graph"));
+}
+
 TEST(Loads, ThatWereRepeatedCountOnceAndTheLastTime) {
   const std::vector<MeasuredLoad> loads = read(
       "server,model,backend,flags,load,tpot_ms,ttft_ms,duration_s\n"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/unit/scheduler/fake_executor.h"
+#include "tests/unit/scheduler/random_config.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -116,28 +117,20 @@ Workload long_answers(std::mt19937_64& random, std::uint32_t longest) {
   return workload;
 }
 
+// Everything that ends a stretch of steady decode steps, with prefills that are no longer than by default.
 SchedulerConfig some_config(std::mt19937_64& random) {
-  SchedulerConfig config;
+  SchedulerConfig config = random_config(random);
   config.sglang_release = static_cast<SglangRelease>(random() % 3);
-  config.page_size = std::vector<std::uint32_t>{1, 16, 32, 64, 128}[random() % 5];
   // From pools that retract and evict all the time to such that never do.
   config.max_total_num_tokens =
       std::uint64_t{config.page_size} * (1500 / config.page_size + 6 + random() % 60);
   if (random() % 3 == 0) config.max_total_num_tokens *= 20;
-  config.max_running_requests = static_cast<std::uint32_t>(1 + random() % 24);
-  config.chunked_prefill_size =
-      random() % 3 == 0 ? 0 : config.page_size * static_cast<std::uint32_t>(1 + random() % 8);
-  config.enable_mixed_chunk = random() % 3 == 0;
-  config.schedule_policy = static_cast<SchedulePolicy>(random() % 5);
-  config.radix_eviction_policy = static_cast<kvcache::EvictionPolicy>(random() % 6);
-  config.disable_radix_cache = random() % 5 == 0;
-  config.disable_overlap_schedule = random() % 3 == 0;
+  config.context_length = static_cast<std::uint32_t>(config.max_total_num_tokens);
+  config.max_prefill_tokens = SchedulerConfig{}.max_prefill_tokens;
   config.schedule_conservativeness = std::vector<double>{1, 0.05, 10}[random() % 3];
   config.priority.enable_scheduling = random() % 5 == 0;
   config.recv_interval = random() % 4 == 0 ? 5 : 1;
-  config.context_length = static_cast<std::uint32_t>(config.max_total_num_tokens);
   config.cuda_graph_bs = {1, 2, 4, 8, 16};
-  config.scheduler_step_seconds = 0.001;
   config.check_invariants = random() % 4 == 0;
   if (random() % 5 == 0) {
     config.data_parallel.size = static_cast<std::uint32_t>(2 + random() % 3);
