@@ -10,7 +10,7 @@ namespace tpsim {
 namespace widest_vectors_detail {
 
 template <typename Loop>
-[[gnu::target("avx2")]] auto in_avx2(const Loop& loop) {
+[[gnu::target("avx2")]] auto in_avx2(Loop loop) {  // a copy: what it writes does not change what it knows
   return loop();
 }
 
@@ -25,7 +25,7 @@ inline bool has_avx2() {
 // that is not inlined.
 #define TPSIM_LOOP __attribute__((always_inline))
 template <typename Loop>
-auto in_widest_vectors(const Loop& loop) {
+auto in_widest_vectors(Loop loop) {
   return widest_vectors_detail::has_avx2() ? widest_vectors_detail::in_avx2(loop) : loop();
 }
 
