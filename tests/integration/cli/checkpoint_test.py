@@ -14,7 +14,9 @@ from command_line import CommandLine, main, mooncake
 FILES = ("report.json", "requests.csv", "steps.csv", "report.html")
 
 
-class Checkpoints(CommandLine):
+class KilledRuns(CommandLine):
+    """Runs a load to its end, and again with kills in between."""
+
     def trace_of(self, requests):
         rng = random.Random(5)
         lines, at = [], 0
@@ -68,17 +70,8 @@ class Checkpoints(CommandLine):
         self.assertEqual([n for n in os.listdir(self.folder) if n.startswith("state")], [])
         return killed
 
-    def test_killed_runs_report_the_same(self):
-        trace = ("--trace", self.trace_of(1500))
-        for words in ((), ("--disable-overlap-schedule", "--enable-mixed-chunk", "--chunked-prefill-size", "512"),
-                      ("--disable-radix-cache", "--page-size", "16"),
-                      ("--max-total-tokens", "20000", "--goodput", "ttft:500"),
-                      ("--warmup-requests", "2", "--front-end", "text", "--time-scale", "0.5")):
-            with self.subTest(words=words):
-                self.whole(*trace, *words)
-                self.assertGreater(self.killed_and_resumed(*trace, *words), 0)
-                self.assert_same_reports()
 
+class CheckpointedDeployments(KilledRuns):
     def test_other_deployments(self):
         load = ("--dataset-name", "random", "--num-prompts", "600", "--random-input-len", "600",
                 "--random-output-len", "120")
@@ -116,6 +109,19 @@ class Checkpoints(CommandLine):
                 given = ["run", "--hardware", "h200-sxm", "--model-path", model, *load, *words]
                 self.whole(*given)
                 self.assertGreater(self.killed_and_resumed(*given, kills=3), 0)
+                self.assert_same_reports()
+
+
+class Checkpoints(KilledRuns):
+    def test_killed_runs_report_the_same(self):
+        trace = ("--trace", self.trace_of(1500))
+        for words in ((), ("--disable-overlap-schedule", "--enable-mixed-chunk", "--chunked-prefill-size", "512"),
+                      ("--disable-radix-cache", "--page-size", "16"),
+                      ("--max-total-tokens", "20000", "--goodput", "ttft:500"),
+                      ("--warmup-requests", "2", "--front-end", "text", "--time-scale", "0.5")):
+            with self.subTest(words=words):
+                self.whole(*trace, *words)
+                self.assertGreater(self.killed_and_resumed(*trace, *words), 0)
                 self.assert_same_reports()
 
     def test_compressed_and_long(self):
