@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "proto/base/ceil_div.h"
+#include "proto/base/widest_vectors.h"
 
 namespace tpsim::attention {
 
@@ -129,13 +130,15 @@ namespace {
 // The longest of those up to `most`. Lengths are below 2^31: signed comparisons are what vectors of every
 // processor can do.
 std::uint32_t longest_up_to(std::span<const std::uint32_t> lengths, std::int32_t most) {
-  std::int32_t longest = 0;
-  for (const std::uint32_t unsigned_length : lengths) {
-    const auto length = static_cast<std::int32_t>(unsigned_length);
-    const std::int32_t counted = length <= most ? length : 0;
-    longest = counted > longest ? counted : longest;
-  }
-  return static_cast<std::uint32_t>(longest);
+  return in_widest_vectors([=]() TPSIM_LOOP {
+    std::int32_t longest = 0;
+    for (const std::uint32_t unsigned_length : lengths) {
+      const auto length = static_cast<std::int32_t>(unsigned_length);
+      const std::int32_t counted = length <= most ? length : 0;
+      longest = counted > longest ? counted : longest;
+    }
+    return static_cast<std::uint32_t>(longest);
+  });
 }
 
 // Steps and tokens of all; in narrow numbers where they fit, several at a time.
@@ -143,14 +146,20 @@ Flash3Steps add_up(std::span<const std::uint32_t> lengths, std::uint32_t tile_n,
   Flash3Steps steps{.longest = longest_up_to(lengths, std::numeric_limits<std::int32_t>::max())};
   const bool narrow = lengths.size() * (std::uint64_t{steps.longest} + tile_n) <= UINT32_MAX;
   if (const int shift = std::countr_zero(tile_n); narrow && tile_n == 1U << shift) {
-    std::uint32_t all = 0;
-    std::uint32_t sum = 0;
-    for (const std::uint32_t length : lengths) {
-      all += (length + tile_n - 1) >> shift;
-      sum += length;
-    }
-    steps.all = all;
-    tokens = sum;
+    struct Sums {
+      std::uint32_t steps = 0, tokens = 0;
+    };
+    const Sums sums = in_widest_vectors([=]() TPSIM_LOOP {
+      std::uint32_t all = 0;
+      std::uint32_t sum = 0;
+      for (const std::uint32_t length : lengths) {
+        all += (length + tile_n - 1) >> shift;
+        sum += length;
+      }
+      return Sums{all, sum};
+    });
+    steps.all = sums.steps;
+    tokens = sums.tokens;
     return steps;
   }
   tokens = 0;

@@ -50,6 +50,7 @@ class PrefixCache {
     std::uint32_t matched_tokens = 0;
     std::uint64_t life = 0;        // of the node; 0 = no match yet
     std::uint64_t generation = 0;  // of the node's children
+    std::uint64_t next_hash = 0;   // of the child that would match more; 0: not known
   };
   // A state that a request hands over with its next insertion, taken behind its first `length` tokens. An
   // insertion that takes it clears `slot`.

@@ -127,6 +127,13 @@ RadixCache::Child RadixCache::find_child(NodeId parent, std::uint32_t extra_key,
   return {};
 }
 
+bool RadixCache::has_child(NodeId parent, std::uint64_t hash) const {
+  NodeId id = buckets_[hash & (buckets_.size() - 1)];
+  while (id != kNoNode && (nodes_[id].hash != hash || nodes_[id].parent != parent))
+    id = nodes_[id].next_in_bucket;
+  return id != kNoNode;
+}
+
 void RadixCache::index(NodeId child) {
   Node& node = nodes_[child];
   node.hash = child_hash(node.parent, node.extra_key, KeyView{node.key, 0, 0, node.length});
@@ -216,18 +223,23 @@ RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::
   limit = whole_pages(std::min(limit, static_cast<std::uint32_t>(key.size())));
   if (limit == 0) return {};
   if (cursor.life == 0 || cursor.node >= nodes_.size() || nodes_[cursor.node].life != cursor.life) {
-    cursor = {kRoot, 0, nodes_[kRoot].life, ~0ULL};
+    cursor = {.node = kRoot, .matched_tokens = 0, .life = nodes_[kRoot].life, .generation = ~0ULL};
   }
   MatchResult result{cursor.matched_tokens, cursor.node};
   const std::uint64_t access_time = ++clock_;
   if (nodes_[cursor.node].generation != cursor.generation && cursor.matched_tokens < limit) {
-    KeyView rest{key.runs(), 0, 0, limit};
-    rest.advance(cursor.matched_tokens);
-    result = walk(cursor.node, cursor.matched_tokens, rest, extra_key);
-    cursor.node = result.last_node;
-    cursor.matched_tokens = result.matched_tokens;
-    cursor.life = nodes_[result.last_node].life;
-    cursor.generation = nodes_[result.last_node].generation;
+    // Mostly others' children came, none that goes on as the key does.
+    if (cursor.next_hash == 0 || has_child(cursor.node, cursor.next_hash)) {
+      KeyView rest{key.runs(), 0, 0, limit};
+      rest.advance(cursor.matched_tokens);
+      result = walk(cursor.node, cursor.matched_tokens, rest, extra_key);
+      rest.advance(result.matched_tokens - cursor.matched_tokens);
+      cursor.node = result.last_node;
+      cursor.matched_tokens = result.matched_tokens;
+      cursor.life = nodes_[result.last_node].life;
+      cursor.next_hash = rest.left > 0 ? child_hash(cursor.node, extra_key, rest) : 0;
+    }
+    cursor.generation = nodes_[cursor.node].generation;
   }
   result.full_matched_tokens = result.matched_tokens;
   if (!components_.empty()) {
@@ -388,10 +400,10 @@ RadixCache::InsertResult RadixCache::insert_units(const TokenSequence& key, std:
 }
 
 void RadixCache::collect_pages(NodeId node, std::vector<PageRun>& out) const {
-  std::vector<NodeId> path;
-  for (; node != kRoot; node = nodes_[node].parent) path.push_back(node);
-  for (; !path.empty(); path.pop_back()) {
-    for (const PageRun& run : nodes_[path.back()].pages) append_run(out, run);
+  path_.clear();
+  for (; node != kRoot; node = nodes_[node].parent) path_.push_back(node);
+  for (; !path_.empty(); path_.pop_back()) {
+    for (const PageRun& run : nodes_[path_.back()].pages) append_run(out, run);
   }
 }
 

@@ -213,6 +213,8 @@ class RadixCache final : public PrefixCache {
     std::uint32_t common = 0;
   };
   Child find_child(NodeId parent, std::uint32_t extra_key, const KeyView& key) const;
+  // Whether some child of `parent` has this child_hash().
+  bool has_child(NodeId parent, std::uint64_t hash) const;
   std::uint32_t common_prefix(const Node& node, KeyView key) const;
   MatchResult walk(NodeId node, std::uint32_t matched, KeyView key, std::uint32_t extra_key);
   NodeId split(NodeId lower, std::uint32_t length);
@@ -260,6 +262,7 @@ class RadixCache final : public PrefixCache {
   std::vector<PageRun> adopted_;
   std::vector<PageRun> scratch_;  // of requests; kept, so that steady use does not allocate
   std::vector<PageRun> tail_;
+  mutable std::vector<NodeId> path_;  // of collect_pages()
 };
 
 }  // namespace tpsim::kvcache

@@ -33,7 +33,11 @@ PrefillAdder::PrefillAdder(KvPool& pool, const std::vector<Req*>& running, const
       rem_input_tokens_(std::int64_t{options.max_prefill_tokens} - options.mixed_decode_tokens),
       total_offset_(options.mixed_decode_tokens),
       mixed_decode_tokens_(options.mixed_decode_tokens),
-      current_offset_(options.mixed_decode_tokens) {
+      charges_((options.lists != nullptr ? *options.lists : own_lists_).charges),
+      current_offset_(options.mixed_decode_tokens),
+      can_run_list_((options.lists != nullptr ? *options.lists : own_lists_).can_run) {
+  charges_.clear();
+  can_run_list_.clear();
   if (options.chunk_tokens) {
     rem_chunk_tokens_ = std::int64_t{*options.chunk_tokens} - options.mixed_decode_tokens;
   }
@@ -107,6 +111,12 @@ bool PrefillAdder::total_exceeds(double tokens) const {
   return left > tokens;
 }
 
+bool PrefillAdder::total_below(double tokens) const {
+  const double left = static_cast<double>(held_tokens()) - total_offset_;
+  if (roughly_ && std::abs(left - tokens) <= kRoughly) return rem_total_tokens() < tokens;
+  return left < tokens;
+}
+
 std::int64_t PrefillAdder::cur_rem_tokens() const { return held_tokens() - current_offset_; }
 
 std::int64_t PrefillAdder::ceil_paged(std::int64_t tokens) const {
@@ -140,7 +150,7 @@ bool PrefillAdder::add_chunked_req(Req& req) {
   if (rem_chunk_tokens_) {
     tokens = *rem_chunk_tokens_;
     if (!total_exceeds(static_cast<double>(tokens) + 1))
-      tokens = std::min(tokens, static_cast<std::int64_t>(rem_total_tokens()));
+      tokens = total_below(1) ? 0 : std::min(tokens, static_cast<std::int64_t>(rem_total_tokens()));
     if (pool_.has_windows()) {
       tokens = std::min(tokens, rem_swa_tokens() - pool_.page_size());
       if (tokens <= 0) return false;

@@ -28,6 +28,11 @@ class PrefillAdder {
   // max_new_tokens beyond this is not reserved for (SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION).
   static constexpr std::int64_t kClipMaxNewTokens = 4096;
 
+  // Kept from one adder to the next, so that steady use does not allocate.
+  struct Lists {
+    std::vector<Req*> can_run;
+    std::vector<double> charges;
+  };
   struct Options {
     double new_token_ratio = 0;
     std::uint32_t max_prefill_tokens = 0;
@@ -35,11 +40,14 @@ class PrefillAdder {
     std::uint32_t mixed_decode_tokens = 0;      // decoding requests that share the batch
     const SteadyDecode* steady = nullptr;       // of the running requests, where it counts their passes
     bool some_have_finished = false;            // of the running requests
+    Lists* lists = nullptr;                     // null: its own
   };
 
   // `running` may lose requests to preemption between two calls; all arguments must outlive the adder.
   PrefillAdder(KvPool& pool, const std::vector<Req*>& running, const Options& options,
                const ReleaseRules& rules);
+  PrefillAdder(const PrefillAdder&) = delete;
+  PrefillAdder& operator=(const PrefillAdder&) = delete;
 
   // The request whose prefill is under way; it gets a chunk, and is the first of the batch, unless the window
   // pool has no room for one. Returns whether it did.
@@ -78,6 +86,7 @@ class PrefillAdder {
   void sum_exactly() const;
   double rem_total_tokens() const;
   bool total_exceeds(double tokens) const;
+  bool total_below(double tokens) const;
   std::int64_t cur_rem_tokens() const;
   std::int64_t held_tokens() const;
   std::int64_t ceil_paged(std::int64_t tokens) const;
@@ -99,10 +108,11 @@ class PrefillAdder {
   mutable double total_offset_;
   mutable bool roughly_ = false;
   double mixed_decode_tokens_;
-  std::vector<double> charges_;  // what was added to the sum since, while roughly_
+  Lists own_lists_;
+  std::vector<double>& charges_;  // what was added to the sum since, while roughly_
   std::int64_t current_offset_;
   std::int64_t swa_offset_ = 0;
-  std::vector<Req*> can_run_list_;
+  std::vector<Req*>& can_run_list_;
   bool has_chunk_ = false;  // a request that this batch does not finish; SGLang keeps track of one
   // (tokens left, tokens occupied) of what runs and was tried, where the cache keeps no prefixes.
   std::optional<std::vector<std::pair<double, std::int64_t>>> req_states_;

@@ -16,7 +16,7 @@ namespace tpsim::scheduler {
 // Invariants while running: kv_committed_len tokens have a place in the KV pool and the request's row names
 // their pages; output_len <= max_new_tokens.
 struct Req {
-  // Touched at every decode step; kept together.
+  // Touched at every decode step, or while it waits at every match; kept together.
   std::uint32_t output_len = 0;        // tokens generated
   std::uint32_t max_new_tokens = 0;    // clipped by the context length and the pool
   std::uint32_t end_len = 0;           // output at which it ends, where it is not computed: there, or earlier
@@ -27,6 +27,10 @@ struct Req {
   std::uint32_t in_flight = 0;  // launched passes whose result is not processed yet
   std::uint32_t extends = 0;    // passes formed since it was admitted
   std::uint32_t decodes = 0;
+  std::uint32_t spelled_output = 0;  // generated tokens that `tokens` has
+  // Tokens behind its last one that its last step accepted, too; nobody sees them, but older releases cache
+  // them.
+  std::uint32_t accepted_behind_end = 0;
   double last_token_time = 0;
   // Its place among those whose decode passes are counted (steady_decode.h): what stands above is told later.
   static constexpr std::uint32_t kNotSteady = 0xffffffffU;
@@ -48,7 +52,6 @@ struct Req {
   // Prompt and the generated tokens that have been spelled out so far (spell_out() appends the rest).
   kvcache::TokenSequence tokens;
   kvcache::TokenId output_base = 0;  // id of the first generated token, where the trace names none
-  std::uint32_t spelled_output = 0;
   // Numeric execution: what was really generated, output_len ids; empty otherwise.
   std::vector<std::uint32_t> output_ids;
   std::vector<float> prompt_logits;
@@ -59,10 +62,7 @@ struct Req {
   kvcache::PrefixCache::MatchCursor admission_cursor;  // of the admission's match
   std::uint32_t num_matched_prefix_tokens = 0;         // of the last match
 
-  // Tokens behind its last one that its last step accepted, too; nobody sees them, but older releases cache
-  // them. Numeric execution: which.
-  std::uint32_t accepted_behind_end = 0;
-  std::vector<std::uint32_t> ids_behind_end;
+  std::vector<std::uint32_t> ids_behind_end;  // numeric execution: those accepted behind its end
 
   std::uint32_t verify_ct = 0;  // steps that verified drafts of it (SGLang's spec_verify_ct)
 

@@ -103,7 +103,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, OnRejected on_rejected, OnIn
       new_token_ratio_(config.schedule_conservativeness),
       batches_(std::size_t{2} * config.pipeline.micro_batches()),
       put_away_(config.pipeline.micro_batches()),
-      steady_(pool_, PrefillAdder::kClipMaxNewTokens) {
+      steady_(pool_, PrefillAdder::kClipMaxNewTokens, leaves_early()) {
   const std::uint64_t longest = std::min<std::uint64_t>(config.context_length, pool_.capacity());
   limits_.max_req_len = longest > 0 ? clip32(longest - 1) : 0;
   limits_.max_req_input_len = limits_.max_req_len > kInputHeadroom ? limits_.max_req_len - kInputHeadroom : 0;
@@ -335,6 +335,7 @@ ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
   options.mixed_decode_tokens = mixed ? static_cast<std::uint32_t>(running_.reqs.size()) : 0;
   options.steady = steady_.active() ? &steady_ : nullptr;
   options.some_have_finished = running_may_have_finished_;
+  options.lists = &adder_lists_;
   PrefillAdder adder(pool_, running_.reqs, options, rules_);
   if (chunked_req_ != nullptr) {
     chunked_req_->prefix_len = chunked_req_->fill_len();
@@ -520,16 +521,27 @@ void Scheduler::mix_with_running(ScheduleBatch& batch) {
 bool Scheduler::filter_running() {
   if (!running_may_have_finished_) return false;
   running_may_have_finished_ = false;
-  return std::erase_if(running_.reqs, [](Req* req) {
-           if (req->finished) req->in_running = false;
-           return req->finished;
-         }) > 0;
+  if (put_away_.size() > 1) {
+    ended_running_.clear();
+    return std::erase_if(running_.reqs, [](Req* req) {
+             if (req->finished) req->in_running = false;
+             return req->finished;
+           }) > 0;
+  }
+  const bool any = !ended_running_.empty();
+  for (Req* req : ended_running_) {
+    const auto at = std::find(running_.reqs.begin(), running_.reqs.end(), req);
+    if (at != running_.reqs.end()) running_.reqs.erase(at);
+    req->in_running = false;
+  }
+  ended_running_.clear();
+  return any;
 }
 
 // Takes out what the pass in flight finishes, as far as lengths tell; returns whether there was any. It keeps
 // its row and pages until its token is processed.
 bool Scheduler::leave_finishing() {
-  if (!rules_.skip_finishing_decode || config_.disable_overlap_schedule) return false;
+  if (!leaves_early()) return false;
   if (steady_.active()) {
     const std::vector<Req*>& finishing = steady_.about_to_end();
     auto behind = running_.reqs.begin();
@@ -1055,6 +1067,7 @@ void Scheduler::finish(Req& req) {
   --active_;
   req.finished = true;
   running_may_have_finished_ = true;
+  if (req.in_running) ended_running_.push_back(&req);
   retired_.push_back(&req);
 }
 

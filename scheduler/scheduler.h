@@ -133,6 +133,7 @@ class Scheduler {
     archive(pool_, policy_, new_token_ratio_, arena_);
     archive.pointers(free_reqs_);
     archive.pointers(retired_);
+    archive.pointers(ended_running_);
     archive(waiting_);
     archive.pointers(preempted_);
     archive.pointer(chunked_req_);
@@ -195,6 +196,7 @@ class Scheduler {
   void mix_with_running(ScheduleBatch& batch);
   ScheduleBatch* update_running_batch();
   bool filter_running();
+  bool leaves_early() const { return rules_.skip_finishing_decode && !config_.disable_overlap_schedule; }
   bool leave_finishing();
   // Whether one more token is its last, whatever it is.
   static bool finishes_by_length(const Req& req) { return req.output_len + 1 >= req.max_new_tokens; }
@@ -276,6 +278,8 @@ class Scheduler {
   double gap_ = 0;
   std::uint32_t gap_count_ = 0;
   SteadyDecode steady_;
+  std::vector<Req*> ended_running_;  // of the running batch, since filter_running()
+  PrefillAdder::Lists adder_lists_;
   bool computes_ = false;      // the executor samples: tokens must be looked at
   bool shows_tokens_ = false;  // somebody wants to know who got them
   bool idle_retried_ = false;

@@ -13,12 +13,15 @@ void SteadyDecode::begin() {
 }
 
 void SteadyDecode::end() {
+  for (const std::vector<Opener>& bucket : opens_) {
+    for (const Opener& opener : bucket) name_pages(members_[opener.member], opener.next_page);
+  }
   for (Member& member : members_) {
     if (member.req == nullptr) continue;
     tell(member);
     forget(member);
   }
-  for (std::vector<std::uint32_t>& bucket : opens_) bucket.clear();
+  for (std::vector<Opener>& bucket : opens_) bucket.clear();
   joiners_.clear();
   next_joiner_ = 0;
   ends_.clear();
@@ -30,7 +33,21 @@ void SteadyDecode::end() {
   active_ = false;
 }
 
+// Who ended with its first token left what it was due for; where all do, no pass ever looks at that.
+void SteadyDecode::forget_what_is_past() {
+  constexpr std::size_t kMore = 1024;
+  const std::size_t most = 4 * (members_.size() - free_.size()) + kMore;
+  if (std::max({joiners_.size(), ends_.size(), leaves_.size()}) <= most) return;
+  joiners_.erase(joiners_.begin(), joiners_.begin() + static_cast<std::ptrdiff_t>(next_joiner_));
+  next_joiner_ = 0;
+  for (std::vector<Due>* dues : {&joiners_, &ends_, &leaves_})
+    std::erase_if(*dues, [this](const Due& due) { return !is_current(due); });
+  std::make_heap(ends_.begin(), ends_.end());
+  std::make_heap(leaves_.begin(), leaves_.end());
+}
+
 void SteadyDecode::join(Req& req, bool whole) {
+  forget_what_is_past();
   if (free_.empty()) {
     free_.push_back(static_cast<std::uint32_t>(members_.size()));
     members_.emplace_back();
@@ -40,20 +57,22 @@ void SteadyDecode::join(Req& req, bool whole) {
   Member& member = members_[index];
   member = {.req = &req, .order = ++orders_, .joined = formed_, .whole = whole};
   req.steady = index;
-  member.next_page = pool_.page_behind(req);
+  member.named = pool_.page_behind(req);
   // In pass p it has kv_committed_len + p - formed_ tokens before its next.
   const auto page = static_cast<std::int64_t>(opens_.size());
   member.bucket =
       static_cast<std::uint32_t>(((formed_ - std::int64_t{req.kv_committed_len}) % page + page) % page);
-  opens_[member.bucket].push_back(index);
+  opens_[member.bucket].push_back({member.named, index});
   joiners_.push_back({formed_, member.order, index});
   // With the token in flight, if there is one.
   const std::int64_t had = std::int64_t{req.output_len} + req.in_flight;
   ends_.push_back({formed_ + std::max<std::int64_t>(req.end_len - had - 1, 0), member.order, index});
   std::push_heap(ends_.begin(), ends_.end());
-  leaves_.push_back(
-      {formed_ + std::max<std::int64_t>(req.max_new_tokens - had - 2, -1), member.order, index});
-  std::push_heap(leaves_.begin(), leaves_.end());
+  if (asks_early_) {
+    leaves_.push_back(
+        {formed_ + std::max<std::int64_t>(req.max_new_tokens - had - 2, -1), member.order, index});
+    std::push_heap(leaves_.begin(), leaves_.end());
+  }
   const std::int64_t rest = to_come(member);
   to_come_[whole ? 1 : 0] += rest;
   member.is_long = rest > clip_;
@@ -69,12 +88,20 @@ void SteadyDecode::stop_counting(const Member& member) {
   if (member.is_long) --long_;
 }
 
+// REQUIRES: it has not left.
+SteadyDecode::Opener& SteadyDecode::opener_of(const Member& member) {
+  const auto index = static_cast<std::uint32_t>(&member - members_.data());
+  return *std::find_if(opens_[member.bucket].begin(), opens_[member.bucket].end(),
+                       [index](const Opener& opener) { return opener.member == index; });
+}
+
 // It opens no page any more.
-void SteadyDecode::close(const Member& member) {
+void SteadyDecode::close(Member& member) {
   if (member.has_left) return;
-  std::vector<std::uint32_t>& bucket = opens_[member.bucket];
-  bucket.erase(
-      std::find(bucket.begin(), bucket.end(), static_cast<std::uint32_t>(&member - members_.data())));
+  Opener& opener = opener_of(member);
+  name_pages(member, opener.next_page);
+  std::vector<Opener>& bucket = opens_[member.bucket];
+  bucket.erase(bucket.begin() + (&opener - bucket.data()));
 }
 
 void SteadyDecode::leave(const Req& req) {
@@ -103,11 +130,11 @@ const std::vector<Req*>& SteadyDecode::about_to_end() {
   return about_to_end_;
 }
 
-void SteadyDecode::tell(Member& member) {
+// But of its pages.
+void SteadyDecode::tell(const Member& member) {
   Req& req = *member.req;
   const auto formed = static_cast<std::uint32_t>(formed_with(member) - member.joined);
   const std::uint32_t processed = processed_since(member);
-  write_pages(req);
   req.kv_committed_len += formed;
   req.decodes += formed;
   req.in_flight += formed - processed;
@@ -142,26 +169,25 @@ void SteadyDecode::drop_results() {
 }
 
 std::int64_t SteadyDecode::form() {
-  for (const std::uint32_t index : opens_[bucket_of(formed_)]) {
-    Member& member = members_[index];
-    if (pool_.take_page(member.next_page)) [[likely]] {
-      ++member.next_page;
-      ++member.taken;
+  for (Opener& opener : opens_[bucket_of(formed_)]) {
+    if (pool_.take_page(opener.next_page)) [[likely]] {
+      ++opener.next_page;
     } else {
-      open_elsewhere(member);
+      open_elsewhere(opener);
     }
   }
   return formed_++;
 }
 
 // The page behind its last one is another's.
-void SteadyDecode::open_elsewhere(Member& member) {
-  write_pages(*member.req);
+void SteadyDecode::open_elsewhere(Opener& opener) {
+  Member& member = members_[opener.member];
+  name_pages(member, opener.next_page);
   if (!pool_.open_page(*member.req)) {
     throw std::logic_error(
         fmt::format("request {}: no page left although the decode step was checked", member.req->id));
   }
-  member.next_page = pool_.page_behind(*member.req);
+  member.named = opener.next_page = pool_.page_behind(*member.req);
 }
 
 Req* SteadyDecode::next_ended() {
@@ -179,10 +205,20 @@ void SteadyDecode::got_token(const Req& req) {
   if (!member.has_left) --to_come_[member.whole ? 1 : 0];
 }
 
+void SteadyDecode::name_pages(Member& member, std::uint32_t next_page) {
+  if (next_page != member.named) pool_.name_pages(*member.req, next_page - member.named);
+  member.named = next_page;
+}
+
 void SteadyDecode::write_pages(const Req& req) {
   Member& member = members_[req.steady];
-  if (member.taken > 0) pool_.name_pages(req, member.taken);
-  member.taken = 0;
+  if (!member.has_left) name_pages(member, opener_of(member).next_page);
+}
+
+void SteadyDecode::look_at_pages(const Req& req) {
+  Member& member = members_[req.steady];
+  member.named = pool_.page_behind(req);
+  if (!member.has_left) opener_of(member).next_page = member.named;
 }
 
 }  // namespace tpsim::scheduler

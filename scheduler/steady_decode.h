@@ -24,7 +24,9 @@ class SteadyDecode {
   static constexpr std::int64_t kNoPass = -1;
 
   // `clip`: tokens to come of a request that reserved() knows at most; what has more is not summed.
-  SteadyDecode(KvPool& pool, std::int64_t clip) : pool_(pool), clip_(clip), opens_(pool.page_size()) {}
+  // `asks_early`: whether about_to_end() is asked before every pass, or never.
+  SteadyDecode(KvPool& pool, std::int64_t clip, bool asks_early)
+      : pool_(pool), clip_(clip), asks_early_(asks_early), opens_(pool.page_size()) {}
 
   bool active() const { return active_; }
   // Without members. What was formed before is none of its passes.
@@ -61,7 +63,7 @@ class SteadyDecode {
   void got_token(const Req& req);
   // Around a change of the member's row: writes the pages it took into it, and looks at its last one again.
   void write_pages(const Req& req);
-  void look_at_pages(const Req& req) { members_[req.steady].next_page = pool_.page_behind(req); }
+  void look_at_pages(const Req& req);
 
   std::uint32_t output_len(const Req& req) const {
     return req.steady == Req::kNotSteady ? req.output_len
@@ -82,12 +84,16 @@ class SteadyDecode {
     std::uint64_t order = 0;      // of joining; unique
     std::int64_t joined = 0;      // its first pass
     std::int64_t left = 0;        // the first pass without it, where it has left
-    std::uint32_t next_page = 0;  // the one behind its last
-    std::uint32_t taken = 0;      // pages that its row does not name yet
+    std::uint32_t named = 0;      // the page behind its last one that its row names
     std::uint32_t bucket = 0;     // of opens_
     bool whole = false;
     bool has_left = false;
     bool is_long = false;
+  };
+  // Who opens pages: the next one, behind those it has.
+  struct Opener {
+    std::uint32_t next_page;
+    std::uint32_t member;
   };
   // Something that a member is due for. Out of date where the member is another by now.
   struct Due {
@@ -112,15 +118,18 @@ class SteadyDecode {
     return std::int64_t{member.req->max_new_tokens} - member.req->output_len - processed_since(member);
   }
   void stop_counting(const Member& member);
-  void close(const Member& member);
-  void tell(Member& member);
+  void close(Member& member);
+  void tell(const Member& member);
   void forget(Member& member);
+  void forget_what_is_past();
   void drop_results();
-  std::size_t take_joiners(double now);
-  void open_elsewhere(Member& member);
+  Opener& opener_of(const Member& member);
+  void name_pages(Member& member, std::uint32_t next_page);
+  void open_elsewhere(Opener& opener);
 
   KvPool& pool_;
   const std::int64_t clip_;
+  const bool asks_early_;
   bool active_ = false;
   std::uint64_t orders_ = 0;
   std::int64_t begun_ = 0;
@@ -130,7 +139,7 @@ class SteadyDecode {
   std::vector<Member> members_;
   std::vector<std::uint32_t> free_;
   // Members by the passes that open a page for them, modulo the page size; each in the order of joining.
-  std::vector<std::vector<std::uint32_t>> opens_;
+  std::vector<std::vector<Opener>> opens_;
   std::vector<Due> joiners_;  // by their first pass
   std::size_t next_joiner_ = 0;
   std::vector<Due> ends_;     // a heap, by the pass with the last token
@@ -163,8 +172,8 @@ void SteadyDecode::process(double now, const Gap& gap) {
     ++told_;
     if (!member.has_left) ++counted_[member.whole ? 1 : 0];
   }
-  if (next_joiner_ == joiners_.size()) {
-    joiners_.clear();
+  if (2 * next_joiner_ >= joiners_.size()) {  // those of passes in flight stay
+    joiners_.erase(joiners_.begin(), joiners_.begin() + static_cast<std::ptrdiff_t>(next_joiner_));
     next_joiner_ = 0;
   }
   to_come_[0] -= counted_[0];

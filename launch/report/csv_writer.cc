@@ -1,5 +1,7 @@
 #include "launch/report/csv_writer.h"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -28,12 +30,17 @@ std::string_view state_name(scheduler::RequestState state) {
   return "";
 }
 
+// Room for the numbers of a row.
+constexpr std::size_t kMostNumbers = 24;
+using Numbers = std::array<char, kMostNumbers*(kMostDecimal + 1)>;
+
 // Each behind a comma.
-void append_columns(fmt::memory_buffer& out, std::initializer_list<std::uint64_t> values) {
+char* put_columns(char* at, std::initializer_list<std::uint64_t> values) {
   for (const std::uint64_t value : values) {
-    out.push_back(',');
-    append_whole(out, value);
+    *at++ = ',';
+    at = put_whole(at, value);
   }
+  return at;
 }
 
 // Plain or compressed; a reader must not find the other one of an earlier run beside it.
@@ -109,16 +116,19 @@ void CsvWriter::begin_steps(bool with_windows, bool with_states) {
 }
 
 void CsvWriter::on_request(const scheduler::RequestRecord& r) {
+  Numbers numbers;
   fmt::memory_buffer& out = request_buffer_;
   out.append(backend_);
-  append_columns(out, {r.id});
+  out.append(numbers.data(), put_columns(numbers.data(), {r.id}));
   out.push_back(',');
   out.append(state_name(r.state));
-  append_columns(out, {r.session, r.input_tokens, r.output_tokens, r.cached_tokens, r.retractions});
+  char* at = put_columns(numbers.data(),
+                         {r.session, r.input_tokens, r.output_tokens, r.cached_tokens, r.retractions});
   for (const double time : {r.arrival_time, r.first_scheduled_time, r.first_token_time, r.finish_time}) {
-    out.push_back(',');
-    append_decimal(out, time, 9);
+    *at++ = ',';
+    at = put_decimal(at, time, 9);
   }
+  out.append(numbers.data(), at);
   if (goodput_.any()) out.append(std::string_view(goodput_.met_by(r) ? ",1" : ",0"));
   out.push_back('\n');
   if (out.size() > kFlushBytes) flush(out, request_spool_, requests_);
@@ -128,22 +138,25 @@ void CsvWriter::on_step(const scheduler::StepRecord& s) {
   if (steps_ == nullptr) return;
   begin_steps(s.swa_pool_tokens() > 0, s.state_pool() > 0);  // all runs of a file are of one model
   if (s.sequence_number % steps_every_ != 0) return;
+  Numbers numbers;
   fmt::memory_buffer& out = step_buffer_;
   out.append(backend_);
-  append_columns(out, {s.sequence_number});
+  out.append(numbers.data(), put_columns(numbers.data(), {s.sequence_number}));
   out.push_back(',');
   out.append(std::string_view(proto::ForwardMode_Name(s.forward_mode)));
-  out.push_back(',');
-  append_decimal(out, s.start_time, 9);
-  out.push_back(',');
-  append_decimal(out, s.step_time, 6);
-  append_columns(out,
-                 {s.extend_requests, s.extend_tokens, s.cached_tokens, s.decode_requests, s.capture_bucket,
-                  s.waiting, s.running, s.kv_allocated_tokens, s.kv_cached_tokens, s.kv_free_tokens});
+  char* at = numbers.data();
+  *at++ = ',';
+  at = put_decimal(at, s.start_time, 9);
+  *at++ = ',';
+  at = put_decimal(at, s.step_time, 6);
+  at = put_columns(at,
+                   {s.extend_requests, s.extend_tokens, s.cached_tokens, s.decode_requests, s.capture_bucket,
+                    s.waiting, s.running, s.kv_allocated_tokens, s.kv_cached_tokens, s.kv_free_tokens});
   if (s.swa_pool_tokens() > 0)
-    append_columns(out, {s.swa_allocated_tokens, s.swa_cached_tokens, s.swa_free_tokens});
-  if (with_states_) append_columns(out, {s.states_held, s.states_cached, s.states_free});
-  out.push_back('\n');
+    at = put_columns(at, {s.swa_allocated_tokens, s.swa_cached_tokens, s.swa_free_tokens});
+  if (with_states_) at = put_columns(at, {s.states_held, s.states_cached, s.states_free});
+  *at++ = '\n';
+  out.append(numbers.data(), at);
   if (out.size() > kFlushBytes) flush(out, step_spool_, *steps_);
 }
 

@@ -1,5 +1,6 @@
 #include "launch/report/html_page.h"
 
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
@@ -26,9 +27,13 @@ std::string script_safe(const std::string& json) {
 
 // What dump() makes of `text` between its quotes, where that is the text itself.
 bool stands_for_itself(std::string_view text) {
-  bool plain = true;  // looked up to the end: a loop of vectors
-  for (const char c : text) plain = plain & (c >= ' ') & (c <= '~') & (c != '"') & (c != '\\');
-  return plain;
+  std::uint8_t other = 0;  // looked up to the end: a loop of vectors
+  for (const char c : text) {
+    const auto byte = static_cast<std::uint8_t>(c);
+    const auto above = static_cast<std::uint8_t>(byte - ' ');
+    other |= static_cast<std::uint8_t>((above > '~' - ' ') | (byte == '"') | (byte == '\\'));
+  }
+  return other == 0;
 }
 
 // As dump(-1, ' ', ensure_ascii, replace), which looks at every byte of the steps' long text in turn.

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 
 namespace tpsim::launch {
 namespace {
@@ -44,19 +43,23 @@ constexpr std::array<std::array<char, 2>, 100> kPairs = [] {
   return pairs;
 }();
 
-// Writes the digits of `value` before `end`; returns where they begin.
-char* put_backwards(std::uint64_t value, char* end) {
-  for (; value >= 100; value /= 100) {
-    end -= 2;
-    std::memcpy(end, kPairs[value % 100].data(), 2);
+// `digits` digits of `value`, zeros in front. Returns what is behind them.
+char* put_digits(char* at, std::uint32_t value, int digits) {
+  char* const end = at + digits;
+  for (at = end; digits >= 2; digits -= 2) {
+    const std::uint32_t rest = value / 100;
+    at -= 2;
+    std::memcpy(at, kPairs[value - rest * 100].data(), 2);
+    value = rest;
   }
-  if (value < 10) {
-    *--end = static_cast<char>('0' + value);
-    return end;
-  }
-  end -= 2;
-  std::memcpy(end, kPairs[value].data(), 2);
+  if (digits > 0) *--at = static_cast<char>('0' + value);
   return end;
+}
+
+// How many digits a number has that is written in so many bits, or one fewer.
+int digits_of(std::uint32_t value) {
+  const int most = (static_cast<int>(std::bit_width(value | 1)) * 1233 >> 12) + 1;
+  return most - (value < kPowers[static_cast<std::size_t>(most - 1)] && most > 1 ? 1 : 0);
 }
 
 // value x 10^power, rounded to the nearest whole number; false where it lies in the middle of two, or is too
@@ -79,9 +82,26 @@ bool scaled(double value, int power, std::uint64_t& whole) {
 
 }  // namespace
 
-void append_decimal(fmt::memory_buffer& buffer, double value, int digits) {
-  const auto general = [&] { fmt::format_to(std::back_inserter(buffer), "{:.{}g}", value, digits); };
-  if (std::bit_cast<std::uint64_t>(value) == 0) return buffer.push_back('0');
+char* put_whole(char* at, std::uint64_t value) {
+  constexpr std::uint64_t kPart = 1'000'000'000;
+  if (value < 10) {
+    *at = static_cast<char>('0' + value);
+    return at + 1;
+  }
+  if (value <= UINT32_MAX) {
+    const auto narrow = static_cast<std::uint32_t>(value);
+    return put_digits(at, narrow, digits_of(narrow));
+  }
+  at = put_whole(at, value / kPart);
+  return put_digits(at, static_cast<std::uint32_t>(value % kPart), 9);
+}
+
+char* put_decimal(char* at, double value, int digits) {
+  const auto general = [&] { return fmt::format_to(at, "{:.{}g}", value, digits); };
+  if (std::bit_cast<std::uint64_t>(value) == 0) {
+    *at = '0';
+    return at + 1;
+  }
   if (!(value >= 1e-4) || !(value < 1e9)) return general();
   const int exponent = first_digit_exponent(value);
   const std::uint64_t limit = kPowers[static_cast<std::size_t>(digits)];
@@ -95,32 +115,24 @@ void append_decimal(fmt::memory_buffer& buffer, double value, int digits) {
     if (--point < 0) return general();
   }
   if (whole < limit / 10) return general();
-  while (point > 0 && whole % 10 == 0) {
-    whole /= 10;
+  auto narrow = static_cast<std::uint32_t>(whole);  // below 10^9
+  while (point > 0 && narrow % 10 == 0) {
+    narrow /= 10;
     --point;
   }
-  std::array<char, 24> text;
-  char* at = text.data() + text.size();
-  char* const end = at;
-  auto digits_left = static_cast<std::uint32_t>(whole);  // below 10^9
-  for (; point >= 2; point -= 2) {
-    at -= 2;
-    std::memcpy(at, kPairs[digits_left % 100].data(), 2);
-    digits_left /= 100;
-  }
-  if (point > 0) {
-    *--at = static_cast<char>('0' + digits_left % 10);
-    digits_left /= 10;
-  }
-  if (at != end) *--at = '.';
-  at = put_backwards(digits_left, at);
-  buffer.append(at, end);
+  if (point == 0) return put_whole(at, narrow);
+  // As many as 12 are behind the point, zeros in front of them: then nothing is before it.
+  const auto unit = kPowers[static_cast<std::size_t>(point)];
+  const auto before =
+      unit > narrow ? 0 : static_cast<std::uint32_t>(narrow / static_cast<std::uint32_t>(unit));
+  at = put_whole(at, before);
+  *at++ = '.';
+  return put_digits(at, narrow - before * static_cast<std::uint32_t>(unit), point);
 }
 
-void append_whole(fmt::memory_buffer& buffer, std::uint64_t value) {
-  std::array<char, 24> text;
-  char* const end = text.data() + text.size();
-  buffer.append(put_backwards(value, end), end);
+void append_decimal(fmt::memory_buffer& buffer, double value, int digits) {
+  std::array<char, kMostDecimal> text;
+  buffer.append(text.data(), put_decimal(text.data(), value, digits));
 }
 
 }  // namespace tpsim::launch

@@ -12,6 +12,14 @@ namespace {
 
 constexpr double kMicro = 1e6;
 
+// Seconds from 0 up in whole microseconds, as llround() says.
+std::uint64_t micros_of(double seconds) {
+  const double micros = seconds * kMicro;
+  if (!(micros < 0x1p52)) return static_cast<std::uint64_t>(std::llround(micros));
+  const auto whole = static_cast<std::int64_t>(micros);
+  return static_cast<std::uint64_t>(whole + (micros - static_cast<double>(whole) >= 0.5 ? 1 : 0));
+}
+
 constexpr std::size_t kMostBytes = 10;  // of a number
 
 // Returns what is behind the number.
@@ -96,12 +104,12 @@ std::string StepProfile::encoded() const {
   bytes.reserve(blocks_.size() * 10);
   std::uint64_t position = 0;  // of the reader's clock, in whole microseconds: roundings do not add up
   for (const Block& block : blocks_) {
-    const auto start = static_cast<std::uint64_t>(std::llround(block.start * kMicro));
+    const auto start = micros_of(block.start);
     const std::uint64_t gap = start > position ? start - position : 0;
     char* at = put_number(gap, row.data());
     position += gap;
     for (const double seconds : {block.prefill_seconds, block.decode_seconds, block.mixed_seconds}) {
-      const auto micros = seconds == 0 ? 0 : static_cast<std::uint64_t>(std::llround(seconds * kMicro));
+      const auto micros = micros_of(seconds);
       at = put_number(micros, at);
       position += micros;
     }

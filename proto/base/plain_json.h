@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +16,9 @@
 
 namespace tpsim {
 
-// It tells the handler what nlohmann's sax_parse() would. One with unsigneds(numbers) is given an array of
-// whole numbers at once: it calls numbers(vector, or null where it does not want them) and returns whether it
-// took them.
+// It tells the handler what nlohmann's sax_parse() would, texts as views. One with unsigneds(numbers) is
+// given an array of whole numbers at once: it calls numbers(vector, or null where it does not want them) and
+// returns whether it took them.
 template <typename Handler>
 class PlainJson {
  public:
@@ -98,6 +99,25 @@ class PlainJson {
     return next_is(']') && handler_.end_array();
   }
 
+  // Of the eight bytes at `at`, how many at their beginning are digits, and their number: all eight in one
+  // word.
+  static int leading_digits(const char* at, std::uint64_t& number) {
+    std::uint64_t word = 0;
+    for (int i = 0; i < 8; ++i) word |= std::uint64_t{static_cast<unsigned char>(at[i])} << (8 * i);
+    constexpr std::uint64_t kEach = 0x0101010101010101;
+    const std::uint64_t values = word ^ ('0' * kEach);  // 0 to 9 of digits
+    // The highest bit of every byte that is above 9.
+    const std::uint64_t others = (((values & (0x7f * kEach)) + 0x76 * kEach) | values) & (0x80 * kEach);
+    const int digits = others == 0 ? 8 : std::countr_zero(others) / 8;
+    if (digits == 0) return 0;
+    // The first digit is the lowest byte: zeros go below it, and pairs, fours and eights are put together.
+    std::uint64_t sum = values << (8 * (8 - digits));
+    sum = (sum * 10 + (sum >> 8)) & 0x00ff00ff00ff00ff;
+    sum = (sum * 100 + (sum >> 16)) & 0x0000ffff0000ffff;
+    number = (sum * 10000 + (sum >> 32)) & 0xffffffff;
+    return digits;
+  }
+
   // What is left of an array of whole numbers, most of what a trace is made of. False, and nothing read,
   // where something else is in it.
   bool unsigneds(std::vector<std::uint64_t>* values) {
@@ -110,11 +130,12 @@ class PlainJson {
       skip();
       const char* const first = at;
       std::uint64_t whole = 0;
+      if (end_ - at >= 8) at += leading_digits(at, whole);
       for (unsigned char digit; (digit = static_cast<unsigned char>(byte() - '0')) <= 9; ++at)
         whole = 10 * whole + digit;
       const std::ptrdiff_t digits = at - first;
       if (digits == 0 || digits > kMostDigits || (*first == '0' && digits > 1)) return false;
-      if (byte() == ' ') skip();
+      skip();
       more = byte() == ',';
       if (!more && byte() != ']') return false;
       if (values != nullptr) values->push_back(whole);
@@ -130,7 +151,7 @@ class PlainJson {
     while (at != end_ && *at != '"' && *at != '\\' && *at >= ' ' && *at <= '~') ++at;
     at_ = at;
     if (at == end_ || *at != '"') return false;
-    text_.assign(first, at);
+    text_ = {first, at};
     ++at_;
     return true;
   }
@@ -171,7 +192,7 @@ class PlainJson {
     }
     double real = 0;
     const auto [end, error] = std::from_chars(begin, at_, real);
-    return error == std::errc() && end == at_ && handler_.number_float(real, text_);
+    return error == std::errc() && end == at_ && handler_.number_float(real, {});
   }
   bool skip_digits() {
     if (!digit()) return false;
@@ -182,7 +203,7 @@ class PlainJson {
   const char* at_;
   const char* const end_;
   Handler& handler_;
-  std::string text_;
+  std::string_view text_;  // that was read last
 };
 
 // Builds what Json::parse() would.
@@ -196,13 +217,13 @@ class JsonBuilder {
   bool number_integer(std::int64_t value) { return put(value); }
   bool number_unsigned(std::uint64_t value) { return put(value); }
   bool number_float(double value, const std::string&) { return put(value); }
-  bool string(std::string& value) { return put(value); }
+  bool string(std::string_view value) { return put(std::string(value)); }
   bool start_object(std::size_t) { return open(Json::object()); }
   bool start_array(std::size_t) { return open(Json::array()); }
   bool end_object() { return close(); }
   bool end_array() { return close(); }
-  bool key(std::string& name) {
-    slot_ = &(*open_.back())[name];
+  bool key(std::string_view name) {
+    slot_ = &(*open_.back())[std::string(name)];
     return true;
   }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "proto/base/error.h"
+#include "proto/base/widest_vectors.h"
 #include "proto/versions.h"
 
 namespace tpsim::rank {
@@ -266,15 +267,18 @@ void RankState::decode_one_token() {
   const auto page_size = static_cast<std::int32_t>(config_.page_size);
   std::uint32_t* const seq_lens = set.seq_lens.data();
   std::uint32_t* const covered = set.covered.data();
-  std::int32_t new_pages = 0;
-  for (std::int32_t i = 0; i < count; ++i) {
-    const auto length = static_cast<std::int32_t>(seq_lens[i] + 1);
-    const auto room = static_cast<std::int32_t>(covered[i]);
-    const std::int32_t needs_page = length > room ? 1 : 0;
-    seq_lens[i] = static_cast<std::uint32_t>(length);
-    covered[i] = static_cast<std::uint32_t>(room + (page_size & -needs_page));
-    new_pages += needs_page;
-  }
+  const std::int32_t new_pages = in_widest_vectors([=]() TPSIM_LOOP {
+    std::int32_t opened = 0;
+    for (std::int32_t i = 0; i < count; ++i) {
+      const auto length = static_cast<std::int32_t>(seq_lens[i] + 1);
+      const auto room = static_cast<std::int32_t>(covered[i]);
+      const std::int32_t needs_page = length > room ? 1 : 0;
+      seq_lens[i] = static_cast<std::uint32_t>(length);
+      covered[i] = static_cast<std::uint32_t>(room + (page_size & -needs_page));
+      opened += needs_page;
+    }
+    return opened;
+  });
   held_pages_ += static_cast<std::uint32_t>(new_pages);
 }
 

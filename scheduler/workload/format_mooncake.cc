@@ -9,7 +9,9 @@
 // Block h stands for the token ids [512 h, 512 h + 512), so consecutive blocks are one run.
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_formats.h"
@@ -52,10 +54,15 @@ class Mooncake : public TraceFormat {
                  hash_ids.values.size(), input_length, blocks, kBlock);
     }
     std::uint64_t left = input_length;
-    for (const std::uint64_t id : hash_ids.values) {
-      if (id > kMaxBlockId) place.fail("hash_ids has {}; ids are at most {}", id, kMaxBlockId);
-      const std::uint64_t length = std::min(left, kBlock);
-      request.prompt.append({id * kBlock, static_cast<std::uint32_t>(length)});
+    const std::vector<std::uint64_t>& ids = hash_ids.values;
+    for (std::size_t i = 0; i < ids.size();) {
+      const std::size_t first = i;
+      do {
+        if (ids[i] > kMaxBlockId) place.fail("hash_ids has {}; ids are at most {}", ids[i], kMaxBlockId);
+        ++i;
+      } while (i < ids.size() && ids[i] == ids[i - 1] + 1);
+      const std::uint64_t length = std::min(left, (i - first) * kBlock);
+      request.prompt.append({ids[first] * kBlock, static_cast<std::uint32_t>(length)});
       left -= length;
     }
     return true;

@@ -127,7 +127,7 @@ class JsonRecordHandler {
     return true;
   }
   bool number_float(double value, const std::string&) { return scalar(JsonKind::kReal, value); }
-  bool string(std::string& value) {
+  bool string(std::string_view value) {
     if (field_ != nullptr && depth_ == 1) field_->text = value;
     return scalar(JsonKind::kString);
   }
@@ -143,7 +143,7 @@ class JsonRecordHandler {
     --depth_;
     return true;
   }
-  bool key(std::string& name) {
+  bool key(std::string_view name) {
     if (depth_ != 1 || !is_object_) return true;
     field_ = nullptr;
     for (std::size_t i = 0; i < record_->keys_.size(); ++i) {
