@@ -6,9 +6,9 @@
 //
 // Measured on a host of H200s with the client of shared/measure, which asked the servers that the constants
 // were fitted to: single requests of 1,024 ids, its stamp until a bare asyncio server had the whole request
-// 0.64 and 0.67 ms, of which 0.12 are that server's own (0.12 to 0.16 ms more than a bare socket's elsewhere);
-// the server's write until its stamp 0.49 and 0.50 ms. tests/calibration/measure_clients.py measures
-// benchmarks.
+// 0.64 and 0.67 ms, of which 0.12 are that server's own (0.12 to 0.16 ms more than a bare socket's
+// elsewhere); the server's write until its stamp 0.49 and 0.50 ms. tests/calibration/measure_clients.py
+// measures benchmarks.
 #pragma once
 
 #include "scheduler/config.h"
