@@ -67,7 +67,7 @@ void declare_clock(FlagSet& flags, ServeArgs& args) {
   flags.add_value(
       "--client-seconds", "S",
       "that this server waits in place of a client, as --front-end was fitted to what clients in Python see: "
-      "0.00084 for one that needs no time itself (default 0: clients that really run take theirs)",
+      "0.00102 for one that needs no time itself (default 0: clients that really run take theirs)",
       real(args.server.client_seconds, 0, true, 1, true));
   flags.add_value("--default-output-tokens", "N",
                   "of an answer that its client sets no limit to, in modeled execution, which does not know "

@@ -34,9 +34,16 @@ class Metrics {
         tokenizer_{{"model_name", statistics.description.served_model_name}, {"engine_type", kEngineType}},
         scheduler_(tokenizer_) {
     for (const char* rank : {"tp_rank", "pp_rank", "moe_ep_rank"}) scheduler_.emplace_back(rank, "0");
-    if (s_.ranks.empty()) queues_.emplace_back(MetricLabels(), s_);
-    for (std::size_t rank = 0; rank < s_.ranks.size(); ++rank)
-      queues_.emplace_back(MetricLabels{{"dp_rank", fmt::format("{}", rank)}}, s_.ranks[rank]);
+    if (s_.ranks.empty()) queues_.emplace_back(scheduler_, s_);
+    for (std::size_t rank = 0; rank < s_.ranks.size(); ++rank) {
+      // Of its tensor-parallel ranks the first one speaks.
+      const std::size_t first = rank * s_.description.tp_size / s_.ranks.size();
+      MetricLabels labels = tokenizer_;
+      labels.emplace_back("tp_rank", fmt::format("{}", first));
+      for (const char* other : {"pp_rank", "moe_ep_rank"}) labels.emplace_back(other, "0");
+      labels.emplace_back("dp_rank", fmt::format("{}", rank));
+      queues_.emplace_back(std::move(labels), s_.ranks[rank]);
+    }
   }
 
   std::string write() {
@@ -61,8 +68,7 @@ class Metrics {
   template <typename Value>
   void gauge_each(const char* name, const char* help, const Value& value) {
     out_.metric(name, "gauge", help);
-    for (const auto& [rank, queues] : queues_)
-      out_.sample(scheduler_, static_cast<double>(value(queues)), rank);
+    for (const auto& [labels, queues] : queues_) out_.sample(labels, static_cast<double>(value(queues)));
   }
   void counter(const char* name, const char* help, double value) {
     out_.metric(name, "counter", help);

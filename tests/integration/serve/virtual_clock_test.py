@@ -162,7 +162,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         # These clients are fast: the server waits in place of the client in Python that is simulated.
         server = Server(args.program, "--skip-tokenizer-init", "--incremental-streaming-output", "--client-seconds",
-                        "0.00084", deployment=deployment)
+                        "0.00102", deployment=deployment)
         try:
             seen = by_clients(server, rows)
             about = server.info()["tpsim"]

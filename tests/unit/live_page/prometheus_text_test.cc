@@ -60,7 +60,10 @@ TEST(PrometheusText, DataParallelRanksSpeakForThemselves) {
   EXPECT_EQ(value("sglang:num_running_reqs", "1"), 7);
   EXPECT_EQ(value("sglang:token_usage", "0"), 0);
   EXPECT_EQ(value("sglang:token_usage", "1"), 0.75);
-  EXPECT_EQ(said.metrics.at("sglang:num_queue_reqs").samples.size(), 2U);
+  const auto& queues = said.metrics.at("sglang:num_queue_reqs").samples;
+  ASSERT_EQ(queues.size(), 2U);
+  EXPECT_EQ(queues[0].labels.at("tp_rank"), "0");
+  EXPECT_EQ(queues[1].labels.at("tp_rank"), "4") << "of eight";
 }
 
 // A dashboard for SGLang asks for these (examples/monitoring of its repository).
