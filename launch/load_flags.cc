@@ -171,6 +171,11 @@ void declare_load(FlagSet& flags, ServerArgs& args) {
       [&args](std::string_view flag, const std::string& value) {
         word({"ids", "text", "kit", "none"}, args.front_end.emplace())(flag, value);
       });
+  flags.add_value("--client-seconds", "S",
+                  "of the front end's time, what a client itself takes before its request is out and when a "
+                  "token has come; 0 tells what the server's own metrics would (default 0.00084: the Python "
+                  "client whose stamps the times were fitted to)",
+                  real(args.client_seconds, 0, true, 1, true));
   flags.add_value("--stream-interval", "TOKENS",
                   "of an answer that go to its client together; gaps between tokens are reported as if each "
                   "went alone (default 1)",

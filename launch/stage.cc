@@ -41,6 +41,10 @@ std::unique_ptr<rank::DeploymentExecutor> Stage::make_executor(const Deployment&
   return std::make_unique<rank::MpiExecutor>(*link_, std::move(ranks), deployment.configuration_hash());
 }
 
+void Stage::check_alive() const {
+  if (link_ != nullptr) link_->check_alive();
+}
+
 int run_on_ranks(const ServerArgs& args, const std::vector<Deployment>& deployments,
                  rank::MpiSession& session, const std::function<int(const Stage&)>& schedule) {
   const rank::ProcessGroup group =

@@ -28,6 +28,8 @@ class Stage {
   // Begins the next run; runs come in the order of the deployments. `return_logits`: of numeric execution.
   std::unique_ptr<rank::DeploymentExecutor> make_executor(const Deployment& deployment,
                                                           bool return_logits = false) const;
+  // For process 0 while it has nothing to wait for. Throws RankLost where one of the others has died.
+  void check_alive() const;
 
  private:
   const ServerArgs& args_;

@@ -6,6 +6,8 @@
 
 #include "launch/served_before.h"
 #include "proto/base/error.h"
+#include "proto/base/text.h"
+#include "scheduler/client_share.h"
 #include "scheduler/workload/benchmark_datasets.h"
 #include "scheduler/workload/benchmark_images.h"
 #include "scheduler/workload/streamed_trace.h"
@@ -22,7 +24,12 @@ constexpr std::uint64_t kDatasetPrompts = 1000;  // the benchmark's default
 scheduler::FrontEndConfig front_end(const ServerArgs& args, const scheduler::WorkloadOutline& workload) {
   const std::string kind =
       args.front_end.value_or(args.numeric() || workload.format == "tpsim" ? "none" : "ids");
-  if (kind == "none") return {};
+  if (kind == "none") {
+    if (args.client_seconds)
+      throw_user_error("--client-seconds {}: is part of --front-end ids, text or kit, and this load has none",
+                       format_real(*args.client_seconds));
+    return {};
+  }
   scheduler::FrontEndConfig config = kind == "ids"   ? scheduler::kTokenIdFrontEnd
                                      : kind == "kit" ? scheduler::kKitFrontEnd
                                                      : scheduler::kTextFrontEnd;
@@ -32,6 +39,7 @@ scheduler::FrontEndConfig front_end(const ServerArgs& args, const scheduler::Wor
     for (const rank::ServedLoad& load : parse_served_before("--served-before", *args.served_before))
       config.connections = std::max(config.connections, load.max_requests);
   }
+  if (args.client_seconds) config = scheduler::with_client(config, *args.client_seconds);
   return config;
 }
 

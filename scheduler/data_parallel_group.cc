@@ -261,24 +261,29 @@ void DataParallelGroup::write_states(proto::RunReport& report) const {
   }
 }
 
-DataParallelGroup::Totals DataParallelGroup::totals() const {
+DataParallelGroup::Totals DataParallelGroup::totals_of(std::size_t rank) const {
+  const Scheduler& scheduler = *ranks_[rank].scheduler;
+  const KvPool& pool = scheduler.pool();
   Totals totals;
-  for (const Rank& rank : ranks_) {
-    const KvPool& pool = rank.scheduler->pool();
-    totals.waiting += rank.scheduler->waiting_queue().size();
-    totals.running += rank.scheduler->num_running();
-    totals.capacity += pool.capacity();
-    totals.evictable += pool.evictable_size();
-    totals.available += pool.available_size();
-    totals.state_capacity += pool.state_capacity();
-    totals.states_evictable += pool.states_evictable();
-    totals.states_available += pool.states_available();
-    if (!pool.has_windows()) continue;
-    totals.swa_capacity += pool.window_capacity();
-    totals.swa_evictable += pool.window_evictable_size();
-    totals.swa_available += pool.window_available_size();
-  }
+  totals.waiting = scheduler.waiting_queue().size();
+  totals.running = scheduler.num_running();
+  totals.capacity = pool.capacity();
+  totals.evictable = pool.evictable_size();
+  totals.available = pool.available_size();
+  totals.state_capacity = pool.state_capacity();
+  totals.states_evictable = pool.states_evictable();
+  totals.states_available = pool.states_available();
+  if (!pool.has_windows()) return totals;
+  totals.swa_capacity = pool.window_capacity();
+  totals.swa_evictable = pool.window_evictable_size();
+  totals.swa_available = pool.window_available_size();
   return totals;
+}
+
+DataParallelGroup::Totals DataParallelGroup::totals() const {
+  Totals sum;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) sum += totals_of(rank);
+  return sum;
 }
 
 std::uint64_t DataParallelGroup::retractions() const {

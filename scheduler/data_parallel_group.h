@@ -96,12 +96,28 @@ class DataParallelGroup {
     std::uint64_t states_evictable = 0;
     std::uint64_t states_available = 0;
 
+    Totals& operator+=(const Totals& more) {
+      waiting += more.waiting;
+      running += more.running;
+      capacity += more.capacity;
+      evictable += more.evictable;
+      available += more.available;
+      swa_capacity += more.swa_capacity;
+      swa_evictable += more.swa_evictable;
+      swa_available += more.swa_available;
+      state_capacity += more.state_capacity;
+      states_evictable += more.states_evictable;
+      states_available += more.states_available;
+      return *this;
+    }
     // Held by requests, or locked by them.
     std::uint64_t held() const { return capacity - evictable - available; }
     std::uint64_t swa_held() const { return swa_capacity - swa_evictable - swa_available; }
     std::uint64_t states_held() const { return state_capacity - states_evictable - states_available; }
   };
   Totals totals() const;
+  Totals totals_of(std::size_t rank) const;
+  const Scheduler& scheduler(std::size_t rank) const { return *ranks_[rank].scheduler; }
   // The report of the pools of states.
   void write_states(proto::RunReport& report) const;
   std::uint64_t retractions() const;

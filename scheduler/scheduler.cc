@@ -667,6 +667,8 @@ void Scheduler::retract_decode() {
     give_up(*req, kept.size());
     ++req->retractions;
     ++retractions_;
+    retracted_input_tokens_ += req->input_len;
+    retracted_output_tokens_ += req->output_len;
     enqueue(*req);
   }
   if (kept.size() == 1 && !check_decode_mem(kept)) {

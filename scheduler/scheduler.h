@@ -114,6 +114,10 @@ class Scheduler {
     pool_.flush();
   }
   std::uint64_t retractions() const { return retractions_; }
+  // Of the requests that were retracted: their prompts, and the answers that they had so far.
+  std::uint64_t retracted_input_tokens() const { return retracted_input_tokens_; }
+  std::uint64_t retracted_output_tokens() const { return retracted_output_tokens_; }
+  double new_token_ratio() const { return new_token_ratio_.current(); }
   // Speculative decoding: entry i counts the steps of a request that kept i + 1 tokens.
   const std::vector<std::uint64_t>& accept_histogram() const { return accept_histogram_; }
   void clear_accept_histogram() { accept_histogram_.assign(accept_histogram_.size(), 0); }
@@ -265,6 +269,7 @@ class Scheduler {
 
   kvcache::TokenId next_output_base_ = kGeneratedTokenBase;
   std::uint64_t retractions_ = 0;
+  std::uint64_t retracted_input_tokens_ = 0, retracted_output_tokens_ = 0;
   std::vector<std::uint64_t> accept_histogram_;
   std::vector<std::uint32_t> token_of_row_;  // scratch of take_sampled()
   std::vector<std::uint32_t> count_of_row_;

@@ -67,10 +67,9 @@ MeasuredLoad load_of(const Row& row) {
   const PublishedPattern pattern = published_pattern(asked);
   const std::uint64_t prompts = asked.concurrency * pattern.rounds;
   load.load = fmt::format("closed:{}:{}:{}:{}", asked.isl, asked.osl, asked.concurrency, prompts);
-  load.settings = fmt::format("{}{}{}{}", asked.precision,
-                              asked.ep_size > 1 ? fmt::format(" ep{}", asked.ep_size) : "",
-                              asked.dp_size > 1 ? fmt::format(" dp{}", asked.dp_size) : "",
-                              pattern.speculates ? " mtp" : "");
+  load.settings = fmt::format(
+      "{}{}{}{}", asked.precision, asked.ep_size > 1 ? fmt::format(" ep{}", asked.ep_size) : "",
+      asked.dp_size > 1 ? fmt::format(" dp{}", asked.dp_size) : "", pattern.speculates ? " mtp" : "");
   const std::string& precision = asked.precision;
   std::string model = load.model;
   if (precision == "fp4") model = fp4_release(load.model);

@@ -75,8 +75,8 @@ void inference_x_hopper(const PublishedRow& row, Flags& flags) {
   flags.count("--stream-interval", 10);
 }
 
-// .github/configs/nvidia-master.yaml runs the head at --tp 8 and from 0.5.8 on, and nothing else with more than
-// 64 in flight (of fp8 without --ep-size). It is faster with few.
+// .github/configs/nvidia-master.yaml runs the head at --tp 8 and from 0.5.8 on, and nothing else with more
+// than 64 in flight (of fp8 without --ep-size). It is faster with few.
 bool has_next_token_head(const PublishedRow& row) {
   return row.hardware == "b200" && row.precision == "fp8" && row.tp_size == 8 && row.ep_size == 1 &&
          row.dp_size == 1 && !is_older(row.version, "0.5.8") && (row.concurrency > 64 || row.faster_twin);

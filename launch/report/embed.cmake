@@ -1,6 +1,7 @@
-# Writes OUTPUT, a C++ file with the function FUNCTION of HEADER that returns the page PAGE, its STYLE and SCRIPTS
-# (separated by commas) put in, as string literals (in pieces: compilers limit one); and, where CHART_JS is given,
-# chart_js() that returns that.
+# Writes OUTPUT, a C++ file with the function FUNCTION of HEADER that returns a page as string literals (in pieces:
+# compilers limit one); and, where CHART_JS is given, chart_js() that returns that. The page is page/frame.html with
+# PAGE, whose first line is its title and whose others stand in <main>, its STYLE and SCRIPTS (separated by commas) put
+# in.
 cmake_minimum_required(VERSION 3.25)
 function(literal text out)
   string(LENGTH "${text}" length)
@@ -23,7 +24,14 @@ ${literal};
 }
 " PARENT_SCOPE)
 endfunction()
-file(READ ${PAGE} page)
+file(READ ${CMAKE_CURRENT_LIST_DIR}/page/frame.html page)
+file(READ ${PAGE} main)
+string(FIND "${main}" "\n" line_end)
+string(SUBSTRING "${main}" 0 ${line_end} title)
+math(EXPR line_end "${line_end} + 1")
+string(SUBSTRING "${main}" ${line_end} -1 main)
+string(REPLACE "@TITLE@" "${title}" page "${page}")
+string(REPLACE "@MAIN@\n" "${main}" page "${page}")
 file(READ ${STYLE} style)
 set(script "")
 string(REPLACE "," ";" scripts "${SCRIPTS}")

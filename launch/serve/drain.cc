@@ -12,10 +12,8 @@ bool Drain::go_on() {
     draining_ = true;
     began_ = now;
     server_.drain();
-    if (server_.exchanges() > 0)
-      spdlog::warn(
-          "a signal came: {} calls are answered, no new ones are taken; a second signal ends at once",
-          server_.exchanges());
+    spdlog::warn("a signal came: no new calls are taken, {} that have begun are answered{}",
+                 server_.exchanges(), server_.exchanges() > 0 ? "; a second signal ends at once" : "");
   }
   if (server_.exchanges() == 0) return false;
   return !timeout_ || std::chrono::duration<double>(now - began_).count() < *timeout_;

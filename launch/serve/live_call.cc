@@ -22,6 +22,21 @@ class LiveCall::Choice final : public LiveRequest {
 
   void on_news(const TokenNews& news) override {
     if (call_.over_ || answer().finish) return;
+    take(news);
+    if (!call_.context_.computes) call_.context_.lateness.note(news.due);
+  }
+
+  Answer& answer() { return text_.answer(); }
+
+  std::uint64_t id = 0;  // at the replica
+  bool submitted = false;
+  bool named = true;   // known to RequestNames
+  bool dirty = false;  // has something that its client was not sent
+
+ private:
+  friend class LiveCall;
+
+  void take(const TokenNews& news) {
     if (!call_.call_.stream) {
       text_.take(news);
     } else {
@@ -39,15 +54,6 @@ class LiveCall::Choice final : public LiveRequest {
     }
   }
 
-  Answer& answer() { return text_.answer(); }
-
-  std::uint64_t id = 0;  // at the replica
-  bool submitted = false;
-  bool named = true;   // known to RequestNames
-  bool dirty = false;  // has something that its client was not sent
-
- private:
-  friend class LiveCall;
   LiveCall& call_;
   CallChoice text_;
 };
@@ -90,11 +96,13 @@ LiveCall::LiveCall(ServeContext& context, std::string_view route, GenerateCall c
       format_ = make_chat_format(call_, context_.format, created);
       break;
   }
+  context_.http.begin(route_, "POST");
   answers_.resize(prompts_.size() * call_.n);
   unfinished_ = answers_.size();
 }
 
 LiveCall::~LiveCall() {
+  context_.http.end(route_, "POST");
   for (const std::unique_ptr<Choice>& choice : choices_) drop_name(*choice);
 }
 
@@ -140,7 +148,7 @@ void LiveCall::begin() {
   if (call_.stream && format_->begins_at_once()) {
     streaming_ = true;
     context_.http.add(route_, "POST", 200);
-    exchange_->begin_stream("text/event-stream; charset=utf-8");
+    exchange_->begin_stream("text/event-stream; charset=utf-8", context_.answer_headers);
   }
   if (call_.n > 1) {
     submit_prefix(0);
@@ -239,7 +247,7 @@ void LiveCall::flush_stream() {
   if (!streaming_) {
     streaming_ = true;
     context_.http.add(route_, "POST", 200);
-    exchange_->begin_stream("text/event-stream; charset=utf-8");
+    exchange_->begin_stream("text/event-stream; charset=utf-8", context_.answer_headers);
   }
   if (!exchange_->ready()) return;
   out_.clear();
@@ -266,7 +274,7 @@ void LiveCall::answer_whole() {
   }
   for (const std::unique_ptr<Choice>& choice : choices_) choice->text_.before_event();
   context_.http.add(route_, "POST", 200);
-  exchange_->respond({.body = format_->whole(answers())});
+  exchange_->respond({.body = format_->whole(answers()), .headers = context_.answer_headers});
   end();
 }
 

@@ -82,4 +82,10 @@ std::span<const double> token_count_edges() {
   return kEdges;
 }
 
+std::span<const double> lateness_edges() {
+  static constexpr std::array<double, 12> kEdges = {2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3,
+                                                    2e-3, 5e-3, 1e-2, 5e-2, 0.2,  1};
+  return kEdges;
+}
+
 }  // namespace tpsim::launch

@@ -38,6 +38,8 @@ std::span<const double> inter_token_edges();  // sglang:inter_token_latency_seco
 std::span<const double> e2e_edges();          // sglang:e2e_request_latency_seconds
 std::span<const double> queue_time_edges();   // sglang:queue_time_seconds
 std::span<const double> token_count_edges();  // sglang:prompt_tokens_histogram, generation_tokens_histogram …
+// tpsim's own.
+std::span<const double> lateness_edges();  // tpsim:token_lateness_seconds
 
 // What stays as it is while the server runs.
 struct LiveDescription {
@@ -86,7 +88,21 @@ struct HttpCount {
   std::uint64_t count = 0;
 };
 
-struct LiveStatistics {
+// How a scheduler stands.
+struct LiveQueues {
+  std::uint32_t num_running_reqs = 0;
+  std::uint32_t num_queue_reqs = 0;
+  std::uint64_t kv_used_tokens = 0;       // held by requests, not evictable
+  std::uint64_t kv_evictable_tokens = 0;  // cached, nobody's
+  std::uint64_t kv_available_tokens = 0;  // free
+  // Of the pool of sliding-window layers and of the pool of states; all 0 where there is none.
+  std::uint64_t swa_used_tokens = 0, swa_evictable_tokens = 0, swa_available_tokens = 0;
+  std::uint64_t states_used = 0, states_evictable = 0, states_available = 0;
+  double new_token_ratio = 0;  // SGLang's; of several schedulers that of the first
+};
+
+// As LiveQueues, of all data-parallel ranks together.
+struct LiveStatistics : LiveQueues {
   LiveDescription description;
   bool draining = false;   // SIGTERM came: nothing new is accepted
   double wall_uptime = 0;  // seconds of the wall since the start
@@ -97,14 +113,7 @@ struct LiveStatistics {
   double max_wall_lag = 0;  // since the start
 
   // How things stand.
-  std::uint32_t num_running_reqs = 0;
-  std::uint32_t num_queue_reqs = 0;
-  std::uint64_t kv_used_tokens = 0;       // held by requests, not evictable
-  std::uint64_t kv_evictable_tokens = 0;  // cached, nobody's
-  std::uint64_t kv_available_tokens = 0;  // free
-  // Of the pool of sliding-window layers and of the pool of states; all 0 where there is none.
-  std::uint64_t swa_used_tokens = 0, swa_evictable_tokens = 0, swa_available_tokens = 0;
-  std::uint64_t states_used = 0, states_evictable = 0, states_available = 0;
+  std::vector<LiveQueues> ranks;             // each data-parallel one; empty: there is one
   std::uint64_t pending_prefill_tokens = 0;  // prompts of waiting requests
   std::uint64_t last_batch_requests = 0;     // of the last pass
   bool last_pass_used_graph = false;
@@ -126,6 +135,8 @@ struct LiveStatistics {
   std::uint64_t generation_tokens = 0;  // of finished requests
   std::uint64_t prefill_compute_tokens = 0, prefill_cache_tokens = 0, decode_tokens = 0;  // of passes
   std::uint64_t retractions = 0;
+  // Of those that were retracted: their prompts, and the answers that they had so far.
+  std::uint64_t retracted_input_tokens = 0, retracted_output_tokens = 0;
   std::uint64_t evicted_tokens = 0;
   std::uint64_t steps = 0;
   std::uint64_t prefill_steps = 0;  // with an extend part
@@ -136,6 +147,7 @@ struct LiveStatistics {
       0;  // pieces of answers that went out with later ones, because a reader was slow
 
   std::vector<HttpCount> http_responses;
+  std::vector<HttpCount> http_active;  // without a status: calls for tokens that are being answered
 
   LiveHistogram ttft{ttft_edges()};
   LiveHistogram inter_token{inter_token_edges()};
@@ -144,6 +156,7 @@ struct LiveStatistics {
   LiveHistogram prompt_length{token_count_edges()};
   LiveHistogram uncached_prompt_length{token_count_edges()};
   LiveHistogram generation_length{token_count_edges()};
+  LiveHistogram lateness{lateness_edges()};  // of tokens, in seconds of the wall; none of computed ones
 
   // The last samples, oldest first: one a second of the wall, at most kMostSamples.
   static constexpr std::size_t kMostSamples = 600;

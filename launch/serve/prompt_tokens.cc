@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "launch/serve/protocol/refusal.h"
@@ -11,17 +12,21 @@
 namespace tpsim::launch {
 namespace {
 
+std::string chat_text(const ServeContext& context, const GenerateCall& call) {
+  try {
+    return context.chat->apply(
+        {.messages = call.messages, .tools = call.tools, .template_arguments = call.chat_template_kwargs});
+  } catch (const UserError& error) {
+    refuse_value(error.what());
+  }
+}
+
 std::vector<std::uint32_t> encode(const ServeContext& context, const GenerateCall& call,
                                   PromptInput& prompt) {
   if (call.api == GenerateCall::Api::kChat) {
     if (context.format.skip_tokenizer)
       refuse_value("--skip-tokenizer-init: messages need a tokenizer, send input_ids to /generate");
-    try {
-      prompt.text = context.chat->apply(
-          {.messages = call.messages, .tools = call.tools, .template_arguments = call.chat_template_kwargs});
-    } catch (const UserError& error) {
-      refuse_value(error.what());
-    }
+    prompt.text = chat_text(context, call);
     return context.tokenizer->encode(prompt.text, !context.chat->real());
   }
   if (!prompt.is_text) return std::move(prompt.ids);
@@ -60,6 +65,10 @@ void check(const ServeContext& context, const std::vector<std::uint32_t>& ids,
 }
 
 }  // namespace
+
+std::vector<std::uint32_t> chat_tokens(const ServeContext& context, const GenerateCall& call) {
+  return context.tokenizer->encode(chat_text(context, call), !context.chat->real());
+}
 
 std::vector<std::vector<std::uint32_t>> tokenize(const ServeContext& context, GenerateCall& call) {
   if (call.sampling.size() == 1) call.sampling.resize(call.prompts.size(), call.sampling.front());

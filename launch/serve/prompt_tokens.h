@@ -13,5 +13,7 @@ namespace tpsim::launch {
 // `call.sampling`, of which there is then one for each prompt. Takes as long as tokenizing does. Throws
 // Refusal with SGLang's sentences for what does not fit.
 std::vector<std::vector<std::uint32_t>> tokenize(const ServeContext& context, GenerateCall& call);
+// Of a chat alone, however many they are. REQUIRES: the server has a tokenizer. Throws Refusal.
+std::vector<std::uint32_t> chat_tokens(const ServeContext& context, const GenerateCall& call);
 
 }  // namespace tpsim::launch

@@ -103,6 +103,7 @@ ServerInfo info_of(const ServeArgs& args, const Deployment& deployment, const Op
   info.dp_size = config.data_parallel.size;
   info.speedup = args.speedup;
   info.front_end = front_end_kind(args);
+  info.client_seconds = args.server.client_seconds.value_or(0);
   info.tokenizer = args.skip_tokenizer_init ? "none" : opened.tokenizer->name();
   info.chat_template = args.skip_tokenizer_init ? "none" : opened.chat->name();
   info.real_tokenizer = !args.skip_tokenizer_init && opened.tokenizer->real();
@@ -110,6 +111,16 @@ ServerInfo info_of(const ServeArgs& args, const Deployment& deployment, const Op
   info.notes = notes_of(args, opened);
   info.started = std::time(nullptr);
   return info;
+}
+
+// Every answer says where tokens are not the model's own.
+std::string tokenizer_note(const ServerInfo& info) {
+  return info.real_tokenizer || info.tokenizer == "none" ? "" : info.tokenizer;
+}
+
+HttpHeaders answer_headers(const ServerInfo& info) {
+  const std::string note = tokenizer_note(info);
+  return note.empty() ? HttpHeaders{} : HttpHeaders{{"x-tpsim-tokenizer", note}};
 }
 
 std::vector<std::uint32_t> eos_of(const Deployment& deployment, const Tokenizer& tokenizer) {
@@ -130,7 +141,12 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
   const std::uint32_t vocab_size = deployment.model.vocab_size;
   const OpenedTokenizer opened = open_tokenizer(tokenizer_folder(args), vocab_size);
   const ServerInfo info = info_of(args, deployment, opened);
-  for (const std::string& note : info.notes) spdlog::info("{}", note);
+  // Whoever reads counts of tokens must know that they are estimates.
+  for (const std::string& note : info.notes)
+    spdlog::log(std::find(opened.notes.begin(), opened.notes.end(), note) == opened.notes.end()
+                    ? spdlog::level::info
+                    : spdlog::level::warn,
+                "{}", note);
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
 
   // From here on a signal means: answer what has begun.
@@ -147,6 +163,7 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
                        .invented = InventedAnswers(*opened.tokenizer, vocab_size),
                        .format = {.weight_version = args.weight_version,
                                   .skip_tokenizer = args.skip_tokenizer_init,
+                                  .tokenizer_note = tokenizer_note(info),
                                   .incremental_streaming_output = args.incremental_streaming_output,
                                   .enable_cache_report = args.enable_cache_report,
                                   .default_include_usage = args.stream_response_default_include_usage},
@@ -159,7 +176,8 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
                        .default_output_tokens = args.default_output_tokens,
                        .max_output_tokens = args.max_output_tokens,
                        .max_open_requests = args.max_open_requests,
-                       .model_name = args.model_name()};
+                       .model_name = args.model_name(),
+                       .answer_headers = answer_headers(info)};
   Service service({.api_key = args.api_key, .admin_api_key = args.admin_api_key}, context, info);
   HttpServer server(args.wire, service);
   service.watch(server);
@@ -169,8 +187,17 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
 
   Drain drain(server, unhurried, context.draining, args.drain_timeout);
   std::optional<std::string> loss;
+  // mpirun ends the others a second after one has died: time to tell clients, whose streams go on meanwhile.
+  constexpr std::chrono::milliseconds kLookAtRanks{50};
+  auto looked = std::chrono::steady_clock::now();
   try {
-    replica.run([&drain] { return drain.go_on(); });
+    replica.run([&] {
+      if (const auto now = std::chrono::steady_clock::now(); now - looked >= kLookAtRanks) {
+        looked = now;
+        stage.check_alive();
+      }
+      return drain.go_on();
+    });
   } catch (const scheduler::ExecutorLost& lost) {
     loss = lost.what();
   }

@@ -10,10 +10,12 @@
 
 #include "launch/serve/http_counts.h"
 #include "launch/serve/invented_answers.h"
+#include "launch/serve/lateness.h"
 #include "launch/serve/live/live_replica.h"
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/request_names.h"
+#include "launch/serve/wire/http_request.h"
 #include "launch/tokenizer/chat_template.h"
 #include "launch/tokenizer/tokenizer.h"
 
@@ -35,9 +37,11 @@ struct ServeContext {
   std::optional<std::uint32_t> max_output_tokens = {};
   std::uint64_t max_open_requests = 65536;
   std::string model_name;
+  HttpHeaders answer_headers = {};  // of every answer that has tokens
 
   RequestNames names = {};
   HttpCounts http = {};
+  Lateness lateness = {};
   std::atomic<std::uint64_t> answers = 0;        // seeds of invented ones
   std::atomic<std::uint64_t> merged_deltas = 0;  // see LiveStatistics
   std::atomic<std::uint64_t> invalid_requests = 0;

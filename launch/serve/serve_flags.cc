@@ -6,6 +6,8 @@
 #include "launch/serve/serve_args.h"
 #include "launch/server_flags.h"
 #include "proto/base/error.h"
+#include "proto/base/text.h"
+#include "scheduler/client_share.h"
 
 namespace tpsim::launch {
 namespace {
@@ -62,6 +64,11 @@ void declare_clock(FlagSet& flags, ServeArgs& args) {
       [&args](std::string_view flag, const std::string& value) {
         word({"ids", "text", "none"}, args.server.front_end.emplace())(flag, value);
       });
+  flags.add_value(
+      "--client-seconds", "S",
+      "that this server waits in place of a client, as --front-end was fitted to what clients in Python see: "
+      "0.00084 for one that needs no time itself (default 0: clients that really run take theirs)",
+      real(args.server.client_seconds, 0, true, 1, true));
   flags.add_value("--default-output-tokens", "N",
                   "of an answer that its client sets no limit to, in modeled execution, which does not know "
                   "when the model would end (default 256)",
@@ -116,6 +123,9 @@ void check_serve_args(const ServeArgs& args) {
   if (args.server.numeric() && args.speedup != 1)
     throw_user_error("--speedup {}: is for --executor modeled, numeric ranks take the time they take",
                      format_real(args.speedup));
+  if (args.server.client_seconds && front_end_kind(args) == "none")
+    throw_user_error("--client-seconds {}: is part of --front-end text or ids, and there is none",
+                     format_real(*args.server.client_seconds));
   if (args.skip_tokenizer_init && !args.tokenizer_path.empty())
     throw_user_error("--tokenizer-path {}: excludes --skip-tokenizer-init, which needs no tokenizer",
                      args.tokenizer_path);
@@ -134,7 +144,7 @@ scheduler::FrontEndConfig serve_front_end(const ServeArgs& args) {
   if (kind == "none") return {};
   scheduler::FrontEndConfig config = kind == "ids" ? scheduler::kTokenIdFrontEnd : scheduler::kTextFrontEnd;
   config.stream_interval = args.server.stream_interval;
-  return config;
+  return scheduler::with_client(config, args.server.client_seconds.value_or(0));
 }
 
 }  // namespace tpsim::launch

@@ -112,6 +112,7 @@ std::string server_info_json(const ServerInfo& info, const LiveStatistics& live)
   simulated["executor"] = live.description.executor;
   simulated["speedup"] = info.speedup;
   simulated["front_end"] = info.front_end;
+  simulated["client_seconds"] = info.client_seconds;
   simulated["tokenizer"] = info.tokenizer;
   simulated["real_tokenizer"] = info.real_tokenizer;
   simulated["chat_template"] = info.chat_template;
@@ -119,6 +120,10 @@ std::string server_info_json(const ServerInfo& info, const LiveStatistics& live)
   simulated["notes"] = info.notes;
   simulated["wall_lag"] = live.wall_lag;
   simulated["max_wall_lag"] = live.max_wall_lag;
+  ordered_json late;
+  for (const double q : {50., 90., 99., 99.9})
+    late[fmt::format("p{}", q)] = rounded(live.lateness.percentile(q), 6);
+  simulated["token_lateness"] = late;
   out["tpsim"] = simulated;
   return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }

@@ -26,6 +26,7 @@ struct ServerInfo {
   std::uint32_t dp_size = 1;
   double speedup = 1;
   std::string front_end;                 // simulated: "text", "ids" or "none"
+  double client_seconds = 0;             // of it: simulated clients, for none that really runs
   std::string tokenizer, chat_template;  // their names
   bool real_tokenizer = false, real_chat_template = false;
   std::vector<std::string> notes;  // what is approximate

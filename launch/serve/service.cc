@@ -15,6 +15,8 @@
 #include "launch/serve/prompt_tokens.h"
 #include "launch/serve/protocol/json_text.h"
 #include "launch/serve/protocol/refusal.h"
+#include "launch/serve/refused_routes.h"
+#include "launch/serve/token_routes.h"
 
 namespace tpsim::launch {
 namespace {
@@ -79,6 +81,11 @@ const Service::Route Service::kRoutes[] = {
     {"/live/data", "GET", Key::kUser, &Service::on_live_data},
     {"/flush_cache", "GET POST", Key::kAdmin, &Service::on_flush_cache},
     {"/abort_request", "POST", Key::kAdmin, &Service::on_abort},
+    {"/tokenize", "POST", Key::kUser, &Service::on_tokenize},
+    {"/v1/tokenize", "POST", Key::kUser, &Service::on_tokenize},
+    {"/detokenize", "POST", Key::kUser, &Service::on_detokenize},
+    {"/v1/detokenize", "POST", Key::kUser, &Service::on_detokenize},
+    {"/invocations", "POST", Key::kUser, &Service::on_chat},
 };
 
 Service::Service(const ServiceConfig& config, ServeContext& context, const ServerInfo& info)
@@ -102,9 +109,15 @@ bool Service::admitted(Key key, const HttpRequest& request) const {
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   const Route* const route = find_route(request.path);
-  Call call{std::move(request), std::move(exchange), route == nullptr ? "other" : route->path};
+  const RefusedRoute* const refused = route == nullptr ? find_refused_route(request.path) : nullptr;
+  const std::string_view counted = route != nullptr     ? route->path
+                                   : refused != nullptr ? refused->path
+                                                        : std::string_view("other");
+  Call call{std::move(request), std::move(exchange), counted};
   if (!admitted(route == nullptr ? Key::kUser : route->key, call.request)) {
     respond(call, {.status = 401, .body = R"({"error":"Unauthorized"})"});
+  } else if (refused != nullptr) {
+    refuse_call(call, 501, "NotImplementedError", fmt::format("{}: {}", refused->path, refused->why));
   } else if (route == nullptr) {
     respond(call, {.status = 404, .body = R"({"detail":"Not Found"})"});
   } else if (!has_word(route->methods, call.request.method)) {
@@ -210,7 +223,7 @@ void Service::refused(Call& call, const Refusal& refusal, bool native_stream) {
   }
   ++context_.invalid_requests;
   context_.http.add(call.route, "POST", 200);
-  call.exchange->begin_stream("text/event-stream; charset=utf-8");
+  call.exchange->begin_stream("text/event-stream; charset=utf-8", {});
   call.exchange->write(fmt::format("data: {}\n\ndata: [DONE]\n\n",
                                    error_body(ErrorStyle::kPlain, 400, refusal.type, refusal.what())));
   call.exchange->end_stream();
@@ -219,6 +232,32 @@ void Service::refused(Call& call, const Refusal& refusal, bool native_stream) {
 void Service::on_generate(Call call) { generate(std::move(call), parse_generate); }
 void Service::on_completions(Call call) { generate(std::move(call), parse_completion); }
 void Service::on_chat(Call call) { generate(std::move(call), parse_chat); }
+
+void Service::on_tokenize(Call call) { answer_tokens(std::move(call), tokenize_answer); }
+void Service::on_detokenize(Call call) { answer_tokens(std::move(call), detokenize_answer); }
+
+void Service::answer_tokens(Call call, std::string (*answer)(const ServeContext&, std::string_view)) {
+  const auto shared = std::make_shared<Call>(std::move(call));
+  // Texts of any length: not on the thread that streams wait for.
+  background_.post([this, shared, answer] {
+    HttpResponse response;
+    response.headers = context_.answer_headers;
+    std::optional<Refusal> refusal;
+    try {
+      response.body = answer(context_, shared->request.body);
+    } catch (const Refusal& refused) {
+      refusal = refused;
+    } catch (const std::exception& error) {
+      refusal.emplace(500, "InternalServerError", fmt::format("Internal server error: {}", error.what()));
+    }
+    shared->exchange->thread().post([this, shared, response, refusal] {
+      if (refusal)
+        refuse_call(*shared, refusal->status, refusal->type, refusal->what());
+      else
+        respond(*shared, response);
+    });
+  });
+}
 
 void Service::on_health(Call call) { respond(call, {.status = context_.draining ? 503U : 200U, .body = ""}); }
 
@@ -335,6 +374,8 @@ LiveStatistics Service::statistics() const {
   live.open_streams = context_.open_streams;
   if (server_ != nullptr) live.open_connections = server_->connections();
   live.http_responses = context_.http.all();
+  live.http_active = context_.http.active();
+  live.lateness = context_.lateness.seconds();
   return live;
 }
 

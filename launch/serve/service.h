@@ -56,6 +56,7 @@ class Service final : public HttpHandler {
                    bool plain = false);
   void generate(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&));
   void begin(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&));
+  void answer_tokens(Call call, std::string (*answer)(const ServeContext&, std::string_view));
   void start(Call& call, GenerateCall parsed, std::vector<std::vector<std::uint32_t>> prompts);
   void refused(Call& call, const Refusal& refusal, bool native_stream);
 
@@ -73,6 +74,8 @@ class Service final : public HttpHandler {
   void on_loads(Call call);
   void on_flush_cache(Call call);
   void on_abort(Call call);
+  void on_tokenize(Call call);
+  void on_detokenize(Call call);
   void on_ping(Call call);
   void on_metrics(Call call);
   void on_live(Call call);

@@ -127,6 +127,19 @@ void WorkerLink::finish_run(const proto::ForwardBatch& last, std::vector<proto::
   end_run();
 }
 
+void WorkerLink::check_alive() {
+  std::string dead;
+  for (std::uint32_t process = 1; process < group_.num_processes; ++process) {
+    if (group_.is_dead(process)) dead += (dead.empty() ? "" : ", ") + group_.name_of(process);
+  }
+  if (!dead.empty()) lose(fmt::format("{} has died", dead));
+}
+
+void WorkerLink::lose(const std::string& how) {
+  session_.mark_lost();
+  throw RankLost(how + "; the run cannot go on without it");
+}
+
 void WorkerLink::shutdown(int exit_status) noexcept {
   if (std::exchange(shut_down_, true)) return;
   on_answer_ = nullptr;
@@ -235,12 +248,8 @@ void WorkerLink::wait_more(double seconds) {
     }
   }
   if (dead.empty() && silent.empty()) return;
-  session_.mark_lost();
-  if (!dead.empty()) throw RankLost(fmt::format("{} has died; the run cannot go on without it", dead));
-  throw RankLost(
-      fmt::format("{} has not answered for {:g} s: the process is stopped or hangs; the run cannot "
-                  "go on without it",
-                  silent, timeout));
+  if (!dead.empty()) lose(fmt::format("{} has died", dead));
+  lose(fmt::format("{} has not answered for {:g} s: the process is stopped or hangs", silent, timeout));
 }
 
 }  // namespace tpsim::rank

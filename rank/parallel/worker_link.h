@@ -77,6 +77,8 @@ class WorkerLink {
   void send();
   // Handles answers that have arrived, without waiting.
   void poll();
+  // For who waits for something else. Throws RankLost where a process has died.
+  void check_alive();
   // Waits until every message sent is answered. Throws as send().
   void wait_for_answers();
   // Sends `last` (end_of_run()), waits for the report of every worker and appends their ranks to `reports`.
@@ -104,6 +106,7 @@ class WorkerLink {
   template <typename Done>
   void wait_until(Done done);
   void wait_more(double seconds);
+  [[noreturn]] void lose(const std::string& how);
   std::vector<std::string> collect_reports();
 
   MpiSession& session_;

@@ -1,6 +1,7 @@
 #include "launch/serve/live/deliveries.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -22,26 +23,35 @@ double Deliveries::next_time() const {
   return batches_.empty() ? std::numeric_limits<double>::infinity() : batches_.front().time;
 }
 
-void Deliveries::post_until(double now) {
-  while (!batches_.empty() && batches_.front().time <= now) {
-    std::vector<WireThread*> threads;
-    for (Item& item : batches_.front().items) {
-      WireThread& thread = item.request->thread();
-      const std::size_t index = thread.index();
-      if (of_thread_.size() <= index) of_thread_.resize(index + 1);
-      if (of_thread_[index] == nullptr) {
-        of_thread_[index] = std::make_shared<std::vector<Item>>();
-        threads.push_back(&thread);
-      }
-      of_thread_[index]->push_back(std::move(item));
+void Deliveries::hand_over(double time, const WallClock& clock) {
+  while (!batches_.empty() && batches_.front().time <= time)
+    hand_over_first(clock.time_at(batches_.front().time));
+}
+
+void Deliveries::hand_over_now() {
+  while (!batches_.empty()) hand_over_first(std::max(latest_, std::chrono::steady_clock::now()));
+}
+
+void Deliveries::hand_over_first(WallClock::Time due) {
+  latest_ = due;
+  std::vector<WireThread*> threads;
+  for (Item& item : batches_.front().items) {
+    WireThread& thread = item.request->thread();
+    const std::size_t index = thread.index();
+    if (of_thread_.size() <= index) of_thread_.resize(index + 1);
+    if (of_thread_[index] == nullptr) {
+      of_thread_[index] = std::make_shared<std::vector<Item>>();
+      threads.push_back(&thread);
     }
-    batches_.pop_front();
-    for (WireThread* thread : threads) {
-      thread->post([items = std::move(of_thread_[thread->index()])] {
-        for (const Item& item : *items) item.request->on_news(item.news);
-      });
-      of_thread_[thread->index()] = nullptr;
-    }
+    item.news.due = due;
+    of_thread_[index]->push_back(std::move(item));
+  }
+  batches_.pop_front();
+  for (WireThread* thread : threads) {
+    thread->post_at(due, [items = std::move(of_thread_[thread->index()])] {
+      for (const Item& item : *items) item.request->on_news(item.news);
+    });
+    of_thread_[thread->index()] = nullptr;
   }
 }
 

@@ -1,4 +1,5 @@
-// News for clients that wait for their time to come.
+// News for clients that wait for their time to come: those of the next moments with the threads that will
+// tell them, each with a timer of its own, the others here.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "launch/serve/live/live_request.h"
+#include "launch/serve/live/wall_clock.h"
 
 namespace tpsim::launch {
 
@@ -22,8 +24,11 @@ class Deliveries {
   TokenNews& add(double time, std::shared_ptr<LiveRequest> request);
   // When the first are due; infinity: none are.
   double next_time() const;
-  // Posts to their threads those that are due at `now`, those of one thread together.
-  void post_until(double now);
+  // Hands those that are due at `time` or before to their threads, those of one thread together, to be told
+  // when `clock` is there.
+  void hand_over(double time, const WallClock& clock);
+  // The same for all, at once where one can: behind what was handed over before.
+  void hand_over_now();
   bool empty() const { return batches_.empty(); }
 
  private:
@@ -32,7 +37,10 @@ class Deliveries {
     std::vector<Item> items;
   };
 
+  void hand_over_first(WallClock::Time due);
+
   std::deque<Batch> batches_;                                  // by time
+  WallClock::Time latest_{};                                   // that a thread was told to wait for
   std::vector<std::shared_ptr<std::vector<Item>>> of_thread_;  // scratch
 };
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/serve/live/wall_clock.h"
 #include "launch/serve/wire/exchange.h"
 #include "scheduler/records.h"
 
@@ -21,7 +22,8 @@ struct TokenNews {
   // Of a refused one: the sentence, and the HTTP status that it amounts to.
   std::string because;
   unsigned status = 400;
-  double latency = 0;  // seconds of the replica's clock from its sending to this
+  double latency = 0;     // seconds of the replica's clock from its sending to this
+  WallClock::Time due{};  // when it is to be told
 };
 
 class LiveRequest {

@@ -13,6 +13,21 @@ constexpr std::chrono::seconds kSampleEvery{1};
 // "The last few seconds" of rates.
 constexpr std::size_t kRateSamples = 5;
 
+LiveQueues queues_of(const scheduler::DataParallelGroup::Totals& totals, double new_token_ratio) {
+  return {.num_running_reqs = static_cast<std::uint32_t>(totals.running),
+          .num_queue_reqs = static_cast<std::uint32_t>(totals.waiting),
+          .kv_used_tokens = totals.held(),
+          .kv_evictable_tokens = totals.evictable,
+          .kv_available_tokens = totals.available,
+          .swa_used_tokens = totals.swa_held(),
+          .swa_evictable_tokens = totals.swa_evictable,
+          .swa_available_tokens = totals.swa_available,
+          .states_used = totals.states_held(),
+          .states_evictable = totals.states_evictable,
+          .states_available = totals.states_available,
+          .new_token_ratio = new_token_ratio};
+}
+
 }  // namespace
 
 ServerStatistics::ServerStatistics(LiveDescription description, const WallClock& clock)
@@ -99,18 +114,18 @@ void ServerStatistics::publish(const scheduler::DataParallelGroup& schedulers, c
   const bool sampling = now - sampled_ >= kSampleEvery;
   if (!sampling && now - published_ < (at_once ? kPublishEvery / 10 : kPublishEvery)) return;
   published_ = now;
-  const scheduler::DataParallelGroup::Totals totals = schedulers.totals();
-  live_.num_running_reqs = static_cast<std::uint32_t>(totals.running);
-  live_.num_queue_reqs = static_cast<std::uint32_t>(totals.waiting);
-  live_.kv_evictable_tokens = totals.evictable;
-  live_.kv_available_tokens = totals.available;
-  live_.kv_used_tokens = totals.held();
-  live_.swa_evictable_tokens = totals.swa_evictable;
-  live_.swa_available_tokens = totals.swa_available;
-  live_.swa_used_tokens = totals.swa_held();
-  live_.states_evictable = totals.states_evictable;
-  live_.states_available = totals.states_available;
-  live_.states_used = totals.states_held();
+  scheduler::DataParallelGroup::Totals sum;
+  live_.ranks.clear();
+  live_.retracted_input_tokens = live_.retracted_output_tokens = 0;
+  for (std::size_t rank = 0; rank < schedulers.size(); ++rank) {
+    const scheduler::DataParallelGroup::Totals totals = schedulers.totals_of(rank);
+    const scheduler::Scheduler& scheduler = schedulers.scheduler(rank);
+    sum += totals;
+    if (schedulers.size() > 1) live_.ranks.push_back(queues_of(totals, scheduler.new_token_ratio()));
+    live_.retracted_input_tokens += scheduler.retracted_input_tokens();
+    live_.retracted_output_tokens += scheduler.retracted_output_tokens();
+  }
+  static_cast<LiveQueues&>(live_) = queues_of(sum, schedulers.scheduler(0).new_token_ratio());
   live_.evicted_tokens = schedulers.evicted_tokens();
   live_.pending_prefill_tokens = lengths.pending;
   live_.decode_sum_seq_lens = lengths.decoding;

@@ -19,6 +19,14 @@ double share(std::uint64_t part, std::uint64_t rest) {
   return all == 0 ? 0 : static_cast<double>(part) / static_cast<double>(all);
 }
 
+double full(const LiveQueues& q) {
+  return share(q.kv_used_tokens, q.kv_evictable_tokens + q.kv_available_tokens);
+}
+double swa(const LiveQueues& q) {
+  return share(q.swa_used_tokens, q.swa_evictable_tokens + q.swa_available_tokens);
+}
+double states(const LiveQueues& q) { return share(q.states_used, q.states_evictable + q.states_available); }
+
 class Metrics {
  public:
   explicit Metrics(const LiveStatistics& statistics)
@@ -26,6 +34,9 @@ class Metrics {
         tokenizer_{{"model_name", statistics.description.served_model_name}, {"engine_type", kEngineType}},
         scheduler_(tokenizer_) {
     for (const char* rank : {"tp_rank", "pp_rank", "moe_ep_rank"}) scheduler_.emplace_back(rank, "0");
+    if (s_.ranks.empty()) queues_.emplace_back(MetricLabels(), s_);
+    for (std::size_t rank = 0; rank < s_.ranks.size(); ++rank)
+      queues_.emplace_back(MetricLabels{{"dp_rank", fmt::format("{}", rank)}}, s_.ranks[rank]);
   }
 
   std::string write() {
@@ -46,6 +57,13 @@ class Metrics {
     out_.metric(name, "gauge", help);
     out_.sample(scheduler_, value);
   }
+  // Of each data-parallel rank's.
+  template <typename Value>
+  void gauge_each(const char* name, const char* help, const Value& value) {
+    out_.metric(name, "gauge", help);
+    for (const auto& [rank, queues] : queues_)
+      out_.sample(scheduler_, static_cast<double>(value(queues)), rank);
+  }
   void counter(const char* name, const char* help, double value) {
     out_.metric(name, "counter", help);
     out_.sample(scheduler_, value);
@@ -63,8 +81,10 @@ class Metrics {
   static double number(std::uint64_t count) { return static_cast<double>(count); }
 
   void requests() {
-    gauge("sglang:num_running_reqs", "The number of running requests.", s_.num_running_reqs);
-    gauge("sglang:num_queue_reqs", "The number of requests in the waiting queue.", s_.num_queue_reqs);
+    gauge_each("sglang:num_running_reqs", "The number of running requests.",
+               [](const LiveQueues& q) { return q.num_running_reqs; });
+    gauge_each("sglang:num_queue_reqs", "The number of requests in the waiting queue.",
+               [](const LiveQueues& q) { return q.num_queue_reqs; });
     gauge("sglang:num_grammar_queue_reqs", "The number of requests in the grammar waiting queue.", 0);
     gauge("sglang:num_paused_reqs", "The number of paused requests by async weight sync.", 0);
     gauge("sglang:num_prefill_bootstrap_queue_reqs", "The number of requests in the prefill bootstrap queue.",
@@ -79,40 +99,50 @@ class Metrics {
           number(s_.decode_sum_seq_lens));
     counter("sglang:num_retracted_requests_total", "Total number of retracted requests.",
             number(s_.retractions));
+    counter("sglang:num_retracted_input_tokens_total", "Total number of retracted input tokens.",
+            number(s_.retracted_input_tokens));
+    counter("sglang:num_retracted_output_tokens_total", "Total number of retracted output tokens.",
+            number(s_.retracted_output_tokens));
+    gauge_each("sglang:new_token_ratio", "The new token ratio.",
+               [](const LiveQueues& q) { return q.new_token_ratio; });
     gauge("sglang:fwd_occupancy", "Forward pass GPU occupancy percentage.", 100 * s_.utilization);
   }
 
   void pools() {
-    const double full = share(s_.kv_used_tokens, s_.kv_evictable_tokens + s_.kv_available_tokens);
-    const double swa = share(s_.swa_used_tokens, s_.swa_evictable_tokens + s_.swa_available_tokens);
-    const double states = share(s_.states_used, s_.states_evictable + s_.states_available);
     // SGLang rounds this one.
-    gauge("sglang:token_usage", "The token usage.", std::round(100 * std::max({full, swa, states})) / 100);
-    gauge("sglang:full_token_usage", "The token usage for full attention layers.", full);
-    gauge("sglang:swa_token_usage", "The token usage for SWA layers.", swa);
-    gauge("sglang:mamba_usage", "The token usage for Mamba layers.", states);
-    gauge("sglang:num_used_tokens", "The number of used tokens.",
-          number(std::max(s_.kv_used_tokens, s_.swa_used_tokens)));
-    gauge("sglang:kv_available_tokens", "Number of free token slots in the KV cache pool.",
-          number(s_.kv_available_tokens));
-    gauge("sglang:kv_evictable_tokens",
-          "Number of evictable (radix-cached) token slots in the KV cache pool.",
-          number(s_.kv_evictable_tokens));
-    gauge("sglang:kv_used_tokens", "Number of actively used token slots in the KV cache pool.",
-          number(s_.kv_used_tokens));
-    gauge("sglang:swa_available_tokens", "Number of free token slots in the SWA pool (hybrid-SWA only).",
-          number(s_.swa_available_tokens));
-    gauge("sglang:swa_evictable_tokens", "Number of evictable (radix-cached) token slots in the SWA pool.",
-          number(s_.swa_evictable_tokens));
-    gauge("sglang:swa_used_tokens", "Number of actively used token slots in the SWA pool.",
-          number(s_.swa_used_tokens));
-    gauge("sglang:mamba_available_tokens",
-          "Number of free state slots in the mamba SSM pool (hybrid-SSM only).", number(s_.states_available));
-    gauge("sglang:mamba_evictable_tokens",
-          "Number of evictable (radix-cached) state slots in the mamba SSM pool.",
-          number(s_.states_evictable));
-    gauge("sglang:mamba_used_tokens", "Number of actively used state slots in the mamba SSM pool.",
-          number(s_.states_used));
+    gauge_each("sglang:token_usage", "The token usage.", [](const LiveQueues& q) {
+      return std::round(100 * std::max({full(q), swa(q), states(q)})) / 100;
+    });
+    gauge_each("sglang:full_token_usage", "The token usage for full attention layers.",
+               [](const LiveQueues& q) { return full(q); });
+    gauge_each("sglang:swa_token_usage", "The token usage for SWA layers.",
+               [](const LiveQueues& q) { return swa(q); });
+    gauge_each("sglang:mamba_usage", "The token usage for Mamba layers.",
+               [](const LiveQueues& q) { return states(q); });
+    gauge_each("sglang:num_used_tokens", "The number of used tokens.",
+               [](const LiveQueues& q) { return std::max(q.kv_used_tokens, q.swa_used_tokens); });
+    gauge_each("sglang:kv_available_tokens", "Number of free token slots in the KV cache pool.",
+               [](const LiveQueues& q) { return q.kv_available_tokens; });
+    gauge_each("sglang:kv_evictable_tokens",
+               "Number of evictable (radix-cached) token slots in the KV cache pool.",
+               [](const LiveQueues& q) { return q.kv_evictable_tokens; });
+    gauge_each("sglang:kv_used_tokens", "Number of actively used token slots in the KV cache pool.",
+               [](const LiveQueues& q) { return q.kv_used_tokens; });
+    gauge_each("sglang:swa_available_tokens", "Number of free token slots in the SWA pool (hybrid-SWA only).",
+               [](const LiveQueues& q) { return q.swa_available_tokens; });
+    gauge_each("sglang:swa_evictable_tokens",
+               "Number of evictable (radix-cached) token slots in the SWA pool.",
+               [](const LiveQueues& q) { return q.swa_evictable_tokens; });
+    gauge_each("sglang:swa_used_tokens", "Number of actively used token slots in the SWA pool.",
+               [](const LiveQueues& q) { return q.swa_used_tokens; });
+    gauge_each("sglang:mamba_available_tokens",
+               "Number of free state slots in the mamba SSM pool (hybrid-SSM only).",
+               [](const LiveQueues& q) { return q.states_available; });
+    gauge_each("sglang:mamba_evictable_tokens",
+               "Number of evictable (radix-cached) state slots in the mamba SSM pool.",
+               [](const LiveQueues& q) { return q.states_evictable; });
+    gauge_each("sglang:mamba_used_tokens", "Number of actively used state slots in the mamba SSM pool.",
+               [](const LiveQueues& q) { return q.states_used; });
     out_.metric("sglang:evicted_tokens_total", "counter", "The number of tokens evicted from GPU to CPU.");
     out_.sample({{"cache_type", "RadixCache"}}, number(s_.evicted_tokens));
   }
@@ -191,6 +221,9 @@ class Metrics {
     std::map<std::pair<std::string, std::string>, std::uint64_t> requests;
     for (const HttpCount& answers : s_.http_responses)
       requests[{answers.endpoint, answers.method}] += answers.count;
+    out_.metric("sglang:http_requests_active", "gauge", "Number of currently active HTTP requests");
+    for (const HttpCount& calls : s_.http_active)
+      out_.sample({{"endpoint", calls.endpoint}, {"method", calls.method}}, number(calls.count));
     out_.metric("sglang:http_requests_total", "counter",
                 "Total number of HTTP requests by endpoint and method");
     for (const auto& [of, count] : requests)
@@ -213,6 +246,10 @@ class Metrics {
     out_.metric("tpsim:wall_lag_seconds", "gauge",
                 "Seconds of the wall that the simulated clock is behind where it should be.");
     out_.sample(tokenizer_, s_.wall_lag);
+    histogram(
+        "tpsim:token_lateness_seconds",
+        "Histogram of the seconds of the wall from when a token was due until its client's socket had it.",
+        tokenizer_, s_.lateness);
     out_.metric("tpsim:open_streams", "gauge", "Requests whose client is connected.");
     out_.sample(tokenizer_, number(s_.open_streams));
     total("tpsim:rejected_requests_total", "Requests that fit neither context nor pool.",
@@ -226,6 +263,7 @@ class Metrics {
   const LiveStatistics& s_;
   const MetricLabels tokenizer_;
   MetricLabels scheduler_;
+  std::vector<std::pair<MetricLabels, LiveQueues>> queues_;
   Exposition out_;
 };
 

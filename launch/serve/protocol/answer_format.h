@@ -17,6 +17,7 @@ namespace tpsim::launch {
 struct FormatOptions {
   std::string weight_version = "default";
   bool skip_tokenizer = false;                // SGLang's --skip-tokenizer-init: no text
+  std::string tokenizer_note = {};            // /generate says it of its tokens; empty: they are the model's
   bool incremental_streaming_output = false;  // --incremental-streaming-output
   bool enable_cache_report = false;           // --enable-cache-report
   bool default_include_usage = false;         // --stream-response-default-include-usage

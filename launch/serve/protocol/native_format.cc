@@ -80,6 +80,8 @@ class NativeFormat final : public AnswerFormat {
     if (answer.finish) fmt::format_to(to, R"(,"e2e_latency":{})", answer.e2e_latency);
     if (!answer.begun && answer.first_sent_time > 0)
       fmt::format_to(to, R"(,"response_sent_to_client_ts":{:.6f})", answer.first_sent_time);
+    if (!options_.tokenizer_note.empty())
+      fmt::format_to(to, R"(,"tpsim_tokenizer":{})", json_string(options_.tokenizer_note));
     out += '}';
     if (!single_ && stream_) fmt::format_to(to, R"(,"index":{})", answer.index);
     out += '}';

@@ -1,6 +1,9 @@
 // SGLang's own protocol: GenerateReqInput of managers/io_struct.py.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "launch/serve/protocol/call_fields.h"
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/protocol/json_fields.h"
@@ -42,10 +45,45 @@ void read_prompts(const JsonFields& fields, GenerateCall& call) {
   if (call.prompts.empty()) refuse_value("text cannot be an empty list.");
 }
 
+// SGLang's SamplingParams takes no other names: OpenAI's max_tokens, say, would be an error there, too.
+void check_names(const json& params) {
+  static constexpr std::string_view kNames[] = {"max_new_tokens",
+                                                "stop",
+                                                "stop_token_ids",
+                                                "stop_regex",
+                                                "temperature",
+                                                "top_p",
+                                                "top_k",
+                                                "min_p",
+                                                "frequency_penalty",
+                                                "presence_penalty",
+                                                "min_new_tokens",
+                                                "n",
+                                                "json_schema",
+                                                "repetition_penalty",
+                                                "regex",
+                                                "ebnf",
+                                                "structural_tag",
+                                                "ignore_eos",
+                                                "no_stop_trim",
+                                                "skip_special_tokens",
+                                                "custom_params",
+                                                "stream_interval",
+                                                "logit_bias",
+                                                "sampling_seed",
+                                                "spaces_between_special_tokens"};
+  for (const auto& [name, value] : params.items()) {
+    if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames)) continue;
+    refuse_value(fmt::format("sampling_params.{}: is no sampling parameter{}", name,
+                             name.starts_with("max") ? "; max_new_tokens limits an answer" : ""));
+  }
+}
+
 void read_sampling(const JsonFields& fields, GenerateCall& call) {
   const json* const given = fields.find("sampling_params");
   const auto read = [&call](const json& params, bool first) {
     if (!params.is_object()) refuse_field("sampling_params", "Input should be an object, or a list of them");
+    check_names(params);
     const JsonFields one(params, "sampling_params.");
     const auto n = static_cast<std::uint32_t>(one.integer("n", 1, kMostAnswers).value_or(1));
     if (!first && n != call.n)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "launch/serve/protocol/call_fields.h"
 #include "launch/serve/protocol/generate_call.h"
@@ -123,6 +124,32 @@ void check_tool_choice(const JsonFields& fields, bool has_tools) {
       "tool_choice: answers that must call a tool follow a grammar, which is not simulated; say auto");
 }
 
+// ChatCompletionRequest.normalize_reasoning_inputs and what serving_chat.py gives to the template.
+json template_arguments(const JsonFields& fields, const json* given) {
+  json arguments = given == nullptr ? json::object() : *given;
+  std::string effort = fields.text("reasoning_effort").value_or("");
+  static constexpr std::string_view kEfforts[] = {"", "none", "low", "medium", "high", "max"};
+  if (std::find(std::begin(kEfforts), std::end(kEfforts), effort) == std::end(kEfforts))
+    refuse_field("reasoning_effort", "Input should be 'none', 'low', 'medium', 'high' or 'max'");
+  const auto think = [&arguments](bool thinks) {
+    // As models call it: DeepSeek and Kimi the one, Qwen, GLM and others the other.
+    for (const char* name : {"thinking", "enable_thinking"}) {
+      if (!arguments.contains(name)) arguments[name] = thinks;
+    }
+  };
+  if (const json* const reasoning = fields.find("reasoning");
+      reasoning != nullptr && reasoning->is_object()) {
+    const JsonFields inner(*reasoning, "reasoning.");
+    std::string wanted = inner.text("effort").value_or("");
+    if (wanted.empty()) wanted = inner.text("reasoning_effort").value_or("");
+    if (wanted == "none" || wanted == "low" || wanted == "medium" || wanted == "high") effort = wanted;
+    if (inner.boolean("enabled", inner.boolean("enable", false))) think(true);
+  }
+  if (effort == "none") think(false);
+  if (!effort.empty() && !arguments.contains("reasoning_effort")) arguments["reasoning_effort"] = effort;
+  return arguments;
+}
+
 }  // namespace
 
 GenerateCall parse_completion(std::string_view body, const ParseLimits& limits) {
@@ -172,8 +199,11 @@ GenerateCall parse_chat(std::string_view body, const ParseLimits& limits) {
   if (call.continue_final_message)
     refuse_value("continue_final_message: is not simulated; send the message by /v1/completions");
   call.messages = messages->dump();
-  if (tools != nullptr && !tools->empty()) call.tools = tools->dump();
-  if (arguments != nullptr) call.chat_template_kwargs = arguments->dump();
+  const json* const choice = fields.find("tool_choice");
+  const bool with_tools = tools != nullptr && !tools->empty() && (choice == nullptr || *choice != "none");
+  if (with_tools) call.tools = tools->dump();
+  if (const json all = template_arguments(fields, arguments); !all.empty())
+    call.chat_template_kwargs = all.dump();
 
   const SamplingNames names = {.max_new_tokens = "max_tokens",
                                .min_new_tokens = "min_tokens",
@@ -183,6 +213,8 @@ GenerateCall parse_chat(std::string_view body, const ParseLimits& limits) {
   newer.max_new_tokens = "max_completion_tokens";
   const auto newer_limit = fields.integer("max_completion_tokens", -kMostTokens, kMostTokens);
   call.sampling.push_back(parse_sampling(fields, newer_limit.value_or(0) != 0 ? newer : names));
+  // A tool's call may be made of special tokens.
+  if (with_tools) call.sampling.front().skip_special_tokens = false;
   // As in Python, 0 is no limit.
   if (call.sampling.front().max_new_tokens == 0U) call.sampling.front().max_new_tokens.reset();
   check_size(call, limits);

@@ -37,8 +37,8 @@ class ConnectionExchange final : public Exchange {
     connection_->listen(generation_, std::move(listener));
   }
   void respond(const HttpResponse& response) override { connection_->respond(generation_, response); }
-  void begin_stream(std::string_view content_type) override {
-    connection_->begin_stream(generation_, content_type);
+  void begin_stream(std::string_view content_type, const HttpHeaders& headers) override {
+    connection_->begin_stream(generation_, content_type, headers);
   }
   bool ready() const override { return connection_->ready(generation_); }
   void write(std::string_view piece) override { connection_->write(generation_, piece); }
@@ -207,11 +207,12 @@ void Connection::respond(std::uint64_t generation, const HttpResponse& response)
   send(response_text(response, framing_, worker_.date()));
 }
 
-void Connection::begin_stream(std::uint64_t generation, std::string_view content_type) {
+void Connection::begin_stream(std::uint64_t generation, std::string_view content_type,
+                              const HttpHeaders& headers) {
   if (generation != generation_) return;
   if (framing_.http_1_0 || draining_) framing_.keep_alive = false;
   streaming_ = true;
-  send(stream_head(content_type, framing_, worker_.date()));
+  send(stream_head(content_type, headers, framing_, worker_.date()));
 }
 
 void Connection::write(std::uint64_t generation, std::string_view piece) {

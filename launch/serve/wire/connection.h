@@ -39,7 +39,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   // What exchange number `generation` asks for; one that is over asks for nothing any more.
   void listen(std::uint64_t generation, std::shared_ptr<ExchangeListener> listener);
   void respond(std::uint64_t generation, const HttpResponse& response);
-  void begin_stream(std::uint64_t generation, std::string_view content_type);
+  void begin_stream(std::uint64_t generation, std::string_view content_type, const HttpHeaders& headers);
   bool ready(std::uint64_t generation) const { return generation == generation_ && out_.empty(); }
   void write(std::uint64_t generation, std::string_view piece);
   void end_stream(std::uint64_t generation);

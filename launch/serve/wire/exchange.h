@@ -8,6 +8,7 @@
 // (ready()), so that what waits for a client is what its answer has become, never a queue of events.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -25,6 +26,9 @@ class WireThread {
   // Runs `work` on this thread soon; works of one poster keep their order. Any thread may call it. After the
   // server has stopped, nothing happens.
   virtual void post(std::function<void()> work) = 0;
+  // As post(), not before `due`. Works that are due at different times run in the order of those, also where
+  // the thread is late; of the same time in the order of the calls.
+  virtual void post_at(std::chrono::steady_clock::time_point due, std::function<void()> work) = 0;
   virtual std::size_t index() const = 0;
 };
 
@@ -46,8 +50,9 @@ class Exchange {
   virtual void listen(std::shared_ptr<ExchangeListener> listener) = 0;
   // The whole answer. REQUIRES: nothing was answered yet.
   virtual void respond(const HttpResponse& response) = 0;
-  // The head of a 200 answer that follows piece by piece. REQUIRES: nothing was answered yet.
-  virtual void begin_stream(std::string_view content_type) = 0;
+  // The head of a 200 answer that follows piece by piece; `headers` besides. REQUIRES: nothing was answered
+  // yet.
+  virtual void begin_stream(std::string_view content_type, const HttpHeaders& headers) = 0;
   // Whether all that was written has been taken by the client's socket.
   virtual bool ready() const = 0;
   // A piece, behind all that was not taken yet: a first or a last one, or ready(). REQUIRES: begin_stream().

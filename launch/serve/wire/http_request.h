@@ -9,6 +9,8 @@
 
 namespace tpsim::launch {
 
+using HttpHeaders = std::vector<std::pair<std::string, std::string>>;  // names in lower case
+
 struct HttpRequest {
   std::string method;                               // "GET"
   std::string path;                                 // of the target, as it was sent: "/v1/models"
@@ -24,7 +26,7 @@ struct HttpResponse {
   unsigned status = 200;
   std::string body;
   std::string content_type = "application/json";
-  std::vector<std::pair<std::string, std::string>> headers = {};  // besides; names in lower case
+  HttpHeaders headers = {};  // besides
 };
 
 // "Not Found"; empty for a status that nobody sends.

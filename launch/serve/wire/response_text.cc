@@ -78,8 +78,10 @@ std::string response_text(const HttpResponse& response, const AnswerFraming& fra
   return text;
 }
 
-std::string stream_head(std::string_view content_type, const AnswerFraming& framing, std::string_view date) {
+std::string stream_head(std::string_view content_type, const HttpHeaders& headers,
+                        const AnswerFraming& framing, std::string_view date) {
   std::string text = head(200, framing, date);
+  for (const auto& [name, value] : headers) text += fmt::format("{}: {}\r\n", name, value);
   text += fmt::format("content-type: {}\r\n", content_type);
   if (!framing.http_1_0) text += "transfer-encoding: chunked\r\n";
   return text += "\r\n";

@@ -19,7 +19,8 @@ struct AnswerFraming {
 // The whole answer, or its head. `date`: of the Date header.
 std::string response_text(const HttpResponse& response, const AnswerFraming& framing, std::string_view date);
 // The head of a stream.
-std::string stream_head(std::string_view content_type, const AnswerFraming& framing, std::string_view date);
+std::string stream_head(std::string_view content_type, const HttpHeaders& headers,
+                        const AnswerFraming& framing, std::string_view date);
 // One piece of a stream, in a chunk of its own; and what ends it.
 void append_chunk(std::string_view piece, std::string& out);
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";

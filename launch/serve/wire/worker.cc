@@ -23,6 +23,7 @@ Worker::Worker(std::size_t index, const WireConfig& config, HttpHandler& handler
       counters_(counters),
       work_(io_.get_executor()),
       timer_(io_),
+      due_timer_(io_),
       scratch_(kScratchBytes, '\0'),
       date_(http_date()) {}
 
@@ -37,6 +38,8 @@ void Worker::stop() {
   if (!thread_.joinable()) return;
   post([this] {
     timer_.cancel();
+    due_timer_.cancel();
+    due_.clear();
     // Closing removes.
     std::vector<std::shared_ptr<Connection>> open;
     for (const auto& [key, connection] : connections_) open.push_back(connection);
@@ -55,6 +58,28 @@ void Worker::drain() {
 }
 
 void Worker::post(std::function<void()> work) { boost::asio::post(io_, std::move(work)); }
+
+void Worker::post_at(std::chrono::steady_clock::time_point due, std::function<void()> work) {
+  post([this, due, work = std::move(work)]() mutable {
+    const bool first = due_.empty() || due < due_.begin()->first;
+    due_.emplace(due, std::move(work));
+    if (first) run_due();
+  });
+}
+
+// Runs what is due, and sets the timer to what is next.
+void Worker::run_due() {
+  while (!due_.empty() && due_.begin()->first <= std::chrono::steady_clock::now()) {
+    const std::function<void()> work = std::move(due_.begin()->second);
+    due_.erase(due_.begin());
+    work();
+  }
+  if (due_.empty()) return;
+  due_timer_.expires_at(due_.begin()->first);
+  due_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) run_due();
+  });
+}
 
 void Worker::add(std::shared_ptr<Connection> connection) {
   const Connection* const key = connection.get();

@@ -6,8 +6,10 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -36,6 +38,7 @@ class Worker final : public WireThread {
   void stop();
   void drain();
   void post(std::function<void()> work) override;
+  void post_at(std::chrono::steady_clock::time_point due, std::function<void()> work) override;
   std::size_t index() const override { return index_; }
   boost::asio::io_context& io() { return io_; }
 
@@ -51,6 +54,7 @@ class Worker final : public WireThread {
 
  private:
   void sweep();
+  void run_due();
 
   const std::size_t index_;
   const WireConfig& config_;
@@ -58,7 +62,8 @@ class Worker final : public WireThread {
   WireCounters& counters_;
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
-  boost::asio::steady_timer timer_;
+  boost::asio::steady_timer timer_, due_timer_;
+  std::multimap<std::chrono::steady_clock::time_point, std::function<void()>> due_;
   std::unordered_map<const Connection*, std::shared_ptr<Connection>> connections_;
   std::string scratch_;  // what is being received
   std::string date_;

@@ -1,17 +1,26 @@
 #!/usr/bin/env python3
 """`sglang.bench_serving` and `vllm bench serve` against `tpsim serve`: what they report is what `tpsim run` says of what
-they sent when they sent it, within 3 % or 1 ms. Their time to the first token begins before they open a connection and
-write JSON, in Python beside all their streams: that part, 2 to 3 ms, is measured and taken off.
+they asked for, by their own clocks, within 3 % or 1 ms. What of that time is a client's own, opening a connection and
+writing JSON in Python, is part of the front end that `tpsim run` simulates; the server leaves it to them. It simulates
+the client that the front end was fitted to: a benchmark that needs much longer, by a bare server that is asked the
+same, is told to it (--client-seconds).
 
 Usage: bench_test.py TPSIM CLIENTS [TEST …]
 """
 
 import json
 import os
+import statistics
+import sys
+import types
 
 import client_tests
 from client_tests import ClientTest
 
+sys.path.insert(0, os.path.join(client_tests.HERE, "..", "..", "calibration"))
+from measure_clients import BareProcess  # noqa: E402
+
+QUIET = 0.4e-3  # seconds that a token in a hundred leaves late where the server has the machine for itself
 FIGURES = ["mean_ttft_ms", "median_ttft_ms", "mean_tpot_ms", "median_tpot_ms"]
 
 
@@ -25,26 +34,33 @@ class Bench(ClientTest):
             file.writelines(rows)
         return self.run_of(self.path("trace.jsonl"), *flags, **more)
 
+    def own_seconds(self, bench):
+        """What the benchmark itself takes of a first token's time."""
+        bare = BareProcess()
+        reported = bench(types.SimpleNamespace(port=bare.port))
+        served = bare.end()[-len(reported["ttfts"]):]
+        own = statistics.mean(reported["ttfts"]) - statistics.mean(wrote - arrived for arrived, wrote in served)
+        print(f"{self.id().rsplit('.', 1)[1]}: the benchmark itself takes {own * 1e3:.2f} ms", flush=True)
+        return own
+
     def compare(self, flags, bench, run_flags, **more):
         """bench(server) and the run of what it sent. Three tries where the machine is busy with something else, by the
         server's own account of how late its clock was."""
         for _ in range(3):
             server = self.serve(*flags, **more)
             reported = bench(server)
-            lag = server.info()["tpsim"]["max_wall_lag"]
+            late = server.info()["tpsim"]["token_lateness"]["p99"]
             server.stop()
             said = self.said(80, *run_flags, **more)
             self.assertEqual(reported["completed"], said["completed"])
             self.assertEqual([error for error in reported["errors"] if error], [])
             self.assertEqual(reported["total_output_tokens"], said["total_output_tokens"])
-            with open(self.path("sent.jsonl.before")) as file:
-                before = json.load(file)[-80:]
-            wrong = self.far_off(reported, said, FIGURES, 1e3 * sum(before) / len(before))
-            if not wrong or lag < 2e-3:
+            wrong = self.far_off(reported, said, FIGURES)
+            if not wrong or late < QUIET:
                 break
-            print(f"the server's clock was {lag * 1e3:.1f} ms late", flush=True)
-        if wrong and lag >= 2e-3:
-            self.skipTest(f"this machine is too busy to tell: the server's clock was {lag * 1e3:.1f} ms late")
+            print(f"one token in a hundred left {late * 1e3:.2f} ms late", flush=True)
+        if wrong and late >= QUIET:
+            self.skipTest(f"this machine is too busy to tell: one token in a hundred left {late * 1e3:.2f} ms late")
         self.assertEqual(wrong, [])
         return reported, said
 
@@ -81,7 +97,12 @@ class SglangBenchServing(Bench):
 
     def test_sixteen_at_a_time(self):
         words = ["--tokenize-prompt", "--request-rate", "inf", "--max-concurrency", "16"]
-        self.compare(["--front-end", "ids"], lambda server: self.bench(server, "sglang", *words), ["--front-end", "ids"])
+
+        def bench(server):
+            return self.bench(server, "sglang", *words)
+        # Sixteen that go out together do so one by one.
+        own = str(self.own_seconds(bench))
+        self.compare(["--front-end", "ids"], bench, ["--front-end", "ids", "--client-seconds", own])
 
 
 class VllmBenchServe(Bench):
@@ -98,8 +119,12 @@ class VllmBenchServe(Bench):
     def test_completions_and_goodput(self):
         """--goodput of vLLM's benchmark counts what tpsim's counts."""
         goodput = ["--goodput", "ttft:60", "tpot:30"]
-        reported, said = self.compare(["--served-model-name", "m"], lambda server: self.bench(server, "openai", *goodput),
-                                      ["--front-end", "text", *goodput])
+
+        def bench(server):
+            return self.bench(server, "openai", *goodput)
+        own = str(self.own_seconds(bench))
+        reported, said = self.compare(["--served-model-name", "m"], bench,
+                                      ["--front-end", "text", "--client-seconds", own, *goodput])
         self.assertAlmostEqual(reported["request_goodput"], said["request_goodput"], delta=0.03 * said["request_goodput"])
 
 

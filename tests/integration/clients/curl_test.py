@@ -82,6 +82,25 @@ class Curl(unittest.TestCase):
         status, text = self.curl("/v1/models")
         self.assertEqual((status, json.loads(text)["data"][0]["id"]), (200, "m"))
 
+    def test_every_answer_says_that_its_tokens_are_not_the_models(self):
+        words = {"max_tokens": 3, "model": "m"}
+        for path, body in (("/generate", {"text": "x", "sampling_params": {"max_new_tokens": 3}}),
+                           ("/v1/completions", {"prompt": "x", **words}),
+                           ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], **words}),
+                           ("/tokenize", {"prompt": "x"})):
+            for stream in (False, True)[:1 if path == "/tokenize" else 2]:
+                with self.subTest(path, stream=stream):
+                    status, text = self.curl(path, "-i", body={**body, "stream": stream})
+                    self.assertEqual(status, 200, text)
+                    self.assertIn("\nx-tpsim-tokenizer: four bytes a token\n", text)
+                    # OpenAI's answers have no room for more.
+                    self.assertEqual('"tpsim_tokenizer":"four bytes a token"' in text, path == "/generate", text)
+
+    def test_routes_of_sglangs_that_are_not_simulated(self):
+        status, text = self.curl("/v1/embeddings", body={"input": "x"})
+        self.assertEqual(status, 501, text)
+        self.assertIn("not simulated", json.loads(text)["message"])
+
     def test_what_a_person_gets_wrong(self):
         for path, words, body, key, status in (
                 ("/generate", [], {"text": "x"}, None, 401),

@@ -111,6 +111,8 @@ class RankLost(unittest.TestCase):
         for stream in streams:
             stream.join(20)
             self.assertFalse(stream.is_alive(), "a stream hangs")
+            self.assertIn(b'"message":"The server has lost its ranks.","status_code":503', stream.data[-600:])
+            self.assertTrue(stream.data.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), stream.data[-100:])
         mpirun.wait(20)
         print(f"streams ended {max(stream.ended for stream in streams) - killed:.2f} s, mpirun "
               f"{time.monotonic() - killed:.2f} s after; status {mpirun.returncode}")

@@ -119,7 +119,9 @@ class Limits(ServerTest):
         clients = [self.connect(server) for _ in range(2)]
         for client in clients:
             client.sendall(request(generate(2000, stream=True)))
-            client.recv(100)
+        for client in clients:
+            while b"data: " not in client.recv(1 << 16):  # the head is out before the replica knows of it
+                pass
         status, body = server.ask("POST", "/generate", generate(1))
         self.assertEqual(status, 503)
         self.assertIn("--max-open-requests", body)
@@ -172,6 +174,7 @@ class Vanishing(ServerTest):
         client = self.connect(server)
         client.sendall(b"POST /generate HTTP/1.1\r\ncontent-length: 100\r\n\r\n{")
         client.shutdown(socket.SHUT_WR)
+        client.settimeout(10)  # at once, and not when --receive-timeout is over
         self.assertEqual(read_all(client), b"")
         self.assertEqual(json.loads(server.ask("GET", "/live/data")[1])["open_connections"], 1)
 
@@ -256,8 +259,11 @@ class Drains(ServerTest):
         server = self.serve()
         begun = time.monotonic()
         server.signal(signal.SIGINT)
+        said = server.process.stderr.read()
         self.assertEqual(server.wait(), 0)
         self.assertLess(time.monotonic() - begun, 1)
+        self.assertIn("a signal came: no new calls are taken, 0 that have begun are answered", said)
+        self.assertIn("four bytes", said, "where it began")
 
 
 class Clock(ServerTest):

@@ -160,10 +160,12 @@ def main():
     deployment = ["--model-path", args.model, "--hardware", "h200-sxm"]
     rows = make_trace(args.seconds, args.rate)
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(args.program, "--skip-tokenizer-init", "--incremental-streaming-output", deployment=deployment)
+        # These clients are fast: the server waits in place of the client in Python that is simulated.
+        server = Server(args.program, "--skip-tokenizer-init", "--incremental-streaming-output", "--client-seconds",
+                        "0.00084", deployment=deployment)
         try:
             seen = by_clients(server, rows)
-            lag = server.info()["tpsim"]["max_wall_lag"]
+            about = server.info()["tpsim"]
         finally:
             server.stop()
         trace = os.path.join(folder, "trace.jsonl")
@@ -171,7 +173,9 @@ def main():
             file.writelines(json.dumps(row) + "\n" for row in rows)
         said = by_run(args.program, deployment, trace, folder)
     wrong = 0
-    print(f"{len(rows)} requests; the clock was {lag * 1e3:.2f} ms late at most")
+    late = ", ".join(f"{name} {seconds * 1e6:.0f}" for name, seconds in about["token_lateness"].items())
+    print(f"{len(rows)} requests; the clock was {about['max_wall_lag'] * 1e3:.2f} ms late at most; tokens left late by "
+          f"(us) {late}")
     for figure in ("ttft", "tpot"):
         for which in ("mean", "median", "p99"):
             a, b = said[figure][which], seen[figure][which]

@@ -41,7 +41,26 @@ TEST(PrometheusText, EveryMetricOfSglangsIsAsItsCollectorMakesIt) {
     }
     EXPECT_EQ(edges, of.value("le", std::vector<std::string>{})) << name;
   }
-  EXPECT_GE(compared, 50U);
+  EXPECT_EQ(compared, 57U);
+}
+
+// SGLang's schedulers label what they say with their rank where there are several.
+TEST(PrometheusText, DataParallelRanksSpeakForThemselves) {
+  LiveStatistics live = sample_statistics();
+  live.ranks.resize(2);
+  live.ranks[0].num_running_reqs = 30;
+  live.ranks[1].num_running_reqs = 7;
+  live.ranks[1].kv_used_tokens = 300;
+  live.ranks[1].kv_available_tokens = 100;
+  const MetricLines said = read_metrics(prometheus_text(live));
+  const auto value = [&said](const std::string& name, const char* rank) {
+    return said.value(name, name, "dp_rank", rank);
+  };
+  EXPECT_EQ(value("sglang:num_running_reqs", "0"), 30);
+  EXPECT_EQ(value("sglang:num_running_reqs", "1"), 7);
+  EXPECT_EQ(value("sglang:token_usage", "0"), 0);
+  EXPECT_EQ(value("sglang:token_usage", "1"), 0.75);
+  EXPECT_EQ(said.metrics.at("sglang:num_queue_reqs").samples.size(), 2U);
 }
 
 // A dashboard for SGLang asks for these (examples/monitoring of its repository).

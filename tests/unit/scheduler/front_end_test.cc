@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <random>
 
+#include "scheduler/client_share.h"
 #include "tests/unit/scheduler/fake_executor.h"
 
 namespace tpsim::scheduler {
@@ -37,6 +38,22 @@ TEST(FrontEnd, ImagesKeepItBusyWhereTheyAreToldOf) {
     EXPECT_NEAR(front_end.next_time(), 2.9e-3 + (prepares ? 0.25 : 0), 1e-12);
     front_end.pop();
     EXPECT_NEAR(front_end.next_time(), 4.3e-3 + (prepares ? 0.25 : 0), 1e-12) << "one process for both";
+  }
+}
+
+// A client that needs nothing sees what the server's socket does; one that needs what was fitted, all of it.
+TEST(FrontEnd, TheClientsShareIsPartOfIt) {
+  for (const FrontEndConfig& fitted : {kTokenIdFrontEnd, kTextFrontEnd, kKitFrontEnd}) {
+    const FrontEndConfig server = with_client(fitted, 0);
+    EXPECT_NEAR(server.pass_seconds + kFittedClient.asking, fitted.pass_seconds, 1e-12);
+    EXPECT_NEAR(server.response_seconds + kFittedClient.reading, fitted.response_seconds, 1e-12);
+    EXPECT_GT(server.pass_seconds, 0);
+    EXPECT_GT(server.response_seconds, 0);
+    const FrontEndConfig whole = with_client(fitted, kFittedClient.seconds());
+    EXPECT_DOUBLE_EQ(whole.pass_seconds, fitted.pass_seconds);
+    EXPECT_DOUBLE_EQ(whole.response_seconds, fitted.response_seconds);
+    EXPECT_EQ(server.request_seconds, fitted.request_seconds);
+    EXPECT_EQ(server.stream_seconds, fitted.stream_seconds);
   }
 }
 

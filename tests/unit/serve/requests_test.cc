@@ -117,6 +117,18 @@ TEST(GenerateRequest, RefusesWhatIsNotSimulated) {
   }
 }
 
+// SGLang's SamplingParams fails with what it does not know; nothing is silently left out here.
+TEST(GenerateRequest, RefusesNamesThatAreNoSamplingParameters) {
+  EXPECT_EQ(refusal(parse_generate, R"({"text": "x", "sampling_params": {"max_tokens": 5}})"),
+            "BadRequestError: sampling_params.max_tokens: is no sampling parameter; max_new_tokens limits an "
+            "answer");
+  EXPECT_EQ(refusal(parse_generate, R"({"text": "x", "sampling_params": {"temprature": 5}})"),
+            "BadRequestError: sampling_params.temprature: is no sampling parameter");
+  EXPECT_EQ(refusal(parse_generate, R"({"text": "x", "sampling_params": {"custom_params": {}, "top_k": 3,
+                                         "spaces_between_special_tokens": false, "sampling_seed": 4}})"),
+            "accepted");
+}
+
 TEST(GenerateRequest, LimitsTheAnswersOfOneCall) {
   try {
     parse_generate(R"({"text": ["a", "b"], "sampling_params": {"n": 3}})", {.max_prompts = 5});
@@ -155,6 +167,40 @@ TEST(ChatRequest, KeepsItsMessagesAndLimits) {
   EXPECT_TRUE(call.include_usage);
   EXPECT_FALSE(
       parse_chat(R"({"messages": [{"role": "user", "content": "x"}]})", {}).sampling_of(0).max_new_tokens);
+}
+
+// What ChatCompletionRequest's validators and serving_chat.py make of them.
+TEST(ChatRequest, TellsTheTemplateHowToReason) {
+  const auto arguments = [](const std::string& more) {
+    return parse_chat(R"({"messages": [{"role": "user", "content": "x"}])" + more + "}", {})
+        .chat_template_kwargs;
+  };
+  EXPECT_EQ(arguments(""), "");
+  EXPECT_EQ(arguments(R"(, "reasoning_effort": "low")"), R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(arguments(R"(, "reasoning_effort": "none")"),
+            R"({"enable_thinking":false,"reasoning_effort":"none","thinking":false})");
+  EXPECT_EQ(arguments(R"(, "reasoning_effort": "none", "chat_template_kwargs": {"thinking": true})"),
+            R"({"enable_thinking":false,"reasoning_effort":"none","thinking":true})");
+  EXPECT_EQ(arguments(R"(, "reasoning": {"effort": "high", "enabled": true})"),
+            R"({"enable_thinking":true,"reasoning_effort":"high","thinking":true})");
+  EXPECT_EQ(
+      refusal(parse_chat, R"({"messages": [{"role": "user", "content": "x"}], "reasoning_effort": "much"})"),
+      refusal(parse_chat, R"({"messages": [{"role": "user", "content": "x"}],
+                                    "reasoning_effort": "more"})"));
+}
+
+TEST(ChatRequest, ToolsThatMayNotBeCalledAreNotInThePrompt) {
+  const auto parsed = [](const std::string& choice) {
+    return parse_chat(R"({"messages": [{"role": "user", "content": "x"}],
+                          "tools": [{"type": "function", "function": {"name": "f"}}])" +
+                          choice + "}",
+                      {});
+  };
+  EXPECT_NE(parsed("").tools, "");
+  EXPECT_NE(parsed(R"(, "tool_choice": "auto")").tools, "");
+  EXPECT_FALSE(parsed("").sampling_of(0).skip_special_tokens);
+  EXPECT_EQ(parsed(R"(, "tool_choice": "none")").tools, "");
+  EXPECT_TRUE(parsed(R"(, "tool_choice": "none")").sampling_of(0).skip_special_tokens);
 }
 
 TEST(ChatRequest, RefusesWhatIsNoConversation) {

@@ -101,6 +101,42 @@ class Served : public testing::Test {
   std::thread stepping;
 };
 
+TEST_F(Served, RoutesThatASimulationCannotAnswerSaySo) {
+  start();
+  for (const char* path :
+       {"/v1/embeddings", "/start_profile", "/v1/responses/abc", "/hicache/storage-backend"}) {
+    const HttpAnswer answer = client().ask("POST", path, "{}");
+    EXPECT_EQ(answer.status, 501U) << path;
+    EXPECT_FALSE(json::parse(answer.body)["message"].get<std::string>().empty()) << path;
+  }
+  EXPECT_EQ(client().ask("POST", "/v1/nothing", "{}").status, 404U);
+}
+
+TEST_F(Served, TokenizesAndBack) {
+  start();
+  const auto ask = [this](const std::string& path, const std::string& body) {
+    const HttpAnswer answer = client().ask("POST", path, body);
+    EXPECT_EQ(answer.status, 200U) << answer.body;
+    return json::parse(answer.body);
+  };
+  const json one = ask("/tokenize", R"({"prompt": "twelve bytes"})");
+  EXPECT_EQ(one["count"], 3);
+  EXPECT_EQ(one["tokens"].size(), 3U);
+  EXPECT_EQ(one["max_model_len"], config.context_length);
+  const json many = ask("/v1/tokenize", R"({"prompt": ["twelve bytes", "four"]})");
+  EXPECT_EQ(many["count"], json::array({3, 1}));
+  EXPECT_EQ(many["tokens"][0], one["tokens"]);
+  EXPECT_GT(ask("/tokenize", R"({"messages": [{"role": "user", "content": "x"}]})")["count"], 0);
+  // Texts that the server makes up are tokens again.
+  const json ids = json::array({100, 200, 300});
+  const json text = ask("/detokenize", json{{"tokens", ids}}.dump());
+  EXPECT_EQ(ask("/tokenize", json{{"prompt", text["text"]}}.dump())["tokens"], ids);
+  EXPECT_EQ(ask("/v1/detokenize", R"({"tokens": []})")["text"], "");
+  EXPECT_EQ(client().ask("POST", "/tokenize", "{}").status, 400U);
+  EXPECT_EQ(client().ask("POST", "/tokenize", R"({"prompt": "a", "messages": []})").status, 400U);
+  EXPECT_EQ(client().ask("POST", "/detokenize", R"({"tokens": ["a"]})").status, 400U);
+}
+
 TEST_F(Served, AnswersGenerateAsSglangDoes) {
   start();
   const HttpAnswer answer =

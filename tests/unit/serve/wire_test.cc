@@ -132,7 +132,7 @@ TEST_F(Wire, TurnsAwayConnectionsBeyondTheLimit) {
 
 TEST_F(Wire, StreamsPieceByPiece) {
   handler.on_request = [](const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-    exchange->begin_stream("text/event-stream");
+    exchange->begin_stream("text/event-stream", {});
     exchange->write("one ");
     exchange->write("two");
     exchange->end_stream();
@@ -146,9 +146,52 @@ TEST_F(Wire, StreamsPieceByPiece) {
   EXPECT_EQ(client.ask("GET", "/").body, "one two");
 }
 
+TEST_F(Wire, WorksRunInTheOrderInWhichTheyAreDue) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<int> order;
+  std::vector<Clock::duration> late;
+  std::promise<void> done;
+  handler.on_request = [&](const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+    const Clock::time_point now = Clock::now();
+    const auto at = [&](std::chrono::milliseconds when, int name) {
+      exchange->thread().post_at(now + when, [&, due = now + when, name] {
+        order.push_back(name);
+        late.push_back(Clock::now() - due);
+        if (order.size() == 6) done.set_value();
+      });
+    };
+    at(30ms, 4);
+    at(10ms, 1);
+    at(10ms, 2);
+    at(60ms, 5);
+    at(-5ms, 0);
+    at(20ms, 3);
+    exchange->respond({});
+  };
+  start();
+  HttpClient client(server->port());
+  client.ask("GET", "/");
+  ASSERT_EQ(done.get_future().wait_for(10s), std::future_status::ready);
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5}));
+  for (const Clock::duration by : late) EXPECT_GE(by, 0ms) << "before its time";
+}
+
+TEST_F(Wire, AStreamsHeadHasTheHeadersOfItsAnswer) {
+  handler.on_request = [](const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+    exchange->begin_stream("text/plain", {{"x-one", "two"}});
+    exchange->end_stream();
+  };
+  start();
+  HttpClient client(server->port());
+  client.send("GET / HTTP/1.0\r\n\r\n");
+  std::string all;
+  for (std::string some = client.receive_some(); !some.empty(); some = client.receive_some()) all += some;
+  EXPECT_NE(all.find("\r\nx-one: two\r\n"), std::string::npos) << all;
+}
+
 TEST_F(Wire, EndsAStreamOfHttp10WithItsConnection) {
   handler.on_request = [](const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-    exchange->begin_stream("text/plain");
+    exchange->begin_stream("text/plain", {});
     exchange->write("all");
     exchange->end_stream();
   };
@@ -216,7 +259,7 @@ TEST_F(Wire, ASlowReaderHoldsUpNobodyAndGetsAllInTheEnd) {
     const auto pump = std::make_shared<Pump>();
     pump->exchange = exchange;
     exchange->listen(pump);
-    exchange->begin_stream("text/plain");
+    exchange->begin_stream("text/plain", {});
     pump->on_ready();
   };
   start();
@@ -253,7 +296,7 @@ TEST_F(Wire, ClosesWhoIsSilent) {
 TEST_F(Wire, ADrainClosesTheDoorAndFinishesWhatHasBegun) {
   std::promise<std::shared_ptr<Exchange>> asked;
   handler.on_request = [&](const HttpRequest&, std::shared_ptr<Exchange> exchange) {
-    exchange->begin_stream("text/plain");
+    exchange->begin_stream("text/plain", {});
     asked.set_value(std::move(exchange));
   };
   start();
