@@ -75,7 +75,7 @@ CheckpointFile::CheckpointFile(std::filesystem::path path, bool resume)
     throw_user_error("--checkpoint {0}: is there already; go on with it by --resume {0}, or remove it",
                      path_.string());
   lock_ = resume ? ::open(path_.c_str(), O_RDONLY | O_CLOEXEC)
-                 : ::open(temporary().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+                 : ::open(temporary().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0)
     throw_user_error("{} {}: cannot be {} ({}); give a file in a folder that is yours", flag, path_.string(),
                      resume ? "read" : "written", std::strerror(errno));
@@ -111,7 +111,7 @@ void CheckpointFile::note_trouble() {
 void CheckpointFile::begin() {
   trouble_.clear();
   hash_ = {};
-  written_ = ::open(temporary().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  written_ = ::open(temporary().c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (written_ < 0) note_trouble();
   put(checkpoint_head());
 }

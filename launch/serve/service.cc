@@ -117,7 +117,8 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   if (!admitted(route == nullptr ? Key::kUser : route->key, call.request)) {
     respond(call, {.status = 401, .body = R"({"error":"Unauthorized"})"});
   } else if (refused != nullptr) {
-    refuse_call(call, 501, "NotImplementedError", fmt::format("{}: {}", refused->path, refused->why));
+    // No 5xx: clients would try again.
+    refuse_call(call, 404, "NotFoundError", fmt::format("{}: {}", refused->path, refused->why));
   } else if (route == nullptr) {
     respond(call, {.status = 404, .body = R"({"detail":"Not Found"})"});
   } else if (!has_word(route->methods, call.request.method)) {

@@ -98,7 +98,7 @@ class Curl(unittest.TestCase):
 
     def test_routes_of_sglangs_that_are_not_simulated(self):
         status, text = self.curl("/v1/embeddings", body={"input": "x"})
-        self.assertEqual(status, 501, text)
+        self.assertEqual(status, 404, text)
         self.assertIn("not simulated", json.loads(text)["message"])
 
     def test_what_a_person_gets_wrong(self):

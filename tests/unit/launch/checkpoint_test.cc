@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <string>
@@ -105,16 +106,22 @@ TEST(RunIdentity, NamesWhatDiffers) {
 
 class CheckpointFiles : public ::testing::Test {
  protected:
-  std::filesystem::path path() const { return std::filesystem::path(::testing::TempDir()) / "state"; }
-  void SetUp() override { std::filesystem::remove_all(path()); }
-  void TearDown() override {
-    for (const char* end : {"", ".tmp"}) std::filesystem::remove_all(path().string() + end);
+  std::filesystem::path path() const { return folder_ / "state"; }
+  void SetUp() override {
+    // Of this process: tests run at the same time.
+    std::string name = std::filesystem::path(::testing::TempDir()) / "tpsim-checkpoint-XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
   }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
   static bool leave(CheckpointFile& file, std::string_view body) {
     file.begin();
     file.write(body);
     return file.commit();
   }
+
+ private:
+  std::filesystem::path folder_;
 };
 
 TEST_F(CheckpointFiles, AreReplacedAsAWhole) {

@@ -106,10 +106,12 @@ TEST_F(Served, RoutesThatASimulationCannotAnswerSaySo) {
   for (const char* path :
        {"/v1/embeddings", "/start_profile", "/v1/responses/abc", "/hicache/storage-backend"}) {
     const HttpAnswer answer = client().ask("POST", path, "{}");
-    EXPECT_EQ(answer.status, 501U) << path;
+    EXPECT_EQ(answer.status, 404U) << path;
     EXPECT_FALSE(json::parse(answer.body)["message"].get<std::string>().empty()) << path;
   }
-  EXPECT_EQ(client().ask("POST", "/v1/nothing", "{}").status, 404U);
+  const HttpAnswer unknown = client().ask("POST", "/v1/nothing", "{}");
+  EXPECT_EQ(unknown.status, 404U);
+  EXPECT_EQ(unknown.body, R"({"detail":"Not Found"})");
 }
 
 TEST_F(Served, TokenizesAndBack) {
