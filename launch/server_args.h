@@ -120,9 +120,9 @@ struct ServerArgs {
   std::optional<std::int64_t> chunked_prefill_size;  // -1: no chunks
   bool enable_mixed_chunk = false;
   std::uint32_t scheduler_recv_interval = 1;
-  std::vector<double> pass_gap_ms;      // of a pass, and of each request in it; empty: hidden
+  std::vector<double> pass_gap_ms;         // of a pass, and of each request in it; empty: hidden
   std::optional<double> kernel_launch_us;  // of an eager pass; none: the hardware profile's
-  std::vector<double> compile_seconds;  // at the first prefill of several requests, and of a whole chunk
+  std::vector<double> compile_seconds;     // at the first prefill of several requests, and of a whole chunk
   std::optional<double> compile_decode_seconds;
   std::optional<std::string>
       served_before;  // by a server that compiles for sizes that it meets; none: it has met all

@@ -138,7 +138,7 @@ struct FrontEndConfig {
   double response_seconds = 0;
   double dispatch_seconds = 0;
   double connect_seconds = 0;
-  bool prepares_images = false;  // the seconds that requests name for their images count, too
+  bool prepares_images = false;            // the seconds that requests name for their images count, too
   std::uint32_t connections = UINT32_MAX;  // open when the run begins
   // SGLang's --stream-interval: tokens of an answer that go to its client together. The first and the end of
   // an answer are sent at once, so that it only spares `stream_seconds`.

@@ -80,12 +80,12 @@ class SteadyDecode {
 
  private:
   struct Member {
-    Req* req = nullptr;           // null: free
-    std::uint64_t order = 0;      // of joining; unique
-    std::int64_t joined = 0;      // its first pass
-    std::int64_t left = 0;        // the first pass without it, where it has left
-    std::uint32_t named = 0;      // the page behind its last one that its row names
-    std::uint32_t bucket = 0;     // of opens_
+    Req* req = nullptr;        // null: free
+    std::uint64_t order = 0;   // of joining; unique
+    std::int64_t joined = 0;   // its first pass
+    std::int64_t left = 0;     // the first pass without it, where it has left
+    std::uint32_t named = 0;   // the page behind its last one that its row names
+    std::uint32_t bucket = 0;  // of opens_
     bool whole = false;
     bool has_left = false;
     bool is_long = false;
