@@ -32,6 +32,7 @@ struct Row {
   PublishedRow asked;
   std::uint32_t pp_size = 1;
   MeasuredFigures measured;
+  bool has_twin = false;  // a row that agrees in every column and not in its time
 };
 
 // Two rows of one family that agree in all that they say.
@@ -52,6 +53,12 @@ void mark_faster_twins(std::vector<Row>& rows) {
     row.asked.faster_twin = std::any_of(rows.begin(), rows.end(), [&](const Row& other) {
       return *other.measured.tpot_ms > *row.measured.tpot_ms * kOther && same_columns(row, other);
     });
+  for (Row& row : rows)
+    row.has_twin = row.asked.faster_twin || std::any_of(rows.begin(), rows.end(), [&](const Row& other) {
+                     return other.asked.faster_twin &&
+                            *row.measured.tpot_ms > *other.measured.tpot_ms * kOther &&
+                            same_columns(row, other);
+                   });
 }
 
 MeasuredLoad load_of(const Row& row) {
@@ -63,6 +70,7 @@ MeasuredLoad load_of(const Row& row) {
   load.hardware = asked.hardware;
   load.load_kind = "closed";
   load.tp = asked.tp_size;
+  load.setting_by_time = row.has_twin;
   load.measured = row.measured;
   const PublishedPattern pattern = published_pattern(asked);
   const std::uint64_t prompts = asked.concurrency * pattern.rounds;

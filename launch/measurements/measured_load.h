@@ -47,6 +47,8 @@ struct MeasuredLoad {
 
   // What it is grouped by.
   std::string model, hardware, backend, load_kind, settings;
+  // Its time told which of two settings it ran with: it cannot show which one is predicted to be faster.
+  bool setting_by_time = false;
   std::uint32_t tp = 1;
 
   std::vector<std::string> flags;  // of `tpsim run`

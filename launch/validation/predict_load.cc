@@ -34,6 +34,7 @@ proto::ValidatedRow describe(const MeasuredLoad& load) {
   row.set_tp(load.tp);
   row.set_load_kind(load.load_kind);
   row.set_settings(load.settings);
+  if (load.setting_by_time) row.set_setting_by_time(true);
   row.set_command(fmt::format("tpsim run {}", fmt::join(load.flags, " ")));
   row.set_file(load.file);
   return row;

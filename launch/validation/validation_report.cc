@@ -85,7 +85,7 @@ std::string setting_name(const Row& row) {
 void add_pairs(proto::Validation& out) {
   std::map<std::tuple<std::string, std::string, std::uint32_t, std::string>, std::vector<const Row*>> alike;
   for (const Row& row : out.rows())
-    alike[{row.model(), row.hardware(), row.tp(), row.load()}].push_back(&row);
+    if (!row.setting_by_time()) alike[{row.model(), row.hardware(), row.tp(), row.load()}].push_back(&row);
   proto::ValidatedPairs& pairs = *out.mutable_pairs();
   for (const auto& [key, rows] : alike) {
     for (std::size_t i = 0; i < rows.size(); ++i) {

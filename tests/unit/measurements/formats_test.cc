@@ -264,6 +264,7 @@ TEST(Benchmarks, OfTwoThatAgreeInEveryColumnTheFasterOneSpeculates) {
   for (const MeasuredLoad& load : loads) {
     const bool speculates = load.id == "fast" || load.id == "many";
     EXPECT_EQ(has_pair(load, "--speculative-algorithm", "EAGLE"), speculates) << load.id;
+    EXPECT_EQ(load.setting_by_time, load.id == "slow" || load.id == "fast" || load.id == "copy") << load.id;
     EXPECT_EQ(load.settings.ends_with(" mtp"), speculates) << load.id;
     EXPECT_EQ(has_flag(load.flags, "--disable-overlap-schedule"), speculates) << load.id;
     EXPECT_EQ(has_flag(load.flags, "--kernel-launch-us"), load.id != "old") << load.id;
