@@ -68,8 +68,7 @@ for target in "${targets[@]}"; do
     echo "$target: status $status, see $folder/log and beside it"
   fi
   if $keep; then
-    "build-fuzz/tests/fuzz/tpsim_fuzz_$target" -set_cover_merge=1 -use_counters=0 "tests/fuzz/corpus/$target" "$folder/corpus" >>"$folder/log" 2>&1
-    echo "$target: $(ls "tests/fuzz/corpus/$target" | wc -l) examples"
+    python3 tests/fuzz/keep_examples.py "build-fuzz/tests/fuzz/tpsim_fuzz_$target" "tests/fuzz/corpus/$target" "$folder/corpus"
   fi
 done
 echo "$total inputs, $found of ${#targets[@]} targets with findings"
