@@ -52,17 +52,8 @@ std::map<std::uint32_t, Sized> served_prefills(const std::vector<ServedStep>& st
   return known;
 }
 
-// By size; of steps of one size, which wait for the host more or less, or compile, the one in the middle.
 void sort(std::map<std::uint32_t, Sized>& steps) {
-  for (auto& [count, list] : steps) {
-    std::sort(list.begin(), list.end());
-    Sized medians;
-    for (std::size_t begin = 0, end = 0; begin < list.size(); begin = end) {
-      while (end < list.size() && list[end].first == list[begin].first) ++end;
-      medians.push_back(list[begin + (end - begin) / 2]);
-    }
-    list = std::move(medians);
-  }
+  for (auto& [count, list] : steps) std::sort(list.begin(), list.end());
 }
 
 struct Point {

@@ -191,7 +191,7 @@ class Storm(ServerTest):
 
     def talks_nonsense(self, server, own):
         text = bytearray(own.choice(self.nonsense))
-        for _ in range(own.randrange(4)):
+        for _ in range(own.randrange(4) if text else 0):
             text[own.randrange(len(text))] = own.randrange(256)
         with connect(server) as client:
             try:
