@@ -233,10 +233,14 @@ TEST_F(Wire, AListenerThatComesTooLateIsTold) {
   }
   wait_for_exchanges(0);
   const auto listener = std::make_shared<Listener>();
+  std::promise<void> told;
   exchange->thread().post([&] {
     exchange->listen(listener);
     exchange->respond({.body = "too late"});
+    exchange.reset();  // of the thread that serves it, as everywhere
+    told.set_value();
   });
+  told.get_future().wait();
   EXPECT_EQ(listener->gone.get_future().wait_for(5s), std::future_status::ready);
 }
 
