@@ -45,6 +45,11 @@ constexpr double kSerialExtend = 4e-3;
 // flashinfer; two dense models, two of experts) saw their first token 0.5 to 2.5 ms later than without it.
 constexpr double kFormingExtend = 1.5;
 
+void set_scheduler_step(scheduler::SchedulerConfig& config, double seconds) {
+  config.scheduler_step_seconds = seconds;
+  config.forming_extend_seconds = kFormingExtend * seconds;
+}
+
 std::uint32_t context_length(const ServerArgs& args, const rank::ModelConfig& model) {
   if (!args.context_length) return model.context_length;
   if (*args.context_length > model.context_length)
@@ -343,8 +348,7 @@ void resolve_scheduler(const ServerArgs& args, Deployment& deployment) {
   config.context_length = context_length(args, deployment.model);
   config.random_seed = args.random_seed;
   // Numeric execution measures; the scheduler's own time is small against computing on the CPU.
-  config.scheduler_step_seconds = args.numeric() ? 0 : deployment.hardware.scheduler_step_seconds();
-  config.forming_extend_seconds = kFormingExtend * config.scheduler_step_seconds;
+  set_scheduler_step(config, args.numeric() ? 0 : deployment.hardware.scheduler_step_seconds());
   if (!args.numeric() && attention::kCudaGenerations.contains(generation_of(deployment.hardware)))
     config.launch_queue = scheduler::kLaunchQueue;
   if (args.launch_queue) config.launch_queue = *args.launch_queue;
@@ -594,8 +598,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
 
 void Deployment::price_by(const proto::HardwareProfile& profile) {
   hardware = profile;
-  scheduler.scheduler_step_seconds = profile.scheduler_step_seconds();
-  scheduler.forming_extend_seconds = kFormingExtend * scheduler.scheduler_step_seconds;
+  set_scheduler_step(scheduler, profile.scheduler_step_seconds());
 }
 
 std::vector<Deployment> resolve_deployments(const ServerArgs& args, bool compare) {

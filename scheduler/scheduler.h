@@ -146,7 +146,8 @@ class Scheduler {
     archive(pass_time_, active_, running_, running_may_have_finished_, running_may_finish_, queue_entries_,
             next_batch_, selected_);
     for (MicroBatch& micro_batch : put_away_) archive(micro_batch);
-    archive(next_output_base_, retractions_, accept_histogram_, gap_, gap_count_, idle_retried_);
+    archive(next_output_base_, retractions_, retracted_input_tokens_, retracted_output_tokens_,
+            accept_histogram_, gap_, gap_count_, idle_retried_);
   }
 
  private:

@@ -46,19 +46,18 @@ bool same_columns(const Row& a, const Row& b) {
   return is_deepseek(a.asked) && is_deepseek(b.asked) && columns(a) == columns(b);
 }
 
-void mark_faster_twins(std::vector<Row>& rows) {
+void mark_twins(std::vector<Row>& rows) {
   // Copies of one measurement agree to the last digit or nearly.
   constexpr double kOther = 1.02;
-  for (Row& row : rows)
-    row.asked.faster_twin = std::any_of(rows.begin(), rows.end(), [&](const Row& other) {
-      return *other.measured.tpot_ms > *row.measured.tpot_ms * kOther && same_columns(row, other);
-    });
-  for (Row& row : rows)
-    row.has_twin = row.asked.faster_twin || std::any_of(rows.begin(), rows.end(), [&](const Row& other) {
-                     return other.asked.faster_twin &&
-                            *row.measured.tpot_ms > *other.measured.tpot_ms * kOther &&
-                            same_columns(row, other);
-                   });
+  for (Row& row : rows) {
+    for (const Row& other : rows) {
+      const double mine = *row.measured.tpot_ms, others = *other.measured.tpot_ms;
+      const bool faster = others > mine * kOther;
+      if ((!faster && mine <= others * kOther) || !same_columns(row, other)) continue;
+      row.has_twin = true;
+      row.asked.faster_twin = row.asked.faster_twin || faster;
+    }
+  }
 }
 
 MeasuredLoad load_of(const Row& row) {
@@ -187,7 +186,7 @@ std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, cons
     row.measured.ttft_ms = figure(kTtft);
     row.measured.tpot_ms = figure(kTpot);
   }
-  mark_faster_twins(rows);
+  mark_twins(rows);
   std::vector<MeasuredLoad> loads;
   loads.reserve(rows.size());
   for (const Row& row : rows) loads.push_back(load_of(row));

@@ -5,18 +5,15 @@
 #include <cstddef>
 #include <span>
 
+#include "proto/base/random.h"
+
 namespace tpsim::launch {
 namespace {
 
 // Words of one stretch of the vocabulary, before the next begins.
 constexpr std::uint32_t kStretch = 16;
 
-std::uint64_t mix(std::uint64_t x) {  // splitmix64
-  x += 0x9E3779B97F4A7C15;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
-  return x ^ (x >> 31);
-}
+std::uint64_t mix(std::uint64_t x) { return mix64(x + kGoldenGamma); }
 
 }  // namespace
 

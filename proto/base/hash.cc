@@ -4,20 +4,12 @@
 #include <cstddef>
 #include <cstring>
 
+#include "proto/base/random.h"
+
 namespace tpsim {
-namespace {
-
-// splitmix64's finalizer.
-std::uint64_t mixed(std::uint64_t x) {
-  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ x >> 27) * 0x94D049BB133111EBULL;
-  return x ^ x >> 31;
-}
-
-}  // namespace
 
 std::uint64_t hash_with(std::uint64_t hash, std::uint64_t number) {
-  return mixed((hash ^ number) * 0x9E3779B97F4A7C15ULL + hash);
+  return mix64((hash ^ number) * kGoldenGamma + hash);
 }
 
 void ByteHash::add(std::string_view bytes) {

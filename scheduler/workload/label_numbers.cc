@@ -3,24 +3,19 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/base/random.h"
+
 namespace tpsim::scheduler {
 namespace {
 
-// Mixes as splitmix64 does.
-std::uint64_t mixed(std::uint64_t x) {
-  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ x >> 27) * 0x94D049BB133111EBULL;
-  return x ^ x >> 31;
-}
-
 std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
-  std::uint64_t hash = mixed(seed + text.size());
+  std::uint64_t hash = mix64(seed + text.size());
   for (; !text.empty(); text.remove_prefix(text.size() < 8 ? text.size() : 8)) {
     std::uint64_t word = 0;
     std::memcpy(&word, text.data(), text.size() < 8 ? text.size() : 8);
-    hash = mixed(hash ^ word) * 0x9E3779B97F4A7C15ULL + seed;
+    hash = mix64(hash ^ word) * kGoldenGamma + seed;
   }
-  return mixed(hash);
+  return mix64(hash);
 }
 
 }  // namespace

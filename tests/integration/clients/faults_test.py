@@ -4,7 +4,6 @@
 Usage: faults_test.py TPSIM [TEST …]
 """
 
-import json
 import os
 import re
 import signal
@@ -19,9 +18,8 @@ import unittest
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path += [FOLDER, os.path.join(FOLDER, "serve")]
 from mpi_environment import MPI_ENVIRONMENT  # noqa: E402
-from server import Server, ServerTest, connect, generate, request  # noqa: E402
+from server import Server, ServerTest, connect, generate, long_context, request  # noqa: E402
 
-TINY = os.path.join(os.path.dirname(FOLDER), "golden", "models", "llama")
 
 # Opens as many connections as it is told and holds them until its standard input ends; says how many were turned away,
 # with 503 or, where too many are to be told so, without a word.
@@ -123,13 +121,7 @@ class RankLost(unittest.TestCase):
 
     def test_numeric(self):
         with tempfile.TemporaryDirectory() as folder:
-            for name in os.listdir(TINY):
-                os.symlink(os.path.join(TINY, name), os.path.join(folder, name))
-            # Answers long enough to be killed in.
-            config = os.path.join(folder, "config.json")
-            os.remove(config)
-            with open(os.path.join(TINY, "config.json")) as file, open(config, "w") as changed:
-                json.dump({**json.load(file), "max_position_embeddings": 100000}, changed)
+            long_context(folder)
             self.kill_in_mid_stream("--model-path", folder, "--executor", "numeric", "--tp", "2", "--max-total-tokens",
                                     "200000", tokens=20000)
 

@@ -11,6 +11,17 @@ import time
 import unittest
 
 DEPLOYMENT = ["--model-path", "llama-3.1-8b", "--hardware", "h200-sxm"]
+TINY = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "golden", "models", "llama")
+
+
+def long_context(folder):
+    """The tiny model, with room for answers that are long enough to be left."""
+    for name in os.listdir(TINY):
+        os.symlink(os.path.join(TINY, name), os.path.join(folder, name))
+    config = os.path.join(folder, "config.json")
+    os.remove(config)
+    with open(os.path.join(TINY, "config.json")) as file, open(config, "w") as changed:
+        json.dump({**json.load(file), "max_position_embeddings": 100000}, changed)
 
 
 class Server:

@@ -14,11 +14,10 @@ import threading
 import time
 import unittest
 
-from server import ServerTest, connect, events, generate, read_all, request
+from server import ServerTest, connect, events, generate, long_context, read_all, request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(os.path.dirname(HERE))
-TINY = os.path.join(TESTS, "golden", "models", "llama")
 CORPUS = os.path.join(TESTS, "fuzz", "corpus")
 SECONDS = float(os.environ.get("TPSIM_STORM_SECONDS", "6"))
 
@@ -32,16 +31,6 @@ def seeds():
                 with open(os.path.join(CORPUS, folder, name), "rb") as file:
                     found.append(file.read()[1:])
     return found
-
-
-def long_context(folder):
-    """The tiny model, with room for answers that are long enough to be left."""
-    for name in os.listdir(TINY):
-        os.symlink(os.path.join(TINY, name), os.path.join(folder, name))
-    config = os.path.join(folder, "config.json")
-    os.remove(config)
-    with open(os.path.join(TINY, "config.json")) as file, open(config, "w") as changed:
-        json.dump({**json.load(file), "max_position_embeddings": 100000}, changed)
 
 
 class Storm(ServerTest):

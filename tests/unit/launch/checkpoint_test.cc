@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "proto/base/error.h"
+#include "tests/unit/model/errors.h"
 
 namespace tpsim::launch {
 namespace {
@@ -21,18 +21,8 @@ std::string sealed(std::string_view body) {
   return checkpoint_head() + std::string(body) + checkpoint_tail(hash);
 }
 
-template <typename Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 std::string refusal_of(const std::string& text) {
-  return refusal([&text] { checkpoint_body(text, "f"); });
+  return rank::refusal([&text] { checkpoint_body(text, "f"); });
 }
 
 TEST(CheckpointText, GivesBackItsBody) {
@@ -68,7 +58,7 @@ TEST(RunIdentity, NamesWhatDiffers) {
                            {"(program)", "a"},
                            {"(deployment)", "b"}};
   const auto refused = [&was](const RunIdentity& is) {
-    return refusal([&] { check_identity(was, is, "f"); });
+    return rank::refusal([&] { check_identity(was, is, "f"); });
   };
   EXPECT_EQ(refused(was), "");
   RunIdentity is = was;
@@ -146,13 +136,13 @@ TEST_F(CheckpointFiles, AreReplacedAsAWhole) {
 TEST_F(CheckpointFiles, BelongToOneRunAtATime) {
   const std::string name = path().string();
   CheckpointFile first(path(), /*resume=*/false);
-  EXPECT_EQ(refusal([&] { CheckpointFile(path(), false); }),
+  EXPECT_EQ(rank::refusal([&] { CheckpointFile(path(), false); }),
             "--checkpoint " + name + ": another run writes it; give each its own file");
   ASSERT_TRUE(leave(first, "one"));
-  EXPECT_EQ(refusal([&] { CheckpointFile(path(), true); }),
+  EXPECT_EQ(rank::refusal([&] { CheckpointFile(path(), true); }),
             "--resume " + name + ": another run writes it; give each its own file");
   EXPECT_EQ(
-      refusal([&] { CheckpointFile(path(), false); }),
+      rank::refusal([&] { CheckpointFile(path(), false); }),
       "--checkpoint " + name + ": is there already; go on with it by --resume " + name + ", or remove it");
 }
 
@@ -168,7 +158,7 @@ TEST_F(CheckpointFiles, ThatCannotBeWrittenLeaveTheOneBefore) {
 TEST_F(CheckpointFiles, OfARunThatNeverCameToOneLeaveNothing) {
   { const CheckpointFile file(path(), /*resume=*/false); }
   EXPECT_FALSE(std::filesystem::exists(path().string() + ".tmp"));
-  EXPECT_NE(refusal([&] { CheckpointFile(path(), true); }), "");
+  EXPECT_NE(rank::refusal([&] { CheckpointFile(path(), true); }), "");
 }
 
 }  // namespace

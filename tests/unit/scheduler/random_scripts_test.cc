@@ -9,12 +9,14 @@
 #include <cstdlib>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "tests/unit/scheduler/checking_rank.h"
 #include "tests/unit/scheduler/pricing_ranks.h"
 #include "tests/unit/scheduler/random_config.h"
+#include "tests/unit/scheduler/random_requests.h"
 #include "tests/unit/scheduler/scripted_run.h"
 
 namespace tpsim::scheduler {
@@ -37,23 +39,10 @@ Script random_script(std::mt19937_64& random, std::uint64_t capacity) {
     WorkloadRequest& r = script.workload.requests.emplace_back();
     time += pace * static_cast<double>(random() % 100) / 50;
     r.arrival_time = time;
-    if (i > 0 && random() % 3 != 0) {
-      const WorkloadRequest& earlier = script.workload.requests[random() % i];
-      r.prompt = earlier.prompt;
-      r.prompt.append(earlier.output);
-      r.prompt.truncate(random() % (r.prompt.size() + 1));
-    }
-    const auto length =
-        static_cast<std::uint32_t>(1 + random() % (random() % 20 == 0 ? 2 * capacity : capacity / 5));
-    r.prompt.append({fresh, length});
-    fresh += length + 7;
+    draw_prompt(random, std::span(script.workload.requests).first(i), capacity, fresh, r);
     // Long answers fill small pools.
     r.max_new_tokens = static_cast<std::uint32_t>(1 + random() % (random() % 16 == 0 ? 300 : 24));
-    if (random() % 2 == 0) {
-      r.sampling.ignore_eos = random() % 2 == 0;
-      r.output.append({fresh, static_cast<std::uint32_t>(1 + random() % r.max_new_tokens)});
-      fresh += r.max_new_tokens + 3;
-    }
+    draw_answer(random, fresh, r);
     r.priority = static_cast<std::int32_t>(random() % 3);
     const double after = patience * static_cast<double>(random() % 1000) / 500;
     script.cancels.push_back(random() % 10 < share ? time + after : ScriptedRun::kNever);

@@ -16,6 +16,7 @@
 #include "scheduler/engine.h"
 #include "tests/unit/scheduler/pricing_ranks.h"
 #include "tests/unit/scheduler/random_config.h"
+#include "tests/unit/scheduler/random_requests.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -110,22 +111,9 @@ Workload random_workload(std::mt19937_64& random, std::uint64_t capacity) {
     WorkloadRequest r;
     time += pace * static_cast<double>(random() % 100) / 50;
     r.arrival_time = time;
-    if (i > 0 && random() % 3 != 0) {
-      const WorkloadRequest& earlier = workload.requests[random() % i];
-      r.prompt = earlier.prompt;
-      r.prompt.append(earlier.output);
-      r.prompt.truncate(random() % (r.prompt.size() + 1));
-    }
-    const auto length =
-        static_cast<std::uint32_t>(1 + random() % (random() % 20 == 0 ? 2 * capacity : capacity / 5));
-    r.prompt.append({fresh, length});
-    fresh += length + 7;
+    draw_prompt(random, workload.requests, capacity, fresh, r);
     r.max_new_tokens = static_cast<std::uint32_t>(1 + random() % (long_answers ? 300 : 24));
-    if (random() % 2 == 0) {
-      r.sampling.ignore_eos = random() % 2 == 0;
-      r.output.append({fresh, static_cast<std::uint32_t>(1 + random() % r.max_new_tokens)});
-      fresh += r.max_new_tokens + 3;
-    }
+    draw_answer(random, fresh, r);
     if (sessions) r.session = static_cast<std::uint32_t>(random() % 8);
     if (random() % 2 == 0) r.think_time = static_cast<double>(random() % 4) * 0.05;
     if (random() % 4 != 0) r.priority = static_cast<std::int32_t>(random() % 3);

@@ -72,6 +72,12 @@ class HttpClient {
     bytes.resize(socket_.read_some(boost::asio::buffer(bytes), error));
     return bytes;
   }
+  // All that comes until the server closes.
+  std::string receive_rest() {
+    std::string all;
+    for (std::string some = receive_some(); !some.empty(); some = receive_some()) all += some;
+    return all;
+  }
   boost::asio::ip::tcp::socket& socket() { return socket_; }
 
  private:

@@ -184,8 +184,7 @@ TEST_F(Wire, AStreamsHeadHasTheHeadersOfItsAnswer) {
   start();
   HttpClient client(server->port());
   client.send("GET / HTTP/1.0\r\n\r\n");
-  std::string all;
-  for (std::string some = client.receive_some(); !some.empty(); some = client.receive_some()) all += some;
+  const std::string all = client.receive_rest();
   EXPECT_NE(all.find("\r\nx-one: two\r\n"), std::string::npos) << all;
 }
 
@@ -198,8 +197,7 @@ TEST_F(Wire, EndsAStreamOfHttp10WithItsConnection) {
   start();
   HttpClient client(server->port());
   client.send("GET / HTTP/1.0\r\n\r\n");
-  std::string all;
-  for (std::string some = client.receive_some(); !some.empty(); some = client.receive_some()) all += some;
+  const std::string all = client.receive_rest();
   EXPECT_TRUE(all.ends_with("\r\n\r\nall")) << all;
   EXPECT_EQ(all.find("chunked"), std::string::npos);
 }
