@@ -97,6 +97,7 @@ struct ServerArgs {
   std::optional<std::uint32_t> page_size;
   std::string kv_cache_dtype = "auto";
   std::string quantization;  // "": the checkpoint's
+  std::string fp8_gemm_backend = "auto";  // or flashinfer_trtllm
 
   SpeculationArgs speculation;
   // The pool of sliding-window layers.

@@ -123,6 +123,8 @@ void inference_x_blackwell(const PublishedRow& row, Flags& flags) {
     return;
   }
   flags.count("--stream-interval", 30);
+  // SGL_ENABLE_JIT_DEEPGEMM=false: what is left on these GPUs (fp8_utils.py: _dispatch_auto_backend).
+  flags.value("--fp8-gemm-backend", "flashinfer_trtllm");
   if (fp8_on_four) {
     batches(flags, 32, "0.95");
     chunks(flags, 8192);

@@ -243,6 +243,8 @@ TEST(Benchmarks, AreAskedAsTheirPublishedScriptsRunThem) {
   EXPECT_FALSE(has_flag(loads[4].flags, "--enable-mixed-chunk"));
   EXPECT_TRUE(has_flag(loads[4].flags, "--pass-gap-ms"));
   EXPECT_TRUE(has_flag(loads[5].flags, "--compile-seconds"));
+  for (const MeasuredLoad& load : loads)
+    EXPECT_EQ(has_pair(load, "--fp8-gemm-backend", "flashinfer_trtllm"), load.id == "b") << load.id;
 }
 
 TEST(Benchmarks, OfTheFirstMonthsAreAskedAsTheyRanThen) {
