@@ -78,15 +78,13 @@ class RankState {
   }
 
  private:
-  static constexpr std::uint32_t kNotDecoding = UINT32_MAX;
-
   struct Row {
-    std::uint32_t seq_len = 0;                     // while not decoding
-    std::uint32_t decode_position = kNotDecoding;  // in the set of its micro-batch
-    std::uint32_t micro_batch = 0;                 // that extended it last
-    bool held = false;                             // its pages are counted in references_
-    bool pending = false;                          // extended, not yet joined
-    std::uint64_t last_extend = 0;                 // sequence number + 1 of the pass that extended it last
+    std::uint32_t seq_len = 0;      // while not decoding
+    std::uint32_t micro_batch = 0;  // that extended it last
+    bool held = false;              // its pages are counted in references_
+    bool pending = false;           // extended, not yet joined
+    bool decoding = false;          // in the set of its micro-batch
+    std::uint64_t last_extend = 0;  // sequence number + 1 of the pass that extended it last
   };
 
   template <typename... Args>
@@ -136,6 +134,8 @@ class RankState {
       archive(rows, seq_lens, covered, first_left);
     }
   };
+  // Where `row` stands in its decode set: who is looked for is mostly the oldest. REQUIRES: it decodes.
+  std::uint32_t position_of(std::uint32_t row) const;
   DecodeSet& set_of(const Row& row) { return sets_[row.micro_batch]; }
   const DecodeSet& set_of(const Row& row) const { return sets_[row.micro_batch]; }
 
