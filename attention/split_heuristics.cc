@@ -1,6 +1,7 @@
 #include "attention/split_heuristics.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -13,12 +14,16 @@
 #include "proto/base/widest_vectors.h"
 
 namespace tpsim::attention {
+namespace {
+
+constexpr std::uint32_t kMostSplits = 128;  // of a sequence
+
+}  // namespace
 
 std::uint32_t flash_num_splits(std::uint32_t blocks, std::uint32_t multiprocessors, std::uint32_t kv_steps) {
-  constexpr std::uint32_t kMaxSplits = 128;
   // Nearly full without splitting, or too short to split.
   if (blocks >= 0.8 * multiprocessors || kv_steps <= 4) return 1;
-  const std::uint32_t most = std::min({kMaxSplits, multiprocessors, kv_steps});
+  const std::uint32_t most = std::min({kMostSplits, multiprocessors, kv_steps});
   double best = 0;
   const auto fill = [&](std::uint32_t splits) {
     const double waves = double(blocks) * splits / multiprocessors;
@@ -68,21 +73,47 @@ struct Flash3Steps {
   std::uint64_t all = 0;
 };
 
+// Divides by the same number again and again: by its reciprocal, exact for all numbers of 32 bits (Lemire,
+// Kaser, Kurz: Faster remainder by direct computation, 2019).
+class Divisor {
+ public:
+  constexpr explicit Divisor(std::uint32_t number = 1)
+      : number_(number), reciprocal_(std::numeric_limits<std::uint64_t>::max() / number + 1) {}
+  // ceil_div(a, number). REQUIRES: a + number - 1 has 32 bits.
+  constexpr std::uint32_t ceil(std::uint32_t a) const {
+    if (number_ == 1) return a;  // whose reciprocal has 65 bits
+    return static_cast<std::uint32_t>((Wide{reciprocal_} * (a + number_ - 1)) >> 64);
+  }
+
+ private:
+  using Wide = unsigned __int128;
+  std::uint32_t number_;
+  std::uint64_t reciprocal_;
+};
+
+// By the parts that a sequence is cut in.
+constexpr std::array<Divisor, kMostSplits + 1> kByParts = [] {
+  std::array<Divisor, kMostSplits + 1> all;
+  for (std::uint32_t parts = 1; parts <= kMostSplits; ++parts) all[parts] = Divisor(parts);
+  return all;
+}();
+
 // How sequences are cut: those of up to `whole` tokens are not.
 struct Flash3Cut {
   std::uint32_t tile_n;
   std::uint32_t most;
-  std::uint32_t per_block;  // steps
   std::uint64_t whole;
+  Divisor tile;
+  Divisor per_block;  // steps
 
   struct Parts {
     std::uint32_t count;
     std::uint32_t tokens;  // of each but the last
   };
   Parts parts(std::uint32_t tokens) const {
-    const std::uint32_t steps = ceil_div(tokens, tile_n);
-    std::uint32_t count = std::min(ceil_div(steps, per_block), most);
-    const std::uint32_t part = ceil_div(steps, count);
+    const std::uint32_t steps = tile.ceil(tokens);
+    std::uint32_t count = std::min(per_block.ceil(steps), most);
+    const std::uint32_t part = kByParts[count].ceil(steps);
     while ((count - 1) * part >= steps) --count;  // whole steps: the last parts may be empty
     return {count, part * tile_n};
   }
@@ -109,7 +140,7 @@ std::optional<Flash3Cut> flash3_cut(std::uint32_t blocks_per_split, std::uint32_
       flash3_steps_per_block(steps.all * blocks_per_split, most_splits.multiprocessors());
   const std::uint64_t whole = std::uint64_t{per_block} * tile_n;
   if (steps.longest <= whole) return std::nullopt;
-  return Flash3Cut{tile_n, most, per_block, whole};
+  return Flash3Cut{tile_n, most, whole, Divisor(tile_n), Divisor(per_block)};
 }
 
 }  // namespace

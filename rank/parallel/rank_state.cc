@@ -135,7 +135,7 @@ void RankState::apply_table_edits(const ForwardBatch& batch) {
   for (int i = 0; i < count; ++i) {
     const std::uint32_t index = batch.table_req(i);
     const Row& row = row_at(index);
-    materialise(index);
+    if (row.decoding) materialise(index, position_of(index));
     if (batch.table_start_page(i) > table_.num_pages(index)) {
       refuse("row {} has {} pages and cannot be cut to {}", index, table_.num_pages(index),
              batch.table_start_page(i));
@@ -169,9 +169,9 @@ void RankState::apply_leaves(const ForwardBatch& batch) {
     if (!row.decoding) {
       refuse("request {} leaves the decode set, but is not in it", index);
     }
-    materialise(index);
-    DecodeSet& set = set_of(row);
     const std::uint32_t position = position_of(index);
+    materialise(index, position);
+    DecodeSet& set = set_of(row);
     row.seq_len = set.seq_lens[position];
     set.rows[position] = UINT32_MAX;  // taken out below
     set.first_left = std::min(set.first_left, position);
@@ -347,8 +347,10 @@ void RankState::drop_pending() {
 }
 
 void RankState::check_implicit_pages() const {
-  for (const std::uint32_t index : decode_set()) {
-    const std::uint32_t implicit = implicit_pages(index);
+  const std::span<const std::uint32_t> members = decode_set();
+  for (std::uint32_t position = 0; position < members.size(); ++position) {
+    const std::uint32_t index = members[position];
+    const std::uint32_t implicit = implicit_pages(index, position);
     if (implicit != 0 && std::uint64_t{table_.last_page(index)} + implicit >= config_.num_pages) {
       refuse("request {} takes the page after its last one, which is beyond the pool of {} pages", index,
              config_.num_pages);
@@ -374,15 +376,14 @@ std::uint32_t RankState::position_of(std::uint32_t row) const {
   return static_cast<std::uint32_t>(std::find(rows.begin(), rows.end(), row) - rows.begin());
 }
 
-std::uint32_t RankState::implicit_pages(std::uint32_t row) const {
-  if (!rows_[row].decoding) return 0;
-  return set_of(rows_[row]).covered[position_of(row)] / config_.page_size - table_.num_pages(row);
+std::uint32_t RankState::implicit_pages(std::uint32_t row, std::uint32_t position) const {
+  return set_of(rows_[row]).covered[position] / config_.page_size - table_.num_pages(row);
 }
 
 // Writes the pages that a member took implicitly into its row. They were counted as held when taken, each
 // as a page of its own; now they are counted again, but only those that no other row names meanwhile.
-void RankState::materialise(std::uint32_t row) {
-  const std::uint32_t implicit = implicit_pages(row);
+void RankState::materialise(std::uint32_t row, std::uint32_t position) {
+  const std::uint32_t implicit = implicit_pages(row, position);
   if (implicit == 0) return;
   const PageRun taken{table_.last_page(row) + 1, implicit};  // a member has a page: joins demand it
   if (std::uint64_t{taken.first} + taken.count > config_.num_pages) {
@@ -424,7 +425,8 @@ std::vector<PageRun> RankState::pages(std::uint32_t row) const {
   if (row >= rows_.size()) return {};
   const std::span<const PageRun> runs = table_.runs(row);
   std::vector<PageRun> result(runs.begin(), runs.end());
-  if (!result.empty()) result.back().count += implicit_pages(row);
+  if (!result.empty() && rows_[row].decoding)
+    result.back().count += implicit_pages(row, position_of(row));
   return result;
 }
 

@@ -107,8 +107,9 @@ class RankState {
 
   // The row of a pool index, made on first use. Throws where the index is beyond max_requests.
   Row& row_at(std::uint32_t index);
-  std::uint32_t implicit_pages(std::uint32_t row) const;
-  void materialise(std::uint32_t row);
+  // Of the row that stands at `position` of its decode set.
+  std::uint32_t implicit_pages(std::uint32_t row, std::uint32_t position) const;
+  void materialise(std::uint32_t row, std::uint32_t position);
   void cut(std::uint32_t row, std::uint32_t num_pages);
   void hold(std::uint32_t row);
   void release(std::uint32_t row);
