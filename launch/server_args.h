@@ -168,6 +168,7 @@ struct ServerArgs {
   std::uint32_t max_concurrency = 0;
   std::optional<std::string> front_end;  // default: by the workload (launch/workload_args.cc)
   std::optional<double> client_seconds;  // default: what was fitted (scheduler/client_share.h); serve: 0
+  std::optional<double> tokenize_us;     // of a token of a prompt; default: kTextFrontEnd's
   std::uint32_t stream_interval = 1;
   std::optional<double> time_scale;  // default 1
   std::uint32_t random_seed = 1;

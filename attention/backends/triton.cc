@@ -25,6 +25,12 @@ constexpr std::uint32_t kMaxKvSplits = 8;
 constexpr std::uint32_t kBlockH = 16;  // query heads of one block
 constexpr std::uint32_t kMinBlockKv = 32;
 
+// Of one request and split.
+std::uint32_t blocks_of_heads(std::uint32_t q_heads, std::uint32_t kv_heads) {
+  const std::uint32_t group = ceil_div(q_heads, kv_heads);
+  return group == 1 ? q_heads : kv_heads * ceil_div(group, std::min(kBlockH, group));
+}
+
 class TritonBackend : public PlannedBackend {
  public:
   TritonBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
@@ -43,8 +49,7 @@ class TritonBackend : public PlannedBackend {
 void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto& lengths = metadata().decode_seq_lens;
   const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  const std::uint32_t head_blocks =
-      group == 1 ? layer.num_q_heads : layer.num_kv_heads * ceil_div(group, std::min(kBlockH, group));
+  const std::uint32_t head_blocks = blocks_of_heads(layer.num_q_heads, layer.num_kv_heads);
   plan.blocks_per_split = head_blocks;
   plan.tensor_cores = group > 1;
   plan.rows = group > 1 ? kBlockH : 1;
@@ -64,8 +69,13 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const std::uint32_t even_chunk = ceil_div(longest, even);
   const double growth = std::max(std::log2(std::max(longest / 64.0, 1.0)), 1.0);
   const auto cores = static_cast<std::uint64_t>(multiprocessors() * growth);
-  const std::uint64_t grid = lengths.size() * head_blocks;
-  const auto fill = static_cast<std::uint32_t>(std::clamp<std::uint64_t>((cores + grid - 1) / grid, 1, most));
+  // MLA's kernel meets one latent with 16 heads at a time, but the rule is told the KV heads that the config
+  // names, of DeepSeek's models as many as those of queries, and counts a block for each of them.
+  const std::uint64_t counted =
+      lengths.size() * (layer.config_kv_heads == 0
+                            ? head_blocks
+                            : blocks_of_heads(layer.num_q_heads, layer.config_kv_heads));
+  const auto fill = static_cast<std::uint32_t>(std::clamp<std::uint64_t>((cores + counted - 1) / counted, 1, most));
   const std::uint32_t fill_chunk = ceil_div(longest, fill);
   for (DecodeItem& item : plan.items) {
     const std::uint32_t tokens = item.kv_end - item.kv_begin;
@@ -79,7 +89,8 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   plan.launched_splits = most;
   // The grid goes through the requests before it comes to the next heads: of one request those wait for each
   // other as soon as one part of all fills the device.
-  plan.reads = std::clamp(double(grid) / multiprocessors(), 1.0, double(head_blocks));
+  const double grid = double(lengths.size()) * head_blocks;
+  plan.reads = std::clamp(grid / multiprocessors(), 1.0, double(head_blocks));
 }
 
 void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {

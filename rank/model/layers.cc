@@ -27,12 +27,14 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
     if (!model.is_mla()) continue;
     // Absorbed: all heads share one latent and one rotated key, which every rank keeps.
     shape.form = attention::AttentionForm::kMlaAbsorbed;
+    shape.config_kv_heads = shape.num_kv_heads;
     shape.num_kv_heads = 1;
     shape.head_dim = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim;
     shape.v_head_dim = model.mla.kv_lora_rank;
     layers.expanded = shape;
     layers.expanded.form = attention::AttentionForm::kMlaExpanded;
     layers.expanded.num_kv_heads = shape.num_q_heads;
+    layers.expanded.config_kv_heads = 0;
     layers.expanded.head_dim = model.mla.qk_nope_head_dim + model.mla.qk_rope_head_dim;
     layers.expanded.v_head_dim = model.mla.v_head_dim;
     layers.expanded.kv_format = NumberFormat::kBf16;

@@ -36,7 +36,7 @@ class Interrupts(CommandLine):
     def check_interrupt(self, number, processes=None):
         report = os.path.join(self.folder, f"report-{number}-{processes}")
         child = self.start_long(report, processes)
-        time.sleep(3)
+        time.sleep(1.5)
         self.assertIsNone(child.poll(), "the run ended before it could be interrupted")
         child.send_signal(number)
         _, errors = child.communicate(timeout=40)
@@ -96,7 +96,7 @@ class Interrupts(CommandLine):
             with self.subTest(number=number):
                 child = subprocess.Popen([script, "-n", "2", *self.deployment("--tp", "2", "--report-dir", report, *LONG_LOAD)],
                                          cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-                time.sleep(4)
+                time.sleep(2)
                 self.assertIsNone(child.poll(), "the run ended before it could be interrupted")
                 child.send_signal(number)
                 _, errors = child.communicate(timeout=40)
@@ -109,7 +109,7 @@ class Interrupts(CommandLine):
     def test_sigint_under_mpirun(self):
         report = os.path.join(self.folder, "report-mpi")
         child = self.start_long(report, processes=2)
-        time.sleep(4)
+        time.sleep(2)
         self.assertIsNone(child.poll(), "the run ended before it could be interrupted")
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=40)

@@ -344,6 +344,27 @@ const DecodePlan& plan_of(AttentionBackend& backend, const LayerShape& layer,
   return backend.decode_plan(layer);
 }
 
+// get_num_kv_splits_triton with num_kv_head 16 and with 1, on 132 multiprocessors.
+TEST(Triton, MlaIsSplitAsTheHeadsOfTheConfigSay) {
+  LayerShape latent;
+  latent.form = AttentionForm::kMlaAbsorbed;
+  latent.num_q_heads = 16;
+  latent.num_kv_heads = 1;
+  latent.head_dim = 576;
+  latent.v_head_dim = 512;
+  LayerShape served = latent;
+  served.config_kv_heads = 16;
+  const auto splits = [](const LayerShape& layer, std::uint32_t requests, std::uint32_t length) {
+    auto backend = create_attention_backend("triton", gpu(), 1);
+    return plan_of(*backend, layer, std::vector<std::uint32_t>(requests, length)).items[0].splits;
+  };
+  EXPECT_EQ(splits(served, 64, 560), 1u);
+  EXPECT_EQ(splits(served, 16, 1100), 3u);
+  EXPECT_EQ(splits(served, 1, 1050), 33u);
+  EXPECT_EQ(splits(latent, 64, 560), 6u);
+  EXPECT_EQ(splits(latent, 16, 1100), 18u);
+}
+
 TEST(TrtllmMha, PartsFillTheDeviceOnceAndHaveTwoStepsAtLeast) {
   auto backend = create_attention_backend("trtllm_mha", gpu("blackwell"), 64);
   // 132 multiprocessors, 2 requests with 8 KV heads: 8 parts each, of whole steps of 128 tokens.

@@ -136,8 +136,10 @@ TEST(MeasuredMlaSteps, DecodeWithGraphs) {
   ASSERT_TRUE(dummy_weights_share_experts(model));
   for (const Case& c :
        {Case{"fa3", 1, 1088, 3.525}, Case{"fa3", 8, 1090, 3.722}, Case{"fa3", 16, 1152, 3.857},
-        Case{"fa3", 32, 4224, 5.119}, Case{"fa3", 128, 640, 5.609}, Case{"flashmla", 1, 1088, 3.71},
-        Case{"flashmla", 16, 1152, 4.084}}) {
+        Case{"fa3", 32, 4224, 5.119}, Case{"fa3", 64, 560, 5.266}, Case{"fa3", 96, 560, 5.545},
+        Case{"fa3", 128, 640, 5.609}, Case{"flashmla", 1, 1088, 3.71}, Case{"flashmla", 16, 1152, 4.084},
+        Case{"flashmla", 64, 1152, 5.749}, Case{"triton", 1, 1090, 3.94}, Case{"triton", 16, 1149, 5.04},
+        Case{"triton", 64, 576, 7.112}}) {
     ModeledForward forward(model, profile, make_shard(model, 1, 0),
                            attention::create_attention_backend(c.backend, profile, 64),
                            {.cuda_graph_bs = capture_batch_sizes(256), .experts_in_use = model.moe.top_k});

@@ -35,6 +35,25 @@ TEST(OpCost, NoOperatorBeatsTheDatasheet) {
   }
 }
 
+// Grouped products of deepseek-v2-lite's experts in a server's decode passes, all tokens at the same six
+// (tests/calibration/measured/h200-sxm_layers.csv), beyond those of 16 tokens.
+TEST(OpCost, AnExpertsFurtherTilesReadItsWeightsAgain) {
+  const OperatorCosts costs(load_hardware("h200-sxm"));
+  const auto us = [&costs](MatrixClass kernel, double tokens) {
+    RoutedExperts experts{.tokens = tokens, .hidden = 2048, .width = 1408, .experts = 6, .top_k = 6};
+    experts.same_choice = true;
+    return 1e6 * costs.moe(kernel, experts).seconds;
+  };
+  const auto few = [&us](double tokens) { return us(MatrixClass::kMoeDefaultFew, tokens); };
+  EXPECT_NEAR(few(32) - few(16), 14.4, 4);
+  EXPECT_NEAR(few(48) - few(16), 26.0, 6);
+  EXPECT_NEAR(few(64) - few(16), 38.6, 8);
+  EXPECT_LT(few(64) - few(56), 2);  // four tiles of 16 rows, too
+  const auto many = [&us](double tokens) { return us(MatrixClass::kMoeDefault, tokens); };
+  EXPECT_LT(many(128) - many(72), 6);  // two tiles of 64 rows
+  EXPECT_GT(many(129), many(128) + 5);
+}
+
 double log_uniform(std::mt19937& random, double least, double most) {
   return std::floor(least * std::exp2(std::uniform_real_distribution(0.0, std::log2(most / least))(random)));
 }
