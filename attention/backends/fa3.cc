@@ -115,10 +115,12 @@ void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   plan.tile_m = std::max(1U, plan.rows / group);  // packed, as in every batch of unequal lengths
   plan.head_blocks = layer.num_kv_heads * ceil_div(group, plan.rows);
   plan.tile_n = tile_n(layer);
-  add_extend_items(plan);
+  const std::uint32_t most_queries = add_extend_items(plan);
   if (layer.form == AttentionForm::kMlaExpanded) return;
   plan.widens_kv = layer.widens_latent();
-  // Split as in decode. The scheduler counts every tile with the request's whole KV, causal or not.
+  // Split as in decode, at most as the most queries of a request would be behind the longest KV if they were
+  // alone: a chunk that fills the device by itself leaves the decoding requests beside it whole. The
+  // scheduler counts every tile with the request's whole KV, causal or not.
   std::uint64_t steps = 0;
   std::uint32_t longest = 0;
   for (const ExtendItem& item : plan.items) {
@@ -128,7 +130,8 @@ void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
     steps += std::uint64_t{ceil_div(item.q_len, plan.tile_m)} * ceil_div(reach, plan.tile_n);
   }
   const std::uint32_t longest_steps = ceil_div(longest, plan.tile_n);
-  const std::uint32_t most = most_splits_(plan.head_blocks, longest_steps);
+  const std::uint32_t most =
+      most_splits_(plan.head_blocks * ceil_div(most_queries, plan.tile_m), longest_steps);
   const std::uint32_t per_block = std::max(
       flash3_steps_per_block(steps * plan.head_blocks, multiprocessors()), ceil_div(longest_steps, most));
   if (per_block < longest_steps) plan.kv_chunk = per_block * plan.tile_n;

@@ -63,6 +63,7 @@ class FlashInferBackend : public PlannedBackend {
 
   KernelCost plan_cost() const override;
   double plan_host_seconds() const override;
+  KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override;
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
@@ -234,10 +235,21 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   plan.prefix_rows = paged_rows;
   plan.prefix_tile_m = paged_tile;
   plan.prefix_head_blocks = layer.num_kv_heads * ceil_div(group, paged_rows);
-  for (const ExtendItem& item : plan.items) {
-    if (item.prefix != 0) add_demand(tiles(item), item.prefix);
-  }
+  // Tiles of requests without a prefix take up room, too: beside a fresh chunk no prefix may be split at all.
+  for (const ExtendItem& item : plan.items) add_demand(tiles(item), std::max(1U, item.prefix));
   plan.prefix_chunk = smallest_chunk(room, prefix_guess_);
+}
+
+// The ragged wrapper reads new tokens as they were made, in 16 bit, whatever the cache's format; without a
+// prefix it reads nothing else.
+KernelCost FlashInferBackend::extend_cost(const PlanCost& model, const ExtendPlan& plan,
+                                          const LayerShape& layer) {
+  const bool dense = layer.form == AttentionForm::kMha && plan.prefix_rows == 0 && plan.kv_chunk == 0 &&
+                     profile().architecture() == "hopper";
+  if (!dense) return model.extend(plan, layer);
+  LayerShape read = layer;
+  read.kv_format = NumberFormat::kBf16;
+  return model.extend(plan, read);
 }
 
 // The plan's arrays are copied to the device: one copy and the kernel that builds the page indices.

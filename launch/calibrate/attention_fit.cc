@@ -153,7 +153,8 @@ std::vector<GridWish> attention_grids() {
       rows{"rows", 0, {1, 16, 64, 66, 256, 1024, 4096, 16384, 65536}},
       tokens{"tokens", 0, {1, 16, 64, 256, 1024, 2048, 4096, 8192, 16384}},
       few_tokens{"tokens", 0, {1, 32, 256, 2048, 16384}},
-      l2_fill{"l2_fill", 0, {0.02, 0.1, 0.3, 0.7, 1, 1.5, 3}}, requests{"requests", 5};
+      l2_fill{"l2_fill", 0, {0.02, 0.1, 0.3, 0.7, 1, 1.5, 3}}, requests{"requests", 5},
+      cold{"l2_fill", 0, {3, kNothingHeld}}, rows_few{"rows", 0, {1, 16, 64, 512, 8192}};
   return {
       {tokens, coarse_blocks, head_dim, bytes},
       {tokens, coarse_blocks, window, bytes},
@@ -175,10 +176,17 @@ std::vector<GridWish> attention_grids() {
       {{"kv_heads", 4}, group},
       {{"kv_heads", 4}, few_tokens},
       {{"kv_heads", 4}, coarse_blocks},
-      {{"rows", 0, {1, 16, 64, 512, 8192}}, {"prefix", 0, {1, 512, 8192}}},
-      {{"rows", 0, {1, 16, 64, 512, 8192}}, bytes},
+      {rows_few, {"prefix", 0, {1, 512, 8192}}},
+      {rows_few, bytes},
       {head_dim, bytes, {"blocks", 0, {0.9, 4}}},
       {coarse_blocks, bytes},
+      // Caches that hold nothing, as served layers meet them, apart from those of the benchmarks' loops.
+      {cold, rows_few, {"prefix", 0, {1, 512, 8192}}},
+      {cold, coarse_blocks, {"spread", 0, {1, 1.5, 3, 8}}},
+      {cold, blocks, head_dim},
+      {cold, group, {"kv_heads", 4}},
+      {cold, few_tokens, coarse_blocks, bytes},
+      {cold, {"part", 0, {128, 512, 2048, 8192}}, coarse_blocks},
   };
 }
 
