@@ -211,8 +211,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   }
   if (shard_.stage.last()) other(m * 4 * hidden, 1);  // final norm
   if (rows.head > 0) exchange(communication.head(rows));
-  if (rows.sampled > 0)
-    add(&Dense::other, sampling(rows.sampled), 1);
+  if (rows.sampled > 0) add(&Dense::other, sampling(rows.sampled), 1);
   for (const Communication::Exchange& one : communication.receive(rows))
     dense.receive += one.cost.seconds * one.times;
   for (const Communication::Exchange& one : communication.send(rows, hands_selection_over_)) {
