@@ -1,22 +1,29 @@
 #include "attention/split_heuristics.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "proto/base/ceil_div.h"
 #include "proto/base/widest_vectors.h"
 
 namespace tpsim::attention {
+namespace {
+
+constexpr std::uint32_t kMostSplits = 128;  // of a sequence
+
+}  // namespace
 
 std::uint32_t flash_num_splits(std::uint32_t blocks, std::uint32_t multiprocessors, std::uint32_t kv_steps) {
-  constexpr std::uint32_t kMaxSplits = 128;
   // Nearly full without splitting, or too short to split.
   if (blocks >= 0.8 * multiprocessors || kv_steps <= 4) return 1;
-  const std::uint32_t most = std::min({kMaxSplits, multiprocessors, kv_steps});
+  const std::uint32_t most = std::min({kMostSplits, multiprocessors, kv_steps});
   double best = 0;
   const auto fill = [&](std::uint32_t splits) {
     const double waves = double(blocks) * splits / multiprocessors;
@@ -66,17 +73,49 @@ struct Flash3Steps {
   std::uint64_t all = 0;
 };
 
+// Divides by the same number again and again: by its reciprocal, exact for all numbers of 32 bits (Lemire,
+// Kaser, Kurz: Faster remainder by direct computation, 2019).
+class Divisor {
+ public:
+  constexpr explicit Divisor(std::uint32_t number = 1)
+      : number_(number), reciprocal_(std::numeric_limits<std::uint64_t>::max() / number + 1) {}
+  // ceil_div(a, number). REQUIRES: a + number - 1 has 32 bits.
+  constexpr std::uint32_t ceil(std::uint32_t a) const {
+    if (number_ == 1) return a;  // whose reciprocal has 65 bits
+    return static_cast<std::uint32_t>((Wide{reciprocal_} * (a + number_ - 1)) >> 64);
+  }
+
+ private:
+  using Wide = unsigned __int128;
+  std::uint32_t number_;
+  std::uint64_t reciprocal_;
+};
+
+// By the parts that a sequence is cut in.
+constexpr std::array<Divisor, kMostSplits + 1> kByParts = [] {
+  std::array<Divisor, kMostSplits + 1> all;
+  for (std::uint32_t parts = 1; parts <= kMostSplits; ++parts) all[parts] = Divisor(parts);
+  return all;
+}();
+
 // How sequences are cut: those of up to `whole` tokens are not.
 struct Flash3Cut {
   std::uint32_t tile_n;
   std::uint32_t most;
-  std::uint32_t per_block;  // steps
   std::uint64_t whole;
+  Divisor tile;
+  Divisor per_block;  // steps
 
-  // Tokens of each part but the last.
-  std::uint32_t part(std::uint32_t tokens) const {
-    const std::uint32_t steps = ceil_div(tokens, tile_n);
-    return ceil_div(steps, std::min(ceil_div(steps, per_block), most)) * tile_n;
+  struct Parts {
+    std::uint32_t count;
+    std::uint32_t tokens;  // of each but the last
+  };
+  Parts parts(std::uint32_t tokens) const {
+    const std::uint32_t steps = tile.ceil(tokens);
+    std::uint32_t count = std::min(per_block.ceil(steps), most);
+    const std::uint32_t part = kByParts[count].ceil(steps);
+    while ((count - 1) * part >= steps) --count;  // whole steps: the last parts may be empty
+    return {count, part * tile_n};
   }
 };
 
@@ -101,7 +140,7 @@ std::optional<Flash3Cut> flash3_cut(std::uint32_t blocks_per_split, std::uint32_
       flash3_steps_per_block(steps.all * blocks_per_split, most_splits.multiprocessors());
   const std::uint64_t whole = std::uint64_t{per_block} * tile_n;
   if (steps.longest <= whole) return std::nullopt;
-  return Flash3Cut{tile_n, most, per_block, whole};
+  return Flash3Cut{tile_n, most, whole, Divisor(tile_n), Divisor(per_block)};
 }
 
 }  // namespace
@@ -119,8 +158,9 @@ bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSpl
   if (!cut) return false;
   for (DecodeItem& item : items) {
     if (item.split_tokens <= cut->whole) continue;
-    item.split_tokens = cut->part(item.split_tokens);
-    item.splits = ceil_div(item.kv_end - item.kv_begin, item.split_tokens);
+    const Flash3Cut::Parts parts = cut->parts(item.split_tokens);
+    item.split_tokens = parts.tokens;
+    item.splits = parts.count;
   }
   return true;
 }
@@ -173,7 +213,8 @@ Flash3Steps add_up(std::span<const std::uint32_t> lengths, std::uint32_t tile_n,
 }  // namespace
 
 bool flash3_totals(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSplits& most_splits,
-                   std::span<const std::uint32_t> seq_lens, DecodeTotals& totals) {
+                   std::span<const std::uint32_t> seq_lens, std::vector<std::uint32_t>& scratch,
+                   DecodeTotals& totals) {
   std::uint64_t tokens = 0;
   const Flash3Steps steps = add_up(seq_lens, tile_n, tokens);
   totals = {.requests = seq_lens.size(),
@@ -183,16 +224,27 @@ bool flash3_totals(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSp
             .longest_part = steps.longest};
   const std::optional<Flash3Cut> cut = flash3_cut(blocks_per_split, tile_n, most_splits, steps);
   if (!cut) return false;
-  totals.longest_part = longest_up_to(seq_lens, static_cast<std::int32_t>(cut->whole));
+  // Few are cut, here and there: found without a branch that would be guessed wrong for each.
   const auto whole = static_cast<std::uint32_t>(cut->whole);
+  std::size_t num_cut = 0;
+  if (scratch.size() < seq_lens.size()) scratch.resize(seq_lens.size());
+  std::uint32_t* const lengths = scratch.data();
   for (const std::uint32_t length : seq_lens) {
-    if (length <= whole) continue;
-    const std::uint32_t part = cut->part(length);
-    const std::uint32_t parts = ceil_div(length, part);
-    totals.parts += parts - 1;
-    totals.most_parts = std::max(totals.most_parts, parts);
-    totals.longest_part = std::max(totals.longest_part, part);
+    lengths[num_cut] = length;
+    num_cut += length > whole ? 1 : 0;
   }
+  std::uint64_t more_parts = 0;
+  std::uint32_t most_parts = 1;
+  std::uint32_t longest_part = longest_up_to(seq_lens, static_cast<std::int32_t>(whole));
+  for (const std::uint32_t length : std::span(lengths, num_cut)) {
+    const Flash3Cut::Parts parts = cut->parts(length);
+    more_parts += parts.count - 1;
+    most_parts = std::max(most_parts, parts.count);
+    longest_part = std::max(longest_part, parts.tokens);
+  }
+  totals.parts += more_parts;
+  totals.most_parts = most_parts;
+  totals.longest_part = longest_part;
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "attention/layer_shape.h"
 #include "attention/plan.h"
@@ -43,7 +44,8 @@ bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSpl
                   std::span<DecodeItem> items);
 // The same of whole sequences, in sums over their lengths.
 bool flash3_totals(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSplits& most_splits,
-                   std::span<const std::uint32_t> seq_lens, DecodeTotals& totals);
+                   std::span<const std::uint32_t> seq_lens, std::vector<std::uint32_t>& scratch,
+                   DecodeTotals& totals);
 // KV steps of one block, of `steps` over all blocks.
 std::uint32_t flash3_steps_per_block(std::uint64_t steps, std::uint32_t multiprocessors);
 

@@ -16,26 +16,6 @@ std::uint64_t mask(std::uint32_t bit, std::uint32_t count) {
   return (count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << bit;
 }
 
-// Calls part(block, bits of the block) for the blocks that `run` touches and whole(first, count) for whole
-// ones between them, as many at a time as SummaryBitset::set_words() takes.
-template <typename Part, typename Whole>
-void for_each_block(PageRun run, const Part& part, const Whole& whole) {
-  constexpr std::uint32_t kBlock = PageAllocator::kBlock;
-  while (run.count > 0) {
-    const std::uint32_t block = run.first / kBlock;
-    std::uint32_t step = std::min(run.count, kBlock - run.first % kBlock);
-    if (step == kBlock) {
-      const std::uint32_t blocks = std::min(run.count / kBlock, 64 - block % 64);
-      whole(block, blocks);
-      step = blocks * kBlock;
-    } else {
-      part(block, mask(run.first % kBlock, step));
-    }
-    run.first += step;
-    run.count -= step;
-  }
-}
-
 }  // namespace
 
 PageAllocator::PageAllocator(std::uint32_t num_pages, std::uint32_t page_size, std::uint32_t addresses)
@@ -196,23 +176,26 @@ void PageAllocator::free(PageRun run) {
     throw std::logic_error(fmt::format("pages {} to {} are freed, but the pool has {}", run.first,
                                        std::uint64_t{run.first} + run.count - 1, addresses_));
   }
+  if (run.count == 0) return;
+  const std::uint32_t last = run.first + run.count - 1;
+  const std::uint32_t first_block = run.first / kBlock;
+  const std::uint32_t last_block = last / kBlock;
+  std::uint64_t head = ~std::uint64_t{0} << (run.first % kBlock);
+  const std::uint64_t tail = mask(0, last % kBlock + 1);
+  if (first_block == last_block) head &= tail;
   // Looks before it changes anything, so that a caller's mistake leaves the pool as it was.
-  std::uint64_t free = 0;
-  for_each_block(
-      run, [&](std::uint32_t block, std::uint64_t bits) { free |= free_.word(block) & bits; },
-      [&](std::uint32_t first, std::uint32_t count) {
-        for (std::uint32_t block = first; block < first + count; ++block) free |= free_.word(block);
-      });
-  if (free != 0) {
-    throw std::logic_error(fmt::format("a page of {} to {} is freed twice", run.first,
-                                       std::uint64_t{run.first} + run.count - 1));
+  std::uint64_t free = free_.word(first_block) & head;
+  for (std::uint32_t block = first_block + 1; block < last_block; ++block) free |= free_.word(block);
+  if (first_block != last_block) free |= free_.word(last_block) & tail;
+  if (free != 0) throw std::logic_error(fmt::format("a page of {} to {} is freed twice", run.first, last));
+  set_block(first_block, free_.word(first_block) | head);
+  for (std::uint32_t block = first_block + 1; block < last_block;) {
+    const std::uint32_t blocks = std::min(last_block - block, 64 - block % 64);  // as set_words() takes them
+    free_.set_words(block, blocks, true);
+    free_blocks_.set_word(block / 64, free_blocks_.word(block / 64) | mask(block % 64, blocks));
+    block += blocks;
   }
-  for_each_block(
-      run, [&](std::uint32_t block, std::uint64_t bits) { set_block(block, free_.word(block) | bits); },
-      [&](std::uint32_t first, std::uint32_t count) {
-        free_.set_words(first, count, true);
-        free_blocks_.set_word(first / 64, free_blocks_.word(first / 64) | mask(first % 64, count));
-      });
+  if (first_block != last_block) set_block(last_block, free_.word(last_block) | tail);
   available_ += run.count;
 }
 

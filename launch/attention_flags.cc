@@ -118,6 +118,10 @@ void declare_attention(FlagSet& flags, ServerArgs& args, bool compare) {
       "fp8 or w8a8_fp8 quantise 16-bit weights while they are loaded; of a quantised checkpoint only "
       "its own method is accepted (default: what its config.json declares)",
       text(args.quantization));
+  flags.add_value("--fp8-gemm-backend", "KERNEL",
+                  "what multiplies with weights of fp8 in blocks: auto (DeepGEMM where a GPU has it) or "
+                  "flashinfer_trtllm, on Blackwell (default auto)",
+                  word({"auto", "flashinfer_trtllm"}, args.fp8_gemm_backend));
 }
 
 }  // namespace tpsim::launch

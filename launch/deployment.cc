@@ -113,6 +113,7 @@ void write_server_args(const ServerArgs& args, double mem_fraction_static, Deplo
     out["pass_gap_ms"] = fmt::format("{},{}", format_real(config.pass_gap_seconds * 1e3),
                                      format_real(config.pass_gap_request_seconds * 1e3));
   if (args.kernel_launch_us) out["kernel_launch_us"] = format_real(*args.kernel_launch_us);
+  if (args.fp8_gemm_backend != "auto") out["fp8_gemm_backend"] = args.fp8_gemm_backend;
   if (!args.compile_seconds.empty())
     out["compile_seconds"] = fmt::format("{}", fmt::join(args.compile_seconds, ","));
   if (args.compile_decode_seconds) out["compile_decode_seconds"] = format_real(*args.compile_decode_seconds);
@@ -524,6 +525,12 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   check_window_flags(args, deployment.model);
   deployment.hardware = rank::load_hardware(hardware_name(args));
   if (args.kernel_launch_us) deployment.hardware.set_kernel_launch_seconds(*args.kernel_launch_us * 1e-6);
+  if (args.fp8_gemm_backend == "flashinfer_trtllm" && !rank::use_trtllm_blocks(deployment.hardware))
+    throw_user_error(
+        "--fp8-gemm-backend flashinfer_trtllm: these kernels are of NVIDIA's b200, b300 and gb200, and "
+        "--hardware "
+        "is {}; leave it out",
+        deployment.hardware.name());
   resolve_weights(args, deployment);
   deployment.speculation = resolve_speculation(args, deployment.model);
   AttentionChoice attention = choose_attention(args, pair, deployment.hardware, deployment.model);

@@ -97,6 +97,7 @@ struct ServerArgs {
   std::optional<std::uint32_t> page_size;
   std::string kv_cache_dtype = "auto";
   std::string quantization;  // "": the checkpoint's
+  std::string fp8_gemm_backend = "auto";  // or flashinfer_trtllm
 
   SpeculationArgs speculation;
   // The pool of sliding-window layers.
@@ -168,6 +169,7 @@ struct ServerArgs {
   std::uint32_t max_concurrency = 0;
   std::optional<std::string> front_end;  // default: by the workload (launch/workload_args.cc)
   std::optional<double> client_seconds;  // default: what was fitted (scheduler/client_share.h); serve: 0
+  std::optional<double> tokenize_us;     // of a token of a prompt; default: kTextFrontEnd's
   std::uint32_t stream_interval = 1;
   std::optional<double> time_scale;  // default 1
   std::uint32_t random_seed = 1;

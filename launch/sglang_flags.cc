@@ -121,7 +121,7 @@ constexpr Group kGroups[] = {
      "only the weights' own format (--quantization) is simulated",
      "quantization-param-path= torchao-config= modelopt-quant= "
      "modelopt-checkpoint-restore-path= modelopt-checkpoint-save-path= modelopt-export-path= "
-     "quantize-and-serve rl-quant-profile= fp8-gemm-backend=auto fp4-gemm-backend=auto"},
+     "quantize-and-serve rl-quant-profile= fp4-gemm-backend=auto"},
     {Verdict::kRefused,
      "chunks of pipeline stages keep their size, --chunked-prefill-size; leave it out",
      "enable-dynamic-chunking"},

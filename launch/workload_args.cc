@@ -24,6 +24,9 @@ constexpr std::uint64_t kDatasetPrompts = 1000;  // the benchmark's default
 scheduler::FrontEndConfig front_end(const ServerArgs& args, const scheduler::WorkloadOutline& workload) {
   const std::string kind =
       args.front_end.value_or(args.numeric() || workload.format == "tpsim" ? "none" : "ids");
+  if (args.tokenize_us && kind != "text")
+    throw_user_error("--tokenize-us {}: prompts are tokenized with --front-end text, and here it is {}",
+                     format_real(*args.tokenize_us), kind);
   if (kind == "none") {
     if (args.client_seconds)
       throw_user_error("--client-seconds {}: is part of --front-end ids, text or kit, and this load has none",
@@ -34,6 +37,7 @@ scheduler::FrontEndConfig front_end(const ServerArgs& args, const scheduler::Wor
                                      : kind == "kit" ? scheduler::kKitFrontEnd
                                                      : scheduler::kTextFrontEnd;
   config.stream_interval = args.stream_interval;
+  if (args.tokenize_us) config.token_seconds = *args.tokenize_us / 1e6;
   if (kind == "kit" && args.served_before) {
     config.connections = 1;
     for (const rank::ServedLoad& load : parse_served_before("--served-before", *args.served_before))

@@ -75,7 +75,8 @@ struct Table<OperatorCoefficients> {
                                            {"per_gpu_seconds", &C::per_gpu_seconds},
                                            {"shared_link", &C::shared_link},
                                            {"two_shot_seconds", &C::two_shot_seconds},
-                                           {"served", &C::served}};
+                                           {"served", &C::served},
+                                           {"reach", &C::reach}};
 };
 
 template <typename Coefficients>

@@ -98,6 +98,7 @@ struct OperatorCoefficients {
   double shared_link = 0;
   double two_shot_seconds = 0;  // the custom all-reduce in two shots: the barrier between them
   double served = 0;  // power limits: of the dense rate, what the products of a served pass reach at least
+  double reach = 1;   // products: of the dense rate, what none is faster than, however large
 };
 
 // What `profile` says of a class; null where nothing.

@@ -71,7 +71,11 @@ double CorrectionSurface::factor(std::span<const double> features) const {
   std::size_t corners = 1;
   for (const Axis& axis : axes_) {
     const double value = features[axis.feature];
-    const GridPosition at = grid_position(axis.points, value > 0 ? octaves(value) : axis.points.front());
+    if (value != axis.value) {
+      axis.value = value;
+      axis.at = grid_position(axis.points, value > 0 ? octaves(value) : axis.points.front());
+    }
+    const GridPosition at = axis.at;
     if (at.share <= 0 || at.share >= 1) {  // on a point, as most shapes of a model are: no other one counts
       const std::size_t point = at.below + (at.share >= 1 ? 1 : 0);
       for (std::size_t i = 0; i < corners; ++i) corner[i] += point * axis.stride;

@@ -26,6 +26,7 @@ struct GridPosition {
   double share = 0;
 };
 
+// Of one thread: it remembers where it looked last.
 class CorrectionSurface {
  public:
   static constexpr std::size_t kMostAxes = 5;
@@ -43,6 +44,9 @@ class CorrectionSurface {
     std::size_t feature;         // index in features
     std::vector<double> points;  // octaves
     std::size_t stride;          // in factors_
+    // Of the value looked up last: from pass to pass most are the same.
+    mutable double value = 0;
+    mutable GridPosition at = {};
   };
   std::vector<Axis> axes_;
   std::vector<double> factors_;

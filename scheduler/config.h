@@ -138,7 +138,10 @@ struct FrontEndConfig {
   double response_seconds = 0;
   double dispatch_seconds = 0;
   double connect_seconds = 0;
-  bool prepares_images = false;            // the seconds that requests name for their images count, too
+  bool prepares_images = false;  // the seconds that requests name for their images count, too
+  // Requests come by a socket, which the scheduler's thread reads when it has launched a pass. Otherwise they
+  // are seen when the pass is formed, however long its launch takes.
+  bool by_socket = false;
   std::uint32_t connections = UINT32_MAX;  // open when the run begins
   // SGLang's --stream-interval: tokens of an answer that go to its client together. The first and the end of
   // an answer are sent at once, so that it only spares `stream_seconds`.
@@ -158,14 +161,16 @@ inline constexpr FrontEndConfig kTokenIdFrontEnd = {.pass_seconds = 2.75e-3,
                                                     .token_seconds = 0.74e-6,
                                                     .stream_seconds = 4.5e-5,
                                                     .response_seconds = 0.95e-3,
-                                                    .prepares_images = true};
+                                                    .prepares_images = true,
+                                                    .by_socket = true};
 // With text, by a byte-level BPE of 32,000 entries.
 inline constexpr FrontEndConfig kTextFrontEnd = {.pass_seconds = 2.75e-3,
                                                  .request_seconds = 0.67e-3,
                                                  .token_seconds = 7e-6,
                                                  .stream_seconds = 4.5e-5,
                                                  .response_seconds = 0.95e-3,
-                                                 .prepares_images = true};
+                                                 .prepares_images = true,
+                                                 .by_socket = true};
 // The client of shared/measure, that draws each prompt's ids when its turn has come: times between the
 // sending of requests whose turns came together, 0.28 ms for 512 ids, 0.42 for 1,024 and 1.3 for 4,096.
 // Its connections: 14 of 16 first requests beyond the first wait for one (access logs of 8 servers), and
@@ -181,7 +186,8 @@ inline constexpr FrontEndConfig kKitFrontEnd = {.client_seconds = 0.13e-3,
                                                 .response_seconds = kTokenIdFrontEnd.response_seconds,
                                                 .dispatch_seconds = 0.9e-3,
                                                 .connect_seconds = 0.1e-3,
-                                                .prepares_images = true};
+                                                .prepares_images = true,
+                                                .by_socket = true};
 
 // How requests are offered (the names are those of SGLang's serving benchmark).
 struct LoadConfig {

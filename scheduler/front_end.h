@@ -15,7 +15,8 @@
 // `connections` of such a client are open when the run begins: a request beyond them opens another one, and
 // leaves when those that were due with it have all been made, for the client is one event loop, too.
 // Back: `stream_seconds` for each request that got something, in turn, and `response_seconds`. All zero:
-// requests are where they are sent at once, as in comparisons with SGLang's scheduler alone.
+// requests are where they are sent at once, and not `by_socket`: seen without regard to launches, as in
+// comparisons with SGLang's scheduler alone (shared/differential gives it passes of no launch).
 #pragma once
 
 #include <algorithm>

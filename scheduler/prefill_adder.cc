@@ -41,11 +41,14 @@ PrefillAdder::PrefillAdder(KvPool& pool, const std::vector<Req*>& running, const
   if (options.chunk_tokens) {
     rem_chunk_tokens_ = std::int64_t{*options.chunk_tokens} - options.mixed_decode_tokens;
   }
-  if (steady_ != nullptr && steady_->sums_reserved() && !options.some_have_finished) {
+  if (steady_ != nullptr && steady_->sums_reserved()) {
     const SteadyDecode::Reserved reserved = steady_->reserved();
     total_offset_ +=
         static_cast<double>(reserved.whole) + static_cast<double>(reserved.shared) * new_token_ratio_;
-    roughly_ = true;
+    for (const Req* req : options.finished) total_offset_ += reserved_tokens(*req);
+    // A sum of whole numbers is what it is.
+    const auto whole = [this](const Req* req) { return reserves_whole(*req); };
+    roughly_ = reserved.shared != 0 || !std::all_of(options.finished.begin(), options.finished.end(), whole);
   } else {
     total_offset_ += reserved_by_running();
   }

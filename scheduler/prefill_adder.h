@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -39,7 +40,7 @@ class PrefillAdder {
     std::optional<std::uint32_t> chunk_tokens;  // nullopt = no chunked prefill
     std::uint32_t mixed_decode_tokens = 0;      // decoding requests that share the batch
     const SteadyDecode* steady = nullptr;       // of the running requests, where it counts their passes
-    bool some_have_finished = false;            // of the running requests
+    std::span<Req* const> finished = {};        // of the running requests, with `steady`
     Lists* lists = nullptr;                     // null: its own
   };
 
@@ -63,7 +64,7 @@ class PrefillAdder {
   double reserved_tokens(const Req& req) const {
     const std::int64_t remaining = std::int64_t{req.max_new_tokens} - output_len(req);
     const auto tokens = static_cast<double>(std::min(remaining, kClipMaxNewTokens));
-    return rules_.ignore_eos_reserves_all && !req.may_stop ? tokens : tokens * new_token_ratio_;
+    return reserves_whole(req) ? tokens : tokens * new_token_ratio_;
   }
   // A running request was preempted: it reserves nothing any more.
   void give_back(const Req& req) {
@@ -82,6 +83,7 @@ class PrefillAdder {
   std::uint32_t output_len(const Req& req) const {
     return steady_ != nullptr ? steady_->output_len(req) : req.output_len;
   }
+  bool reserves_whole(const Req& req) const { return rules_.ignore_eos_reserves_all && !req.may_stop; }
   double reserved_by_running() const;
   void sum_exactly() const;
   double rem_total_tokens() const;

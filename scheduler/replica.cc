@@ -25,7 +25,7 @@ Replica::Replica(const SchedulerConfig& config, const FrontEndConfig& front_end,
 void Replica::restart_clock() {
   schedulers_.reset_report();
   front_end_ = FrontEnd(front_end_config_);
-  now_ = gpu_free_ = 0;
+  now_ = look_ = gpu_free_ = 0;
   host_ = {};
   cancelled_.clear();
   queued_ = {};
@@ -81,7 +81,9 @@ double Replica::next_event_time() const {
 }
 
 void Replica::advance() {
+  const bool slept = idle_;
   now_ = next_event_time();
+  if (slept || !looks_when_formed()) look_ = now_;
   idle_ = false;
   receive();
   if (config_.pipeline.staged()) {
@@ -105,12 +107,19 @@ double Replica::queue_room_time(const QueuedPass& pass) const {
 void Replica::receive() {
   if (!looks_for_requests()) return;
   for (; !cancelled_.empty(); cancelled_.pop_front()) schedulers_.cancel(cancelled_.front().id, micro_batch_);
-  while (front_end_.next_time() <= now_) {
+  while (front_end_.next_time() <= look_) {
     RequestSource::Sent sent = front_end_.pop();
     const double images = sent.request->image_receive_seconds;
     schedulers_.add_request(sent.id, std::move(sent.request), sent.time);
     if (front_end_config_.prepares_images) now_ += images;
   }
+}
+
+// Whether requests are seen though the scheduler's thread is still launching: time the host takes beyond
+// forming a pass is then none of theirs.
+bool Replica::looks_when_formed() const {
+  return !front_end_config_.by_socket && config_.scheduler_step_seconds > 0 &&
+         !config_.disable_overlap_schedule && !config_.pipeline.staged();
 }
 
 // Whether the scheduler looks at what has come since, as SGLang's SchedulerRecvSkipper decides. Rounds
@@ -143,12 +152,15 @@ void Replica::step_overlap() {
   if (batch != nullptr) {
     launched = launch(*batch);
     now_ = launched.returned;
+    look_ += config_.scheduler_step_seconds;
   }
   if (pending_.batch != nullptr) {
     now_ = std::max(now_, pending_.end);
+    look_ = std::max(look_, pending_.end);
     if (batch != nullptr) host_.launch_queue_delay += now_ - std::max(launched.issued, pending_.end);
     finish(pending_);
   } else if (batch == nullptr) {
+    look_ = now_;
     idle();
     return;
   }

@@ -81,7 +81,7 @@ class Replica {
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(front_end_, cancelled_, host_, schedulers_, pending_, queued_, pipeline_, in_flight_,
-            micro_batch_, round_idles_, idle_, sequence_number_, now_, gpu_free_, last_mode_,
+            micro_batch_, round_idles_, idle_, sequence_number_, now_, look_, gpu_free_, last_mode_,
             passes_since_look_, compiled_batch_, compiled_chunk_, compiled_decode_);
   }
 
@@ -119,6 +119,7 @@ class Replica {
 
   double queue_room_time(const QueuedPass& pass) const;
   void receive();
+  bool looks_when_formed() const;
   bool looks_for_requests();
   void step_normal();
   void step_overlap();
@@ -152,6 +153,7 @@ class Replica {
   std::uint64_t sequence_number_ = 0;
   HostSeconds host_;
   double now_ = 0;                              // of the scheduler's thread
+  double look_ = 0;                             // what was there then it sees; now_ at the latest
   double gpu_free_ = 0;                         // when the last launched pass ends
   proto::ForwardMode last_mode_ = proto::IDLE;  // of the last round of the loop
   std::uint32_t passes_since_look_ = 0;

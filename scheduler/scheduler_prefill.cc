@@ -51,7 +51,7 @@ ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
   if (config_.chunked_prefill_size > 0) options.chunk_tokens = config_.chunked_prefill_size;
   options.mixed_decode_tokens = mixed ? static_cast<std::uint32_t>(running_.reqs.size()) : 0;
   options.steady = steady_.active() ? &steady_ : nullptr;
-  options.some_have_finished = running_may_have_finished_;
+  options.finished = ended_running_;
   options.lists = &adder_lists_;
   PrefillAdder adder(pool_, running_.reqs, options, rules_);
   if (chunked_req_ != nullptr) {

@@ -25,6 +25,8 @@ void SteadyDecode::end() {
   joiners_.clear();
   next_joiner_ = 0;
   ends_.clear();
+  ending_.clear();
+  next_end_ = 0;
   leaves_.clear();
   leaving_.clear();
   dropped_.clear();
@@ -40,10 +42,10 @@ void SteadyDecode::forget_what_is_past() {
   if (std::max({joiners_.size(), ends_.size(), leaves_.size()}) <= most) return;
   joiners_.erase(joiners_.begin(), joiners_.begin() + static_cast<std::ptrdiff_t>(next_joiner_));
   next_joiner_ = 0;
-  for (std::vector<Due>* dues : {&joiners_, &ends_, &leaves_})
-    std::erase_if(*dues, [this](const Due& due) { return !is_current(due); });
-  std::make_heap(ends_.begin(), ends_.end());
-  std::make_heap(leaves_.begin(), leaves_.end());
+  const auto is_past = [this](const Due& due) { return !is_current(due); };
+  std::erase_if(joiners_, is_past);
+  ends_.erase_if(is_past);
+  leaves_.erase_if(is_past);
 }
 
 void SteadyDecode::join(Req& req, bool whole) {
@@ -66,12 +68,14 @@ void SteadyDecode::join(Req& req, bool whole) {
   joiners_.push_back({formed_, member.order, index});
   // With the token in flight, if there is one.
   const std::int64_t had = std::int64_t{req.output_len} + req.in_flight;
-  ends_.push_back({formed_ + std::max<std::int64_t>(req.end_len - had - 1, 0), member.order, index});
-  std::push_heap(ends_.begin(), ends_.end());
+  ends_.add({formed_ + std::max<std::int64_t>(req.end_len - had - 1, 0), member.order, index});
   if (asks_early_) {
-    leaves_.push_back(
-        {formed_ + std::max<std::int64_t>(req.max_new_tokens - had - 2, -1), member.order, index});
-    std::push_heap(leaves_.begin(), leaves_.end());
+    const Due leave{formed_ + std::max<std::int64_t>(req.max_new_tokens - had - 2, -1), member.order, index};
+    if (leave.pass < processed_) {
+      leaving_.push_back(leave);
+    } else {
+      leaves_.add(leave);
+    }
   }
   const std::int64_t rest = to_come(member);
   to_come_[whole ? 1 : 0] += rest;
@@ -114,10 +118,6 @@ void SteadyDecode::leave(const Req& req) {
 
 const std::vector<Req*>& SteadyDecode::about_to_end() {
   about_to_end_.clear();
-  for (; !leaves_.empty() && leaves_.front().pass < processed_; leaves_.pop_back()) {
-    leaving_.push_back(leaves_.front());
-    std::pop_heap(leaves_.begin(), leaves_.end());
-  }
   if (leaving_.empty()) return about_to_end_;
   std::sort(leaving_.begin(), leaving_.end(), [](const Due& a, const Due& b) { return a.order < b.order; });
   std::erase_if(leaving_, [this](const Due& due) {
@@ -191,10 +191,8 @@ void SteadyDecode::open_elsewhere(Opener& opener) {
 }
 
 Req* SteadyDecode::next_ended() {
-  while (!ends_.empty() && ends_.front().pass < processed_) {
-    const Due due = ends_.front();
-    std::pop_heap(ends_.begin(), ends_.end());
-    ends_.pop_back();
+  while (next_end_ < ending_.size()) {
+    const Due& due = ending_[next_end_++];
     if (is_current(due)) return members_[due.member].req;
   }
   return nullptr;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "scheduler/due_wheel.h"
 #include "scheduler/kv_pool.h"
 #include "scheduler/req.h"
 
@@ -95,17 +96,8 @@ class SteadyDecode {
     std::uint32_t next_page;
     std::uint32_t member;
   };
-  // Something that a member is due for. Out of date where the member is another by now.
-  struct Due {
-    std::int64_t pass;
-    std::uint64_t order;
-    std::uint32_t member;
-    bool operator<(const Due& other) const {  // for a heap with the first on top
-      return pass != other.pass ? pass > other.pass : order > other.order;
-    }
-  };
-
   std::size_t bucket_of(std::int64_t pass) const { return static_cast<std::size_t>(pass) % opens_.size(); }
+  // Else the member is another by now.
   bool is_current(const Due& due) const { return members_[due.member].order == due.order; }
   std::int64_t formed_with(const Member& member) const { return member.has_left ? member.left : formed_; }
   std::uint32_t processed_since(const Member& member) const {
@@ -142,8 +134,10 @@ class SteadyDecode {
   std::vector<std::vector<Opener>> opens_;
   std::vector<Due> joiners_;  // by their first pass
   std::size_t next_joiner_ = 0;
-  std::vector<Due> ends_;     // a heap, by the pass with the last token
-  std::vector<Due> leaves_;   // a heap, by the pass before the one with token max_new_tokens
+  DueWheel ends_;            // by the pass with the last token
+  std::vector<Due> ending_;  // those of the result processed last; next_ended() is at next_end_
+  std::size_t next_end_ = 0;
+  DueWheel leaves_;           // by the pass before the one with token max_new_tokens
   std::vector<Due> leaving_;  // due, but without that token in flight when it was looked at
   std::vector<Req*> about_to_end_;
   // Who has ended but takes part in passes that are in flight.
@@ -178,6 +172,10 @@ void SteadyDecode::process(double now, const Gap& gap) {
   }
   to_come_[0] -= counted_[0];
   to_come_[1] -= counted_[1];
+  ending_.clear();
+  next_end_ = 0;
+  ends_.take(processed_, ending_);
+  if (asks_early_) leaves_.take(processed_, leaving_);
   ++processed_;
   last_time_ = now;
 }

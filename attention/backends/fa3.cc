@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
@@ -66,6 +67,7 @@ class Fa3Backend : public PlannedBackend {
   std::uint32_t tile_n(const LayerShape& layer) const;
   GpuGeneration generation_;
   FlashSplits most_splits_;
+  std::vector<std::uint32_t> scratch_;
 };
 
 std::uint32_t Fa3Backend::tile_m(const LayerShape& layer) const {
@@ -97,7 +99,7 @@ bool Fa3Backend::sum_decode(const LayerShape& layer, DecodePlan& plan) {
   if (layer.sliding_window != 0 || layer.attention_chunk != 0) return false;
   decode_blocks(layer, plan);
   plan.merge = flash3_totals(plan.blocks_per_split, tile_n(layer), most_splits_, metadata().decode_seq_lens,
-                             plan.totals.emplace());
+                             scratch_, plan.totals.emplace());
   return true;
 }
 

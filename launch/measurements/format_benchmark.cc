@@ -3,6 +3,7 @@
 // all the time. The rest is in the scripts of those who made the rows (published_benchmarks.h).
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <tuple>
 
 #include "launch/measurements/measurement_formats.h"
@@ -73,9 +74,11 @@ MeasuredLoad load_of(const Row& row) {
   load.measured = row.measured;
   const PublishedPattern pattern = published_pattern(asked);
   const std::uint64_t prompts = asked.concurrency * pattern.rounds;
+  const auto prompt_len =
+      static_cast<std::uint64_t>(std::llround(static_cast<double>(asked.isl) * pattern.server_tokens));
   load.load = fmt::format("closed:{}:{}:{}:{}", asked.isl, asked.osl, asked.concurrency, prompts);
   load.settings = fmt::format(
-      "{}{}{}{}", asked.precision, asked.ep_size > 1 ? fmt::format(" ep{}", asked.ep_size) : "",
+      "{}{}{}{}", asked.precision, pattern.ep_size > 1 ? fmt::format(" ep{}", pattern.ep_size) : "",
       asked.dp_size > 1 ? fmt::format(" dp{}", asked.dp_size) : "", pattern.speculates ? " mtp" : "");
   const std::string& precision = asked.precision;
   std::string model = load.model;
@@ -93,11 +96,11 @@ MeasuredLoad load_of(const Row& row) {
     add_flag(load.flags, "--dp-size", std::to_string(asked.dp_size));
     add_flag(load.flags, "--enable-dp-attention");
   }
-  if (asked.ep_size > 1) add_flag(load.flags, "--ep-size", std::to_string(asked.ep_size));
+  if (pattern.ep_size > 1) add_flag(load.flags, "--ep-size", std::to_string(pattern.ep_size));
   load.flags.insert(load.flags.end(), pattern.server_flags.begin(), pattern.server_flags.end());
   for (const std::string& flag :
        {std::string("--dataset-name"), std::string("random"), std::string("--random-input-len"),
-        std::to_string(asked.isl), std::string("--random-output-len"), std::to_string(asked.osl),
+        std::to_string(prompt_len), std::string("--random-output-len"), std::to_string(asked.osl),
         std::string("--random-range-ratio"), fmt::format("{}", pattern.range_ratio),
         std::string("--max-concurrency"), std::to_string(asked.concurrency), std::string("--num-prompts"),
         std::to_string(prompts), std::string("--front-end"), pattern.front_end})

@@ -1,9 +1,8 @@
 #include "launch/report/csv_writer.h"
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -30,18 +29,38 @@ std::string_view state_name(scheduler::RequestState state) {
   return "";
 }
 
-// Room for the numbers of a row.
+// Room for the numbers of a row, and for its words.
 constexpr std::size_t kMostNumbers = 24;
-using Numbers = std::array<char, kMostNumbers*(kMostDecimal + 1)>;
+constexpr std::size_t kMostRow = kMostNumbers * (kMostDecimal + 1) + 32;
 
-// Each behind a comma.
-char* put_columns(char* at, std::initializer_list<std::uint64_t> values) {
-  for (const std::uint64_t value : values) {
-    *at++ = ',';
-    at = put_whole(at, value);
+// A row of CSV, put together where it will stand: behind what `buffer` has.
+class Row {
+ public:
+  Row(fmt::memory_buffer& buffer, std::string_view first) : buffer_(buffer) {
+    buffer.reserve(buffer.size() + first.size() + kMostRow);
+    at_ = std::copy(first.begin(), first.end(), buffer.data() + buffer.size());
   }
-  return at;
-}
+  void word(std::string_view text) {
+    *at_++ = ',';
+    at_ = std::copy(text.begin(), text.end(), at_);
+  }
+  template <typename... Values>
+  void numbers(Values... values) {
+    ((*at_++ = ',', at_ = put_whole(at_, values)), ...);
+  }
+  void decimal(double value, int digits) {
+    *at_++ = ',';
+    at_ = put_decimal(at_, value, digits);
+  }
+  void end() {
+    *at_++ = '\n';
+    buffer_.resize(static_cast<std::size_t>(at_ - buffer_.data()));
+  }
+
+ private:
+  fmt::memory_buffer& buffer_;
+  char* at_;
+};
 
 // Plain or compressed; a reader must not find the other one of an earlier run beside it.
 OutputFile& open_csv(ReportDir& dir, const std::string& name, bool compress) {
@@ -56,6 +75,8 @@ CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
       steps_every_(options.steps_every),
       requests_(open_csv(dir, "requests.csv", options.compress)),
       steps_(options.steps_every > 0 ? &open_csv(dir, "steps.csv", options.compress) : nullptr) {
+  for (std::size_t mode = 0; mode < mode_names_.size(); ++mode)
+    mode_names_[mode] = proto::ForwardMode_Name(static_cast<proto::ForwardMode>(mode));
   requests_.write(
       "backend,id,state,session,input_tokens,output_tokens,cached_tokens,retractions,arrival_time,"
       "first_scheduled_time,first_token_time,finish_time");
@@ -116,48 +137,32 @@ void CsvWriter::begin_steps(bool with_windows, bool with_states) {
 }
 
 void CsvWriter::on_request(const scheduler::RequestRecord& r) {
-  Numbers numbers;
-  fmt::memory_buffer& out = request_buffer_;
-  out.append(backend_);
-  out.append(numbers.data(), put_columns(numbers.data(), {r.id}));
-  out.push_back(',');
-  out.append(state_name(r.state));
-  char* at = put_columns(numbers.data(),
-                         {r.session, r.input_tokens, r.output_tokens, r.cached_tokens, r.retractions});
-  for (const double time : {r.arrival_time, r.first_scheduled_time, r.first_token_time, r.finish_time}) {
-    *at++ = ',';
-    at = put_decimal(at, time, 9);
-  }
-  out.append(numbers.data(), at);
-  if (goodput_.any()) out.append(std::string_view(goodput_.met_by(r) ? ",1" : ",0"));
-  out.push_back('\n');
-  if (out.size() > kFlushBytes) flush(out, request_spool_, requests_);
+  Row row(request_buffer_, backend_);
+  row.numbers(r.id);
+  row.word(state_name(r.state));
+  row.numbers(r.session, r.input_tokens, r.output_tokens, r.cached_tokens, r.retractions);
+  for (const double time : {r.arrival_time, r.first_scheduled_time, r.first_token_time, r.finish_time})
+    row.decimal(time, 9);
+  if (goodput_.any()) row.numbers(goodput_.met_by(r) ? 1U : 0U);
+  row.end();
+  if (request_buffer_.size() > kFlushBytes) flush(request_buffer_, request_spool_, requests_);
 }
 
 void CsvWriter::on_step(const scheduler::StepRecord& s) {
   if (steps_ == nullptr) return;
   begin_steps(s.swa_pool_tokens() > 0, s.state_pool() > 0);  // all runs of a file are of one model
   if (s.sequence_number % steps_every_ != 0) return;
-  Numbers numbers;
-  fmt::memory_buffer& out = step_buffer_;
-  out.append(backend_);
-  out.append(numbers.data(), put_columns(numbers.data(), {s.sequence_number}));
-  out.push_back(',');
-  out.append(std::string_view(proto::ForwardMode_Name(s.forward_mode)));
-  char* at = numbers.data();
-  *at++ = ',';
-  at = put_decimal(at, s.start_time, 9);
-  *at++ = ',';
-  at = put_decimal(at, s.step_time, 6);
-  at = put_columns(at,
-                   {s.extend_requests, s.extend_tokens, s.cached_tokens, s.decode_requests, s.capture_bucket,
-                    s.waiting, s.running, s.kv_allocated_tokens, s.kv_cached_tokens, s.kv_free_tokens});
-  if (s.swa_pool_tokens() > 0)
-    at = put_columns(at, {s.swa_allocated_tokens, s.swa_cached_tokens, s.swa_free_tokens});
-  if (with_states_) at = put_columns(at, {s.states_held, s.states_cached, s.states_free});
-  *at++ = '\n';
-  out.append(numbers.data(), at);
-  if (out.size() > kFlushBytes) flush(out, step_spool_, *steps_);
+  Row row(step_buffer_, backend_);
+  row.numbers(s.sequence_number);
+  row.word(mode_names_[static_cast<std::size_t>(s.forward_mode)]);
+  row.decimal(s.start_time, 9);
+  row.decimal(s.step_time, 6);
+  row.numbers(s.extend_requests, s.extend_tokens, s.cached_tokens, s.decode_requests, s.capture_bucket,
+              s.waiting, s.running, s.kv_allocated_tokens, s.kv_cached_tokens, s.kv_free_tokens);
+  if (s.swa_pool_tokens() > 0) row.numbers(s.swa_allocated_tokens, s.swa_cached_tokens, s.swa_free_tokens);
+  if (with_states_) row.numbers(s.states_held, s.states_cached, s.states_free);
+  row.end();
+  if (step_buffer_.size() > kFlushBytes) flush(step_buffer_, step_spool_, *steps_);
 }
 
 void CsvWriter::finish() {

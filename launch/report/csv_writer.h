@@ -3,14 +3,17 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "launch/report/record_spool.h"
 #include "launch/report/report_dir.h"
 #include "proto/base/output_file.h"
+#include "proto/forward.pb.h"
 #include "scheduler/records.h"
 #include "scheduler/service_levels.h"
 
@@ -63,6 +66,7 @@ class CsvWriter : public scheduler::RunObserver {
   bool with_states_ = false;
   std::optional<RecordSpool> request_spool_, step_spool_;
   std::string backend_;
+  std::array<std::string_view, proto::ForwardMode_ARRAYSIZE> mode_names_;
   fmt::memory_buffer request_buffer_;
   fmt::memory_buffer step_buffer_;
 };

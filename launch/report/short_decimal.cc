@@ -36,30 +36,31 @@ int first_digit_exponent(double value) {
              : exponent;
 }
 
-constexpr std::array<std::array<char, 2>, 100> kPairs = [] {
-  std::array<std::array<char, 2>, 100> pairs{};
-  for (std::size_t i = 0; i < pairs.size(); ++i)
-    pairs[i] = {static_cast<char>('0' + i / 10), static_cast<char>('0' + i % 10)};
-  return pairs;
-}();
+constexpr int kEight = 8;  // digits that are worked out in one word
 
-// `digits` digits of `value`, zeros in front. Returns what is behind them.
-char* put_digits(char* at, std::uint32_t value, int digits) {
-  char* const end = at + digits;
-  for (at = end; digits >= 2; digits -= 2) {
-    const std::uint32_t rest = value / 100;
-    at -= 2;
-    std::memcpy(at, kPairs[value - rest * 100].data(), 2);
-    value = rest;
-  }
-  if (digits > 0) *--at = static_cast<char>('0' + value);
-  return end;
+// Eight digits of `value`, zeros in front, the first in the lowest byte.
+std::uint64_t eight_digits(std::uint32_t value) {
+  const std::uint64_t fours = value / 10000 | std::uint64_t{value % 10000} << 32;
+  const std::uint64_t hundreds = fours * 10486 >> 20 & 0x0000007f'0000007f;
+  const std::uint64_t pairs = hundreds | (fours - 100 * hundreds) << 16;
+  const std::uint64_t tens = pairs * 103 >> 10 & 0x000f'000f'000f'000f;
+  return tens | (pairs - 10 * tens) << 8;
 }
 
-// How many digits a number has that is written in so many bits, or one fewer.
-int digits_of(std::uint32_t value) {
-  const int most = (static_cast<int>(std::bit_width(value | 1)) * 1233 >> 12) + 1;
-  return most - (value < kPowers[static_cast<std::size_t>(most - 1)] && most > 1 ? 1 : 0);
+constexpr std::uint64_t kZeros = 0x3030'3030'3030'3030;
+
+// Eight bytes are written, whatever the number of digits.
+void put_eight(char* at, std::uint64_t digits) {
+  if constexpr (std::endian::native == std::endian::big) digits = __builtin_bswap64(digits);
+  std::memcpy(at, &digits, 8);
+}
+
+// value x 10^-digits in (0, 1) without its "0.": as few digits as it takes. REQUIRES: 0 < digits <= 8.
+char* put_fraction(char* at, std::uint32_t value, int digits) {
+  const std::uint64_t all =
+      eight_digits(value * static_cast<std::uint32_t>(kPowers[static_cast<std::size_t>(kEight - digits)]));
+  put_eight(at, all | kZeros);
+  return at + 8 - std::countl_zero(all) / 8;
 }
 
 // value x 10^power, rounded to the nearest whole number; false where it lies in the middle of two, or is too
@@ -83,17 +84,20 @@ bool scaled(double value, int power, std::uint64_t& whole) {
 }  // namespace
 
 char* put_whole(char* at, std::uint64_t value) {
-  constexpr std::uint64_t kPart = 1'000'000'000;
+  constexpr std::uint64_t kPart = kPowers[kEight];
   if (value < 10) {
     *at = static_cast<char>('0' + value);
     return at + 1;
   }
-  if (value <= UINT32_MAX) {
-    const auto narrow = static_cast<std::uint32_t>(value);
-    return put_digits(at, narrow, digits_of(narrow));
+  if (value < kPart) {
+    const std::uint64_t digits = eight_digits(static_cast<std::uint32_t>(value));
+    const int zeros = std::countr_zero(digits) / 8;
+    put_eight(at, (digits | kZeros) >> (8 * zeros));
+    return at + 8 - zeros;
   }
   at = put_whole(at, value / kPart);
-  return put_digits(at, static_cast<std::uint32_t>(value % kPart), 9);
+  put_eight(at, eight_digits(static_cast<std::uint32_t>(value % kPart)) | kZeros);
+  return at + 8;
 }
 
 char* put_decimal(char* at, double value, int digits) {
@@ -116,18 +120,20 @@ char* put_decimal(char* at, double value, int digits) {
   }
   if (whole < limit / 10) return general();
   auto narrow = static_cast<std::uint32_t>(whole);  // below 10^9
-  while (point > 0 && narrow % 10 == 0) {
-    narrow /= 10;
-    --point;
+  if (point > kEight) {                             // nothing is before it
+    *at++ = '0';
+    *at++ = '.';
+    for (; point > kEight + 1; --point) *at++ = '0';
+    *at++ = static_cast<char>('0' + narrow / kPowers[kEight]);
+    narrow %= static_cast<std::uint32_t>(kPowers[kEight]);
+    return narrow == 0 ? at : put_fraction(at, narrow, kEight);
   }
-  if (point == 0) return put_whole(at, narrow);
-  // As many as 12 are behind the point, zeros in front of them: then nothing is before it.
-  const auto unit = kPowers[static_cast<std::size_t>(point)];
-  const auto before =
-      unit > narrow ? 0 : static_cast<std::uint32_t>(narrow / static_cast<std::uint32_t>(unit));
+  const auto unit = static_cast<std::uint32_t>(kPowers[static_cast<std::size_t>(point)]);
+  const std::uint32_t before = narrow / unit;
   at = put_whole(at, before);
+  if (narrow == before * unit) return at;
   *at++ = '.';
-  return put_digits(at, narrow - before * static_cast<std::uint32_t>(unit), point);
+  return put_fraction(at, narrow - before * unit, point);
 }
 
 void append_decimal(fmt::memory_buffer& buffer, double value, int digits) {

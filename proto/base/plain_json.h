@@ -127,6 +127,16 @@ class PlainJson {
       while (byte() == ' ') ++at;
     };
     for (bool more = true; more; ++at) {
+      // As machines write them: up to seven digits, a comma, perhaps a space.
+      constexpr std::ptrdiff_t kPlain = 10;
+      while (end_ - at > kPlain) {
+        std::uint64_t whole = 0;
+        const int digits = leading_digits(at, whole);
+        if (digits == 0 || digits == 8 || at[digits] != ',' || (*at == '0' && digits > 1)) break;
+        if (values != nullptr) values->push_back(whole);
+        at += digits + 1;
+        at += *at == ' ' ? 1 : 0;
+      }
       skip();
       const char* const first = at;
       std::uint64_t whole = 0;

@@ -79,13 +79,27 @@ OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile
   return coefficients_of(profile, operator_class, defaults);
 }
 
+bool use_trtllm_blocks(proto::HardwareProfile& profile) {
+  const proto::OperatorEfficiency* const trtllm = find_efficiency(profile, kTrtllmBlockClass);
+  if (trtllm == nullptr) return false;
+  for (proto::OperatorEfficiency& entry : *profile.mutable_efficiencies()) {
+    if (entry.operator_class() != matrix_class(MatrixClass::kGemmFp8Block).name) continue;
+    (*entry.mutable_parameters())["reach"] = trtllm->compute();
+    entry.set_median_error(trtllm->median_error());
+    entry.set_p90_error(trtllm->p90_error());
+    entry.set_source(trtllm->source());
+    return true;
+  }
+  return false;
+}
+
 std::span<const std::string_view> operator_classes() {
   static const std::vector<std::string_view> kClasses = [] {
     std::vector<std::string_view> names;
     for (std::size_t i = 0; i < kMatrixClasses; ++i) names.push_back(matrix_class(MatrixClass(i)).name);
     names.insert(names.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter",
                                "all_to_all", "deepep.normal", "deepep.low_latency", "elementwise", "mla_bmm",
-                               "mla_bmm_fp8", kPowerClass, kPowerFp8Class});
+                               "mla_bmm_fp8", kPowerClass, kPowerFp8Class, kTrtllmBlockClass});
     return names;
   }();
   return kClasses;
@@ -182,7 +196,11 @@ KernelCost OperatorCosts::gemm(MatrixClass kernel, double m, std::uint64_t n, st
                                const WeightFormat& weight, bool hot) const {
   KernelCost cost = gemm_physics(kernel, m, n, k, weight, hot);
   const PricedClass& priced = matrix(kernel);
-  if (priced.corrections.empty()) return cost;
+  const double reached = cost.flops / (rate(kernel) * priced.coefficients.reach);
+  if (priced.corrections.empty()) {
+    if (priced.coefficients.reach < 1) cost.seconds = std::max(cost.seconds, reached);
+    return cost;
+  }
   const auto corrected = [&](double rows, double seconds) {
     const double features[] = {rows, static_cast<double>(n), static_cast<double>(k)};
     return seconds * priced.corrections.factor(features);
@@ -190,7 +208,7 @@ KernelCost OperatorCosts::gemm(MatrixClass kernel, double m, std::uint64_t n, st
   const MonotonePrice& price = prices_.of(
       {static_cast<std::uint64_t>(kernel), n, k, weight.bytes(n, k), hot}, priced.points,
       [&](double rows) { return corrected(rows, gemm_physics(kernel, rows, n, k, weight, hot).seconds); });
-  cost.seconds = std::max(price(m, corrected(m, cost.seconds)), cost.flops / rate(kernel));
+  cost.seconds = std::max(price(m, corrected(m, cost.seconds)), reached);
   // Of the input that is quantised first only what the product reads of it has to come from memory.
   if (!hot) {
     const double input = m * static_cast<double>(k) * matrix_class(kernel).input_bytes;

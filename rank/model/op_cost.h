@@ -40,6 +40,12 @@ OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile
 // reach in a pass of more than 256 rows, where benchmarks of the kernel alone say less.
 inline constexpr std::string_view kPowerClass = "power";         // 16 bit
 inline constexpr std::string_view kPowerFp8Class = "power.fp8";  // its `compute` only, where both are known
+// FlashInfer's TensorRT-LLM products of fp8 in blocks. Small ones wait for their weights as DeepGEMM's do;
+// the class says with `compute` only what share of the dense rate large ones reach.
+inline constexpr std::string_view kTrtllmBlockClass = "gemm.fp8_block.flashinfer_trtllm";
+// `profile` with these products in place of DeepGEMM's (SGLang's --fp8-gemm-backend flashinfer_trtllm);
+// false: it says nothing of them.
+bool use_trtllm_blocks(proto::HardwareProfile& profile);
 // Names of OperatorEfficiency.operator_class but for attention.
 std::span<const std::string_view> operator_classes();
 

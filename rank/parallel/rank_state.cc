@@ -135,7 +135,7 @@ void RankState::apply_table_edits(const ForwardBatch& batch) {
   for (int i = 0; i < count; ++i) {
     const std::uint32_t index = batch.table_req(i);
     const Row& row = row_at(index);
-    materialise(index);
+    if (row.decoding) materialise(index, position_of(index));
     if (batch.table_start_page(i) > table_.num_pages(index)) {
       refuse("row {} has {} pages and cannot be cut to {}", index, table_.num_pages(index),
              batch.table_start_page(i));
@@ -156,8 +156,8 @@ void RankState::apply_table_edits(const ForwardBatch& batch) {
       table_.append(index, run);
       if (row.held) held_pages_ += references_.add(run);
     }
-    if (row.decode_position != kNotDecoding) {
-      set_of(row).covered[row.decode_position] = table_.num_pages(index) * config_.page_size;
+    if (row.decoding) {
+      set_of(row).covered[position_of(index)] = table_.num_pages(index) * config_.page_size;
     }
   }
   if (next_run != num_runs) refuse("it has {} page runs, its table edits use {}", num_runs, next_run);
@@ -166,15 +166,16 @@ void RankState::apply_table_edits(const ForwardBatch& batch) {
 void RankState::apply_leaves(const ForwardBatch& batch) {
   for (const std::uint32_t index : batch.decode_leave()) {
     Row& row = row_at(index);
-    if (row.decode_position == kNotDecoding) {
+    if (!row.decoding) {
       refuse("request {} leaves the decode set, but is not in it", index);
     }
-    materialise(index);
+    const std::uint32_t position = position_of(index);
+    materialise(index, position);
     DecodeSet& set = set_of(row);
-    row.seq_len = set.seq_lens[row.decode_position];
-    set.rows[row.decode_position] = UINT32_MAX;  // taken out below
-    set.first_left = std::min(set.first_left, row.decode_position);
-    row.decode_position = kNotDecoding;
+    row.seq_len = set.seq_lens[position];
+    set.rows[position] = UINT32_MAX;  // taken out below
+    set.first_left = std::min(set.first_left, position);
+    row.decoding = false;
     // Edits come first: a row that this very batch extends already belongs to its next request.
     if (row.last_extend != next_sequence_number_ + 1) release(index);
   }
@@ -197,8 +198,7 @@ void RankState::close_ranks(DecodeSet& set) {
     for (std::vector<std::uint32_t>* of : {&set.rows, &set.seq_lens, &set.covered})
       std::memmove(of->data() + kept, of->data() + i, moved * sizeof(std::uint32_t));
     i += moved;
-    for (const std::size_t end = kept + moved; kept < end; ++kept)
-      rows_[set.rows[kept]].decode_position = static_cast<std::uint32_t>(kept);
+    kept += moved;
   }
   set.rows.resize(kept);
   set.seq_lens.resize(kept);
@@ -208,7 +208,7 @@ void RankState::close_ranks(DecodeSet& set) {
 void RankState::apply_joins(const ForwardBatch& batch) {
   for (const std::uint32_t index : batch.decode_join()) {
     Row& row = row_at(index);
-    if (row.decode_position != kNotDecoding) refuse("request {} joins the decode set twice", index);
+    if (row.decoding) refuse("request {} joins the decode set twice", index);
     if (row.seq_len == 0) refuse("request {} joins the decode set, but was never extended", index);
     if (std::uint64_t{table_.num_pages(index)} * config_.page_size < row.seq_len) {
       refuse("request {} joins with {} tokens, but its {} pages of {} tokens do not cover them", index,
@@ -217,7 +217,7 @@ void RankState::apply_joins(const ForwardBatch& batch) {
     if (!row.held) hold(index);
     row.pending = false;
     DecodeSet& set = set_of(row);
-    row.decode_position = static_cast<std::uint32_t>(set.rows.size());
+    row.decoding = true;
     set.rows.push_back(index);
     set.seq_lens.push_back(row.seq_len);
     set.covered.push_back(table_.num_pages(index) * config_.page_size);
@@ -229,7 +229,7 @@ void RankState::apply_extend(const ForwardBatch& batch) {
     const std::uint32_t index = batch.extend_req_pool_indices(i);
     Row& row = row_at(index);
     const std::uint64_t length = std::uint64_t{batch.extend_prefix_lens(i)} + batch.extend_lens(i);
-    if (row.decode_position != kNotDecoding) refuse("request {} is extended while it decodes", index);
+    if (row.decoding) refuse("request {} is extended while it decodes", index);
     if (batch.extend_lens(i) == 0) refuse("request {} is extended by no token", index);
     if (length > std::uint64_t{table_.num_pages(index)} * config_.page_size || length > UINT32_MAX) {
       refuse("request {} is extended to {} tokens, but its {} pages of {} tokens do not cover them", index,
@@ -249,11 +249,12 @@ void RankState::apply_extend(const ForwardBatch& batch) {
 void RankState::check_edited_members(const ForwardBatch& batch) const {
   for (const std::uint32_t index : batch.table_req()) {
     const Row& row = rows_[index];
-    if (row.decode_position == kNotDecoding) continue;
+    if (!row.decoding) continue;
     const DecodeSet& set = set_of(row);
-    if (set.covered[row.decode_position] < set.seq_lens[row.decode_position]) {
+    const std::uint32_t position = position_of(index);
+    if (set.covered[position] < set.seq_lens[position]) {
       refuse("request {} decodes with {} tokens, but its row was cut to {} pages of {} tokens", index,
-             set.seq_lens[row.decode_position], table_.num_pages(index), config_.page_size);
+             set.seq_lens[position], table_.num_pages(index), config_.page_size);
     }
   }
 }
@@ -307,9 +308,11 @@ void RankState::verify(const ForwardBatch& batch, attention::ForwardMetadata& me
   if (named != 0) accepted_.assign(count, 0);
   for (int i = 0; i < named; ++i) {
     const std::uint32_t index = batch.accept_req_pool_indices(i);
-    const std::uint32_t position = row_at(index).decode_position;
+    const bool decodes = row_at(index).decoding;
+    const auto here = static_cast<std::size_t>(i);  // where most are: both name them in the same order
+    const std::size_t position = !decodes || set.rows[here] == index ? here : position_of(index);
     const std::uint32_t kept = batch.accept_lens(i);
-    if (position == kNotDecoding || accepted_[position] != 0)
+    if (!decodes || accepted_[position] != 0)
       refuse("request {} keeps tokens twice, or does not decode", index);
     if (kept == 0 || kept > drafts) refuse("request {} keeps {} of {} tokens", index, kept, drafts);
     accepted_[position] = kept;
@@ -344,8 +347,10 @@ void RankState::drop_pending() {
 }
 
 void RankState::check_implicit_pages() const {
-  for (const std::uint32_t index : decode_set()) {
-    const std::uint32_t implicit = implicit_pages(index);
+  const std::span<const std::uint32_t> members = decode_set();
+  for (std::uint32_t position = 0; position < members.size(); ++position) {
+    const std::uint32_t index = members[position];
+    const std::uint32_t implicit = implicit_pages(index, position);
     if (implicit != 0 && std::uint64_t{table_.last_page(index)} + implicit >= config_.num_pages) {
       refuse("request {} takes the page after its last one, which is beyond the pool of {} pages", index,
              config_.num_pages);
@@ -366,16 +371,19 @@ RankState::Row& RankState::row_at(std::uint32_t index) {
   return rows_[index];
 }
 
-std::uint32_t RankState::implicit_pages(std::uint32_t row) const {
-  const std::uint32_t position = rows_[row].decode_position;
-  if (position == kNotDecoding) return 0;
+std::uint32_t RankState::position_of(std::uint32_t row) const {
+  const std::vector<std::uint32_t>& rows = set_of(rows_[row]).rows;
+  return static_cast<std::uint32_t>(std::find(rows.begin(), rows.end(), row) - rows.begin());
+}
+
+std::uint32_t RankState::implicit_pages(std::uint32_t row, std::uint32_t position) const {
   return set_of(rows_[row]).covered[position] / config_.page_size - table_.num_pages(row);
 }
 
 // Writes the pages that a member took implicitly into its row. They were counted as held when taken, each
 // as a page of its own; now they are counted again, but only those that no other row names meanwhile.
-void RankState::materialise(std::uint32_t row) {
-  const std::uint32_t implicit = implicit_pages(row);
+void RankState::materialise(std::uint32_t row, std::uint32_t position) {
+  const std::uint32_t implicit = implicit_pages(row, position);
   if (implicit == 0) return;
   const PageRun taken{table_.last_page(row) + 1, implicit};  // a member has a page: joins demand it
   if (std::uint64_t{taken.first} + taken.count > config_.num_pages) {
@@ -410,15 +418,15 @@ void RankState::release(std::uint32_t row) {
 
 std::uint32_t RankState::seq_len(std::uint32_t row) const {
   if (row >= rows_.size()) return 0;
-  const std::uint32_t position = rows_[row].decode_position;
-  return position == kNotDecoding ? rows_[row].seq_len : set_of(rows_[row]).seq_lens[position];
+  return rows_[row].decoding ? set_of(rows_[row]).seq_lens[position_of(row)] : rows_[row].seq_len;
 }
 
 std::vector<PageRun> RankState::pages(std::uint32_t row) const {
   if (row >= rows_.size()) return {};
   const std::span<const PageRun> runs = table_.runs(row);
   std::vector<PageRun> result(runs.begin(), runs.end());
-  if (!result.empty()) result.back().count += implicit_pages(row);
+  if (!result.empty() && rows_[row].decoding)
+    result.back().count += implicit_pages(row, position_of(row));
   return result;
 }
 

@@ -78,15 +78,13 @@ class RankState {
   }
 
  private:
-  static constexpr std::uint32_t kNotDecoding = UINT32_MAX;
-
   struct Row {
-    std::uint32_t seq_len = 0;                     // while not decoding
-    std::uint32_t decode_position = kNotDecoding;  // in the set of its micro-batch
-    std::uint32_t micro_batch = 0;                 // that extended it last
-    bool held = false;                             // its pages are counted in references_
-    bool pending = false;                          // extended, not yet joined
-    std::uint64_t last_extend = 0;                 // sequence number + 1 of the pass that extended it last
+    std::uint32_t seq_len = 0;      // while not decoding
+    std::uint32_t micro_batch = 0;  // that extended it last
+    bool held = false;              // its pages are counted in references_
+    bool pending = false;           // extended, not yet joined
+    bool decoding = false;          // in the set of its micro-batch
+    std::uint64_t last_extend = 0;  // sequence number + 1 of the pass that extended it last
   };
 
   template <typename... Args>
@@ -109,8 +107,9 @@ class RankState {
 
   // The row of a pool index, made on first use. Throws where the index is beyond max_requests.
   Row& row_at(std::uint32_t index);
-  std::uint32_t implicit_pages(std::uint32_t row) const;
-  void materialise(std::uint32_t row);
+  // Of the row that stands at `position` of its decode set.
+  std::uint32_t implicit_pages(std::uint32_t row, std::uint32_t position) const;
+  void materialise(std::uint32_t row, std::uint32_t position);
   void cut(std::uint32_t row, std::uint32_t num_pages);
   void hold(std::uint32_t row);
   void release(std::uint32_t row);
@@ -136,6 +135,8 @@ class RankState {
       archive(rows, seq_lens, covered, first_left);
     }
   };
+  // Where `row` stands in its decode set: who is looked for is mostly the oldest. REQUIRES: it decodes.
+  std::uint32_t position_of(std::uint32_t row) const;
   DecodeSet& set_of(const Row& row) { return sets_[row.micro_batch]; }
   const DecodeSet& set_of(const Row& row) const { return sets_[row.micro_batch]; }
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "kvcache/token_runs.h"
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_formats.h"
 
@@ -55,6 +56,7 @@ class Mooncake : public TraceFormat {
     }
     std::uint64_t left = input_length;
     const std::vector<std::uint64_t>& ids = hash_ids.values;
+    runs_.clear();
     for (std::size_t i = 0; i < ids.size();) {
       const std::size_t first = i;
       do {
@@ -62,15 +64,17 @@ class Mooncake : public TraceFormat {
         ++i;
       } while (i < ids.size() && ids[i] == ids[i - 1] + 1);
       const std::uint64_t length = std::min(left, (i - first) * kBlock);
-      request.prompt.append({ids[first] * kBlock, static_cast<std::uint32_t>(length)});
+      runs_.push_back({ids[first] * kBlock, static_cast<std::uint32_t>(length)});
       left -= length;
     }
+    request.prompt = kvcache::TokenSequence(runs_);
     return true;
   }
 
  private:
   JsonRecords& records_;
   JsonRecord record_;
+  std::vector<kvcache::TokenRun> runs_;  // of the prompt that is read
   double first_timestamp_ = -1;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "proto/base/plain_json.h"
 #include "scheduler/workload/trace_reader.h"
@@ -146,7 +147,9 @@ class JsonRecordHandler {
   bool key(std::string_view name) {
     if (depth_ != 1 || !is_object_) return true;
     field_ = nullptr;
-    for (std::size_t i = 0; i < record_->keys_.size(); ++i) {
+    const std::size_t keys = record_->keys_.size();
+    for (std::size_t looked = 0; looked < keys; ++looked) {
+      const std::size_t i = std::exchange(next_key_, next_key_ + 1 < keys ? next_key_ + 1 : 0);
       if (record_->keys_[i] == name) {
         field_ = &record_->fields_[i];
         if (field_->kind != JsonKind::kAbsent && repeated_key_.empty()) repeated_key_ = name;
@@ -216,6 +219,7 @@ class JsonRecordHandler {
 
   JsonRecord* record_;
   JsonField* field_ = nullptr;  // of the key that was read last; null: skipped
+  std::size_t next_key_ = 0;    // that is looked at first: mostly keys come in the same order
   int depth_ = 0;
   int pair_size_ = 0;
   bool is_object_ = false;

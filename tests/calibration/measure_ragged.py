@@ -1,6 +1,7 @@
 """Measures attention kernels on the ragged batches of ragged_shapes.py, as SGLang 0.5.12's backends call them.
 
     python3 measure_ragged.py OUT.csv TRACES --kernels fa3,triton,flashinfer [--decodes N] [--extends N]
+                              [--seed S] [--thin fa3.decode=2,…] [--held-every N]
 
 One row is one call of one layer:
 
@@ -97,15 +98,31 @@ def query(case, dtype=BF16):
     return torch.randn(rows_of(case), case["heads"], case["head_dim"], device=DEVICE, dtype=BF16).to(dtype)
 
 
+_kept = []
+
+
+def graph_memory():
+    """Memory that all graphs take theirs from, one after the other."""
+    if not _kept:
+        _kept.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(_kept[0]):
+            _kept.append(torch.zeros(1, device=DEVICE))
+    return _kept[0].pool()
+
+
 def timed(calls):
     """Median device milliseconds of one call, by replays of a graph of all `calls`."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         calls[0]()
+        torch.cuda.synchronize()
+        begin = time.time()
         calls[-1]()
-    torch.cuda.synchronize()
+        torch.cuda.synchronize()
+    if time.time() - begin < 1e-3:  # one short call alone would carry the replay's own microseconds
+        calls = calls * math.ceil(8 / len(calls))
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, pool=graph_memory()):
         for call in calls:
             call()
     times, begin = [], time.time()
@@ -117,7 +134,7 @@ def timed(calls):
         b.synchronize()
         if i >= 2:
             times.append(a.elapsed_time(b) / len(calls))
-        if i >= 4 and time.time() - begin > 0.2:
+        if i >= 4 and time.time() - begin > 0.1:
             break
     return statistics.median(times)
 
@@ -280,11 +297,49 @@ def flashinfer_ragged(case, pool, page):
     return [lambda t=t: call(t) for t in tables], us, None
 
 
-MAKERS = dict(fa3=fa3, triton=triton, flashinfer=flashinfer, flashinfer_ragged=flashinfer_ragged)
+def torch_native(case, pool, page):
+    from torch.nn.functional import scaled_dot_product_attention
+    k, v = (x.view(-1, case["kv_heads"], case["head_dim"]) for x in pool.views(case, 1))
+    q, every = query(case), totals(case)
+    out, gqa, n = torch.empty_like(q), case["heads"] != case["kv_heads"], len(every)
+    rows = torch.arange(n, device=DEVICE)
+
+    def call(table):
+        queries, start = q.movedim(0, 1), 0
+        for i, total in enumerate(every):
+            new = 1 if case["decode"] else case["lengths"][i]
+            mine = queries[:, start:start + new, :]
+            if not case["decode"]:  # rows of cached tokens are computed, too
+                full = torch.empty(case["heads"], total, case["head_dim"], dtype=q.dtype, device=DEVICE)
+                full[:, total - new:, :] = mine
+                mine = full
+            tokens = torch.index_select(table, 0, rows[i:i + 1]).squeeze(0)[:total]
+            o = scaled_dot_product_attention(mine.unsqueeze(0), k[tokens].movedim(0, 1).unsqueeze(0),
+                                             v[tokens].movedim(0, 1).unsqueeze(0), enable_gqa=gqa,
+                                             scale=case["head_dim"] ** -0.5, is_causal=not case["decode"])
+            out[start:start + new] = o.squeeze(0).movedim(1, 0)[-new:]
+            start += new
+    tables = [pool.table(case, every, s, 1, max(every)) for s in range(min(sets_for(case), max(3, 96 // n)))]
+    calls = [lambda t=t: call(t) for t in tables]
+    row = 0 if case["decode"] else case["lengths"][0] - 1
+    return calls, 0, lambda: (calls[0]() or out[row], expected(case, q, k, v, pool.slots(case, every, 0)))
+
+
+MAKERS = dict(fa3=fa3, triton=triton, flashinfer=flashinfer, flashinfer_ragged=flashinfer_ragged,
+              torch_native=torch_native)
+
+
+def fewer(kernel, case):
+    """The case, of as many requests as the kernel can be timed with."""
+    if kernel != "torch_native":
+        return case
+    return dict(case, lengths=case["lengths"][:12], prefixes=case["prefixes"][:12])
 
 
 def can(kernel, case):
     """flashinfer's kernels are compiled for these shapes only, to save the minutes."""
+    if kernel == "torch_native":
+        return case["kv_dtype"] == "bfloat16" and not case["window"] and sum(totals(case)) < 200000
     if not kernel.startswith("flashinfer"):
         return True
     return case["head_dim"] == 128 and not case["window"] and (kernel == "flashinfer" or not case["decode"])
@@ -298,19 +353,28 @@ def main():
     parser.add_argument("--decodes", type=int, default=500)
     parser.add_argument("--extends", type=int, default=450)
     parser.add_argument("--skip", type=int, default=0, help="cases at the front that another run has measured")
+    parser.add_argument("--seed", type=int, default=20261122)
+    parser.add_argument("--thin", default="", help="KERNEL.PHASE=N,…: each N-th such case alone")
+    parser.add_argument("--held-every", type=int, default=1, help="of cases that no fit sees, each N-th alone")
     args = parser.parse_args()
     kernels, pool, checks, failures, rows = args.kernels.split(","), Pool(), {}, {}, 0
+    thin = {name: int(n) for name, n in (word.split("=") for word in args.thin.split(",") if word)}
+    spent = {}
     with open(args.out, "w", newline="") as f:
         out = csv.writer(f)
         out.writerow("kernel,phase,heads,kv_heads,head_dim,page,kv_dtype,prefix,lengths,ms,launches,plan_us,window,part"
                      .split(","))
-        for number, case in enumerate(cases(args.traces, args.decodes, args.extends)[args.skip:]):
+        for number, whole in enumerate(cases(args.traces, args.decodes, args.extends, args.seed)[args.skip:]):
             for kernel in kernels:
-                if time.time() > DEADLINE or not can(kernel, case):
+                case = fewer(kernel, whole)
+                phase = "decode" if case["decode"] else "extend"
+                if time.time() > DEADLINE or not can(kernel, case) or number % thin.get(f"{kernel}.{phase}", 1):
+                    continue
+                if part(case) == "held" and number % args.held_every:
                     continue
                 page = 64 if kernel == "fa3" and number % 5 == 0 else 1
-                phase = "decode" if case["decode"] else "extend"
                 case.pop("_where", None)
+                begin = time.time()
                 try:
                     calls, us, check = MAKERS[kernel](case, pool, page)
                     kind = (kernel, phase, case["kv_dtype"], case["head_dim"], case["window"] > 0, page)
@@ -331,12 +395,16 @@ def main():
                               case["window"], part(case)])
                 f.flush()
                 rows += 1
+                seconds, count = spent.get((kernel, phase), (0, 0))
+                spent[kernel, phase] = seconds + time.time() - begin, count + 1
                 if torch.cuda.memory_reserved() > 60 << 30:
                     torch.cuda.empty_cache()
     for kind, (error, count) in sorted(checks.items(), key=str):
         print("check", *kind, f"{error:.2g} of {count}")
     for kind, count in failures.items():
         print("failed", count, *kind)
+    for kind, (seconds, count) in spent.items():
+        print(*kind, f"{count} rows, {seconds / count:.2f} s each")
     print(f"{args.kernels}: {rows} rows, {DEADLINE - time.time():.0f} s left", flush=True)
 
 

@@ -1,6 +1,7 @@
 """Measures MLA attention kernels on ragged batches, as SGLang 0.5.12's backends call them.
 
     python3 measure_ragged_mla.py OUT.csv TRACES [--kernels fa3,flashmla,triton,flashinfer] [--decodes N] [--extends N]
+                                  [--seed S] [--held-every N]
 
 Like measure_ragged.py; one row is one call of one layer:
 
@@ -197,12 +198,16 @@ def main():
     parser.add_argument("--kernels", default="fa3,flashmla,triton,flashinfer")
     parser.add_argument("--decodes", type=int, default=400)
     parser.add_argument("--extends", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=20261123)
+    parser.add_argument("--held-every", type=int, default=1, help="of cases that no fit sees, each N-th alone")
     args = parser.parse_args()
     kernels, pool, failures, rows = args.kernels.split(","), Pool(), {}, 0
     with open(args.out, "w", newline="") as f:
         out = csv.writer(f)
         out.writerow("kernel,phase,heads,kv_heads,head_dim,v_head_dim,page,kv_dtype,prefix,lengths,ms,part".split(","))
-        for case in draw(args.traces, args.decodes, args.extends):
+        for number, case in enumerate(draw(args.traces, args.decodes, args.extends, args.seed)):
+            if part(case) == "held" and number % args.held_every:
+                continue
             for kernel, width, v_width, page, dtype, make in kinds(kernels, case):
                 if time.time() > DEADLINE:
                     continue

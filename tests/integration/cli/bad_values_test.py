@@ -22,7 +22,7 @@ TAKES = {
     "--request-rate": {"inf", "1e-300", "99999999999999999999"}, "--time-scale": SMALL,
     "--schedule-conservativeness": SMALL, "--chunked-prefill-size": {"-1"}, "--num-prompts": {"0"},
     "--num-conversations": {"0"}, "--system-prompts": {"0"}, "--duration": SMALL, "--think-time-mean": SMALL,
-    "--compile-decode-seconds": SMALL, "--client-seconds": SMALL, "--launch-queue": {"0"},
+    "--compile-decode-seconds": SMALL, "--client-seconds": SMALL, "--tokenize-us": SMALL, "--launch-queue": {"0"},
     "--kernel-launch-us": {"1e-300"},
     "--document-probability": SMALL, "--page-size": {"1,,2"}, "--warmup-requests": {"0"},
     "--priority-scheduling-preemption-threshold": {"-1", "0"}, "--pp-async-batch-depth": {"0"},

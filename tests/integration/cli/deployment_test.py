@@ -23,6 +23,8 @@ class Deployment(CommandLine):
             (["--mem-fraction-static", "0.05"], ["--mem-fraction-static 0.05"]),
             (["--context-length", "10000000"], ["--context-length 10000000"]),
             (["--chunked-prefill-size", "100", "--page-size", "64"], ["--chunked-prefill-size 100", "64"]),
+            (["--fp8-gemm-backend", "flashinfer_trtllm"], ["--fp8-gemm-backend flashinfer_trtllm", "b200"]),
+            (["--fp8-gemm-backend", "cutlass"], ["--fp8-gemm-backend", "flashinfer_trtllm"]),
         ):
             self.assert_refused([*self.deployment("--trace", trace), *extra], *expected)
 

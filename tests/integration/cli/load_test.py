@@ -90,6 +90,15 @@ class Load(CommandLine):
         self.assert_refused(self.deployment("--trace", self.trace(), "--session-mode", "closed"),
                             "--session-mode closed", "names no conversations")
 
+    def test_a_prompt_is_tokenized_before_it_is_served(self):
+        load = ["--dataset-name", "random", "--num-prompts", "1", "--random-input-len", "1000", "--random-range-ratio",
+                "1", "--random-output-len", "2", "--front-end"]
+        told = {us: self.report(*load, "text", "--tokenize-us", us)[0]["mean_ttft_ms"] for us in ("0", "7", "100")}
+        self.assertEqual(self.report(*load, "text")[0]["mean_ttft_ms"], told["7"])
+        self.assertAlmostEqual(told["7"] - told["0"], 7, delta=0.01)
+        self.assertAlmostEqual(told["100"] - told["0"], 100, delta=0.01)
+        self.assert_refused(self.deployment(*load, "ids", "--tokenize-us", "7"), "--tokenize-us 7", "--front-end text")
+
     def test_output_file_is_appended_to(self):
         shared = ["--dataset-name", "generated-shared-prefix", "--gsp-num-groups", "2", "--gsp-prompts-per-group",
                   "3", "--gsp-system-prompt-len", "100", "--gsp-question-len", "20", "--gsp-output-len", "4"]

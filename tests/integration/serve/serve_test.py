@@ -199,7 +199,9 @@ class Slow(ServerTest):
         self.assertLess(len(found), 4001)
         self.assertEqual(len(json.loads(found[-2])["output_ids"]), 4000)
 
-    def test_memory_of_readers_who_do_not_read(self):
+
+class Memory(ServerTest):
+    def test_of_readers_who_do_not_read(self):
         server = self.serve("--speedup", "100")
         server.ask("POST", "/generate", generate(10))
         before = server.resident()

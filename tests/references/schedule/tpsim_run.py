@@ -120,26 +120,12 @@ def _model(config, folder):
     return path
 
 
-def _quick_host(folder):
-    """An H200 whose host issues passes in no time: SGLang's side knows when passes end, not when its own thread would
-    have gone on after the launch."""
-    catalogue = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../rank/catalogue/hardware/h200-sxm.json")
-    with open(catalogue) as file:
-        profile = json.load(file)
-    for name in ("kernel_launch_seconds", "piecewise_layer_seconds", "graph_replay_seconds"):
-        profile[name] = 1e-12
-    path = os.path.join(folder, "h200.json")
-    with open(path, "w") as file:
-        json.dump(profile, file)
-    return ["--hardware", path, "--launch-queue", "0"]
-
-
 def run(binary, config, requests, release, more=()):
     with tempfile.TemporaryDirectory() as folder:
         trace, report, stream = (os.path.join(folder, name) for name in ("trace.jsonl", "report", "stream.pb"))
         with open(trace, "w") as out:
             out.writelines(trace_lines(requests))
-        command = [binary, "run", "--model-path", _model(config, folder), *_quick_host(folder),
+        command = [binary, "run", "--model-path", _model(config, folder), "--hardware", "h200-sxm",
                    # Trees in pages are for flashinfer alone.
                    "--attention-backend", "flashinfer" if config.get("speculative_eagle_topk", 1) > 1 else "fa3",
                    "--context-length", "131072", "--trace", trace, "--trace-format", "tpsim", "--report-dir", report,

@@ -243,6 +243,49 @@ TEST(Benchmarks, AreAskedAsTheirPublishedScriptsRunThem) {
   EXPECT_FALSE(has_flag(loads[4].flags, "--enable-mixed-chunk"));
   EXPECT_TRUE(has_flag(loads[4].flags, "--pass-gap-ms"));
   EXPECT_TRUE(has_flag(loads[5].flags, "--compile-seconds"));
+  for (const MeasuredLoad& load : loads)
+    EXPECT_EQ(has_pair(load, "--fp8-gemm-backend", "flashinfer_trtllm"), load.id == "b") << load.id;
+}
+
+TEST(Benchmarks, OfTheFirstMonthsAreAskedAsTheyRanThen) {
+  const std::string head =
+      "id,backend_version,model_path,system,precision,isl,osl,concurrency,tp_size,pp_size,attention_dp_size,"
+      "moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms\n";
+  const std::string b200 = ",,deepseek-ai/DeepSeek-V3,b200_sxm,";
+  const std::vector<MeasuredLoad> loads = read(
+      head + "nvfp4" + b200 + "fp4,8192,1024,64,4,1,1,4,1,9019,38.5\n" + "first" + b200 +
+      "fp4,8192,1024,64,8,1,1,8,1,2416,31.2\n" + "few" + b200 + "fp4,8192,1024,16,8,1,1,8,1,2416,31.2\n" +
+      "fp8" + b200 + "fp8,8192,1024,32,64,1,1,8,8,2938,33.9\n" + "long" + b200 +
+      "fp8,1024,8192,16,64,1,1,8,8,437,14.9\n" +
+      "named,0.5.9,deepseek-ai/DeepSeek-V3,b200_sxm,fp4,8192,1024,64,8,1,1,8,1,2416,31.2\n");
+  ASSERT_EQ(loads.size(), 6U);
+  const std::vector<std::string> ep = {"4", "8", "8", "8", "8", ""};
+  const std::vector<std::string> prompts = {"640", "3200", "160", "1600", "320", "640"};
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    EXPECT_EQ(has_pair(loads[i], "--ep-size", ep[i]), !ep[i].empty()) << loads[i].id;
+    EXPECT_TRUE(has_pair(loads[i], "--num-prompts", prompts[i])) << loads[i].id;
+    EXPECT_EQ(has_flag(loads[i].flags, "--pass-gap-ms"), i < 3) << loads[i].id;
+  }
+  EXPECT_EQ(loads[0].settings, "fp4 ep4");
+}
+
+TEST(Benchmarks, AClientThatCutsItsTextOtherwiseMakesThePromptsLonger) {
+  const std::string head =
+      "id,backend_version,model_path,system,precision,isl,osl,concurrency,tp_size,pp_size,attention_dp_size,"
+      "moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms\n";
+  const std::string ds = ",deepseek-ai/DeepSeek-V3,b300_sxm,fp4,8192,1024,4,8,1,1,8,1,966,10.6\n";
+  const std::vector<MeasuredLoad> loads =
+      read(head + "before,0.5.9" + ds + "of it,0.5.10.post1" + ds + "behind,0.5.11" + ds +
+           "qwen,0.5.10,Qwen/Qwen3-32B,h100_sxm,,1000,100,8,2,1,,1,1,12.5,8.25\n");
+  ASSERT_EQ(loads.size(), 4U);
+  // 8,192 * 35,921 / 7,140
+  const std::vector<std::string> lengths = {"8192", "41214", "8192", "1000"};
+  for (std::size_t i = 0; i < loads.size(); ++i)
+    EXPECT_TRUE(has_pair(loads[i], "--random-input-len", lengths[i])) << loads[i].id;
+  EXPECT_EQ(loads[1].load, "closed:8192:1024:4:40");
+  EXPECT_TRUE(has_pair(loads[0], "--tokenize-us", "3.6"));
+  EXPECT_TRUE(has_pair(loads[1], "--tokenize-us", "1.1"));
+  EXPECT_FALSE(has_flag(loads[3].flags, "--tokenize-us"));
 }
 
 TEST(Benchmarks, OfTwoThatAgreeInEveryColumnTheFasterOneSpeculates) {

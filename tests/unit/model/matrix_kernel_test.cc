@@ -4,6 +4,7 @@
 
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "rank/model/expert_tuning.h"
 #include "rank/model/hardware.h"
@@ -31,6 +32,25 @@ TEST(MatrixKernel, ClassesHaveNamesOfTheirOwnAndStandInsThatEnd) {
       ASSERT_LT(++steps, kMatrixClasses);
     EXPECT_EQ(matrix_class(id).moe(), moe);
   }
+}
+
+// SGLang's pull request 13528, of a GB200.
+TEST(MatrixKernel, FlashInfersProductsOfBlocksAreSlowWhereTheyAreLarge) {
+  proto::HardwareProfile profile = load_hardware("gb200");
+  const OperatorCosts deepgemm(profile);
+  proto::HardwareProfile h200 = load_hardware("h200-sxm");
+  EXPECT_FALSE(use_trtllm_blocks(h200));
+  ASSERT_TRUE(use_trtllm_blocks(profile));
+  const OperatorCosts trtllm(profile);
+  const auto us = [](const OperatorCosts& costs, double m, std::uint64_t n) {
+    return costs.gemm(m, n, 7168, kBlocks).seconds * 1e6;
+  };
+  for (const auto& [m, measured] : {std::pair(256.0, 223.5), {1024.0, 826.2}, {2048.0, 1632.5}}) {
+    EXPECT_NEAR(us(trtllm, m, 24576), measured, 0.1 * measured) << m;
+    EXPECT_LT(us(deepgemm, m, 24576), 0.5 * measured) << m;
+  }
+  for (const double m : {1.0, 8.0, 16.0}) EXPECT_EQ(us(trtllm, m, 24576), us(deepgemm, m, 24576)) << m;
+  EXPECT_EQ(trtllm.gemm(4096, 4096, 4096).seconds, deepgemm.gemm(4096, 4096, 4096).seconds);
 }
 
 TEST(MatrixKernel, WhichKernelRunsWhere) {

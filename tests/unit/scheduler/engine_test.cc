@@ -162,6 +162,28 @@ TEST(Engine, WithoutOverlapTheHostIsPaid) {
   EXPECT_LT(run(config, workload, hidden, observer).mean_ttft_ms(), plain.mean_ttft_ms() + 1);
 }
 
+// What comes while a pass is launched is seen by who reads a socket after it, and not where requests reach the
+// scheduler by no way at all.
+TEST(Engine, RequestsThatComeDuringALaunchAreSeenBehindASocket) {
+  SchedulerConfig config = small_config();
+  config.disable_overlap_schedule = false;
+  config.scheduler_step_seconds = 0.001;
+  Workload workload;
+  workload.requests.push_back(request(0, 1, 1000, 3));
+  workload.requests.push_back(request(0.003, 2, 1000, 3));
+  const auto second_pass = [&](bool by_socket) {
+    LoadConfig load;
+    load.front_end.by_socket = by_socket;
+    FakeExecutor executor;
+    executor.prefill_issue = 0.005;
+    RecordingObserver observer;
+    run(config, workload, executor, observer, load);
+    return observer.steps.at(1).forward_mode;
+  };
+  EXPECT_EQ(second_pass(false), proto::DECODE);
+  EXPECT_EQ(second_pass(true), proto::EXTEND);
+}
+
 // The result of a pass is looked at when the next one has been issued: a prefill's first token waits for the
 // host to issue a prefill behind it, and for the device's queue to take the last of its kernels.
 TEST(Engine, AFirstTokenWaitsUntilThePrefillBehindItsOwnIsIssued) {

@@ -43,6 +43,23 @@ TEST(WeightedSamples, PercentilesEqualThoseOfTheExpandedList) {
   }
 }
 
+// So many are sorted by their digits.
+TEST(WeightedSamples, ManyOfEitherSignAndAnyMagnitudeAreSorted) {
+  std::mt19937_64 random(4);
+  std::uniform_real_distribution<double> exponent(-8, 8);
+  WeightedSamples samples;
+  std::vector<double> plain;
+  for (int i = 0; i < 20'000; ++i) {
+    const double magnitude = std::pow(10, exponent(random));
+    const double value = i % 100 == 0 ? 0.0 : i % 7 == 0 ? std::floor(magnitude) : magnitude;
+    plain.push_back(random() % 3 == 0 ? -value : value);
+    samples.add(plain.back(), 1);
+  }
+  samples.seal();
+  std::sort(plain.begin(), plain.end());
+  for (int q = 0; q <= 100; ++q) ASSERT_DOUBLE_EQ(samples.percentile(q), plain_percentile(plain, q));
+}
+
 TEST(WeightedSamples, EmptyIsZero) {
   WeightedSamples samples;
   samples.seal();
