@@ -1,56 +1,20 @@
 #include "scheduler/weighted_samples.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <utility>
-#include <vector>
 
 namespace tpsim::scheduler {
 namespace {
 
 // Ascending with the value.
-std::uint64_t key_of(double value) {
-  constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
-  const auto bits = std::bit_cast<std::uint64_t>(value);
-  return (bits & kSign) != 0 ? ~bits : bits | kSign;
-}
-
 std::uint64_t bucket_of(double value) {
   constexpr int kDropped = 52 - 11;  // bits of the significand
-  return key_of(value) >> kDropped;
-}
-
-// Sorts by the value, digit by digit from the lowest: comparisons would be guessed wrong half of the time.
-template <typename Group>
-void sort_by_value(std::vector<Group>& groups) {
-  constexpr std::size_t kFew = 1024;
-  if (groups.size() < kFew) {
-    std::stable_sort(groups.begin(), groups.end(),
-                     [](const Group& a, const Group& b) { return a.value < b.value; });
-    return;
-  }
-  constexpr int kDigit = 11;  // bits
-  constexpr int kDigits = (64 + kDigit - 1) / kDigit;
-  constexpr std::size_t kMask = (std::size_t{1} << kDigit) - 1;
-  std::vector<std::array<std::uint32_t, kMask + 1>> counts(kDigits);
-  for (const Group& group : groups) {
-    const std::uint64_t key = key_of(group.value);
-    for (int digit = 0; digit < kDigits; ++digit) ++counts[digit][key >> (kDigit * digit) & kMask];
-  }
-  std::vector<Group> sorted(groups.size());
-  for (int digit = 0; digit < kDigits; ++digit) {
-    const int shift = kDigit * digit;
-    std::array<std::uint32_t, kMask + 1>& next = counts[digit];
-    if (next[key_of(groups.front().value) >> shift & kMask] == groups.size()) continue;  // all have the same
-    std::uint32_t first = 0;
-    for (std::uint32_t& count : next) first += std::exchange(count, first);
-    for (const Group& group : groups) sorted[next[key_of(group.value) >> shift & kMask]++] = group;
-    groups.swap(sorted);
-  }
+  constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  return ((bits & kSign) != 0 ? ~bits : bits | kSign) >> kDropped;
 }
 
 }  // namespace
@@ -63,7 +27,7 @@ void WeightedSamples::Moments::add(double value, double weight) {
 }
 
 void WeightedSamples::merge_equal() {
-  sort_by_value(groups_);
+  std::sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) { return a.value < b.value; });
   std::size_t kept = 0;
   for (std::size_t i = 1; i < groups_.size(); ++i) {
     if (groups_[i].value == groups_[kept].value) {
@@ -113,7 +77,8 @@ void WeightedSamples::seal() {
     for (const Bucket& bucket : buckets_)
       groups_.push_back({bucket.sum / static_cast<double>(bucket.count), bucket.count});
   } else {
-    sort_by_value(groups_);
+    std::sort(groups_.begin(), groups_.end(),
+              [](const Group& a, const Group& b) { return a.value < b.value; });
     if (!groups_.empty()) max_ = groups_.back().value;
   }
   cumulative_.clear();

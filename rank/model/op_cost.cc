@@ -25,9 +25,11 @@ std::span<const TileShape> moe_tiles(MatrixClass kernel) {
 }
 
 // What it takes an expert's second tile of rows to read the weights that its first has read, from the L2, of
-// the time that memory takes. Kernels of deepseek-v2-lite's experts in decode passes of SGLang 0.5.12 on an
-// H200, all tokens at the same six (tests/calibration/measured/h200-sxm_layers.csv): 36.8, 51.2, 62.8 and
-// 75.4 us a layer with 1, 2, 3 and 4 tiles of 16 rows, 70 to 75 us with two of 64.
+// the time that memory takes, in the configuration for few rows, whose tiles run one after another
+// (GROUP_SIZE_M 1; eight of the other one's share what they read). Kernels of deepseek-v2-lite's experts in
+// decode passes of SGLang 0.5.12 on an H200, all tokens at the same six
+// (tests/calibration/measured/h200-sxm_layers.csv): 36.8, 51.2, 62.8 and 75.4 us a layer with 1, 2, 3 and 4
+// tiles of 16 rows, 70 to 75 us with two of 64.
 constexpr double kReadAgain = 0.35;
 
 // Times that a product's k may be cut.
@@ -254,7 +256,8 @@ KernelCost OperatorCosts::moe_physics(MatrixClass kernel, const RoutedExperts& e
                              ? std::ceil(per_expert / tile_m)
                              : std::max(1.0, per_expert / tile_m + (tile_m - 1) / (2 * tile_m));
     // With few rows an expert, as in what was measured, there is no second tile to read the weights again.
-    const double again = experts.same_choice ? kReadAgain * (tiles - 1) : 0;
+    const bool reads_again = experts.same_choice && kernel == MatrixClass::kMoeDefaultFew;
+    const double again = reads_again ? kReadAgain * (tiles - 1) : 0;
     const Tile tile = {tile_m, tile_n};
     const double seconds =
         tiles_seconds(kernel, 2 * width, hidden, hit * tiles, up_bytes + again * up, tile, 1) +

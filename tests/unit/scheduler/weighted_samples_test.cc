@@ -43,7 +43,6 @@ TEST(WeightedSamples, PercentilesEqualThoseOfTheExpandedList) {
   }
 }
 
-// So many are sorted by their digits.
 TEST(WeightedSamples, ManyOfEitherSignAndAnyMagnitudeAreSorted) {
   std::mt19937_64 random(4);
   std::uniform_real_distribution<double> exponent(-8, 8);
