@@ -15,8 +15,8 @@ namespace {
 
 // Triton's kernel by its time on an H200, of 14 shapes with heads of 64 to 80: within 6 % in the median.
 constexpr double kTritonAligned = 1.15, kTritonUnaligned = 1.95;
-// FlashAttention 3's kernel of heads of up to 96, which text models' tables do not have, by encoders' times on an
-// H200 (heads of 72 and 80, 8,000 to 32,000 patches).
+// FlashAttention 3's kernel of heads of up to 96, which text models' tables do not have, by encoders' times
+// on an H200 (heads of 72 and 80, 8,000 to 32,000 patches).
 constexpr double kFlash96 = 1.2;
 // PyTorch's attention under a mask, of the device's peak (about 70 TFLOP/s on an H200, by 9 encoders' times).
 constexpr double kMaskedShare = 0.07;

@@ -96,7 +96,7 @@ struct ServerArgs {
   std::optional<std::string> nsa_prefill_backend, nsa_decode_backend;  // kernels of sparse attention
   std::optional<std::uint32_t> page_size;
   std::string kv_cache_dtype = "auto";
-  std::string quantization;  // "": the checkpoint's
+  std::string quantization;               // "": the checkpoint's
   std::string fp8_gemm_backend = "auto";  // or flashinfer_trtllm
 
   SpeculationArgs speculation;

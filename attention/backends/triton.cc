@@ -72,10 +72,10 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   // MLA's kernel meets one latent with 16 heads at a time, but the rule is told the KV heads that the config
   // names, of DeepSeek's models as many as those of queries, and counts a block for each of them.
   const std::uint64_t counted =
-      lengths.size() * (layer.config_kv_heads == 0
-                            ? head_blocks
-                            : blocks_of_heads(layer.num_q_heads, layer.config_kv_heads));
-  const auto fill = static_cast<std::uint32_t>(std::clamp<std::uint64_t>((cores + counted - 1) / counted, 1, most));
+      lengths.size() *
+      (layer.config_kv_heads == 0 ? head_blocks : blocks_of_heads(layer.num_q_heads, layer.config_kv_heads));
+  const auto fill =
+      static_cast<std::uint32_t>(std::clamp<std::uint64_t>((cores + counted - 1) / counted, 1, most));
   const std::uint32_t fill_chunk = ceil_div(longest, fill);
   for (DecodeItem& item : plan.items) {
     const std::uint32_t tokens = item.kv_end - item.kv_begin;

@@ -425,8 +425,7 @@ std::vector<PageRun> RankState::pages(std::uint32_t row) const {
   if (row >= rows_.size()) return {};
   const std::span<const PageRun> runs = table_.runs(row);
   std::vector<PageRun> result(runs.begin(), runs.end());
-  if (!result.empty() && rows_[row].decoding)
-    result.back().count += implicit_pages(row, position_of(row));
+  if (!result.empty() && rows_[row].decoding) result.back().count += implicit_pages(row, position_of(row));
   return result;
 }
 

@@ -162,8 +162,8 @@ TEST(Engine, WithoutOverlapTheHostIsPaid) {
   EXPECT_LT(run(config, workload, hidden, observer).mean_ttft_ms(), plain.mean_ttft_ms() + 1);
 }
 
-// What comes while a pass is launched is seen by who reads a socket after it, and not where requests reach the
-// scheduler by no way at all.
+// What comes while a pass is launched is seen by who reads a socket after it, and not where requests reach
+// the scheduler by no way at all.
 TEST(Engine, RequestsThatComeDuringALaunchAreSeenBehindASocket) {
   SchedulerConfig config = small_config();
   config.disable_overlap_schedule = false;
