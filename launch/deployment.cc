@@ -528,8 +528,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   if (args.fp8_gemm_backend == "flashinfer_trtllm" && !rank::use_trtllm_blocks(deployment.hardware))
     throw_user_error(
         "--fp8-gemm-backend flashinfer_trtllm: these kernels are of NVIDIA's b200, b300 and gb200, and "
-        "--hardware "
-        "is {}; leave it out",
+        "--hardware is {}; leave it out",
         deployment.hardware.name());
   resolve_weights(args, deployment);
   deployment.speculation = resolve_speculation(args, deployment.model);

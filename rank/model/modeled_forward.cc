@@ -10,14 +10,6 @@
 namespace tpsim::rank {
 namespace {
 
-// Bytes of a logit as the model's head writes it, and in sampling (fp32).
-constexpr double kHeadLogit = 2;
-constexpr double kLogit = 4;
-// PyTorch's reductions give a row to one block of so many threads, unless each had so many elements or more
-// (Reduce.cuh); then several blocks share it.
-constexpr double kRowThreads = 512;
-constexpr double kSharedRow = 256;
-
 // Kernels of one layer that a pass issues on top of those that are priced one by one: their bytes are
 // counted with a neighbour's. Counted in SGLang 0.5.12's models/deepseek_v2.py and fused_moe_triton.
 constexpr double kMlaIssued = 4;     // norm of the latent, copies of rotated q and k, k put together
@@ -211,7 +203,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   }
   if (shard_.stage.last()) other(m * 4 * hidden, 1);  // final norm
   if (rows.head > 0) exchange(communication.head(rows));
-  if (rows.sampled > 0) add(&Dense::other, sampling(rows.sampled), 1);
+  if (rows.sampled > 0) add(&Dense::other, costs_.sampling(rows.sampled, model_.vocab_size), 1);
   for (const Communication::Exchange& one : communication.receive(rows))
     dense.receive += one.cost.seconds * one.times;
   for (const Communication::Exchange& one : communication.send(rows, hands_selection_over_)) {
@@ -233,23 +225,6 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     dense.host = kGatherHost * layers;
   }
   return dense;
-}
-
-// Greedy: the logits are cast, then the largest of each row is found. A profile without `k_seconds`, what a
-// block takes for each logit of its row, charges their bytes alone.
-KernelCost ModeledForward::sampling(double rows) const {
-  const OperatorCoefficients c = operator_coefficients(profile_, "elementwise");
-  const double logits = rows * model_.vocab_size;
-  KernelCost found = costs_.elementwise(logits * kLogit);
-  KernelCost cast = found;
-  if (c.k_seconds > 0) {
-    cast.bytes = logits * (kHeadLogit + kLogit);
-    cast.seconds = c.fixed_seconds + cast.bytes / (profile_.memory_bandwidth() * c.quantize);
-    const double row = std::min<double>(model_.vocab_size, kRowThreads * kSharedRow);
-    found.seconds += (model_.vocab_size > row ? row / 4 : row) * c.k_seconds;
-  }
-  cast += found;
-  return cast;
 }
 
 const ModeledForward::Dense& ModeledForward::dense(const PassRows& rows, Latent latent) {

@@ -96,7 +96,6 @@ class ModeledForward : public RankModel {
   };
   const Dense& dense(const PassRows& rows, Latent latent);
   Dense price_dense(const PassRows& rows, Latent latent) const;
-  KernelCost sampling(double rows) const;
   // An MLA layer that expands what the extend planned last sees.
   attention::KernelCost expansion(const attention::MlaExtend& extend,
                                   const attention::ForwardMetadata& metadata, std::uint32_t rows) const;

@@ -24,6 +24,14 @@ std::span<const TileShape> moe_tiles(MatrixClass kernel) {
   return kMoeTiles;
 }
 
+// Bytes of a logit as the model's head writes it, and in sampling (fp32).
+constexpr double kHeadLogit = 2;
+constexpr double kLogit = 4;
+// PyTorch's reductions give a row to one block of so many threads, unless each had so many elements or more
+// (Reduce.cuh); then several blocks share it.
+constexpr double kRowThreads = 512;
+constexpr double kSharedRow = 256;
+
 // What it takes an expert's second tile of rows to read the weights that its first has read, from the L2, of
 // the time that memory takes, in the configuration for few rows, whose tiles run one after another
 // (GROUP_SIZE_M 1; eight of the other one's share what they read). Kernels of deepseek-v2-lite's experts in
@@ -313,6 +321,20 @@ KernelCost OperatorCosts::moe(MatrixClass kernel, const RoutedExperts& experts,
 
 KernelCost OperatorCosts::elementwise(double bytes) const {
   return {elementwise_.fixed_seconds + bytes / (bandwidth_ * elementwise_.memory), 0, bytes, 1};
+}
+
+KernelCost OperatorCosts::sampling(double rows, double vocabulary) const {
+  const double logits = rows * vocabulary;
+  KernelCost cast = elementwise(logits * kLogit);
+  KernelCost largest = cast;
+  if (elementwise_.k_seconds > 0) {
+    cast.bytes = logits * (kHeadLogit + kLogit);
+    cast.seconds = elementwise_.fixed_seconds + cast.bytes / (bandwidth_ * elementwise_.quantize);
+    const double row = std::min(vocabulary, kRowThreads * kSharedRow);
+    largest.seconds += (vocabulary > row ? row / 4 : row) * elementwise_.k_seconds;
+  }
+  cast += largest;
+  return cast;
 }
 
 }  // namespace tpsim::rank

@@ -121,6 +121,9 @@ class OperatorCosts {
   double all_reduce_sent(double bytes, std::uint32_t gpus) const;
   // A kernel that reads and writes `bytes` in all.
   KernelCost elementwise(double bytes) const;
+  // Greedy: `rows` rows of `vocabulary` logits are cast, then the largest of each is found. A profile without
+  // `k_seconds`, what a block takes for each logit of its row, charges their bytes alone.
+  KernelCost sampling(double rows, double vocabulary) const;
 
   static constexpr double kCustomAllReduceLimit = 8.0 * 1024 * 1024;  // bytes
 
