@@ -261,7 +261,8 @@ TEST(Fa3, SplitsOnlyWhereBlocksDoNotFillTheDevice) {
     FlashSplits all(multiprocessors);
     for (std::uint32_t blocks = 1; blocks <= multiprocessors; ++blocks) {
       for (std::uint32_t steps = 0; steps < 140; ++steps)
-        ASSERT_EQ(all(blocks, steps), flash_num_splits(blocks, multiprocessors, steps)) << blocks << " " << steps;
+        ASSERT_EQ(all(blocks, steps), flash_num_splits(blocks, multiprocessors, steps))
+            << blocks << " " << steps;
     }
   }
 }
