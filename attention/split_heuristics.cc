@@ -233,12 +233,17 @@ struct Cuts {
   }
 };
 
-// ceil(a / b), several at a time. A quotient of whole numbers below 2^23, rounded to 24 bits, never reaches
-// the next whole number, on any machine. REQUIRES: 0 <= a, 1 <= b, a + b < 2^23.
-constexpr std::int32_t kMostNarrow = 1 << 22;
+// ceil(a / b) of many a at once, without their 64 bits. A quotient of such numbers, in 24 bits, is nearer to
+// the true one than that is to a whole number above it, on any machine: so it is rounded down rightly, and its
+// product with a reciprocal rounded up, too. REQUIRES: 0 <= a, 1 <= b, a + b < kMostNarrow.
+constexpr std::int32_t kMostNarrow = 1 << 20;
 TPSIM_LOOP inline std::int32_t narrow_ceil(std::int32_t a, std::int32_t b) {
   return static_cast<std::int32_t>(static_cast<float>(a + b - 1) / static_cast<float>(b));
 }
+TPSIM_LOOP inline std::int32_t narrow_ceil(std::int32_t a, std::int32_t b, float reciprocal) {
+  return static_cast<std::int32_t>(static_cast<float>(a + b - 1) * reciprocal);
+}
+float reciprocal_above(std::int32_t b) { return std::nextafter(1.0F / static_cast<float>(b), 2.0F); }
 
 // As Flash3Cut::parts() of each sequence, of which the longest has `longest` tokens.
 Cuts cut_up(const Flash3Cut& cut, std::span<const std::uint32_t> lengths, std::uint32_t longest) {
@@ -254,6 +259,8 @@ Cuts cut_up(const Flash3Cut& cut, std::span<const std::uint32_t> lengths, std::u
   const auto whole = static_cast<std::int32_t>(cut.whole);
   const auto most = static_cast<std::int32_t>(cut.most);
   const std::int32_t per_block = whole / tile_n;
+  const float by_tile = reciprocal_above(tile_n);
+  const float by_block = reciprocal_above(per_block);
   struct Sums {
     std::int32_t parts = 0, most_parts = 1, longest_part = 0;
   };
@@ -263,8 +270,8 @@ Cuts cut_up(const Flash3Cut& cut, std::span<const std::uint32_t> lengths, std::u
     std::int32_t longest_part = 0;
     for (const std::uint32_t unsigned_length : lengths) {
       const auto length = static_cast<std::int32_t>(unsigned_length);
-      const std::int32_t steps = narrow_ceil(length, tile_n);
-      const std::int32_t blocks = narrow_ceil(steps, per_block);
+      const std::int32_t steps = narrow_ceil(length, tile_n, by_tile);
+      const std::int32_t blocks = narrow_ceil(steps, per_block, by_block);
       const std::int32_t wanted = blocks < most ? blocks : most;
       const std::int32_t part = narrow_ceil(steps, wanted | (wanted == 0));
       const std::int32_t count = narrow_ceil(steps, part | (part == 0));  // the last may be empty: fewer
