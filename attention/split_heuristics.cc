@@ -234,8 +234,8 @@ struct Cuts {
 };
 
 // ceil(a / b) of many a at once, without their 64 bits. A quotient of such numbers, in 24 bits, is nearer to
-// the true one than that is to a whole number above it, on any machine: so it is rounded down rightly, and its
-// product with a reciprocal rounded up, too. REQUIRES: 0 <= a, 1 <= b, a + b < kMostNarrow.
+// the true one than that is to a whole number above it, on any machine: so it is rounded down rightly, and
+// its product with a reciprocal rounded up, too. REQUIRES: 0 <= a, 1 <= b, a + b < kMostNarrow.
 constexpr std::int32_t kMostNarrow = 1 << 20;
 TPSIM_LOOP inline std::int32_t narrow_ceil(std::int32_t a, std::int32_t b) {
   return static_cast<std::int32_t>(static_cast<float>(a + b - 1) / static_cast<float>(b));

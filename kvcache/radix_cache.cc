@@ -546,8 +546,7 @@ void RadixCache::remove_leaf(NodeId id) {
 // Inserts what the request has computed, and cuts it at the end of the prompt, so that eviction can take the
 // answer and leave the prompt.
 RadixCache::InsertResult RadixCache::insert_sequence(RequestState& req, const TokenSequence& tokens,
-                                                     std::uint32_t length, bool chunked,
-                                                     bool stays_locked) {
+                                                     std::uint32_t length, bool chunked, bool stays_locked) {
   std::uint32_t counted = chunked ? std::numeric_limits<std::uint32_t>::max() : 0;
   if (options_.request_hits_node_once) counted = req.inserted_len;
   adopted_.clear();
@@ -578,7 +577,8 @@ void RadixCache::cache_finished_req(RequestState& req, const TokenSequence& toke
   const std::uint32_t aligned = whole_pages(cacheable_len(req, length));
   const std::uint32_t mine = req.cache_protected_len / page;
   if (is_insert && (states_ == nullptr || aligned > 0)) {
-    const InsertResult result = insert_sequence(req, tokens, aligned, /*chunked=*/false, /*stays_locked=*/false);
+    const InsertResult result =
+        insert_sequence(req, tokens, aligned, /*chunked=*/false, /*stays_locked=*/false);
     free_duplicates(req.row, mine, result.prefix_len / page);
     request_pages_.free(req.row, aligned / page, pages);
   } else {
