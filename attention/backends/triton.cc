@@ -24,6 +24,8 @@ namespace {
 constexpr std::uint32_t kMaxKvSplits = 8;
 constexpr std::uint32_t kBlockH = 16;  // query heads of one block
 constexpr std::uint32_t kMinBlockKv = 32;
+// Thread blocks of a decode that one multiprocessor may hold, at most; "resident" says how many it does.
+constexpr std::uint32_t kMostResident = 16;
 
 // Of one request and split.
 std::uint32_t blocks_of_heads(std::uint32_t q_heads, std::uint32_t kv_heads) {
@@ -84,7 +86,10 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
     item.splits = std::max(1U, ceil_div(tokens, item.split_tokens));
   }
   plan.merge = true;  // the second stage always runs
-  // The grid has the most splits for every request. MHA's blocks are light, and their coefficients know it.
+  // The grid has the most splits for every request. MHA's blocks are light, and their coefficients know it:
+  // each walks its tokens at a pace of its own, whatever runs beside it, and some wait for others to end.
+  plan.queues = !absorbed;
+  plan.resident = absorbed ? 1 : kMostResident;
   if (!absorbed) return;
   plan.launched_splits = most;
   // The grid goes through the requests before it comes to the next heads: of one request those wait for each
