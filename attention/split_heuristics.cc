@@ -37,14 +37,29 @@ std::uint32_t flash_num_splits(std::uint32_t blocks, std::uint32_t multiprocesso
 }
 
 std::uint32_t FlashSplits::operator()(std::uint32_t blocks, std::uint32_t kv_steps) {
-  if (blocks != blocks_) {
-    splits_.fill(0);
-    blocks_ = blocks;
+  if (blocks >= 0.8 * multiprocessors_) return 1;
+  if (blocks >= rows_.size()) rows_.resize(std::size_t{blocks} + 1);
+  Row& row = rows_[blocks];
+  if (row.front() == 0) fill(blocks, row);
+  return row[std::min(kv_steps, kMost)];
+}
+
+// All steps at once: with one more split to choose from, the best is as good or better, and the first that
+// comes near it the same or a later one.
+void FlashSplits::fill(std::uint32_t blocks, Row& row) const {
+  std::array<double, kMost + 1> fills;
+  double best = 0;
+  std::uint32_t first = 1;
+  row.fill(1);
+  for (std::uint32_t steps = 1; steps <= kMost; ++steps) {
+    if (steps <= multiprocessors_) {
+      const double waves = double(blocks) * steps / multiprocessors_;
+      fills[steps] = waves / std::ceil(waves);
+      best = std::max(best, fills[steps]);
+      while (fills[first] < 0.85 * best) ++first;
+    }
+    if (steps > 4) row[steps] = static_cast<std::uint8_t>(first);
   }
-  const std::uint32_t steps = std::min(kv_steps, kMost);
-  std::uint8_t& splits = splits_[steps];
-  if (splits == 0) splits = static_cast<std::uint8_t>(flash_num_splits(blocks, multiprocessors_, steps));
-  return splits;
 }
 
 std::uint32_t flash3_tile_m(std::uint32_t head_dim) { return head_dim <= 64 ? 192 : 128; }
@@ -167,23 +182,18 @@ bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSpl
 
 namespace {
 
-// The longest of those up to `most`. Lengths are below 2^31: signed comparisons are what vectors of every
-// processor can do.
-std::uint32_t longest_up_to(std::span<const std::uint32_t> lengths, std::int32_t most) {
+// Lengths are below 2^31: signed comparisons are what vectors of every processor can do.
+std::uint32_t longest_of(std::span<const std::uint32_t> lengths) {
   return in_widest_vectors([=]() TPSIM_LOOP {
     std::int32_t longest = 0;
-    for (const std::uint32_t unsigned_length : lengths) {
-      const auto length = static_cast<std::int32_t>(unsigned_length);
-      const std::int32_t counted = length <= most ? length : 0;
-      longest = counted > longest ? counted : longest;
-    }
+    for (const std::uint32_t length : lengths) longest = std::max(longest, static_cast<std::int32_t>(length));
     return static_cast<std::uint32_t>(longest);
   });
 }
 
 // Steps and tokens of all; in narrow numbers where they fit, several at a time.
 Flash3Steps add_up(std::span<const std::uint32_t> lengths, std::uint32_t tile_n, std::uint64_t& tokens) {
-  Flash3Steps steps{.longest = longest_up_to(lengths, std::numeric_limits<std::int32_t>::max())};
+  Flash3Steps steps{.longest = longest_of(lengths)};
   const bool narrow = lengths.size() * (std::uint64_t{steps.longest} + tile_n) <= UINT32_MAX;
   if (const int shift = std::countr_zero(tile_n); narrow && tile_n == 1U << shift) {
     struct Sums {
@@ -210,11 +220,78 @@ Flash3Steps add_up(std::span<const std::uint32_t> lengths, std::uint32_t tile_n,
   return steps;
 }
 
+// What sequences are cut into.
+struct Cuts {
+  std::uint64_t parts = 0;
+  std::uint32_t most_parts = 1;    // of a sequence
+  std::uint32_t longest_part = 0;  // tokens
+
+  void add(std::uint32_t count, std::uint32_t tokens) {
+    parts += count;
+    most_parts = std::max(most_parts, count);
+    longest_part = std::max(longest_part, tokens);
+  }
+};
+
+// ceil(a / b) of many a at once, without their 64 bits. A quotient of such numbers, in 24 bits, is nearer to
+// the true one than that is to a whole number above it, on any machine: so it is rounded down rightly, and
+// its product with a reciprocal rounded up, too. REQUIRES: 0 <= a, 1 <= b, a + b < kMostNarrow.
+constexpr std::int32_t kMostNarrow = 1 << 20;
+TPSIM_LOOP inline std::int32_t narrow_ceil(std::int32_t a, std::int32_t b) {
+  return static_cast<std::int32_t>(static_cast<float>(a + b - 1) / static_cast<float>(b));
+}
+TPSIM_LOOP inline std::int32_t narrow_ceil(std::int32_t a, std::int32_t b, float reciprocal) {
+  return static_cast<std::int32_t>(static_cast<float>(a + b - 1) * reciprocal);
+}
+float reciprocal_above(std::int32_t b) { return std::nextafter(1.0F / static_cast<float>(b), 2.0F); }
+
+// As Flash3Cut::parts() of each sequence, of which the longest has `longest` tokens.
+Cuts cut_up(const Flash3Cut& cut, std::span<const std::uint32_t> lengths, std::uint32_t longest) {
+  Cuts all;
+  if (std::uint64_t{longest} + cut.tile_n + cut.whole > kMostNarrow) {
+    for (const std::uint32_t length : lengths) {
+      const Flash3Cut::Parts parts = length > cut.whole ? cut.parts(length) : Flash3Cut::Parts{1, length};
+      all.add(parts.count, parts.tokens);
+    }
+    return all;
+  }
+  const auto tile_n = static_cast<std::int32_t>(cut.tile_n);
+  const auto whole = static_cast<std::int32_t>(cut.whole);
+  const auto most = static_cast<std::int32_t>(cut.most);
+  const std::int32_t per_block = whole / tile_n;
+  const float by_tile = reciprocal_above(tile_n);
+  const float by_block = reciprocal_above(per_block);
+  struct Sums {
+    std::int32_t parts = 0, most_parts = 1, longest_part = 0;
+  };
+  const Sums sums = in_widest_vectors([=]() TPSIM_LOOP {
+    std::int32_t parts = 0;
+    std::int32_t most_parts = 1;
+    std::int32_t longest_part = 0;
+    for (const std::uint32_t unsigned_length : lengths) {
+      const auto length = static_cast<std::int32_t>(unsigned_length);
+      const std::int32_t steps = narrow_ceil(length, tile_n, by_tile);
+      const std::int32_t blocks = narrow_ceil(steps, per_block, by_block);
+      const std::int32_t wanted = blocks < most ? blocks : most;
+      const std::int32_t part = narrow_ceil(steps, wanted | (wanted == 0));
+      const std::int32_t count = narrow_ceil(steps, part | (part == 0));  // the last may be empty: fewer
+      const std::int32_t cut = length > whole ? -1 : 0;  // a mask: a branch would be guessed wrong
+      const std::int32_t kept = 1 + ((count - 1) & cut);
+      const std::int32_t tokens = length + ((part * tile_n - length) & cut);
+      parts += kept;
+      most_parts = kept > most_parts ? kept : most_parts;
+      longest_part = tokens > longest_part ? tokens : longest_part;
+    }
+    return Sums{parts, most_parts, longest_part};
+  });
+  return {static_cast<std::uint32_t>(sums.parts), static_cast<std::uint32_t>(sums.most_parts),
+          static_cast<std::uint32_t>(sums.longest_part)};
+}
+
 }  // namespace
 
 bool flash3_totals(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSplits& most_splits,
-                   std::span<const std::uint32_t> seq_lens, std::vector<std::uint32_t>& scratch,
-                   DecodeTotals& totals) {
+                   std::span<const std::uint32_t> seq_lens, DecodeTotals& totals) {
   std::uint64_t tokens = 0;
   const Flash3Steps steps = add_up(seq_lens, tile_n, tokens);
   totals = {.requests = seq_lens.size(),
@@ -224,27 +301,10 @@ bool flash3_totals(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSp
             .longest_part = steps.longest};
   const std::optional<Flash3Cut> cut = flash3_cut(blocks_per_split, tile_n, most_splits, steps);
   if (!cut) return false;
-  // Few are cut, here and there: found without a branch that would be guessed wrong for each.
-  const auto whole = static_cast<std::uint32_t>(cut->whole);
-  std::size_t num_cut = 0;
-  if (scratch.size() < seq_lens.size()) scratch.resize(seq_lens.size());
-  std::uint32_t* const lengths = scratch.data();
-  for (const std::uint32_t length : seq_lens) {
-    lengths[num_cut] = length;
-    num_cut += length > whole ? 1 : 0;
-  }
-  std::uint64_t more_parts = 0;
-  std::uint32_t most_parts = 1;
-  std::uint32_t longest_part = longest_up_to(seq_lens, static_cast<std::int32_t>(whole));
-  for (const std::uint32_t length : std::span(lengths, num_cut)) {
-    const Flash3Cut::Parts parts = cut->parts(length);
-    more_parts += parts.count - 1;
-    most_parts = std::max(most_parts, parts.count);
-    longest_part = std::max(longest_part, parts.tokens);
-  }
-  totals.parts += more_parts;
-  totals.most_parts = most_parts;
-  totals.longest_part = longest_part;
+  const Cuts cuts = cut_up(*cut, seq_lens, steps.longest);
+  totals.parts = cuts.parts;
+  totals.most_parts = cuts.most_parts;
+  totals.longest_part = cuts.longest_part;
   return true;
 }
 

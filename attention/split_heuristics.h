@@ -16,7 +16,7 @@ namespace tpsim::attention {
 // steps of the loop over KV.
 std::uint32_t flash_num_splits(std::uint32_t blocks, std::uint32_t multiprocessors, std::uint32_t kv_steps);
 
-// The same, which remembers what it worked out for the blocks that were asked for last: every step asks.
+// The same, which remembers what it worked out: every step asks.
 class FlashSplits {
  public:
   explicit FlashSplits(std::uint32_t multiprocessors) : multiprocessors_(multiprocessors) {}
@@ -25,10 +25,11 @@ class FlashSplits {
 
  private:
   static constexpr std::uint32_t kMost = 128;  // more steps than splits change nothing
+  using Row = std::array<std::uint8_t, kMost + 1>;  // by steps; all 0: not worked out yet
+  void fill(std::uint32_t blocks, Row& row) const;
 
   std::uint32_t multiprocessors_;
-  std::uint32_t blocks_ = 0;                      // that splits_ holds for
-  std::array<std::uint8_t, kMost + 1> splits_{};  // by steps; 0 = not worked out yet
+  std::vector<Row> rows_;  // by blocks
 };
 
 // FlashAttention 3's tiles (tile_size.h): query rows, and KV tokens of one step, by head size.
@@ -44,8 +45,7 @@ bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSpl
                   std::span<DecodeItem> items);
 // The same of whole sequences, in sums over their lengths.
 bool flash3_totals(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSplits& most_splits,
-                   std::span<const std::uint32_t> seq_lens, std::vector<std::uint32_t>& scratch,
-                   DecodeTotals& totals);
+                   std::span<const std::uint32_t> seq_lens, DecodeTotals& totals);
 // KV steps of one block, of `steps` over all blocks.
 std::uint32_t flash3_steps_per_block(std::uint64_t steps, std::uint32_t multiprocessors);
 

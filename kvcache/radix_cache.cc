@@ -36,6 +36,10 @@ void split_runs(std::vector<Run>& from, std::uint32_t amount, Size Run::*size, s
 
 void RadixCache::KeyView::advance(std::uint32_t units) {
   left -= units;
+  skip(units);
+}
+
+void RadixCache::KeyView::skip(std::uint32_t units) {
   while (units > 0) {
     const std::uint32_t step = std::min(units, runs[run].length - offset);
     offset += step;
@@ -341,8 +345,8 @@ RadixCache::InsertResult RadixCache::insert_units(const TokenSequence& key, std:
                                                   const Given& given, Prefix known) {
   const std::uint64_t access_time = ++clock_;
   if (known.length > length) known = {};
-  KeyView rest{key.runs(), 0, 0, length};
-  rest.advance(known.length);
+  KeyView rest{key.runs(), 0, 0, length - known.length};
+  if (rest.left > 0) rest.skip(known.length);
   pass_through(known, priority, counted_len);
   NodeId node = known.node;
   std::uint32_t prefix_len = known.length;
@@ -393,7 +397,7 @@ RadixCache::InsertResult RadixCache::insert_units(const TokenSequence& key, std:
   if (window_ != nullptr) attach_window(leaf, prefix_len, given.window_evicted_len);
   // As in SGLang, by the length that the leaf has after it was cut at the window.
   nodes_[leaf].hit_count = prefix_len + nodes_[leaf].length > counted_len ? 1 : 0;
-  offer(leaf);
+  if (!given.stays_locked) offer(leaf);
   take_state(leaf, given.state);
   for (TreeComponent* component : components_) component->on_insert(*this, leaf);
   return {prefix_len, leaf};
@@ -542,7 +546,7 @@ void RadixCache::remove_leaf(NodeId id) {
 // Inserts what the request has computed, and cuts it at the end of the prompt, so that eviction can take the
 // answer and leave the prompt.
 RadixCache::InsertResult RadixCache::insert_sequence(RequestState& req, const TokenSequence& tokens,
-                                                     std::uint32_t length, bool chunked) {
+                                                     std::uint32_t length, bool chunked, bool stays_locked) {
   std::uint32_t counted = chunked ? std::numeric_limits<std::uint32_t>::max() : 0;
   if (options_.request_hits_node_once) counted = req.inserted_len;
   adopted_.clear();
@@ -552,7 +556,8 @@ RadixCache::InsertResult RadixCache::insert_sequence(RequestState& req, const To
       insert_units(tokens, length, pool_->runs(req.row), req.priority, req.extra_key, counted,
                    {.protected_len = req.cache_protected_len,
                     .window_evicted_len = req.window_evicted_len,
-                    .state = states_ != nullptr ? &req.offer : nullptr},
+                    .state = states_ != nullptr ? &req.offer : nullptr,
+                    .stays_locked = stays_locked},
                    known);
   req.inserted_len = std::max(req.inserted_len, length);
   const std::uint32_t prompt = whole_pages(req.prompt_len);
@@ -572,7 +577,8 @@ void RadixCache::cache_finished_req(RequestState& req, const TokenSequence& toke
   const std::uint32_t aligned = whole_pages(cacheable_len(req, length));
   const std::uint32_t mine = req.cache_protected_len / page;
   if (is_insert && (states_ == nullptr || aligned > 0)) {
-    const InsertResult result = insert_sequence(req, tokens, aligned, /*chunked=*/false);
+    const InsertResult result =
+        insert_sequence(req, tokens, aligned, /*chunked=*/false, /*stays_locked=*/false);
     free_duplicates(req.row, mine, result.prefix_len / page);
     request_pages_.free(req.row, aligned / page, pages);
   } else {
@@ -596,7 +602,7 @@ std::uint32_t RadixCache::cache_unfinished_req(RequestState& req, const TokenSeq
   if (window_ != nullptr) free_out_of_window(req, std::int64_t{length} - overlap() - 1);
   const std::uint32_t aligned = whole_pages(length);
   const std::uint32_t mine = req.cache_protected_len / page;
-  const InsertResult result = insert_sequence(req, tokens, aligned, chunked);
+  const InsertResult result = insert_sequence(req, tokens, aligned, chunked, /*stays_locked=*/true);
   std::uint32_t changed = pages;
   const std::uint32_t known = result.prefix_len / page;
   if (known > mine) {

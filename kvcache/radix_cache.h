@@ -144,6 +144,7 @@ class RadixCache final : public PrefixCache {
     std::uint32_t protected_len = 0;  // leading tokens whose pages are the tree's own
     std::uint32_t window_evicted_len = 0;
     StateOffer* state = nullptr;
+    bool stays_locked = false;  // the caller locks where it ends: no leaf that could be evicted
   };
   // A node, and the units of a key that its path is.
   struct Prefix {
@@ -157,7 +158,7 @@ class RadixCache final : public PrefixCache {
                             const Given& given, Prefix known);
   void pass_through(Prefix path, std::int64_t priority, std::uint32_t counted_len);
   InsertResult insert_sequence(RequestState& req, const TokenSequence& tokens, std::uint32_t length,
-                               bool chunked);
+                               bool chunked, bool stays_locked);
 
   static constexpr NodeId kNoNode = 0xffffffffU;
 
@@ -192,6 +193,7 @@ class RadixCache final : public PrefixCache {
     std::uint32_t offset = 0;  // in the run
     std::uint32_t left = 0;    // units to the limit
     void advance(std::uint32_t units);
+    void skip(std::uint32_t units);  // that `left` does not count
   };
   // Smaller is evicted first.
   struct EvictionKey {
@@ -237,6 +239,11 @@ class RadixCache final : public PrefixCache {
   bool is_evictable_leaf(const Node& node) const { return node.lock_ref == 0 && node.first_child == kNoNode; }
   void touch(NodeId node, std::uint64_t time);
   EvictionKey eviction_key(const Node& node) const;
+  // Whether that looks at hits and priorities.
+  bool counts_uses() const {
+    return options_.policy == EvictionPolicy::kLfu || options_.policy == EvictionPolicy::kSlru ||
+           options_.policy == EvictionPolicy::kPriority;
+  }
   void offer(NodeId node);
   void rebuild_heap();
 

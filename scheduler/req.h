@@ -49,6 +49,7 @@ struct Req {
   double arrival_time = 0;
   std::uint32_t input_len = 0;
 
+  kvcache::PrefixCache::MatchCursor queue_cursor;  // of the waiting queue's matches
   // Prompt and the generated tokens that have been spelled out so far (spell_out() appends the rest).
   kvcache::TokenSequence tokens;
   kvcache::TokenId output_base = 0;  // id of the first generated token, where the trace names none
@@ -58,7 +59,6 @@ struct Req {
 
   kvcache::PrefixCache::RequestState cache;
   HeldStates states;
-  kvcache::PrefixCache::MatchCursor queue_cursor;      // of the waiting queue's matches
   kvcache::PrefixCache::MatchCursor admission_cursor;  // of the admission's match
   std::uint32_t num_matched_prefix_tokens = 0;         // of the last match
 

@@ -67,7 +67,6 @@ class Fa3Backend : public PlannedBackend {
   std::uint32_t tile_n(const LayerShape& layer) const;
   GpuGeneration generation_;
   FlashSplits most_splits_;
-  std::vector<std::uint32_t> scratch_;
 };
 
 std::uint32_t Fa3Backend::tile_m(const LayerShape& layer) const {
@@ -99,7 +98,7 @@ bool Fa3Backend::sum_decode(const LayerShape& layer, DecodePlan& plan) {
   if (layer.sliding_window != 0 || layer.attention_chunk != 0) return false;
   decode_blocks(layer, plan);
   plan.merge = flash3_totals(plan.blocks_per_split, tile_n(layer), most_splits_, metadata().decode_seq_lens,
-                             scratch_, plan.totals.emplace());
+                             plan.totals.emplace());
   return true;
 }
 

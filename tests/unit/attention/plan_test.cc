@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <random>
 #include <stdexcept>
@@ -253,6 +256,48 @@ TEST(Fa3, SplitsOnlyWhereBlocksDoNotFillTheDevice) {
   for (const std::uint32_t blocks : {1U, 8U, 66U, 120U, 8U, 1U}) {
     for (const std::uint32_t steps : {1U, 4U, 5U, 50U, 127U, 128U, 129U, 1000U, 5U})
       EXPECT_EQ(remembers(blocks, steps), flash_num_splits(blocks, 132, steps)) << blocks << " " << steps;
+  }
+  for (const std::uint32_t multiprocessors : {4U, 78U, 132U, 264U}) {
+    FlashSplits all(multiprocessors);
+    for (std::uint32_t blocks = 1; blocks <= multiprocessors; ++blocks) {
+      for (std::uint32_t steps = 0; steps < 140; ++steps)
+        ASSERT_EQ(all(blocks, steps), flash_num_splits(blocks, multiprocessors, steps))
+            << blocks << " " << steps;
+    }
+  }
+}
+
+// Sums over lengths, several at a time, are those of the plans of each.
+TEST(Fa3, TotalsAreThoseOfTheSequences) {
+  std::mt19937_64 random(9);
+  FlashSplits most(132);
+  for (int round = 0; round < 3000; ++round) {
+    const std::uint32_t tile_n = std::array{128U, 96U, 80U, 112U, 48U, 64U}[random() % 6];
+    const std::uint32_t longest = std::array{40U, 3000U, 131072U, 900000U, 30000000U}[random() % 5];
+    const auto blocks = static_cast<std::uint32_t>(random() % 12 + 1);
+    std::vector<std::uint32_t> lengths(random() % 90 + 1);
+    std::vector<DecodeItem> items;
+    for (std::uint32_t& length : lengths) {
+      length = static_cast<std::uint32_t>(random() % longest);
+      if (random() % 4 == 0) length = length / tile_n * tile_n;
+      items.push_back({.split_tokens = length});
+    }
+    const bool split = flash3_split(blocks, tile_n, most, items);
+    DecodeTotals totals;
+    ASSERT_EQ(flash3_totals(blocks, tile_n, most, lengths, totals), split);
+    DecodeTotals sum{.requests = lengths.size()};
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      sum.tokens += lengths[i];
+      sum.longest = std::max(sum.longest, lengths[i]);
+      sum.parts += items[i].splits;
+      sum.most_parts = std::max(sum.most_parts, items[i].splits);
+      sum.longest_part = std::max(sum.longest_part, items[i].split_tokens);
+    }
+    ASSERT_EQ(totals.tokens, sum.tokens);
+    ASSERT_EQ(totals.parts, sum.parts);
+    ASSERT_EQ(totals.longest, sum.longest);
+    ASSERT_EQ(totals.most_parts, sum.most_parts);
+    ASSERT_EQ(totals.longest_part, sum.longest_part);
   }
 }
 
