@@ -69,6 +69,7 @@ class WeightedSamples {
     double sum;
   };
 
+  void sort_groups();
   void make_room();
   void merge_equal();
   void compress();
