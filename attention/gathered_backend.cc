@@ -8,6 +8,12 @@ double gather_bytes(std::uint32_t tokens, const LayerShape& layer) {
   return 2.0 * tokens * layer.num_kv_heads * (double(layer.head_dim) + layer.v_head_dim) * layer.kv_bytes();
 }
 
+// A prefill copies the new queries into a tensor with rows for the prefix, too, and the new rows of what
+// comes out of it.
+double copied_bytes(std::uint32_t tokens, const LayerShape& layer) {
+  return 2.0 * tokens * layer.num_q_heads * (double(layer.head_dim) + layer.v_head_dim) * layer.q_bytes;
+}
+
 LayerShape without_window(const LayerShape& layer) {
   LayerShape full = layer;
   full.sliding_window = 0;
@@ -59,7 +65,7 @@ KernelCost GatheredBackend::extend_cost(const PlanCost& model, const ExtendPlan&
     const std::uint32_t length = item.prefix + item.q_len;  // rows for the prefix, too
     one_extend_.items.assign(1, {item.request, 0, length});
     KernelCost one = model.extend(one_extend_, full);
-    one += model.gather(gather_bytes(length, layer), full);
+    one += model.gather(gather_bytes(length, layer) + copied_bytes(item.q_len, layer), full);
     one.launches = launches_.extend;
     cost += one;
   }

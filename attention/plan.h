@@ -44,6 +44,7 @@ struct DecodePlan {
   std::uint32_t launched_splits =
       0;  // parts that blocks are launched for, empty ones included, of every request; 0: its own
   bool widens_kv = false;  // a kernel before this one makes a 16-bit copy of the KV it reads
+  bool queues = false;     // blocks that find no room wait for a whole one, each as slow as if alone
   // Times that the same KV is read, by blocks of other query heads that run at another time; from L2 the
   // later ones, if a part of all requests fits it.
   double reads = 1;
@@ -59,7 +60,7 @@ struct DecodePlan {
     blocks_per_split = 0;
     rows = resident = 1;
     tensor_cores = true;
-    merge = merge_in_kernel = false;
+    merge = merge_in_kernel = queues = false;
     busiest_block = 0;
     launched_splits = 0;
     widens_kv = false;
@@ -87,6 +88,8 @@ struct ExtendPlan {
   std::uint32_t rows = 128;       // query rows of a tile: tile_m x the query heads packed into it, padded
   std::uint32_t head_blocks = 0;  // thread blocks per tile: one per KV head (packed) or per query head
   std::uint32_t kv_chunk = 0;     // KV tokens of one part; parts are merged. 0: tiles are not split
+  double merge_blocks = 0;        // thread blocks of the kernel that merges, launched whether or not parts
+                                  // are there for it. 0: it is launched where they are
   std::uint32_t grid_tiles = 0;   // tiles launched for every request; those past its end walk the whole KV
                                   // range for nothing. 0: as many tiles as the request has
   // Where some request has a cached prefix: the prefix is read by a kernel of its own, without causal mask,
@@ -95,6 +98,7 @@ struct ExtendPlan {
   std::uint32_t prefix_tile_m = 0;
   std::uint32_t prefix_head_blocks = 0;
   std::uint32_t prefix_chunk = 0;
+  bool dense_new = false;  // new tokens are read as they were made, in 16 bit, whatever the cache's format
   // The kernel that else reads prefixes only reads all, as `rows` and `tile_m` say.
   bool prefix_kernel = false;
   // MLA, expanded: the cached prefixes are read by one kernel for every so many tokens of each request,
@@ -107,11 +111,12 @@ struct ExtendPlan {
   // all before that in three kernels with queries of their own, whose results are merged. 0: none of it.
   std::uint32_t chunk_len = 0;
   void clear() {  // keeps the capacity
-    walks_window = prefix_kernel = false;
+    walks_window = prefix_kernel = dense_new = false;
     items.clear();
     tile_m = tile_n = rows = 128;
     head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk = 0;
     mla_chunk = chunk_len = 0;
+    merge_blocks = 0;
     widens_kv = false;
   }
 };

@@ -13,6 +13,10 @@ namespace {
 constexpr double kL2Kept = 0.7;
 constexpr double kL2Gone = 1.5;
 
+constexpr std::uint32_t kNarrow = 64;  // heads up to here have coefficients of their own
+constexpr double kUsualHead = 128;
+constexpr double kUsualHeadBytes = 2 * kUsualHead * 2;
+
 double share_gone(double bytes, double l2_bytes) {
   return std::clamp((bytes / l2_bytes - kL2Kept) / (kL2Gone - kL2Kept), 0.0, 1.0);
 }
@@ -20,7 +24,7 @@ double share_gone(double bytes, double l2_bytes) {
 // Of what is read of one token.
 double kv_token_bytes_of(const LayerShape& layer) { return layer.kv_elements() * layer.kv_bytes(); }
 
-// What the kernel itself reads.
+// What a kernel itself reads, of 16 bit where something else widens it first.
 LayerShape read_shape(const LayerShape& stored, bool widened) {
   LayerShape shape = stored;
   if (widened) shape.kv_format = NumberFormat::kBf16;
@@ -51,7 +55,7 @@ PlanCost::PlanCost(const proto::HardwareProfile& profile, std::string_view opera
 double PlanCost::flops_per_second(const LayerShape& layer) const {
   double rate = c_.compute * (layer.q_bytes == 1 ? fp8_flops_ * c_.fp8_compute : bf16_flops_);
   if (converts(layer)) rate *= c_.fp8_convert;
-  if (layer.head_dim <= 64) {
+  if (layer.head_dim <= kNarrow) {
     rate *= c_.head_dim_64;
   } else if (layer.head_dim > 256) {
     rate *= c_.head_dim_512;
@@ -61,6 +65,10 @@ double PlanCost::flops_per_second(const LayerShape& layer) const {
     rate *= c_.head_dim_192;
   }
   return rate;
+}
+
+double PlanCost::block_compute(const LayerShape& layer) const {
+  return c_.block_compute * (layer.head_dim <= kNarrow ? c_.block_compute_64 : 1);
 }
 
 double PlanCost::memory_seconds(double bytes, const LayerShape& layer) const {
@@ -170,16 +178,25 @@ KernelCost PlanCost::decode_physics(const DecodePlan& plan, const DecodeTotals& 
     cost.bytes += again;
     device += again / (bandwidth_ * c_.memory);
   }
-  // One block alone: its stream of KV and its arithmetic, at one multiprocessor's share of the device.
-  const double part_bytes = double(longest) * kv_token_bytes_of(layer) / layer.num_kv_heads;
-  const double stream = device / cost.bytes * part_bytes * multiprocessors_ / c_.block_memory;
-  const double block = std::max(
-      stream, 2.0 * double(longest) * plan.rows * width / (rate / multiprocessors_ * c_.block_compute));
-  const double arithmetic = cost.flops / rate;
-  const double most = std::max({device, block, arithmetic});
   const double launched =
       plan.launched_splits != 0 ? requests * plan.launched_splits * plan.blocks_per_split : blocks;
-  const double room = multiprocessors_ * std::clamp(c_.resident, 1.0, static_cast<double>(plan.resident));
+  // A profile that does not know how many find room knows no queue. `resident` is of heads of 128 there:
+  // wider ones need more room each.
+  const bool queues = plan.queues && c_.resident > 1;
+  const double resident = queues ? c_.resident * kUsualHead / layer.head_dim : c_.resident;
+  const double room = multiprocessors_ * std::clamp(resident, 1.0, static_cast<double>(plan.resident));
+  // One block alone: its stream of KV and its arithmetic, at one multiprocessor's share of the device. One
+  // that waits for others to end began when those before it were through, and waits at each step of its loop
+  // for memory to answer, whatever the width of heads, as long as for a head's bytes.
+  const double before = queues ? std::floor((blocks - 1) / room) : 0;
+  const double walked = double(longest) + before * double(tokens) / double(parts);
+  const double head_bytes = kv_token_bytes_of(layer) / layer.num_kv_heads;
+  const double part_bytes = walked * (queues ? (kUsualHeadBytes + head_bytes) / 2 : head_bytes);
+  const double stream = device / cost.bytes * part_bytes * multiprocessors_ / c_.block_memory;
+  const double block =
+      std::max(stream, 2.0 * walked * plan.rows * width / (rate / multiprocessors_ * block_compute(layer)));
+  const double arithmetic = cost.flops / rate;
+  const double most = std::max({device, block, arithmetic});
   occupancy = {launched / multiprocessors_, static_cast<double>(longest)};
   const double waves = plan.busiest_block != 0 ? 1 : std::ceil(launched / room);
   const double block_seconds = c_.block_seconds + c_.block_width_seconds * width * layer.kv_bytes() / 1024;
@@ -198,7 +215,7 @@ KernelCost PlanCost::decode_physics(const DecodePlan& plan, const DecodeTotals& 
     cost.seconds += c_.fp8_seconds;
     ++cost.launches;
   }
-  if (layer.sliding_window != 0) cost.seconds *= c_.window;
+  if (layer.sliding_window != 0) cost.seconds *= c_.window * (layer.head_dim <= kNarrow ? c_.window_64 : 1);
   cost.seconds += write_seconds(requests, layer) + special_seconds(layer);
   return cost;
 }
@@ -221,7 +238,7 @@ double PlanCost::tiles_seconds(const Load& load, const LayerShape& layer, double
   const double shared =
       load.tokens * load.head_blocks * per_token / rate + blocks * c_.block_seconds / multiprocessors_;
   const double longest =
-      load.longest * per_token * multiprocessors_ / (rate * c_.block_compute) + c_.block_seconds;
+      load.longest * per_token * multiprocessors_ / (rate * block_compute(layer)) + c_.block_seconds;
   // With fewer tiles than multiprocessors the longest tile alone decides.
   const double waves = blocks / multiprocessors_;
   const double even = std::max(shared, longest);
@@ -283,7 +300,15 @@ KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& st
   KernelCost cost;
   const double width = double(layer.head_dim) + layer.v_head_dim;
   const std::uint32_t window = plan.walks_window ? 0 : layer.sliding_window;
-  const double kv_token_bytes = kv_token_bytes_of(layer);
+  const LayerShape fresh = read_shape(layer, plan.dense_new);  // what the kernel over new tokens reads
+  const double kv_token_bytes = kv_token_bytes_of(fresh);
+  const double prefix_token_bytes = kv_token_bytes_of(layer);
+  const double cached = c_.cached * (layer.head_dim <= kNarrow ? c_.cached_64 : 1);
+  // Of a step over new tokens, that of any other taken off.
+  const double slower_new =
+      layer.head_dim > 192 && layer.head_dim <= 256 && layer.kv_bytes() >= 2 && layer.sliding_window == 0
+          ? c_.fresh_256 - 1
+          : 0;
   const double q_token_bytes = double(layer.num_q_heads) * width * layer.q_bytes;
   Load main;    // the kernel over the new tokens (and the prefix, where it is not separate)
   Load prefix;  // the kernel over the cached prefix
@@ -315,16 +340,21 @@ KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& st
       tokens += c_.walk * (static_cast<double>(tile_tokens(plan, own, window)) - tokens);
     }
     // Cached tokens are read through the page table.
-    const double slower = window != 0 ? 0 : (c_.cached - 1) * own.prefix;
+    const double slower = window != 0 ? 0 : (cached - 1) * own.prefix;
     tokens += slower * tiles;
     if (plan.kv_chunk == 0) longest += slower;
-    main.late =
-        std::max(main.late, main.tokens * main.head_blocks + longest * multiprocessors_ / c_.block_compute);
+    if (slower_new != 0) {
+      const ExtendItem new_only{.request = own.request, .prefix = 0, .q_len = own.q_len};
+      tokens += slower_new * static_cast<double>(tile_tokens(plan, new_only, 0));
+      if (plan.kv_chunk == 0) longest += slower_new * own.q_len;
+    }
+    main.late = std::max(main.late,
+                         main.tokens * main.head_blocks + longest * multiprocessors_ / block_compute(layer));
     main.tokens += tokens;
     main.tiles += tiles * chunks;
     if (plan.grid_tiles > tiles) {
       const double empty = plan.grid_tiles - tiles;
-      main.tokens += empty * (last.end - last.begin + slower);
+      main.tokens += empty * (last.end - last.begin + slower + slower_new * own.q_len);
       main.tiles += empty;
     }
     main.longest = std::max(main.longest, longest);
@@ -343,25 +373,25 @@ KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& st
       prefix.tiles += prefix_tiles * prefix_chunks;
       prefix.longest = std::max<double>(
           prefix.longest, plan.prefix_chunk == 0 ? item.prefix : std::min(item.prefix, plan.prefix_chunk));
-      prefix.bytes += item.prefix * kv_token_bytes;
+      prefix.bytes += item.prefix * prefix_token_bytes;
       parts += item.q_len * prefix_chunks;
     }
   }
   main.bytes += q_tokens * q_token_bytes;
   occupancy = {(main.tiles * main.head_blocks + prefix.tiles * prefix.head_blocks) / multiprocessors_,
                std::max(main.longest, prefix.longest)};
-  const double rate = flops_per_second(layer) * (plan.prefix_kernel ? c_.prefix : 1);
+  const double rate = flops_per_second(fresh) * (plan.prefix_kernel ? c_.prefix : 1);
   cost.flops = 2.0 * width * (main.tokens * main.rows * main.head_blocks);
   cost.bytes = main.bytes;
   cost.launches = 1;
-  cost.seconds = c_.fixed_seconds + tiles_seconds(main, layer, rate);
+  cost.seconds = c_.fixed_seconds + tiles_seconds(main, fresh, rate);
   bool merge = parts > q_tokens;
   if (prefix.tiles > 0) {
     prefix.bytes += q_tokens * q_token_bytes;
     cost.flops += 2.0 * width * (prefix.tokens * prefix.rows * prefix.head_blocks);
     cost.bytes += prefix.bytes;
     cost.launches += 2;  // and the kernel that merges both
-    cost.seconds += c_.fixed_seconds + tiles_seconds(prefix, layer, rate * c_.prefix);
+    cost.seconds += c_.fixed_seconds + tiles_seconds(prefix, layer, flops_per_second(layer) * c_.prefix);
     merge = true;
   }
   if (plan.mla_chunk != 0) cost += mla_chunks(plan, layer, q_tokens);
@@ -372,6 +402,13 @@ KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& st
                     q_tokens * layer.num_q_heads / multiprocessors_ * c_.merge_row_seconds;
     if (prefix.tiles == 0 || plan.prefix_chunk != 0) ++cost.launches;
   }
+  if (plan.merge_blocks > 0 && c_.merge_block_seconds > 0) {
+    cost.seconds += plan.merge_blocks * c_.merge_block_seconds;
+    if (!merge) {
+      cost.seconds += c_.merge_seconds;
+      ++cost.launches;
+    }
+  }
   if (plan.widens_kv) {
     double tokens = 0;
     for (const ExtendItem& item : plan.items) tokens += double(item.prefix) + item.q_len;
@@ -379,7 +416,7 @@ KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& st
     cost.seconds += c_.fp8_seconds;
     ++cost.launches;
   }
-  if (layer.sliding_window != 0) cost.seconds *= c_.window;
+  if (layer.sliding_window != 0) cost.seconds *= c_.window * (layer.head_dim <= kNarrow ? c_.window_64 : 1);
   cost.seconds += write_seconds(q_tokens, layer) + special_seconds(layer);
   return cost;
 }

@@ -87,6 +87,7 @@ class PlanCost {
   struct Load;  // of one kernel's thread blocks
   KernelCost mla_chunks(const ExtendPlan& plan, const LayerShape& layer, double q_tokens) const;
   double flops_per_second(const LayerShape& layer) const;
+  double block_compute(const LayerShape& layer) const;
   double memory_seconds(double bytes, const LayerShape& layer) const;
   double tiles_seconds(const Load& load, const LayerShape& layer, double rate) const;
 

@@ -124,7 +124,7 @@ AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* comp
   if (compared == nullptr && !args.attention_backend && !args.decode_attention_backend &&
       takes_profiled_qwen3_vl(args, hardware, model)) {
     choice.backends.decode = "flashinfer";
-    choice.notes.push_back(
+    choice.notes.emplace_back(
         "--decode-attention-backend: flashinfer is chosen, SGLang's for Qwen3-VL on this GPU");
   }
   KvFormatChoice kv = choose_kv_format(args, selection, choice.backends, model);

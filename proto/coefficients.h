@@ -23,13 +23,14 @@ struct PlanCoefficients {
   double block_seconds = 1e-6;  // start and end of one thread block, per wave
   double resident =
       1;  // thread blocks of a wave on one multiprocessor, at most as many as the plan says (decode)
-  double block_memory = 2.0;   // one block streams this x bandwidth / multiprocessors
-  double block_compute = 1.0;  // one block reaches this x its multiprocessor's share
-  double overlap = 0.3;        // share of the lesser costs that is not hidden
-  double tail = 0.5;           // share of the lesser of mean load and longest tile added (extend)
-  double wave_tail = 0;        // how much less of the tail there is where one wave holds all tiles (extend)
-  double in_order = 0;         // tiles begin request by request, the longest of each first: share of the work
-                               // before a request that its longest tile waits for (extend)
+  double block_memory = 2.0;    // one block streams this x bandwidth / multiprocessors
+  double block_compute = 1.0;   // one block reaches this x its multiprocessor's share
+  double block_compute_64 = 1;  // factor on it for heads of up to 64, whose blocks some kernels make smaller
+  double overlap = 0.3;         // share of the lesser costs that is not hidden
+  double tail = 0.5;            // share of the lesser of mean load and longest tile added (extend)
+  double wave_tail = 0;         // how much less of the tail there is where one wave holds all tiles (extend)
+  double in_order = 0;  // tiles begin request by request, the longest of each first: share of the work
+                        // before a request that its longest tile waits for (extend)
   double merge_seconds = 3e-6;  // fixed cost of adding up parts
   double vector_compute = 0.1;  // factor on `compute` for kernels without tensor cores
   double l2_memory = 3;         // bandwidth of the L2 cache / that of memory (hot only)
@@ -41,6 +42,7 @@ struct PlanCoefficients {
   double fp8_convert = 1;  // factor on `compute` there, for the conversion
   double fp8_compute = 1;  // factor on `compute` where q is fp8 too
   double window = 1;       // factor on the time of sliding-window layers
+  double window_64 = 1;    // factor on it for heads of up to 64
   double gather = 0.6;     // factor on `memory` for copies through an index
   double fp8_seconds = 0;  // added where the KV cache is fp8: casts of q, k and v before the kernel
   // Hot only: kernel benchmarks write the new keys and values to the cache, too, which is an operator of its
@@ -58,8 +60,13 @@ struct PlanCoefficients {
   double block_width_seconds = 0;
   double merge_part_seconds = 0;  // of each part of the request with the most, which are added up in turn
   double merge_row_seconds = 0;   // of each query row and head that is merged, on one multiprocessor (extend)
-  double cached = 1;              // a step over cached tokens, of one over new ones, in one kernel (extend)
-  double prefix = 1;              // factor on the rate of a separate kernel for the cached prefix (extend)
+  double merge_block_seconds = 0;  // of each thread block of the kernel that merges, of all the device's
+                                   // (extend)
+  double cached = 1;               // a step over cached tokens, of one over new ones, in one kernel (extend)
+  double cached_64 = 1;            // factor on it for heads of up to 64
+  double fresh_256 = 1;  // a step over new tokens, of any other, where 16-bit heads are wider than 192 and
+                         // have no window: a kernel that spills registers there (extend)
+  double prefix = 1;  // factor on the rate of a separate kernel for the cached prefix (extend)
   // Host time of an eager pass. Of one kernel of this backend (0: as any other kernel), and of each KV length
   // that a decode meets for the first time (libraries that build an execution plan for every shape).
   double launch_seconds = 0;

@@ -134,6 +134,13 @@ void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   const std::uint32_t per_block = std::max(
       flash3_steps_per_block(steps * plan.head_blocks, multiprocessors()), ceil_div(longest_steps, most));
   if (per_block < longest_steps) plan.kv_chunk = per_block * plan.tile_n;
+  // A kernel that may split is followed by the one that merges, with blocks for the most queries of every
+  // request (flash_fwd_combine.h): rows of 64 or 128 elements, 16 or 8 of them.
+  if (most > 1) {
+    const std::uint32_t rows = layer.v_head_dim <= 64 ? 16 : 8;
+    plan.merge_blocks = double(ceil_div(most_queries * layer.num_q_heads, rows)) *
+                        ceil_div(layer.v_head_dim, 128U) * static_cast<double>(plan.items.size());
+  }
   if (!metadata().tree_mask) return;
   plan.prefix_rows = plan.rows;
   plan.prefix_tile_m = plan.tile_m;

@@ -24,6 +24,8 @@ namespace {
 constexpr std::uint32_t kMaxKvSplits = 8;
 constexpr std::uint32_t kBlockH = 16;  // query heads of one block
 constexpr std::uint32_t kMinBlockKv = 32;
+// Thread blocks of a decode that one multiprocessor may hold, at most; "resident" says how many it does.
+constexpr std::uint32_t kMostResident = 16;
 
 // Of one request and split.
 std::uint32_t blocks_of_heads(std::uint32_t q_heads, std::uint32_t kv_heads) {
@@ -53,13 +55,9 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   plan.blocks_per_split = head_blocks;
   plan.tensor_cores = group > 1;
   plan.rows = group > 1 ? kBlockH : 1;
-  std::uint32_t longest = 1;
-  std::uint32_t shortest = 0xffffffffU;
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
-    plan.items.push_back(decode_item(i, lengths[i], layer));
-    longest = std::max(longest, plan.items.back().split_tokens);
-    shortest = std::min(shortest, plan.items.back().split_tokens);
-  }
+  std::uint32_t longest = std::max(1U, add_decode_items(layer, plan));
+  std::uint32_t shortest = longest;
+  for (const DecodeItem& item : plan.items) shortest = std::min(shortest, item.split_tokens);
   // Nearly equal lengths count as equal. Then two chunk sizes: one that evens out the lengths, and one that
   // fills the device, which counts for more the longer the sequences are.
   if (longest * 8 < shortest * 10) shortest = longest;
@@ -77,14 +75,23 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto fill =
       static_cast<std::uint32_t>(std::clamp<std::uint64_t>((cores + counted - 1) / counted, 1, most));
   const std::uint32_t fill_chunk = ceil_div(longest, fill);
+  // The smaller chunk makes the more splits. In doubles, which compilers put side by side: half a token keeps
+  // quotients off whole numbers, by more than the reciprocal is inexact.
+  const double chunk = std::min(even_chunk, fill_chunk);
+  const double reciprocal = 1.0 / chunk;
   for (DecodeItem& item : plan.items) {
-    const std::uint32_t tokens = item.kv_end - item.kv_begin;
-    const std::uint32_t splits = std::max(ceil_div(tokens, even_chunk), ceil_div(tokens, fill_chunk));
-    item.split_tokens = ceil_div(ceil_div(tokens, std::max(1U, splits)), kMinBlockKv) * kMinBlockKv;
-    item.splits = std::max(1U, ceil_div(tokens, item.split_tokens));
+    const double tokens = std::max(1U, item.kv_end - item.kv_begin);
+    const auto splits = static_cast<std::int32_t>((tokens + chunk - 0.5) * reciprocal);
+    const auto each = static_cast<std::int32_t>((tokens + splits - 0.5) / splits);
+    item.split_tokens = ceil_div(static_cast<std::uint32_t>(each), kMinBlockKv) * kMinBlockKv;
+    item.splits = static_cast<std::uint32_t>(
+        static_cast<std::int32_t>((tokens + item.split_tokens - 0.5) / item.split_tokens));
   }
   plan.merge = true;  // the second stage always runs
-  // The grid has the most splits for every request. MHA's blocks are light, and their coefficients know it.
+  // The grid has the most splits for every request. MHA's blocks are light, and their coefficients know it:
+  // each walks its tokens at a pace of its own, whatever runs beside it, and some wait for others to end.
+  plan.queues = !absorbed;
+  plan.resident = absorbed ? 1 : kMostResident;
   if (!absorbed) return;
   plan.launched_splits = most;
   // The grid goes through the requests before it comes to the next heads: of one request those wait for each

@@ -95,11 +95,14 @@ double Fit::search(PlanCoefficients& c) {
   if (any_layer([](const LayerShape& l) { return l.sliding_window != 0; })) {
     vary(c.window, 0.1, 4);
     vary(c.window_seconds, 1e-8, 1e-4);
+    if (any_layer([](const LayerShape& l) { return l.sliding_window != 0 && l.head_dim <= 64; }) &&
+        any_layer([](const LayerShape& l) { return l.sliding_window != 0 && l.head_dim > 64; }))
+      vary(c.window_64, 0.1, 4);
     if (any(rows_, [](const Planned& p) { return p.extend.walks_window; })) vary(c.walk, 0.01, 1);
   }
   if (any_layer([](const LayerShape& l) { return l.head_dim > 128 && l.head_dim <= 192; }))
     vary(c.head_dim_192_seconds, 1e-8, 1e-4);
-  if (planner_.backend() == "torch_native") vary(c.gather, 0.05, 2);
+  if (planner_.backend() == "torch_native") vary(c.gather, 0.05, 4);
   vary(c.block_compute, 0.3, 8);
   if (any(rows_, [](const Planned& p) {
         return p.decode.merge || p.extend.kv_chunk != 0 || p.extend.prefix_rows != 0;
@@ -112,7 +115,7 @@ double Fit::search(PlanCoefficients& c) {
   }
   if (hot) vary(c.write, 0.01, 10);
   if (planner_.decodes()) {
-    vary(c.block_memory, 0.2, 8);
+    vary(c.block_memory, 0.05, 8);
     vary(c.block_width_seconds, 1e-9, 1e-5);
     if (any(rows_, [](const Planned& p) { return p.decode.resident > 1; })) vary(c.resident, 1, 8);
     if (any(rows_, [](const Planned& p) { return p.decode.tensor_cores; }) &&
@@ -124,10 +127,28 @@ double Fit::search(PlanCoefficients& c) {
     vary(c.in_order, 0.01, 1);
     if (any(rows_, [](const Planned& p) { return p.extend.kv_chunk != 0 || p.extend.prefix_rows != 0; }))
       vary(c.merge_row_seconds, 1e-9, 1e-5);
+    if (any(rows_, [](const Planned& p) { return p.extend.merge_blocks > 0; }))
+      vary(c.merge_block_seconds, 1e-11, 1e-8);
     if (any(rows_, [](const Planned& p) {
           return p.extend.prefix_rows == 0 && !p.row->prefixes.empty() && p.row->prefixes[0] != 0;
         }))
       vary(c.cached, 0.8, 3);
+    if (any_layer([](const LayerShape& l) { return l.head_dim <= 64; }) &&
+        any_layer([](const LayerShape& l) { return l.head_dim > 64; })) {
+      vary(c.block_compute_64, 0.2, 2);
+      if (any(rows_, [](const Planned& p) {
+            return p.row->layer.head_dim <= 64 && p.extend.prefix_rows == 0 && !p.row->prefixes.empty() &&
+                   p.row->prefixes[0] != 0;
+          }))
+        vary(c.cached_64, 0.3, 2);
+    }
+    // Both its steps over new tokens and others, or other heads, must be there to tell.
+    const auto spills = [](const Planned& p) {
+      const LayerShape& layer = p.row->layer;
+      return p.extend.grid_tiles != 0 && layer.head_dim > 192 && layer.head_dim <= 256 &&
+             layer.kv_bytes() >= 2 && layer.sliding_window == 0;
+    };
+    if (any(rows_, spills)) vary(c.fresh_256, 1, 8);
     if (any(rows_, [](const Planned& p) { return p.extend.prefix_rows != 0 || p.extend.prefix_kernel; }))
       vary(c.prefix, 0.1, 2);
   }

@@ -71,6 +71,7 @@ void declare(FlagSet& flags, CalibrateArgs& args) {
 
 std::string names_of(const std::vector<std::string>& files) {
   std::vector<std::string> names;
+  names.reserve(files.size());
   for (const std::string& file : files) names.push_back(std::filesystem::path(file).filename().string());
   return fmt::format("{}", fmt::join(names, ", "));
 }

@@ -362,10 +362,10 @@ class StateReader {
   }
   void read(std::vector<bool>& list) {
     list.assign(size(1), false);
-    for (std::size_t i = 0; i < list.size(); ++i) {
+    for (std::vector<bool>::reference one : list) {
       bool bit = false;
       read(bit);
-      list[i] = bit;
+      one = bit;
     }
   }
   template <typename T>

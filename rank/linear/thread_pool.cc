@@ -15,6 +15,14 @@ namespace {
 // for so long before it sleeps. Threads of a pool have cores of their own (see the constructor).
 constexpr std::chrono::microseconds kLook{50};
 
+// What the caller does itself before it wakes the others: as long as they take to be awake.
+constexpr std::chrono::microseconds kAlone{50};
+// Rounds of less work than kShort, so many in a row, are those of a small model: its threads would look for
+// most of their time, which on a machine that others use is taken from these, and from the thread that has
+// the work.
+constexpr std::chrono::microseconds kShort{20};
+constexpr std::uint32_t kShortRounds = 8;
+
 template <typename Done>
 void look(Done done) {
   const auto end = std::chrono::steady_clock::now() + kLook;
@@ -32,7 +40,8 @@ std::uint32_t usable_cores() {
   return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&set)));
 }
 
-ThreadPool::ThreadPool(std::uint32_t threads, std::uint32_t processes_on_host) {
+ThreadPool::ThreadPool(std::uint32_t threads, std::uint32_t processes_on_host)
+    : shares_all_(threads != 0), alone_(!shares_all_) {
   if (threads == 0) threads = std::max(1U, usable_cores() / std::max(1U, processes_on_host));
   for (std::uint32_t i = 1; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
 }
@@ -46,11 +55,27 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadPool::take_part(std::uint32_t thread) {
+std::uint32_t ThreadPool::begin_alone(std::uint32_t count, const Work& work) {
+  const auto end = std::chrono::steady_clock::now() + kAlone;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (i > 0 && std::chrono::steady_clock::now() >= end) return i;
+    StopFlag::throw_if_requested();
+    work(i, 0);
+  }
+  return count;
+}
+
+void ThreadPool::note_round(std::chrono::steady_clock::duration whole) {
+  short_rounds_ = whole < kShort ? short_rounds_ + 1 : 0;
+  alone_ = !shares_all_ && short_rounds_ >= kShortRounds;
+}
+
+std::uint32_t ThreadPool::take_part(std::uint32_t thread) {
+  std::uint32_t done = 0;
   try {
-    while (true) {
+    for (;; ++done) {
       const std::uint32_t i = next_.fetch_add(1, std::memory_order_relaxed);
-      if (i >= count_) return;
+      if (i >= count_) break;
       StopFlag::throw_if_requested();
       (*work_)(i, thread);
     }
@@ -59,6 +84,7 @@ void ThreadPool::take_part(std::uint32_t thread) {
     const std::lock_guard lock(mutex_);
     if (!error_) error_ = std::current_exception();
   }
+  return done;
 }
 
 void ThreadPool::serve(std::uint32_t thread) {
@@ -85,16 +111,25 @@ void ThreadPool::parallel_for(std::uint32_t count, const Work& work) {
     }
     return;
   }
+  std::uint32_t begun = 0;
+  if (alone_) {
+    begun = begin_alone(count, work);
+    if (begun == count) return;
+  }
   {
     const std::lock_guard lock(mutex_);
     work_ = &work;
     count_ = count;
-    next_.store(0, std::memory_order_relaxed);
+    next_.store(begun, std::memory_order_relaxed);
     working_ = static_cast<std::uint32_t>(threads_.size());
     ++round_;
   }
   begin_.notify_all();
-  take_part(0);
+  const auto begin = std::chrono::steady_clock::now();
+  const std::uint32_t done = take_part(0);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  // How long all of it would have taken this thread, if it took any part.
+  note_round(done == 0 || begun > 0 ? kAlone : took / done * count);
   look([&] { return working_.load(std::memory_order_acquire) == 0; });
   std::unique_lock lock(mutex_);
   end_.wait(lock, [&] { return working_ == 0; });

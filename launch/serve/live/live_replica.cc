@@ -147,7 +147,7 @@ void LiveReplica::run(const std::function<bool()>& go_on) {
     else
       deliveries_.hand_over(clock_.now() + kAhead * clock_.speedup(), clock_);
     flush_if_idle();
-    statistics_.publish(replica_.schedulers(), lengths_, !stepped);
+    statistics_.look(replica_.schedulers(), lengths_, !stepped);
     if (const auto now = std::chrono::steady_clock::now(); !stepped || now - asked >= kAskEvery) {
       asked = now;
       if (!go_on()) return;

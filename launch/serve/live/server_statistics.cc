@@ -8,7 +8,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kPublishEvery{20};
+constexpr std::chrono::milliseconds kLookEvery{20};
 constexpr std::chrono::seconds kSampleEvery{1};
 // "The last few seconds" of rates.
 constexpr std::size_t kRateSamples = 5;
@@ -31,25 +31,37 @@ LiveQueues queues_of(const scheduler::DataParallelGroup::Totals& totals, double 
 }  // namespace
 
 ServerStatistics::ServerStatistics(LiveDescription description, const WallClock& clock)
-    : clock_(clock), sampled_(steady_clock::now()), published_(sampled_) {
+    : clock_(clock), sampled_(steady_clock::now()), looked_(sampled_) {
   live_.description = std::move(description);
-  shared_ = live_;
+}
+
+void ServerStatistics::on_accepted() {
+  const std::lock_guard lock(mutex_);
+  ++live_.accepted_requests;
+}
+
+void ServerStatistics::on_queue_full() {
+  const std::lock_guard lock(mutex_);
+  ++live_.rejected_requests;
 }
 
 void ServerStatistics::on_scheduled(double queue_seconds, std::uint32_t prompt_tokens,
                                     std::uint32_t cached_tokens) {
+  const std::lock_guard lock(mutex_);
   live_.queue_time.observe(queue_seconds);
   current_.prompt_tokens += prompt_tokens;
   current_.cached_tokens += cached_tokens;
 }
 
 void ServerStatistics::on_first_token(double ttft) {
+  const std::lock_guard lock(mutex_);
   live_.ttft.observe(ttft);
   ++ttft_count_;
   current_.mean_ttft += (ttft - current_.mean_ttft) / static_cast<double>(ttft_count_);
 }
 
 void ServerStatistics::on_inter_token(double gap, std::uint32_t count) {
+  const std::lock_guard lock(mutex_);
   live_.inter_token.observe(gap, count);
   inter_token_count_ += count;
   current_.mean_inter_token +=
@@ -57,6 +69,7 @@ void ServerStatistics::on_inter_token(double gap, std::uint32_t count) {
 }
 
 void ServerStatistics::on_finished(const scheduler::Req& req, scheduler::RequestState state, double latency) {
+  const std::lock_guard lock(mutex_);
   live_.retractions += req.retractions;
   switch (state) {
     case scheduler::RequestState::kCompleted:
@@ -81,6 +94,7 @@ void ServerStatistics::on_finished(const scheduler::Req& req, scheduler::Request
 }
 
 void ServerStatistics::on_step(const scheduler::StepRecord& record, double gpu_seconds) {
+  const std::lock_guard lock(mutex_);
   ++live_.steps;
   ++current_.steps;
   if (record.capture_bucket > 0) ++live_.graph_steps;
@@ -104,16 +118,18 @@ void ServerStatistics::on_step(const scheduler::StepRecord& record, double gpu_s
 }
 
 void ServerStatistics::on_lag(double due, double now) {
+  const std::lock_guard lock(mutex_);
   live_.wall_lag = std::max(now - due, 0.0) / clock_.speedup();
   live_.max_wall_lag = std::max(live_.max_wall_lag, live_.wall_lag);
 }
 
-void ServerStatistics::publish(const scheduler::DataParallelGroup& schedulers, const Lengths& lengths,
-                               bool at_once) {
+void ServerStatistics::look(const scheduler::DataParallelGroup& schedulers, const Lengths& lengths,
+                            bool at_leisure) {
   const auto now = steady_clock::now();
   const bool sampling = now - sampled_ >= kSampleEvery;
-  if (!sampling && now - published_ < (at_once ? kPublishEvery / 10 : kPublishEvery)) return;
-  published_ = now;
+  if (!sampling && now - looked_ < (at_leisure ? kLookEvery / 10 : kLookEvery)) return;
+  looked_ = now;
+  const std::lock_guard lock(mutex_);
   scheduler::DataParallelGroup::Totals sum;
   live_.ranks.clear();
   live_.retracted_input_tokens = live_.retracted_output_tokens = 0;
@@ -132,8 +148,6 @@ void ServerStatistics::publish(const scheduler::DataParallelGroup& schedulers, c
   if (accepted_steps_ > 0)
     live_.spec_accept_length = static_cast<double>(accepted_tokens_) / static_cast<double>(accepted_steps_);
   if (sampling) sample(clock_.seconds_at(now));
-  const std::lock_guard lock(mutex_);
-  shared_ = live_;
 }
 
 void ServerStatistics::sample(double now) {
@@ -147,11 +161,8 @@ void ServerStatistics::sample(double now) {
   current_.kv_used_tokens = live_.kv_used_tokens;
   current_.kv_cached_tokens = live_.kv_evictable_tokens;
   current_.kv_free_tokens = live_.kv_available_tokens;
-  {
-    const std::lock_guard lock(mutex_);
-    samples_.push_back(current_);
-    if (samples_.size() > LiveStatistics::kMostSamples) samples_.pop_front();
-  }
+  samples_.push_back(current_);
+  if (samples_.size() > LiveStatistics::kMostSamples) samples_.pop_front();
   current_ = {};
   ttft_count_ = inter_token_count_ = 0;
 
@@ -174,7 +185,7 @@ LiveStatistics ServerStatistics::snapshot() const {
   LiveStatistics copy;
   {
     const std::lock_guard lock(mutex_);
-    copy = shared_;
+    copy = live_;
     copy.samples.assign(samples_.begin(), samples_.end());
   }
   copy.now = clock_.now();

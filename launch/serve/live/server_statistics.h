@@ -1,4 +1,5 @@
-// Fills LiveStatistics from what a replica does. Of the replica's thread, but for snapshot().
+// Fills LiveStatistics from what a replica does. Of the replica's thread, but for snapshot(): who has an
+// answer finds it counted.
 #pragma once
 
 #include <chrono>
@@ -20,9 +21,9 @@ class ServerStatistics {
   // their own.
   ServerStatistics(LiveDescription description, const WallClock& clock);
 
-  void on_accepted() { ++live_.accepted_requests; }
+  void on_accepted();
   // Refused without the replica having seen it.
-  void on_queue_full() { ++live_.rejected_requests; }
+  void on_queue_full();
   void on_scheduled(double queue_seconds, std::uint32_t prompt_tokens, std::uint32_t cached_tokens);
   void on_first_token(double ttft);
   void on_inter_token(double gap, std::uint32_t count);
@@ -35,26 +36,25 @@ class ServerStatistics {
   struct Lengths {
     std::uint64_t pending = 0, decoding = 0;
   };
-  // Takes a sample where a second of the wall has passed, and makes what is known so far visible to
-  // snapshot() where that was not done of late, or `at_once`.
-  void publish(const scheduler::DataParallelGroup& schedulers, const Lengths& lengths, bool at_once);
+  // Takes a sample where a second of the wall has passed, and looks at queues and pools where that was not
+  // done of late; sooner if `at_leisure`.
+  void look(const scheduler::DataParallelGroup& schedulers, const Lengths& lengths, bool at_leisure);
 
-  // A copy of what was published last. Any thread.
+  // Any thread. Queues and pools are those of the last look.
   LiveStatistics snapshot() const;
 
  private:
+  // REQUIRES: mutex_ is locked.
   void sample(double now);
 
   const WallClock& clock_;
-  LiveStatistics live_;  // without samples
-  LiveSample current_;   // since the last sample
+  mutable std::mutex mutex_;  // of all below but the times, which only the replica's thread knows
+  LiveStatistics live_;       // without samples
+  LiveSample current_;        // since the last sample
   std::uint64_t ttft_count_ = 0, inter_token_count_ = 0;
-  std::chrono::steady_clock::time_point sampled_, published_;
   std::uint64_t accepted_steps_ = 0, accepted_tokens_ = 0;
-
-  mutable std::mutex mutex_;
-  LiveStatistics shared_;
   std::deque<LiveSample> samples_;
+  std::chrono::steady_clock::time_point sampled_, looked_;
 };
 
 }  // namespace tpsim::launch

@@ -70,6 +70,18 @@ class Interrupts(CommandLine):
     def test_sigusr1_to_mpirun_keeps_the_status(self):
         self.check_interrupt(signal.SIGUSR1, processes=2)
 
+    def test_sigint_under_mpirun(self):
+        report = os.path.join(self.folder, "report-mpi")
+        child = self.start_long(report, processes=2)
+        time.sleep(2)
+        self.assertIsNone(child.poll(), "the run ended before it could be interrupted")
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=40)
+        self.assertNotEqual(child.returncode, 0)
+        self.assertTrue(self.result(report)["stopped_early"])
+
+
+class ComputingInterrupts(CommandLine):
     def test_computing_ends_in_two_seconds(self):
         computed = ["--model-path", "tinyllama-1.1b", "--load-format", "dummy", "--max-total-tokens", "4096"]
         prompt = ",".join(str(i) for i in range(1, 900))
@@ -86,6 +98,8 @@ class Interrupts(CommandLine):
                 self.assertIn(b"interrupted", errors)
                 self.assertLess(time.monotonic() - begin, 2 * 2, "twice the time: other programs may use the cores")
 
+
+class LauncherInterrupts(CommandLine):
     def test_the_launcher_keeps_the_status(self):
         root = os.path.dirname(os.path.dirname(os.path.dirname(self.program)))
         script = os.path.join(root, "launch", "run")
@@ -105,16 +119,6 @@ class Interrupts(CommandLine):
         with open("/dev/full", "w") as full:
             done = subprocess.run([script, "-n", "2", "backends"], stdout=full, stderr=subprocess.PIPE, text=True)
         self.assertEqual((done.returncode, done.stderr), (2, "tpsim: standard output cannot be written\n"))
-
-    def test_sigint_under_mpirun(self):
-        report = os.path.join(self.folder, "report-mpi")
-        child = self.start_long(report, processes=2)
-        time.sleep(2)
-        self.assertIsNone(child.poll(), "the run ended before it could be interrupted")
-        child.send_signal(signal.SIGINT)
-        child.communicate(timeout=40)
-        self.assertNotEqual(child.returncode, 0)
-        self.assertTrue(self.result(report)["stopped_early"])
 
 
 if __name__ == "__main__":

@@ -76,6 +76,16 @@ class Server:
     def load(self):
         return json.loads(self.ask("GET", "/v1/loads")[1])["loads"][0]
 
+    def wait_for_requests(self, count, seconds=20):
+        """Until that many are open."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            load = self.load()
+            if load["num_total_reqs"] == count:
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"not {count} requests: {load}")
+
     def wait_until_idle(self, seconds=20):
         end = time.monotonic() + seconds
         while time.monotonic() < end:

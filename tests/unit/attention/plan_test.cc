@@ -389,6 +389,51 @@ const DecodePlan& plan_of(AttentionBackend& backend, const LayerShape& layer,
   return backend.decode_plan(layer);
 }
 
+// The kernel that merges has blocks for the longest request in every request's place, where a kernel may
+// split.
+TEST(Fa3, MergesWithBlocksForTheLongestRequestOfAll) {
+  auto backend = create_attention_backend("fa3", gpu(), 1);
+  auto& planned = dynamic_cast<PlannedBackend&>(*backend);
+  const Batch few{{8000, 8000, 8000}, {20, 5, 1}, {}};
+  planned.init_forward_metadata(few.metadata(proto::EXTEND));
+  EXPECT_EQ(planned.extend_plan(eight_heads(8)).merge_blocks, 3.0 * (20 * 8 / 8));
+  const Batch chunk{{0, 8000}, {8192, 1}, {}};  // fills the device, so nothing is split
+  planned.init_forward_metadata(chunk.metadata(proto::EXTEND));
+  EXPECT_EQ(planned.extend_plan(eight_heads(8)).merge_blocks, 0);
+  PlanCoefficients coefficients;
+  ExtendPlan plan;
+  plan.head_blocks = 8;
+  plan.items = {{.request = 0, .prefix = 0, .q_len = 64}};
+  plan.merge_blocks = 1000;
+  const double free = PlanCost(gpu(), coefficients).extend(plan, eight_heads(8)).seconds;
+  coefficients.merge_block_seconds = 1e-9;
+  const KernelCost cost = PlanCost(gpu(), coefficients).extend(plan, eight_heads(8));
+  EXPECT_NEAR(cost.seconds - free, 1e-6 + coefficients.merge_seconds, 1e-12);
+  EXPECT_EQ(cost.launches, 2u);
+}
+
+// Of 132 multiprocessors that hold six blocks each; 99 requests of 8 KV heads are their 792.
+TEST(Triton, BlocksThatFindNoRoomWaitForOthersToEnd) {
+  auto backend = create_attention_backend("triton", gpu(), 1);
+  PlanCoefficients coefficients;
+  const auto seconds = [&](std::size_t requests) {
+    const PlanCost cost(gpu(), coefficients);
+    DecodePlan plan = plan_of(*backend, eight_heads(8), std::vector<std::uint32_t>(requests, 800));
+    EXPECT_TRUE(plan.queues);
+    for (DecodeItem& item : plan.items) {
+      item.splits = 1;
+      item.split_tokens = 800;
+    }
+    return cost.decode(plan, eight_heads(8)).seconds;
+  };
+  coefficients.block_memory = 0.1;  // a block alone is what takes the time
+  coefficients.resident = 6;
+  EXPECT_LT(seconds(99), 1.05 * seconds(90));
+  EXPECT_GT(seconds(100), 1.7 * seconds(99));
+  coefficients.resident = 1;  // nobody knows: no queue
+  EXPECT_LT(seconds(100), 1.05 * seconds(99));
+}
+
 // get_num_kv_splits_triton with num_kv_head 16 and with 1, on 132 multiprocessors.
 TEST(Triton, MlaIsSplitAsTheHeadsOfTheConfigSay) {
   LayerShape latent;
@@ -535,6 +580,18 @@ TEST(FlexAttention, PaysForTheMaskOfTheWholeSequence) {
   backend->init_forward_metadata(cached.metadata(proto::EXTEND));
   EXPECT_GE(backend->plan_cost().bytes, 30010.0 * 30010);
   EXPECT_TRUE(backend->host_cost().synchronous);
+}
+
+// Rows of the cached prefix are computed, too, but not copied.
+TEST(TorchNative, APrefillCopiesItsNewRowsAlone) {
+  auto backend = create_attention_backend("torch_native", gpu(), 1);
+  auto& planned = dynamic_cast<PlannedBackend&>(*backend);
+  const auto bytes = [&](std::uint32_t prefix, std::uint32_t length) {
+    const Batch batch{{prefix}, {length}, {}};
+    planned.init_forward_metadata(batch.metadata(proto::EXTEND));
+    return planned.forward_extend(eight_heads(8)).bytes;
+  };
+  EXPECT_NEAR(bytes(0, 4096) - bytes(4000, 96), 4000.0 * 8 * 128 * 2 * 2 * 2, 1);
 }
 
 TEST(Hybrid, RoutesByForwardMode) {

@@ -311,7 +311,7 @@ class Model {
   const ModelConfig model_;
   const Checkpoint weights_;
   LocalCollectives collectives_;
-  ThreadPool pool_;
+  ThreadPool pool_{2};
   attention::AttentionBackend* backend_;
   MlaForwardMethod method_ = MlaForwardMethod::kAbsorbed;
   std::unique_ptr<NumericForward> forward_;

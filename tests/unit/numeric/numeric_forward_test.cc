@@ -141,7 +141,7 @@ class Cluster {
   const ModelConfig model_;
   NumericOptions options_;
   LocalCollectives collectives_;
-  ThreadPool pool_;
+  ThreadPool pool_{2};
   std::unique_ptr<NumericForward> forward_;
 };
 

@@ -76,7 +76,7 @@ class Served : public testing::Test {
     service->stop();
   }
   HttpClient client() { return HttpClient(server->port()); }
-  // Until nothing is at the replica any more, and its statistics, which are published now and then, say so.
+  // Until nothing is at the replica any more, and its statistics, which look at queues now and then, say so.
   void wait_until_idle() {
     const auto idle = [this] {
       const LiveStatistics live = replica->statistics();
@@ -402,6 +402,19 @@ TEST_F(Served, TellsOfItself) {
   EXPECT_EQ(one.ask("GET", "/nothing").body, R"({"detail":"Not Found"})");
   EXPECT_EQ(one.ask("GET", "/generate").status, 405U);
   EXPECT_EQ(one.ask("POST", "/v1/completions", "{}", "content-type: text/plain\r\n").status, 400U);
+}
+
+// Not a moment later, or who counts the answers of several servers misses some.
+TEST_F(Served, WhoHasAnAnswerFindsItCounted) {
+  executor.seconds = 1e-4;  // passes follow faster than queues are looked at
+  start();
+  for (std::uint64_t i = 1; i <= 300; ++i) {
+    ASSERT_EQ(client()
+                  .ask("POST", "/generate", R"({"text": "a", "sampling_params": {"max_new_tokens": 1}})")
+                  .status,
+              200U);
+    ASSERT_EQ(replica->statistics().finished_requests, i);
+  }
 }
 
 TEST_F(Served, RefusesWhereTheQueueIsFull) {
