@@ -59,6 +59,32 @@ TEST(WeightedSamples, ManyOfEitherSignAndAnyMagnitudeAreSorted) {
   for (int q = 0; q <= 100; ++q) ASSERT_DOUBLE_EQ(samples.percentile(q), plain_percentile(plain, q));
 }
 
+// A sum ends in the digits of its order: that of groups of equal values and other counts is std::sort's.
+TEST(WeightedSamples, MeansAreSumsInTheOrderOfTheSort) {
+  struct Group {
+    double value;
+    std::uint64_t count;
+  };
+  std::mt19937_64 random(5);
+  for (const std::uint64_t values : {50U, 1U << 30}) {  // many are equal; hardly any
+    WeightedSamples samples;
+    std::vector<Group> groups;
+    std::uint64_t last = values;
+    for (int i = 0; i < 5000; ++i) {
+      std::uint64_t drawn = random() % values;
+      if (drawn == last) drawn = (drawn + 1) % values;  // else it would be put to the one before
+      last = drawn;
+      groups.push_back({static_cast<double>(drawn) / 3, 1 + random() % 3});
+      samples.add(groups.back().value, groups.back().count);
+    }
+    samples.seal();
+    std::sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) { return a.value < b.value; });
+    double sum = 0;
+    for (const Group& group : groups) sum += group.value * static_cast<double>(group.count);
+    EXPECT_EQ(samples.mean(), sum / static_cast<double>(samples.count())) << values;
+  }
+}
+
 TEST(WeightedSamples, EmptyIsZero) {
   WeightedSamples samples;
   samples.seal();
