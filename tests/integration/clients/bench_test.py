@@ -36,32 +36,46 @@ class Bench(ClientTest):
         with open(self.path("came.jsonl"), "w") as file:
             file.writelines(json.dumps(rows[at]) + "\n" for at in order)
         said = self.run_of(self.path("came.jsonl"), *flags, **more)
+        ttfts = [None] * requests  # milliseconds
         with open(self.path("report/requests.csv")) as file:
-            ttfts = [(float(row["first_token_time"]) - float(row["arrival_time"]) + longer[order[int(row["id"])]]) * 1e3
-                     for row in csv.DictReader(file)]
-        self.assertEqual(len(ttfts), requests)
+            for row in csv.DictReader(file):
+                at = order[int(row["id"])]
+                ttfts[at] = (float(row["first_token_time"]) - float(row["arrival_time"]) + longer[at]) * 1e3
+        self.assertNotIn(None, ttfts)
         print(f"{self.id().rsplit('.', 1)[1]}: requests are out {statistics.mean(longer) * 1e3:+.2f} ms after the fitted "
               "client's", flush=True)
-        return {**said, "mean_ttft_ms": statistics.mean(ttfts), "median_ttft_ms": statistics.median(ttfts)}
+        return {**said, "ttfts": ttfts, "mean_ttft_ms": statistics.mean(ttfts),
+                "median_ttft_ms": statistics.median(ttfts)}
 
-    def compare(self, flags, bench, run_flags, **more):
-        """bench(server) and the run of what it sent. Three tries where the machine is busy with something else, by the
-        server's own account of how late its clock was."""
-        for _ in range(3):
+    def same_schedule(self, reported, said):
+        """Whether nine requests in ten, each by itself, had their first token when the run says. Where sixteen follow
+        each other, one that just meets a pass here and just misses it there moves all behind it by a part of a pass:
+        another schedule, that hangs on a tenth of a millisecond."""
+        near = [abs(ttft * 1e3 - run) <= max(0.03 * run, 1.0) for ttft, run in zip(reported["ttfts"], said["ttfts"])]
+        print(f"{sum(near)} of {len(near)} first tokens within 3 % or 1 ms", flush=True)
+        return sum(near) >= 0.9 * len(near)
+
+    def compare(self, flags, bench, run_flags, each=False, **more):
+        """bench(server) and the run of what it sent; `each`: every request by itself, too. Three tries where the machine
+        is busy with something else, by the server's own account of how late its clock was; eight where schedules
+        part."""
+        for _ in range(8 if each else 3):
             server = self.serve(*flags, **more)
             reported = bench(server)
             late = server.info()["tpsim"]["token_lateness"]["p99"]
             server.stop()
             said = self.said(80, *run_flags, **more)
+            same = not each or self.same_schedule(reported, said)
             self.assertEqual(reported["completed"], said["completed"])
             self.assertEqual([error for error in reported["errors"] if error], [])
             self.assertEqual(reported["total_output_tokens"], said["total_output_tokens"])
             wrong = self.far_off(reported, said, FIGURES)
-            if not wrong or late < QUIET:
+            if same and (not wrong or late < QUIET):
                 break
             print(f"one token in a hundred left {late * 1e3:.2f} ms late", flush=True)
-        if wrong and late >= QUIET:
+        if (wrong or not same) and late >= QUIET:
             self.skipTest(f"this machine is too busy to tell: one token in a hundred left {late * 1e3:.2f} ms late")
+        self.assertTrue(same, "the schedules part whenever it is tried")
         self.assertEqual(wrong, [])
         return reported, said
 
@@ -101,7 +115,7 @@ class SglangBenchServing(Bench):
 
         def bench(server):
             return self.bench(server, "sglang", *words)
-        self.compare(["--front-end", "ids"], bench, ["--front-end", "ids"])
+        self.compare(["--front-end", "ids"], bench, ["--front-end", "ids"], each=True)
 
 
 class VllmBenchServe(Bench):
