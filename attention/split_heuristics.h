@@ -24,7 +24,7 @@ class FlashSplits {
   std::uint32_t multiprocessors() const { return multiprocessors_; }
 
  private:
-  static constexpr std::uint32_t kMost = 128;  // more steps than splits change nothing
+  static constexpr std::uint32_t kMost = 128;       // more steps than splits change nothing
   using Row = std::array<std::uint8_t, kMost + 1>;  // by steps; all 0: not worked out yet
   void fill(std::uint32_t blocks, Row& row) const;
 

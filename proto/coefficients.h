@@ -66,7 +66,7 @@ struct PlanCoefficients {
   double cached_64 = 1;            // factor on it for heads of up to 64
   double fresh_256 = 1;  // a step over new tokens, of any other, where 16-bit heads are wider than 192 and
                          // have no window: a kernel that spills registers there (extend)
-  double prefix = 1;  // factor on the rate of a separate kernel for the cached prefix (extend)
+  double prefix = 1;     // factor on the rate of a separate kernel for the cached prefix (extend)
   // Host time of an eager pass. Of one kernel of this backend (0: as any other kernel), and of each KV length
   // that a decode meets for the first time (libraries that build an execution plan for every shape).
   double launch_seconds = 0;

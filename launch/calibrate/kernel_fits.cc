@@ -27,7 +27,6 @@
 namespace tpsim::calibrate {
 namespace {
 
-namespace fs = std::filesystem;
 using calibration::AttentionRow;
 using calibration::MlaKernel;
 using calibration::OperatorRow;
