@@ -287,7 +287,8 @@ double resolve_batches(const ServerArgs& args, Deployment& deployment) {
       deployment.notes.push_back(
           fmt::format("{}: decode is not captured on this device", deployment.hardware.name()));
     else if (never_captured(deployment))
-      deployment.notes.push_back("--deepep-mode normal: cannot be captured, so nothing runs in CUDA graphs");
+      deployment.notes.emplace_back(
+          "--deepep-mode normal: cannot be captured, so nothing runs in CUDA graphs");
     else if (!decodes_eagerly)
       deployment.notes.push_back(
           fmt::format("{}: cannot be captured, so decode runs without CUDA graphs", captured));
@@ -417,7 +418,7 @@ void resolve_model_rules(const ServerArgs& args, Deployment& deployment) {
   }
   if (dual_chunk.enabled() && (config.enable_mixed_chunk || !config.disable_radix_cache)) {
     // server_args.py of 0.5.12, _handle_attention_backend_compatibility
-    deployment.notes.push_back(
+    deployment.notes.emplace_back(
         "dual_chunk_flash_attn: mixed chunks and the radix cache are off, as in SGLang");
     config.enable_mixed_chunk = false;
     config.disable_radix_cache = true;

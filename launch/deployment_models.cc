@@ -122,7 +122,7 @@ std::uint64_t Deployment::configuration_hash() const {
   // A map of Protobuf has no order; one of std has.
   const std::map<std::string, std::string> sorted(header.server_args().begin(), header.server_args().end());
   std::string text;
-  for (const auto& [key, value] : sorted) text += key + "=" + value + "\n";
+  for (const auto& [key, value] : sorted) text.append(key).append("=").append(value).append("\n");
   for (const double factor : ranks.slowdown) text += format_real(factor) + " ";
   text += hardware.ShortDebugString();
   return rank::configuration_hash(text);

@@ -168,7 +168,7 @@ void FlagSet::take_extras() {
     const auto value_follows = [&] { return i + 1 < words.size() && words[i + 1].rfind("--", 0) != 0; };
     if (flag->values == Values::kNone) {
       if (joined) throw_user_error("--{}: takes no value", name);
-      values.push_back("true");
+      values.emplace_back("true");
     } else if (!joined) {
       while (value_follows() && (values.empty() || flag->values == Values::kMany))
         values.push_back(words[++i]);

@@ -133,7 +133,7 @@ void resolve_images(const ServerArgs& args, const proto::HardwareProfile& hardwa
     notes.push_back(fmt::format("--mm-attention-backend: {} is chosen, SGLang's default on this device",
                                 vision.attention_backend));
   if (profiled)
-    notes.push_back(
+    notes.emplace_back(
         "Qwen3-VL on a large Hopper GPU: SGLang 0.5.23 also spaces prefills (--prefill-decode-interval 22), "
         "which "
         "tpsim does not; compare with a server started with --prefill-decode-interval 0");

@@ -157,7 +157,7 @@ rank::LinearAttnBackends choose_linear_attention(const ServerArgs& args,
                                hardware, notes);
   } else if (generation_of(hardware) == GpuGeneration::kBlackwell && args.mamba_ssm_dtype == "bfloat16") {
     backends.decode = LinearAttnBackend::kFlashInfer;
-    notes.push_back(
+    notes.emplace_back(
         "--linear-attn-decode-backend flashinfer: SGLang's choice on SM 10.x with --mamba-ssm-dtype "
         "bfloat16");
   } else {

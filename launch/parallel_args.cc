@@ -124,10 +124,10 @@ std::vector<rank::LayerRange> resolve_pipeline(const ServerArgs& args, const ran
   pipeline.size = parallel.pp_size;
   pipeline.async_batch_depth = parallel.pp_async_batch_depth;
   if (!config.disable_overlap_schedule)
-    notes.push_back(
+    notes.emplace_back(
         "--disable-overlap-schedule: is set, for SGLang does not overlap pipeline stages' scheduling");
   config.disable_overlap_schedule = true;
-  notes.push_back(
+  notes.emplace_back(
       "--pp-size: stages are taken to be joined as the GPUs of one host are; between hosts, handing over is "
       "slower");
   std::vector<rank::LayerRange> stages =

@@ -94,7 +94,7 @@ std::string rate_of(const Json& line, const Place& place) {
 
 void offer(const Json& line, const std::vector<MeasuredRequest>& requests, const Place& place,
            MeasuredLoad& load) {
-  const auto add = [&load](const char* flag, std::string value) { add_flag(load.flags, flag, value); };
+  const auto add = [&load](const char* flag, const std::string& value) { add_flag(load.flags, flag, value); };
   const std::string rate = rate_of(line, place);
   load.load_kind = rate == "inf" ? "closed" : "poisson";
   add("--front-end", "text");

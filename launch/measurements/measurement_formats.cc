@@ -30,7 +30,7 @@ void check_names(const MeasuredLoad& load) {
   }
 }
 
-std::vector<MeasuredLoad> read(std::unique_ptr<scheduler::ByteSource> bytes, MeasurementFile file) {
+std::vector<MeasuredLoad> read(std::unique_ptr<scheduler::ByteSource> bytes, const MeasurementFile& file) {
   const std::string name = file.path.string();
   scheduler::TraceInput input(scheduler::decode(std::move(bytes), name), name);
   std::string_view line;

@@ -60,6 +60,7 @@ std::string error_band_basis(const proto::RunReport& run) {
     }
   }
   std::vector<std::string> parts;
+  parts.reserve(bases.size());
   for (const auto& [basis, names] : bases)
     parts.push_back(bases.size() == 1 ? basis : fmt::format("{}: {}", joined(names, ", "), basis));
   std::string out = joined(parts, "; ");

@@ -51,10 +51,10 @@ std::string settings_table(const proto::ComparisonReport& report, bool all, bool
     head.push_back((head.empty() ? "  " : "") + title);
   }
   table.left_columns = head.size();
-  head.push_back("req/s");
+  head.emplace_back("req/s");
   append(head, goodput_heads(report));
-  head.push_back("tok/s");
-  if (per_gpu) head.push_back("tok/s/GPU");
+  head.emplace_back("tok/s");
+  if (per_gpu) head.emplace_back("tok/s/GPU");
   append(head, {"TTFT ms", "p99", "TPOT ms", "p99", "latency s", "hit %", "KV peak %", "retracted"});
   table.rows.push_back(std::move(head));
   for (const proto::RunReport& run : report.runs()) {
