@@ -98,7 +98,6 @@ struct ExtendPlan {
   std::uint32_t prefix_tile_m = 0;
   std::uint32_t prefix_head_blocks = 0;
   std::uint32_t prefix_chunk = 0;
-  bool dense_new = false;  // new tokens are read as they were made, in 16 bit, whatever the cache's format
   // The kernel that else reads prefixes only reads all, as `rows` and `tile_m` say.
   bool prefix_kernel = false;
   // MLA, expanded: the cached prefixes are read by one kernel for every so many tokens of each request,
@@ -111,7 +110,7 @@ struct ExtendPlan {
   // all before that in three kernels with queries of their own, whose results are merged. 0: none of it.
   std::uint32_t chunk_len = 0;
   void clear() {  // keeps the capacity
-    walks_window = prefix_kernel = dense_new = false;
+    walks_window = prefix_kernel = false;
     items.clear();
     tile_m = tile_n = rows = 128;
     head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk = 0;

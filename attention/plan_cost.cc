@@ -24,7 +24,7 @@ double share_gone(double bytes, double l2_bytes) {
 // Of what is read of one token.
 double kv_token_bytes_of(const LayerShape& layer) { return layer.kv_elements() * layer.kv_bytes(); }
 
-// What a kernel itself reads, of 16 bit where something else widens it first.
+// What the kernel itself reads.
 LayerShape read_shape(const LayerShape& stored, bool widened) {
   LayerShape shape = stored;
   if (widened) shape.kv_format = NumberFormat::kBf16;
@@ -300,9 +300,7 @@ KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& st
   KernelCost cost;
   const double width = double(layer.head_dim) + layer.v_head_dim;
   const std::uint32_t window = plan.walks_window ? 0 : layer.sliding_window;
-  const LayerShape fresh = read_shape(layer, plan.dense_new);  // what the kernel over new tokens reads
-  const double kv_token_bytes = kv_token_bytes_of(fresh);
-  const double prefix_token_bytes = kv_token_bytes_of(layer);
+  const double kv_token_bytes = kv_token_bytes_of(layer);
   const double cached = c_.cached * (layer.head_dim <= kNarrow ? c_.cached_64 : 1);
   // Of a step over new tokens, that of any other taken off.
   const double slower_new =
@@ -373,25 +371,25 @@ KernelCost PlanCost::extend_physics(const ExtendPlan& plan, const LayerShape& st
       prefix.tiles += prefix_tiles * prefix_chunks;
       prefix.longest = std::max<double>(
           prefix.longest, plan.prefix_chunk == 0 ? item.prefix : std::min(item.prefix, plan.prefix_chunk));
-      prefix.bytes += item.prefix * prefix_token_bytes;
+      prefix.bytes += item.prefix * kv_token_bytes;
       parts += item.q_len * prefix_chunks;
     }
   }
   main.bytes += q_tokens * q_token_bytes;
   occupancy = {(main.tiles * main.head_blocks + prefix.tiles * prefix.head_blocks) / multiprocessors_,
                std::max(main.longest, prefix.longest)};
-  const double rate = flops_per_second(fresh) * (plan.prefix_kernel ? c_.prefix : 1);
+  const double rate = flops_per_second(layer) * (plan.prefix_kernel ? c_.prefix : 1);
   cost.flops = 2.0 * width * (main.tokens * main.rows * main.head_blocks);
   cost.bytes = main.bytes;
   cost.launches = 1;
-  cost.seconds = c_.fixed_seconds + tiles_seconds(main, fresh, rate);
+  cost.seconds = c_.fixed_seconds + tiles_seconds(main, layer, rate);
   bool merge = parts > q_tokens;
   if (prefix.tiles > 0) {
     prefix.bytes += q_tokens * q_token_bytes;
     cost.flops += 2.0 * width * (prefix.tokens * prefix.rows * prefix.head_blocks);
     cost.bytes += prefix.bytes;
     cost.launches += 2;  // and the kernel that merges both
-    cost.seconds += c_.fixed_seconds + tiles_seconds(prefix, layer, flops_per_second(layer) * c_.prefix);
+    cost.seconds += c_.fixed_seconds + tiles_seconds(prefix, layer, rate * c_.prefix);
     merge = true;
   }
   if (plan.mla_chunk != 0) cost += mla_chunks(plan, layer, q_tokens);

@@ -1,73 +1,23 @@
 #include "scheduler/weighted_samples.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <utility>
-#include <vector>
 
 namespace tpsim::scheduler {
 namespace {
 
 // Ascending with the value.
-std::uint64_t key_of(double value) {
-  constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
-  const auto bits = std::bit_cast<std::uint64_t>(value);
-  return (bits & kSign) != 0 ? ~bits : bits | kSign;
-}
 std::uint64_t bucket_of(double value) {
   constexpr int kDropped = 52 - 11;  // bits of the significand
-  return key_of(value) >> kDropped;
-}
-
-// Sorts `from` by value, digit by digit from the last, into one of the two vectors of the same size, and
-// returns that: no comparison that a processor would guess wrong every other time.
-template <typename Group>
-std::vector<Group>& sorted_by_digits(std::vector<Group>& from, std::vector<Group>& to) {
-  constexpr int kBits = 11;
-  constexpr std::size_t kDigits = (64 + kBits - 1) / kBits;
-  constexpr std::uint64_t kMask = (1U << kBits) - 1;
-  std::array<std::array<std::uint32_t, kMask + 1>, kDigits> places{};
-  for (const Group& group : from) {
-    const std::uint64_t key = key_of(group.value);
-    for (std::size_t digit = 0; digit < kDigits; ++digit) ++places[digit][key >> (kBits * digit) & kMask];
-  }
-  std::vector<Group>* source = &from;
-  std::vector<Group>* target = &to;
-  for (std::size_t digit = 0; digit < kDigits; ++digit) {
-    std::array<std::uint32_t, kMask + 1>& place = places[digit];
-    const auto digit_of = [&](const Group& g) { return key_of(g.value) >> (kBits * digit) & kMask; };
-    if (place[digit_of(source->front())] == source->size()) continue;  // all have the same
-    std::uint32_t next = 0;
-    for (std::uint32_t& count : place) next += std::exchange(count, next);
-    for (const Group& group : *source) (*target)[place[digit_of(group)]++] = group;
-    std::swap(source, target);
-  }
-  return *source;
+  constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  return ((bits & kSign) != 0 ? ~bits : bits | kSign) >> kDropped;
 }
 
 }  // namespace
-
-// Equal values of other counts stand as std::sort() puts them: sums over them end in its digits.
-void WeightedSamples::sort_groups() {
-  constexpr std::size_t kFew = 1024;
-  if (groups_.size() >= kFew && groups_.size() <= UINT32_MAX) {
-    std::vector<Group> copy = groups_;
-    std::vector<Group> other(groups_.size());
-    std::vector<Group>& sorted = sorted_by_digits(copy, other);
-    const auto same = std::adjacent_find(sorted.begin(), sorted.end(), [](const Group& a, const Group& b) {
-      return a.value == b.value && a.count != b.count;
-    });
-    if (same == sorted.end()) {
-      groups_.swap(sorted);
-      return;
-    }
-  }
-  std::sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) { return a.value < b.value; });
-}
 
 void WeightedSamples::Moments::add(double value, double weight) {
   count += weight;
@@ -77,7 +27,7 @@ void WeightedSamples::Moments::add(double value, double weight) {
 }
 
 void WeightedSamples::merge_equal() {
-  sort_groups();
+  std::sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) { return a.value < b.value; });
   std::size_t kept = 0;
   for (std::size_t i = 1; i < groups_.size(); ++i) {
     if (groups_[i].value == groups_[kept].value) {
@@ -127,7 +77,8 @@ void WeightedSamples::seal() {
     for (const Bucket& bucket : buckets_)
       groups_.push_back({bucket.sum / static_cast<double>(bucket.count), bucket.count});
   } else {
-    sort_groups();
+    std::sort(groups_.begin(), groups_.end(),
+              [](const Group& a, const Group& b) { return a.value < b.value; });
     if (!groups_.empty()) max_ = groups_.back().value;
   }
   cumulative_.clear();

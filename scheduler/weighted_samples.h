@@ -69,7 +69,6 @@ class WeightedSamples {
     double sum;
   };
 
-  void sort_groups();
   void make_room();
   void merge_equal();
   void compress();

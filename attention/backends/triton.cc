@@ -75,17 +75,12 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const auto fill =
       static_cast<std::uint32_t>(std::clamp<std::uint64_t>((cores + counted - 1) / counted, 1, most));
   const std::uint32_t fill_chunk = ceil_div(longest, fill);
-  // The smaller chunk makes the more splits. In doubles, which compilers put side by side: half a token keeps
-  // quotients off whole numbers, by more than the reciprocal is inexact.
-  const double chunk = std::min(even_chunk, fill_chunk);
-  const double reciprocal = 1.0 / chunk;
+  const std::uint32_t chunk = std::min(even_chunk, fill_chunk);  // the smaller one makes the more splits
   for (DecodeItem& item : plan.items) {
-    const double tokens = std::max(1U, item.kv_end - item.kv_begin);
-    const auto splits = static_cast<std::int32_t>((tokens + chunk - 0.5) * reciprocal);
-    const auto each = static_cast<std::int32_t>((tokens + splits - 0.5) / splits);
-    item.split_tokens = ceil_div(static_cast<std::uint32_t>(each), kMinBlockKv) * kMinBlockKv;
-    item.splits = static_cast<std::uint32_t>(
-        static_cast<std::int32_t>((tokens + item.split_tokens - 0.5) / item.split_tokens));
+    const std::uint32_t tokens = item.kv_end - item.kv_begin;
+    const std::uint32_t each = ceil_div(tokens, std::max(1U, ceil_div(tokens, chunk)));
+    item.split_tokens = ceil_div(each, kMinBlockKv) * kMinBlockKv;
+    item.splits = std::max(1U, ceil_div(tokens, item.split_tokens));
   }
   plan.merge = true;  // the second stage always runs
   // The grid has the most splits for every request. MHA's blocks are light, and their coefficients know it:
