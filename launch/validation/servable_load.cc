@@ -1,18 +1,17 @@
 #include "launch/validation/servable_load.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "launch/images.h"
 #include "launch/run_flags.h"
 #include "launch/simulate.h"
 #include "launch/speculation.h"
 #include "launch/stage.h"
+#include "launch/validation/ngram_answers.h"
 #include "launch/workload_args.h"
 #include "proto/base/error.h"
 #include "proto/base/random.h"
@@ -24,53 +23,6 @@ namespace {
 double draw(std::uint64_t id, std::uint64_t step) {
   return unit_interval(mix64((id << 32 | step) + kGoldenGamma));
 }
-
-// An n-gram cache offers nothing until an answer repeats itself, then longer chains from step to step: what a
-// step keeps was 1 … 1, 3, 5, 11 and all, or all as soon as there are no more drafts (answers of dummy
-// weights, SGLang 0.5.12, 4, 8 and 16 drafts; servers with other hosts kept the same of the same prompts).
-class NgramAnswers {
- public:
-  // Of the mean that a step keeps; none where even late steps lose drafts: such answers do not only repeat.
-  static std::optional<NgramAnswers> of(const std::vector<std::pair<std::uint32_t, double>>& means,
-                                        std::uint32_t drafts) {
-    double lost = 0;  // against a request that keeps all from its first step
-    for (std::size_t i = 0; i < means.size(); ++i) {
-      if (means[i].second >= kAll * drafts) return NgramAnswers(lost, drafts);
-      if (i + 1 < means.size()) lost += (drafts - means[i].second) * (means[i + 1].first - means[i].first);
-    }
-    return std::nullopt;
-  }
-
-  std::vector<std::uint32_t> of_request(std::size_t request, std::uint32_t tokens) const {
-    // Shares of few requests come out whole: multiples of the golden ratio spread evenly.
-    const double place = std::fmod(0.5 + static_cast<double>(request) * kGoldenRatio, 1.0);
-    std::uint32_t alone = 1;
-    for (double later = goes_on_; place < later && alone < kMostAlone; later *= goes_on_) ++alone;
-    std::vector<std::uint32_t> lens;
-    std::uint32_t before = 1, chain = 1, kept = 0;
-    while (kept < tokens) {
-      if (lens.size() >= alone) before = std::exchange(chain, std::min(chain + 2 * before, drafts_));
-      lens.push_back(chain);
-      kept += chain;
-    }
-    return lens;
-  }
-
- private:
-  static constexpr double kAll = 0.95;  // of the drafts: what counts as all
-  static constexpr double kGoldenRatio = 0.618033988749895;
-  static constexpr std::uint32_t kMostAlone = 4096;
-
-  NgramAnswers(double lost, std::uint32_t drafts) : drafts_(drafts) {
-    for (std::uint32_t before = 1, chain = 3; chain < drafts; chain += 2 * std::exchange(before, chain))
-      lost -= drafts - chain;
-    const double alone = lost / std::max(1U, drafts - 1);  // steps that keep one token, in the mean
-    goes_on_ = alone > 1 ? 1 - 1 / alone : 0;
-  }
-
-  std::uint32_t drafts_;
-  double goes_on_ = 0;  // chance that a step that kept one token is followed by another
-};
 
 // What each request keeps of its steps: of a mean between two whole numbers now the lower, now the upper one;
 // together, all keep what brings them to the mean. N-grams without repeating answers are right in all their
