@@ -105,6 +105,21 @@ INSTANTIATE_TEST_SUITE_P(H200, RaggedBatches,
                                            // Prices every request by itself, without corrections.
                                            Ragged{"torch_native", {0.045, 0.1}, {0.05, 0.18}}));
 
+// Rows of equal lengths, which no fit has seen since there are ragged ones. Decodes of that file read 64-bit
+// tables of tokens (measure_attention.py), of which PyTorch widens nothing; SGLang's have 32.
+TEST(OwnMeasurement, TorchNativePrefillsAreWithinAnEighth) {
+  const proto::HardwareProfile profile = rank::load_hardware("h200-sxm");
+  auto backend = create_attention_backend("torch_native", profile, 1);
+  std::vector<double> errors;
+  for (const auto& row : calibration::measured_rows(TPSIM_MEASURED, "torch_native", /*decode=*/false)) {
+    calibration::with_metadata(row, /*decode=*/false, [&](const ForwardMetadata& metadata) {
+      backend->init_forward_metadata(metadata);
+      errors.push_back(std::abs(backend->forward_extend(row.layer).seconds / row.seconds - 1));
+    });
+  }
+  expect_within(errors, {0.125, 0.3}, "torch_native extend");
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Measured, AttentionCalibration,
     ::testing::Values(
