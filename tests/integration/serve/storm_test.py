@@ -130,7 +130,7 @@ class Storm(ServerTest):
         bytes_ = request(generate(self.endless, prompt=range(1, own.randrange(2, 50)), stream=stream))
         if own.random() < 0.3:
             bytes_ = request({"model": "m", "prompt": "x" * own.randrange(1, 2000), "max_tokens": self.endless,
-                              "stream": stream}, path="/v1/completions")
+                              "ignore_eos": True, "stream": stream}, path="/v1/completions")
         client.sendall(bytes_[:own.randrange(len(bytes_))] if own.random() < 0.2 else bytes_)
         time.sleep(own.random() * 0.1)
         way = own.randrange(3)
