@@ -1,13 +1,11 @@
 #include "attention/backend_description.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 namespace tpsim::attention {
 
-std::string PageSizes::text() const {
-  if (any()) return "any";
-  std::string text;
-  for (const std::uint32_t size : list()) text += (text.empty() ? "" : ",") + std::to_string(size);
-  return text;
-}
+std::string PageSizes::text() const { return any() ? "any" : fmt::format("{}", fmt::join(list(), ",")); }
 
 std::string PageSizes::words() const {
   if (any()) return "any";

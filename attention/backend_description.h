@@ -1,7 +1,7 @@
 // How an attention backend describes itself: its row of SGLang's support matrices, when SGLang chooses it,
 // and how it is made. A backend is one file of attention/backends that defines one BackendDescription of its
-// name; attention/CMakeLists.txt lists the names in order of preference, and everything else reads that list
-// (registry.h).
+// name; attention/backends/CMakeLists.txt lists the names in order of preference, and everything else reads
+// that list (selection/registry.h).
 //
 // Source of the rows: the support matrices, page-size constraints and "Automatic Selection Logic" of SGLang's
 // attention backend documentation (the newest in shared/reference), and its list of backend names.
@@ -23,6 +23,26 @@
 namespace tpsim::attention {
 
 enum class Support : std::uint8_t { kNo, kYes, kPageSizeOneOnly };
+
+// When SGLang captures a draft model's extends with a backend. Source: eagle_worker_v2.py of each release
+// (_capture_cuda_graphs, init_cuda_graphs); eagle_worker.py, v1, captures with every backend that it can
+// extend with.
+enum class DraftExtendGraphs : std::uint8_t {
+  kInV1,                     // only there
+  kSinceFlashInfer,          // v2: of MHA models, from the release on that does with FlashInfer
+  kSinceFlashAttention,      // v2: from the release on that does with FlashAttention
+  kSinceFlashAttentionInV1,  // the same, v1 too
+  kAlways,
+};
+
+// What a server compiles when it meets a decode batch of a size that it has not had yet; seconds and sources
+// are in rank/llm/fresh_kernels.h.
+enum class FreshDecode : std::uint8_t {
+  kNone,
+  kMetadata,  // Triton's kernel that prepares page tables and lengths
+  kSplits,    // Triton's kernel that decides the KV splits
+  kEngines,   // cuDNN's engines, by KV length
+};
 
 // Page sizes, in tokens, that kernels read natively.
 class PageSizes {
@@ -70,8 +90,8 @@ struct BackendRow {
   PageSizes mha_page_sizes{};
   Support mha_fp8 = Support::kNo, mha_fp4 = Support::kNo;
   Support mha_spec = Support::kNo, mha_spec_topk = Support::kNo;
-  Support sliding_window = Support::kNo, multimodal = Support::kNo;
-  std::string_view mm_name{};  // as --mm-attention-backend spells its kernel for vision encoders
+  Support sliding_window = Support::kNo;
+  Support multimodal = Support::kNo;  // its kernel for vision encoders: attention/full
 
   bool has_mla = false;
   PageSizes mla_page_sizes{};
@@ -93,11 +113,30 @@ struct BackendRow {
   bool eager_deepseek_v3_prefill = false;  // SGLang 0.5.23 captures no prefill of that architecture with it
   // What SGLang leaves of --mem-fraction-static where the context is longer than 8,192 tokens.
   double long_context_memory = 1;
+  DraftExtendGraphs draft_extend_graphs = DraftExtendGraphs::kInV1;
+  bool refuses_trees = false;  // of drafts, in either half of a pair
+  bool paged_trees = false;    // verifies those of MHA models on pages of more than one token
+  FreshDecode fresh_decode = FreshDecode::kNone;
+  // SGLang 0.5.23 decodes Qwen3-VL with it on a large Hopper GPU, for which it was profiled.
+  bool decodes_profiled_qwen3_vl = false;
+  // Of its calibration in reports: whether it says that planning a pass has a price that was not measured,
+  // and constants of the host in its price ("attention.NAME.CONSTANT"): of either half, and of decode.
+  bool plan_price_assumed = true;
+  std::string_view host_constant{};
+  std::array<std::string_view, 2> decode_constants{};
   // Where its kernels read no fp8 cache.
   GpuGenerations no_fp8_prefill{}, no_fp8_decode{};
   // Pages of the pool that SGLang gives it, where the matrices say that its kernels take any.
   PageSizes pool_pages{};
   PageSizes xpu_pool_pages{};  // on Intel's GPUs, where they are others; any: the same
+
+  // How it plans passes (planned_backend.h).
+  std::uint32_t plan_kernels = 0;     // small ones that fill lengths, sums and page tables, once a pass
+  std::string_view extend_kernels{};  // the backend whose kernels serve its extends; empty: its own
+  // Its decode kernel takes several query tokens of a request, as more rows of its heads, and so verifies
+  // drafts; else the extend kernel does.
+  bool verifies_by_decoding = false;
+  MlaRule mla_rule{};
 
   constexpr const GpuGenerations& devices(bool mla) const {
     return mla && !mla_generations.empty() ? mla_generations : generations;
@@ -127,17 +166,18 @@ struct Selection {
 
 struct BackendDescription {
   BackendRow row;
-  std::unique_ptr<AttentionBackend> (*create)(const proto::HardwareProfile& profile, std::uint32_t page_size);
+  std::unique_ptr<AttentionBackend> (*create)(const BackendRow& row, const proto::HardwareProfile& profile,
+                                              std::uint32_t page_size);
   // Why SGLang chooses this backend where none is named, for a sentence; empty where it does not. The first
   // of the list that has a reason and can serve the model on the device is chosen.
   std::string_view (*chosen_for)(const Selection& selection) = nullptr;
 };
 
-// The `create` of a backend whose class takes these two.
+// The `create` of a backend whose class takes these three, as PlannedBackend does.
 template <typename Backend>
-std::unique_ptr<AttentionBackend> create_backend(const proto::HardwareProfile& profile,
+std::unique_ptr<AttentionBackend> create_backend(const BackendRow& row, const proto::HardwareProfile& profile,
                                                  std::uint32_t page_size) {
-  return std::make_unique<Backend>(profile, page_size);
+  return std::make_unique<Backend>(row, profile, page_size);
 }
 
 }  // namespace tpsim::attention

@@ -36,6 +36,10 @@ class GpuGenerations {
   }
   constexpr bool contains(GpuGeneration generation) const { return (bits_ & bit(generation)) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
+  friend constexpr GpuGenerations operator|(GpuGenerations a, GpuGenerations b) {
+    a.bits_ |= b.bits_;
+    return a;
+  }
   // "hopper, blackwell", in the order of the enumeration.
   std::string names() const;
 
@@ -50,10 +54,8 @@ class GpuGenerations {
 inline constexpr GpuGenerations kCudaGenerations = {
     GpuGeneration::kTuring, GpuGeneration::kAmpere,    GpuGeneration::kAda,
     GpuGeneration::kHopper, GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120};
-inline constexpr GpuGenerations kAllGenerations = {GpuGeneration::kTuring,    GpuGeneration::kAmpere,
-                                                   GpuGeneration::kAda,       GpuGeneration::kHopper,
-                                                   GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120,
-                                                   GpuGeneration::kRocm,      GpuGeneration::kNpu,
-                                                   GpuGeneration::kXpu,       GpuGeneration::kCpu};
+inline constexpr GpuGenerations kAllGenerations =
+    kCudaGenerations |
+    GpuGenerations{GpuGeneration::kRocm, GpuGeneration::kNpu, GpuGeneration::kXpu, GpuGeneration::kCpu};
 
 }  // namespace tpsim::attention

@@ -1,5 +1,5 @@
 // One kind of attention layer on one rank: what its kernels compute with and what is stored for a token. The
-// model says it (rank/model), plans and prices and numeric execution read it.
+// model says it (rank/config), plans and prices and numeric execution read it.
 #pragma once
 
 #include <cstdint>

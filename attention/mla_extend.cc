@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "attention/backend.h"
-
 namespace tpsim::attention {
 namespace {
 

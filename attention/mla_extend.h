@@ -9,9 +9,9 @@
 
 #include <cstdint>
 
-namespace tpsim::attention {
+#include "attention/forward_metadata.h"
 
-struct ForwardMetadata;
+namespace tpsim::attention {
 
 enum class MlaForwardMethod : std::uint8_t {
   kAbsorbed,      // MLA: queries meet the latent cache; prefix and new tokens alike

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace tpsim::attention {
@@ -52,19 +53,11 @@ struct DecodePlan {
   // before (succ) and all before that (inter; empty ranges where a sequence is short). Each of the three is a
   // kernel of its own with queries of its own, and their results are merged. Empty: none of it.
   std::vector<DecodeItem> succ_items, inter_items;
-  void clear() {
+  void clear() {  // keeps the capacity
+    std::vector<DecodeItem> kept = std::move(items);
+    *this = {};
+    items = std::move(kept);
     items.clear();
-    totals.reset();
-    succ_items.clear();
-    inter_items.clear();
-    blocks_per_split = 0;
-    rows = resident = 1;
-    tensor_cores = true;
-    merge = merge_in_kernel = queues = false;
-    busiest_block = 0;
-    launched_splits = 0;
-    widens_kv = false;
-    reads = 1;
   }
 };
 
@@ -110,13 +103,10 @@ struct ExtendPlan {
   // all before that in three kernels with queries of their own, whose results are merged. 0: none of it.
   std::uint32_t chunk_len = 0;
   void clear() {  // keeps the capacity
-    walks_window = prefix_kernel = false;
+    std::vector<ExtendItem> kept = std::move(items);
+    *this = {};
+    items = std::move(kept);
     items.clear();
-    tile_m = tile_n = rows = 128;
-    head_blocks = kv_chunk = grid_tiles = prefix_rows = prefix_tile_m = prefix_head_blocks = prefix_chunk = 0;
-    mla_chunk = chunk_len = 0;
-    merge_blocks = 0;
-    widens_kv = false;
   }
 };
 

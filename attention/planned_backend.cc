@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <utility>
+#include <string_view>
 
 #include "proto/base/ceil_div.h"
 
@@ -12,35 +12,45 @@ namespace tpsim::attention {
 
 namespace {
 
-// An MLA kernel by its own class, else by that of the backend whose kernels serve, else by the coefficients
-// of its MHA kernel (whose corrections know no such shapes).
-PlanCost mla_cost(const proto::HardwareProfile& profile, const std::string& name, const std::string& kernels,
-                  const char* kernel, const char* otherwise) {
-  for (const std::string& owner : {name, kernels}) {
-    const std::string mla = "attention." + owner + "." + kernel;
+std::string class_of(std::string_view backend, std::string_view kernel) {
+  return fmt::format("attention.{}.{}", backend, kernel);
+}
+
+// An MLA kernel by its own class, else by that of the backend whose kernels serve (empty: its own), else by
+// the coefficients of its MHA kernel (whose corrections know no such shapes).
+PlanCost mla_cost(const proto::HardwareProfile& profile, std::string_view name, std::string_view kernels,
+                  std::string_view kernel, std::string_view otherwise) {
+  if (kernels.empty()) kernels = name;
+  for (const std::string_view owner : {name, kernels}) {
+    const std::string mla = class_of(owner, kernel);
     if (find_efficiency(profile, mla) != nullptr) return PlanCost(profile, mla);
   }
-  return PlanCost(profile,
-                  coefficients_of<PlanCoefficients>(profile, "attention." + kernels + "." + otherwise));
+  return PlanCost(profile, coefficients_of<PlanCoefficients>(profile, class_of(kernels, otherwise)));
+}
+
+// The first KV token that a decoding request of `seq_len` tokens reads.
+std::uint32_t first_read(std::uint32_t seq_len, const LayerShape& layer) {
+  if (layer.attention_chunk != 0) return (seq_len - 1) / layer.attention_chunk * layer.attention_chunk;
+  const std::uint32_t window = layer.sliding_window;
+  return window != 0 && seq_len > window ? seq_len - window : 0;
 }
 
 }  // namespace
 
-PlannedBackend::PlannedBackend(std::string name, const proto::HardwareProfile& profile,
-                               std::uint32_t page_size, const std::string& extend_kernels)
-    : name_(std::move(name)),
+PlannedBackend::PlannedBackend(const BackendRow& row, const proto::HardwareProfile& profile,
+                               std::uint32_t page_size)
+    : row_(row),
       profile_(profile),
       page_size_(page_size),
       multiprocessors_(profile.multiprocessors()),
-      extend_coefficients_(coefficients_of<PlanCoefficients>(profile, "attention." + name_ + ".extend")),
-      decode_coefficients_(coefficients_of<PlanCoefficients>(profile, "attention." + name_ + ".decode")),
-      extend_cost_(profile, "attention." + name_ + ".extend"),
-      decode_cost_(profile, "attention." + name_ + ".decode"),
-      mla_extend_cost_(
-          mla_cost(profile, name_, extend_kernels.empty() ? name_ : extend_kernels, "mla_extend", "extend")),
-      mla_decode_cost_(mla_cost(profile, name_, name_, "mla_decode", "decode")),
-      mla_prefill_cost_(mla_cost(profile, name_, extend_kernels.empty() ? name_ : extend_kernels,
-                                 "mla_prefill", "extend")) {}
+      generation_(parse_gpu_generation(profile.architecture()).value_or(GpuGeneration::kHopper)),
+      extend_coefficients_(coefficients_of<PlanCoefficients>(profile, class_of(row.name, "extend"))),
+      decode_coefficients_(coefficients_of<PlanCoefficients>(profile, class_of(row.name, "decode"))),
+      extend_cost_(profile, class_of(row.name, "extend")),
+      decode_cost_(profile, class_of(row.name, "decode")),
+      mla_extend_cost_(mla_cost(profile, row.name, row.extend_kernels, "mla_extend", "extend")),
+      mla_decode_cost_(mla_cost(profile, row.name, "", "mla_decode", "decode")),
+      mla_prefill_cost_(mla_cost(profile, row.name, row.extend_kernels, "mla_prefill", "extend")) {}
 
 void PlannedBackend::init_cuda_graph_state(std::uint32_t max_bs) { captured_.assign(max_bs + 1, false); }
 
@@ -49,7 +59,7 @@ void PlannedBackend::init_forward_metadata_capture_cuda_graph(std::uint32_t bs) 
 void PlannedBackend::init_forward_metadata_replay_cuda_graph(const ForwardMetadata& metadata) {
   if (metadata.capture_bucket >= captured_.size() || !captured_[metadata.capture_bucket]) {
     throw std::logic_error(
-        fmt::format("{}: no graph of batch size {} was captured", name_, metadata.capture_bucket));
+        fmt::format("{}: no graph of batch size {} was captured", row_.name, metadata.capture_bucket));
   }
   take(metadata);
 }
@@ -58,7 +68,7 @@ void PlannedBackend::init_forward_metadata(const ForwardMetadata& metadata) { ta
 
 void PlannedBackend::take(const ForwardMetadata& metadata) {
   metadata_ = metadata;
-  if (!verifies_drafts(metadata.forward_mode) || !verifies_by_decoding()) return;
+  if (!verifies_drafts(metadata.forward_mode) || !row_.verifies_by_decoding) return;
   verified_seq_lens_.clear();
   for (std::size_t i = 0; i < metadata.extend_lens.size(); ++i)
     verified_seq_lens_.push_back(metadata.extend_prefix_lens[i] + metadata.extend_lens[i]);
@@ -101,13 +111,13 @@ KernelCost PlannedBackend::verify_by_decoding(const LayerShape& layer) {
 // What the real kernels are given for `layer`; plans are of what it means.
 LayerShape PlannedBackend::priced(const LayerShape& layer) const {
   LayerShape shape = layer;
-  if (!local_attention_) shape.attention_chunk = 0;
+  if (!row_.local_attention) shape.attention_chunk = 0;
   return shape;
 }
 
 KernelCost PlannedBackend::forward_extend(const LayerShape& of) {
   const LayerShape layer = priced(of);
-  if (verifies_drafts(metadata_.forward_mode) && verifies_by_decoding()) return verify_by_decoding(layer);
+  if (verifies_drafts(metadata_.forward_mode) && row_.verifies_by_decoding) return verify_by_decoding(layer);
   const PlanCost& model = layer.form == AttentionForm::kMlaAbsorbed   ? mla_extend_cost_
                           : layer.form == AttentionForm::kMlaExpanded ? mla_prefill_cost_
                                                                       : extend_model();
@@ -133,25 +143,17 @@ KernelCost PlannedBackend::extend_cost(const PlanCost& model, const ExtendPlan& 
   return model.extend(plan, layer);
 }
 
-KernelCost PlannedBackend::extend_cost_with_fp8_queries(const PlanCost& model, const ExtendPlan& plan,
-                                                        const LayerShape& layer) {
+KernelCost PlannedBackend::extend_cost_with_fp8_queries(bool rounds, const PlanCost& model,
+                                                        const ExtendPlan& plan, const LayerShape& layer) {
   LayerShape cast = layer;
-  if (layer.fp8_kv()) cast.q_bytes = 1;
+  if (rounds) cast.q_bytes = 1;
   KernelCost cost = model.extend(plan, cast);
-  if (layer.fp8_kv() && cost.launches > 0) ++cost.launches;
+  if (rounds && cost.launches > 0) ++cost.launches;
   return cost;
 }
 
 MlaExtend PlannedBackend::mla_extend() const {
-  return attention::mla_extend(mla_rule(), mla_options_, metadata_);
-}
-
-DecodeItem PlannedBackend::decode_item(std::uint32_t request, std::uint32_t seq_len,
-                                       const LayerShape& layer) {
-  const std::uint32_t window = layer.sliding_window;
-  std::uint32_t begin = window != 0 && seq_len > window ? seq_len - window : 0;
-  if (layer.attention_chunk != 0) begin = (seq_len - 1) / layer.attention_chunk * layer.attention_chunk;
-  return {request, begin, seq_len, 1, seq_len - begin};
+  return attention::mla_extend(row_.mla_rule, mla_options_, metadata_);
 }
 
 // A request whose new tokens lie in several chunks is as many requests (make_local_attention_virtual_batches
@@ -174,28 +176,14 @@ std::uint32_t PlannedBackend::add_decode_items(const LayerShape& layer, DecodePl
   const std::span<const std::uint32_t> seq_lens = metadata_.decode_seq_lens;
   plan.items.resize(seq_lens.size());
   std::uint32_t longest = 0;
-  if (layer.sliding_window == 0 && layer.attention_chunk == 0) {  // all is read: a loop without branches
-    for (std::uint32_t i = 0; i < seq_lens.size(); ++i) {
-      plan.items[i] = {i, 0, seq_lens[i], 1, seq_lens[i]};
-      longest = std::max(longest, seq_lens[i]);
-    }
-    return longest;
-  }
+  const bool whole = layer.sliding_window == 0 && layer.attention_chunk == 0;  // then nothing is left out
   for (std::uint32_t i = 0; i < seq_lens.size(); ++i) {
-    plan.items[i] = decode_item(i, seq_lens[i], layer);
-    longest = std::max(longest, plan.items[i].split_tokens);
+    const std::uint32_t end = seq_lens[i];
+    const std::uint32_t begin = whole ? 0 : first_read(end, layer);
+    plan.items[i] = {i, begin, end, 1, end - begin};
+    longest = std::max(longest, end - begin);
   }
   return longest;
-}
-
-void PlannedBackend::add_decode_items_in_parts(std::uint32_t parts, const LayerShape& layer,
-                                               DecodePlan& plan) const {
-  add_decode_items(layer, plan);
-  for (DecodeItem& item : plan.items) {
-    const std::uint32_t tokens = item.split_tokens;
-    item.split_tokens = ceil_div(tokens, parts);
-    item.splits = ceil_div(tokens, item.split_tokens);
-  }
 }
 
 std::uint32_t PlannedBackend::add_extend_items(ExtendPlan& plan) const {
@@ -209,6 +197,14 @@ std::uint32_t PlannedBackend::add_extend_items(ExtendPlan& plan) const {
   std::uint32_t longest = 0;
   for (const ExtendItem& item : plan.items) longest = std::max(longest, item.q_len);
   return longest;
+}
+
+void PlannedBackend::add_extend_items_by_head(std::uint32_t rows, std::uint32_t tile_n,
+                                              const LayerShape& layer, ExtendPlan& plan) const {
+  plan.rows = plan.tile_m = rows;
+  plan.tile_n = tile_n;
+  plan.head_blocks = layer.num_q_heads;
+  add_extend_items(plan);
 }
 
 }  // namespace tpsim::attention

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "attention/backend.h"
+#include "attention/backend_description.h"
+#include "attention/gpu_generation.h"
 #include "attention/plan.h"
 #include "attention/plan_cost.h"
 #include "proto/hardware.pb.h"
@@ -15,11 +17,10 @@ namespace tpsim::attention {
 
 class PlannedBackend : public AttentionBackend {
  public:
-  // `extend_kernels`: the backend whose kernels serve its extends; empty: its own.
-  PlannedBackend(std::string name, const proto::HardwareProfile& profile, std::uint32_t page_size,
-                 const std::string& extend_kernels = "");
+  // `row` must outlive this.
+  PlannedBackend(const BackendRow& row, const proto::HardwareProfile& profile, std::uint32_t page_size);
 
-  std::string_view name() const override { return name_; }
+  std::string_view name() const override { return row_.name; }
   void init_cuda_graph_state(std::uint32_t max_bs) override;
   void init_forward_metadata_capture_cuda_graph(std::uint32_t bs) override;
   // Throws std::logic_error for a bucket that was not captured.
@@ -27,7 +28,7 @@ class PlannedBackend : public AttentionBackend {
   void init_forward_metadata(const ForwardMetadata& metadata) override;
   KernelCost forward_extend(const LayerShape& layer) override;
   KernelCost forward_decode(const LayerShape& layer) override;
-  KernelCost plan_cost() const override { return {}; }
+  KernelCost plan_cost() const override { return small_kernels(row_.plan_kernels); }
   double plan_host_seconds() const override { return 0; }
   HostCost host_cost() const override;
 
@@ -35,7 +36,6 @@ class PlannedBackend : public AttentionBackend {
   // an extend batch in which decoding requests extend by one token, as in SGLang.
   MlaExtend mla_extend() const override;
   void set_mla_options(const MlaOptions& options) override { mla_options_ = options; }
-  void set_local_attention(bool local) override { local_attention_ = local; }
   const DecodePlan& decode_plan(const LayerShape& layer) override;
   const ExtendPlan& extend_plan(const LayerShape& layer) override;
   // Cost of carrying out a plan of this backend, by any model of the GPU: the one that the profile's
@@ -50,29 +50,25 @@ class PlannedBackend : public AttentionBackend {
   // The same as plan_decode() for who only prices: `plan` has totals and no items. False, and nothing done,
   // where the price needs them.
   virtual bool sum_decode(const LayerShape&, DecodePlan&) { return false; }
-  virtual MlaRule mla_rule() const { return {}; }
   // Prices the MHA extends of this pass: by the class "attention.NAME.extend", unless kernels differ by pass.
   virtual const PlanCost& extend_model() const { return extend_cost_; }
-  // Whether the decode kernel takes several query tokens of a request, as more rows of its heads, and so
-  // verifies drafts; else the extend kernel does.
-  virtual bool verifies_by_decoding() const { return false; }
   const ForwardMetadata& metadata() const { return metadata_; }
   std::uint32_t page_size() const { return page_size_; }
   std::uint32_t multiprocessors() const { return multiprocessors_; }
   const proto::HardwareProfile& profile() const { return profile_; }
+  GpuGeneration generation() const { return generation_; }
   const PlanCoefficients& decode_coefficients() const { return decode_coefficients_; }
-  // KV tokens [begin, end) that a decoding request reads.
-  static DecodeItem decode_item(std::uint32_t request, std::uint32_t seq_len, const LayerShape& layer);
   // An item of each request of the decode, not cut. Returns the most KV tokens that one reads.
   std::uint32_t add_decode_items(const LayerShape& layer, DecodePlan& plan) const;
-  // The same, each cut into as many equal parts; the last may be shorter.
-  void add_decode_items_in_parts(std::uint32_t parts, const LayerShape& layer, DecodePlan& plan) const;
   // The items of the layer that is being planned. Returns the most new tokens of one.
   std::uint32_t add_extend_items(ExtendPlan& plan) const;
-  // Of a backend that rounds q to fp8, in a kernel before its own, where the cache is fp8.
-  static KernelCost extend_cost_with_fp8_queries(const PlanCost& model, const ExtendPlan& plan,
+  // The same, in tiles of `rows` query tokens of one head and steps of `tile_n` KV tokens.
+  void add_extend_items_by_head(std::uint32_t rows, std::uint32_t tile_n, const LayerShape& layer,
+                                ExtendPlan& plan) const;
+  // Of a backend that rounds q to fp8, if so, in a kernel before its own.
+  static KernelCost extend_cost_with_fp8_queries(bool rounds, const PlanCost& model, const ExtendPlan& plan,
                                                  const LayerShape& layer);
-  // Kernels that fill lengths, sums and page tables, once a pass.
+  // BackendRow::plan_kernels.
   static KernelCost small_kernels(std::uint32_t count) { return {count * 2e-6, 0, 0, count}; }
 
  private:
@@ -81,10 +77,11 @@ class PlannedBackend : public AttentionBackend {
   LayerShape priced(const LayerShape& layer) const;
   void add_extend_item(std::uint32_t request, std::uint32_t prefix, std::uint32_t q_len,
                        ExtendPlan& plan) const;
-  std::string name_;
+  const BackendRow& row_;
   proto::HardwareProfile profile_;
   std::uint32_t page_size_;
   std::uint32_t multiprocessors_;
+  GpuGeneration generation_;
   PlanCoefficients extend_coefficients_;
   PlanCoefficients decode_coefficients_;
   PlanCost extend_cost_;
@@ -93,11 +90,11 @@ class PlannedBackend : public AttentionBackend {
   PlanCost mla_decode_cost_;   // absorbed
   PlanCost mla_prefill_cost_;  // expanded
   MlaOptions mla_options_;
-  bool local_attention_ = true;
   std::vector<bool> captured_;  // by batch size
   ForwardMetadata metadata_;
-  std::vector<std::uint32_t> verified_seq_lens_;  // verifies_by_decoding(): KV lengths, new tokens included
-  std::uint32_t attention_chunk_ = 0;             // of the layer that is being planned
+  std::vector<std::uint32_t>
+      verified_seq_lens_;              // BackendRow::verifies_by_decoding: KV lengths, new tokens included
+  std::uint32_t attention_chunk_ = 0;  // of the layer that is being planned
   DecodePlan decode_plan_;
   ExtendPlan extend_plan_;
 };

@@ -18,7 +18,7 @@
 // and the indexer: requests of the batch, `tokens` new and `prefix` stored ones of each; of the indexer
 // `group` its own heads.
 //
-// The coefficients (proto/coefficients.h) are fitted to measured modules by launch/calibrate/sparse_fit.h
+// The coefficients (proto/coefficients.h) are fitted to measured modules by launch/lab/calibrate/sparse_fit.h
 // and come in with the hardware profile, classes "attention.nsa.KERNEL.extend", "attention.nsa.KERNEL.decode"
 // and "attention.nsa.indexer.extend", "attention.nsa.indexer.decode".
 #pragma once

@@ -54,7 +54,7 @@ struct SparseKernelRequest {
   GpuGeneration generation = GpuGeneration::kHopper;
   NumberFormat kv_format = NumberFormat::kBf16;
   std::uint32_t num_q_heads = 0;  // of a rank
-  bool glm = false;               // GlmMoeDsaForCausalLM
+  bool glm = false;               // a model of GLM
   bool mixed_chunk = false;
 };
 SparseKernels choose_sparse_kernels(const SparseKernelRequest& request);

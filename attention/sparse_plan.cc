@@ -4,21 +4,22 @@
 
 namespace tpsim::attention {
 
+namespace {
+
+// Sum over the item's query tokens of the tokens that the indexer scores for each.
 std::uint64_t scored_tokens(const SparseItem& item) {
   const std::uint64_t q = item.q_len;
   return q * item.prefix + q * (q + 1) / 2;
 }
 
+// Query tokens of the item that come after more than top_k - 1 others: for them a selection is made.
 std::uint32_t selecting_tokens(const SparseItem& item, std::uint32_t top_k) {
   const std::uint64_t length = std::uint64_t{item.prefix} + item.q_len;
   return length <= top_k ? 0
                          : static_cast<std::uint32_t>(std::min<std::uint64_t>(item.q_len, length - top_k));
 }
 
-std::uint64_t listed_tokens(const SparseItem& item, std::uint32_t top_k) {
-  const std::uint32_t full = selecting_tokens(item, top_k);
-  return std::uint64_t{full} * top_k + scored_tokens({item.request, item.prefix, item.q_len - full});
-}
+}  // namespace
 
 SparseLoad load_of(const SparsePlan& plan) {
   SparseLoad load;

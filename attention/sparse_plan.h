@@ -48,11 +48,4 @@ struct SparseLoad {
 };
 SparseLoad load_of(const SparsePlan& plan);
 
-// Sum over the item's query tokens of the tokens that each attends.
-std::uint64_t listed_tokens(const SparseItem& item, std::uint32_t top_k);
-// Sum over the item's query tokens of the tokens that the indexer scores for each.
-std::uint64_t scored_tokens(const SparseItem& item);
-// Query tokens of the item that stand behind more than top_k - 1 others: for them a selection is made.
-std::uint32_t selecting_tokens(const SparseItem& item, std::uint32_t top_k);
-
 }  // namespace tpsim::attention

@@ -14,30 +14,10 @@
 #include "proto/base/widest_vectors.h"
 
 namespace tpsim::attention {
-namespace {
-
-constexpr std::uint32_t kMostSplits = 128;  // of a sequence
-
-}  // namespace
-
-std::uint32_t flash_num_splits(std::uint32_t blocks, std::uint32_t multiprocessors, std::uint32_t kv_steps) {
-  // Nearly full without splitting, or too short to split.
-  if (blocks >= 0.8 * multiprocessors || kv_steps <= 4) return 1;
-  const std::uint32_t most = std::min({kMostSplits, multiprocessors, kv_steps});
-  double best = 0;
-  const auto fill = [&](std::uint32_t splits) {
-    const double waves = double(blocks) * splits / multiprocessors;
-    return waves / std::ceil(waves);
-  };
-  for (std::uint32_t splits = 1; splits <= most; ++splits) best = std::max(best, fill(splits));
-  for (std::uint32_t splits = 1; splits <= most; ++splits) {
-    if (fill(splits) >= 0.85 * best) return splits;
-  }
-  return 1;
-}
+namespace {}  // namespace
 
 std::uint32_t FlashSplits::operator()(std::uint32_t blocks, std::uint32_t kv_steps) {
-  if (blocks >= 0.8 * multiprocessors_) return 1;
+  if (blocks >= 0.8 * multiprocessors_) return 1;  // nearly full without splitting
   if (blocks >= rows_.size()) rows_.resize(std::size_t{blocks} + 1);
   Row& row = rows_[blocks];
   if (row.front() == 0) fill(blocks, row);
@@ -88,62 +68,23 @@ struct Flash3Steps {
   std::uint64_t all = 0;
 };
 
-// Divides by the same number again and again: by its reciprocal, exact for all numbers of 32 bits (Lemire,
-// Kaser, Kurz: Faster remainder by direct computation, 2019).
-class Divisor {
- public:
-  constexpr explicit Divisor(std::uint32_t number = 1)
-      : number_(number), reciprocal_(std::numeric_limits<std::uint64_t>::max() / number + 1) {}
-  // ceil_div(a, number). REQUIRES: a + number - 1 has 32 bits.
-  constexpr std::uint32_t ceil(std::uint32_t a) const {
-    if (number_ == 1) return a;  // whose reciprocal has 65 bits
-    return static_cast<std::uint32_t>((Wide{reciprocal_} * (a + number_ - 1)) >> 64);
-  }
-
- private:
-  using Wide = unsigned __int128;
-  std::uint32_t number_;
-  std::uint64_t reciprocal_;
-};
-
-// By the parts that a sequence is cut in.
-constexpr std::array<Divisor, kMostSplits + 1> kByParts = [] {
-  std::array<Divisor, kMostSplits + 1> all;
-  for (std::uint32_t parts = 1; parts <= kMostSplits; ++parts) all[parts] = Divisor(parts);
-  return all;
-}();
-
 // How sequences are cut: those of up to `whole` tokens are not.
 struct Flash3Cut {
   std::uint32_t tile_n;
   std::uint32_t most;
   std::uint64_t whole;
-  Divisor tile;
-  Divisor per_block;  // steps
+  std::uint32_t per_block;  // steps
 
   struct Parts {
     std::uint32_t count;
     std::uint32_t tokens;  // of each but the last
   };
   Parts parts(std::uint32_t tokens) const {
-    const std::uint32_t steps = tile.ceil(tokens);
-    std::uint32_t count = std::min(per_block.ceil(steps), most);
-    const std::uint32_t part = kByParts[count].ceil(steps);
-    while ((count - 1) * part >= steps) --count;  // whole steps: the last parts may be empty
-    return {count, part * tile_n};
+    const std::uint32_t steps = ceil_div(tokens, tile_n);
+    const std::uint32_t part = ceil_div(steps, std::min(ceil_div(steps, per_block), most));
+    return {ceil_div(steps, part), part * tile_n};  // whole steps: fewer parts may do
   }
 };
-
-// Calls add_up(function that divides by tile_n, rounding up). The loop in it runs at every decode step: most
-// tiles' sizes are powers of two, and a shift is no division.
-template <typename AddUp>
-void with_steps(std::uint32_t tile_n, const AddUp& add_up) {
-  if (const int shift = std::countr_zero(tile_n); tile_n == 1U << shift) {
-    add_up([tile_n, shift](std::uint32_t tokens) { return (tokens + tile_n - 1) >> shift; });
-  } else {
-    add_up([tile_n](std::uint32_t tokens) { return ceil_div(tokens, tile_n); });
-  }
-}
 
 // Null: nothing is cut.
 std::optional<Flash3Cut> flash3_cut(std::uint32_t blocks_per_split, std::uint32_t tile_n,
@@ -155,7 +96,7 @@ std::optional<Flash3Cut> flash3_cut(std::uint32_t blocks_per_split, std::uint32_
       flash3_steps_per_block(steps.all * blocks_per_split, most_splits.multiprocessors());
   const std::uint64_t whole = std::uint64_t{per_block} * tile_n;
   if (steps.longest <= whole) return std::nullopt;
-  return Flash3Cut{tile_n, most, whole, Divisor(tile_n), Divisor(per_block)};
+  return Flash3Cut{tile_n, most, whole, per_block};
 }
 
 }  // namespace
@@ -163,12 +104,10 @@ std::optional<Flash3Cut> flash3_cut(std::uint32_t blocks_per_split, std::uint32_
 bool flash3_split(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSplits& most_splits,
                   std::span<DecodeItem> items) {
   Flash3Steps steps;
-  with_steps(tile_n, [&](const auto& steps_of) {
-    for (const DecodeItem& item : items) {
-      steps.longest = std::max(steps.longest, item.split_tokens);
-      steps.all += steps_of(item.split_tokens);
-    }
-  });
+  for (const DecodeItem& item : items) {
+    steps.longest = std::max(steps.longest, item.split_tokens);
+    steps.all += ceil_div(item.split_tokens, tile_n);
+  }
   const std::optional<Flash3Cut> cut = flash3_cut(blocks_per_split, tile_n, most_splits, steps);
   if (!cut) return false;
   for (DecodeItem& item : items) {
@@ -258,7 +197,7 @@ Cuts cut_up(const Flash3Cut& cut, std::span<const std::uint32_t> lengths, std::u
   const auto tile_n = static_cast<std::int32_t>(cut.tile_n);
   const auto whole = static_cast<std::int32_t>(cut.whole);
   const auto most = static_cast<std::int32_t>(cut.most);
-  const std::int32_t per_block = whole / tile_n;
+  const auto per_block = static_cast<std::int32_t>(cut.per_block);
   const float by_tile = reciprocal_above(tile_n);
   const float by_block = reciprocal_above(per_block);
   struct Sums {
@@ -316,12 +255,6 @@ void split_in_steps(std::uint32_t splits, std::uint32_t step, DecodePlan& plan) 
     item.splits = ceil_div(tokens, item.split_tokens);
     plan.merge = plan.merge || item.splits > 1;
   }
-  plan.merge_in_kernel = plan.merge;
-}
-
-std::uint32_t flashinfer_tile_q(double average_packed_len, std::uint32_t head_dim) {
-  if (average_packed_len > 64 && head_dim < 256) return 128;
-  return average_packed_len > 16 ? 64 : 16;
 }
 
 }  // namespace tpsim::attention

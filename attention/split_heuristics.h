@@ -13,10 +13,7 @@ namespace tpsim::attention {
 
 // FlashAttention's num_splits_heuristic (hopper/heuristics.h; FlashAttention 2 has the same): most KV splits
 // of a sequence that has the device to itself, with `blocks` thread blocks without splitting and `kv_steps`
-// steps of the loop over KV.
-std::uint32_t flash_num_splits(std::uint32_t blocks, std::uint32_t multiprocessors, std::uint32_t kv_steps);
-
-// The same, which remembers what it worked out: every step asks.
+// steps of the loop over KV. It remembers what it worked out: every step asks.
 class FlashSplits {
  public:
   explicit FlashSplits(std::uint32_t multiprocessors) : multiprocessors_(multiprocessors) {}
@@ -49,12 +46,7 @@ bool flash3_totals(std::uint32_t blocks_per_split, std::uint32_t tile_n, FlashSp
 // KV steps of one block, of `steps` over all blocks.
 std::uint32_t flash3_steps_per_block(std::uint64_t steps, std::uint32_t multiprocessors);
 
-// Every item of the plan in at most `splits` (at least 1) equal parts of whole steps of `step` tokens, merged
-// by the kernel itself: TensorRT-LLM's decode kernels (XQA and its successors).
+// Every item of the plan in at most `splits` (at least 1) equal parts of whole steps of `step` tokens.
 void split_in_steps(std::uint32_t splits, std::uint32_t step, DecodePlan& plan);
-
-// FlashInfer's query tile in rows (utils.cuh, FA2DetermineCtaTileQ) by the average number of packed rows of a
-// request.
-std::uint32_t flashinfer_tile_q(double average_packed_len, std::uint32_t head_dim);
 
 }  // namespace tpsim::attention

@@ -26,12 +26,8 @@ class ChunkCache final : public PrefixCache {
   std::uint32_t state_slot(NodeId) const override { return StateSlots::kNone; }
   TreeLock inc_lock_ref(NodeId) override { return {}; }
   void dec_lock_ref(NodeId, const TreeLock&) override {}
-  Kept kept() const override { return {}; }
-  Kept kept_windows() const override { return {}; }
-  Kept kept_states() const override { return {}; }
-  std::uint64_t evict(std::uint64_t) override { return 0; }
-  std::uint64_t evict_windows(std::uint64_t) override { return 0; }
-  std::uint64_t evict_states(std::uint64_t) override { return 0; }
+  Kept kept(Pool) const override { return {}; }
+  std::uint64_t evict(Pool, std::uint64_t) override { return 0; }
   void cache_finished_req(RequestState& req, const TokenSequence&, std::uint32_t, bool) override;
   std::uint32_t cache_unfinished_req(RequestState& req, const TokenSequence&, std::uint32_t fill_len,
                                      bool) override;

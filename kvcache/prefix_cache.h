@@ -17,9 +17,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "kvcache/page_run.h"
+#include "kvcache/pools/page_run.h"
+#include "kvcache/pools/pool.h"
+#include "kvcache/pools/state_slots.h"
 #include "kvcache/req_to_token_pool.h"
-#include "kvcache/state_slots.h"
 #include "kvcache/token_runs.h"
 
 namespace tpsim {
@@ -29,9 +30,9 @@ class StateWriter;
 
 namespace tpsim::kvcache {
 
-// A lock on a node, to be undone with it: what was locked in the pools of windows and of states.
+// A lock on a node, to be undone with it: what was locked in each pool beside the KV pool.
 struct TreeLock {
-  std::array<std::uint32_t, 2> receipts = {};
+  std::array<std::uint32_t, kPools> receipts = {};
 };
 
 class PrefixCache {
@@ -107,14 +108,10 @@ class PrefixCache {
   virtual TreeLock inc_lock_ref(NodeId node) = 0;
   virtual void dec_lock_ref(NodeId node, const TreeLock& lock) = 0;
 
-  // What is kept, in tokens (states: in states).
-  virtual Kept kept() const = 0;
-  virtual Kept kept_windows() const = 0;
-  virtual Kept kept_states() const = 0;
-  // Evicts until at least so much is free or nothing is left. Returns what was evicted, tokens or states.
-  virtual std::uint64_t evict(std::uint64_t num_tokens) = 0;
-  virtual std::uint64_t evict_windows(std::uint64_t num_tokens) = 0;
-  virtual std::uint64_t evict_states(std::uint64_t states) = 0;
+  // What is kept of `pool`, in its units.
+  virtual Kept kept(Pool pool) const = 0;
+  // Evicts until at least `units` of `pool` are free or nothing is left. Returns what was evicted.
+  virtual std::uint64_t evict(Pool pool, std::uint64_t units) = 0;
 
   // The request is done: the KV of its first `committed_len` tokens is kept (is_insert) or goes back to the
   // allocator; duplicates and the tail that fills no page are freed; its lock is released. The row is left
@@ -137,7 +134,7 @@ class PrefixCache {
   virtual NodeId parent(NodeId node) const = 0;
   virtual std::vector<NodeId> children(NodeId node) const = 0;
 
-  // What is kept, for a checkpoint (proto/base/archive.h), and back into an empty cache of the same options.
+  // What is kept, for a checkpoint, and back into an empty cache of the same options.
   virtual void save(StateWriter& state) = 0;
   virtual void load(StateReader& state) = 0;
 

@@ -492,7 +492,7 @@ void RadixCache::rebuild_heap() {
                  [](const HeapEntry& a, const HeapEntry& b) { return b.key < a.key; });
 }
 
-std::uint64_t RadixCache::evict(std::uint64_t num_tokens) {
+std::uint64_t RadixCache::evict_leaves(std::uint64_t num_tokens) {
   std::uint64_t evicted = 0;
   while (evicted < num_tokens && !heap_.empty()) {
     std::pop_heap(heap_.begin(), heap_.end(),

@@ -15,9 +15,9 @@
 // a unit in common where both tokens are equal. Lengths count units everywhere, and the KV of a unit is that
 // of its first token; a node's key holds the second token of its last unit, too (radix_cache.py, RadixKey).
 //
-// Beside its pages a node may hold data of other pools, its components (tree_component.h); a tree without any
-// pays nothing for them. With components nodes go in another order than their times, and a match may end
-// above where its walk did: every node of a path gets its own time.
+// Beside its pages a node may hold data of other pools, its components (components/tree_component.h); a tree
+// without any pays nothing for them. With components nodes go in another order than their times, and a match
+// may end above where its walk did: every node of a path gets its own time.
 //
 // Source of the rules: SGLang 0.5.23 mem_cache/unified_radix_cache.py, unified_cache/unified_tree_core.py and
 // evict_policy.py; for older releases radix_cache.py and chunk_cache.py. An insertion counts a hit for each
@@ -31,27 +31,31 @@
 #include <span>
 #include <vector>
 
+#include "kvcache/components/state_component.h"
+#include "kvcache/components/tree.h"
+#include "kvcache/components/tree_component.h"
+#include "kvcache/components/window_component.h"
 #include "kvcache/eviction_policy.h"
-#include "kvcache/page_allocator.h"
-#include "kvcache/page_run.h"
+#include "kvcache/pools/page_allocator.h"
+#include "kvcache/pools/page_run.h"
+#include "kvcache/pools/state_slots.h"
+#include "kvcache/pools/window_pages.h"
 #include "kvcache/prefix_cache.h"
 #include "kvcache/req_to_token_pool.h"
 #include "kvcache/request_pages.h"
-#include "kvcache/state_component.h"
-#include "kvcache/state_slots.h"
 #include "kvcache/token_runs.h"
-#include "kvcache/tree_component.h"
-#include "kvcache/window_component.h"
-#include "kvcache/window_pages.h"
 
 namespace tpsim::kvcache {
 
-class RadixCache final : public PrefixCache {
+class RadixCache final : public PrefixCache, public Tree {
  public:
+  using NodeId = Tree::NodeId;
+  using Tree::kRoot;
+
   struct Options {
     std::uint32_t page_size = 1;  // tokens
     EvictionPolicy policy = EvictionPolicy::kLru;
-    // Rules in which releases of SGLang differ; the names and sources are in scheduler/sglang_release.h.
+    // Rules in which releases of SGLang differ (scheduler/releases/).
     bool split_at_prompt_end = true;
     bool split_keeps_creation_time = true;
     bool request_hits_node_once = true;
@@ -88,24 +92,12 @@ class RadixCache final : public PrefixCache {
   TreeLock inc_lock_ref(NodeId node) override;
   void dec_lock_ref(NodeId node) { dec_lock_ref(node, {}); }
   void dec_lock_ref(NodeId node, const TreeLock& lock) override;
-  // Leaves go, one by one.
-  std::uint64_t evict(std::uint64_t num_tokens) override;
-  std::uint64_t evict_windows(std::uint64_t num_tokens) override;
-  std::uint64_t evict_states(std::uint64_t states) override;
-  // Evicts a component's data, the least recently used first, until `units` are free or nothing is left:
-  // whole leaves, and from other nodes the component alone. Returns units evicted.
-  std::uint64_t evict_component(TreeComponent& component, std::uint64_t units);
-  WindowComponent* window() { return window_.get(); }  // null where there is none
-  const WindowComponent* window() const { return window_.get(); }
-  StateComponent* states() { return states_.get(); }  // null where there is none
-  const StateComponent* states() const { return states_.get(); }
-
-  Kept kept() const override { return {evictable_size_, protected_size_}; }
-  Kept kept_windows() const override;
-  Kept kept_states() const override;
-  std::uint64_t evictable_size() const { return evictable_size_; }  // tokens
-  std::uint64_t protected_size() const { return protected_size_; }
-  std::uint64_t total_size() const { return evictable_size_ + protected_size_; }
+  // Of the KV pool, leaves go, one by one. Of another, its component's data, the least recently used first:
+  // whole leaves, and from other nodes the component alone.
+  std::uint64_t evict(Pool pool, std::uint64_t units) override;
+  Kept kept(Pool pool) const override;
+  // What nodes have of `pool` beside their pages; null where there is none.
+  const TreeComponent* component(Pool pool) const;
 
   void cache_finished_req(RequestState& req, const TokenSequence& tokens, std::uint32_t committed_len,
                           bool is_insert) override;
@@ -117,8 +109,8 @@ class RadixCache final : public PrefixCache {
   void reset();
   std::vector<NodeId> children(NodeId node) const override;
   NodeId parent(NodeId node) const override { return nodes_[node].parent; }
-  std::uint32_t length(NodeId node) const { return nodes_[node].length; }  // tokens
-  std::span<const PageRun> pages(NodeId node) const { return nodes_[node].pages; }
+  std::uint32_t length(NodeId node) const override { return nodes_[node].length; }
+  std::span<const PageRun> pages(NodeId node) const override { return nodes_[node].pages; }
   // Of the tree, its counters, its index and its heap, and that every page in it is allocated and in it once.
   void check_invariants() const override;
 
@@ -159,8 +151,6 @@ class RadixCache final : public PrefixCache {
   void pass_through(Prefix path, std::int64_t priority, std::uint32_t counted_len);
   InsertResult insert_sequence(RequestState& req, const TokenSequence& tokens, std::uint32_t length,
                                bool chunked, bool stays_locked);
-
-  static constexpr NodeId kNoNode = 0xffffffffU;
 
   struct Node {
     std::vector<TokenRun> key;
@@ -227,7 +217,9 @@ class RadixCache final : public PrefixCache {
   void grow_index();
   void remove_leaf(NodeId leaf);
   void evict_leaf(NodeId leaf);
+  std::uint64_t evict_leaves(std::uint64_t tokens);
   // With components (radix_components.cc).
+  std::uint64_t evict_component(TreeComponent& component, std::uint64_t units);
   void settle(MatchResult& result) const;
   void touch_path(NodeId node);
   void adopt_window(NodeId node, std::uint32_t start, std::span<const PageRun> pages, const Given& given);
@@ -239,11 +231,6 @@ class RadixCache final : public PrefixCache {
   bool is_evictable_leaf(const Node& node) const { return node.lock_ref == 0 && node.first_child == kNoNode; }
   void touch(NodeId node, std::uint64_t time);
   EvictionKey eviction_key(const Node& node) const;
-  // Whether that looks at hits and priorities.
-  bool counts_uses() const {
-    return options_.policy == EvictionPolicy::kLfu || options_.policy == EvictionPolicy::kSlru ||
-           options_.policy == EvictionPolicy::kPriority;
-  }
   void offer(NodeId node);
   void rebuild_heap();
 

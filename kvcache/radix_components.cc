@@ -119,22 +119,26 @@ void RadixCache::free_out_of_window(RequestState& req, std::int64_t pre_len) {
   request_pages_.free_windows(req, pre_len, whole_pages);
 }
 
-PrefixCache::Kept RadixCache::kept_windows() const {
-  if (window_ == nullptr) return {};
-  return {window_->evictable_size(), window_->protected_size()};
+const TreeComponent* RadixCache::component(Pool pool) const {
+  for (const TreeComponent* component : components_) {
+    if (component->pool() == pool) return component;
+  }
+  return nullptr;
 }
 
-PrefixCache::Kept RadixCache::kept_states() const {
-  if (states_ == nullptr) return {};
-  return {states_->evictable_size(), states_->protected_size()};
+PrefixCache::Kept RadixCache::kept(Pool pool) const {
+  if (pool == kKvPool) return {evictable_size_, protected_size_};
+  const TreeComponent* const found = component(pool);
+  if (found == nullptr) return {};
+  return {found->evictable_size(), found->protected_size()};
 }
 
-std::uint64_t RadixCache::evict_windows(std::uint64_t num_tokens) {
-  return window_ == nullptr ? 0 : evict_component(*window_, num_tokens);
-}
-
-std::uint64_t RadixCache::evict_states(std::uint64_t states) {
-  return states_ == nullptr ? 0 : evict_component(*states_, states);
+std::uint64_t RadixCache::evict(Pool pool, std::uint64_t units) {
+  if (pool == kKvPool) return evict_leaves(units);
+  for (TreeComponent* component : components_) {
+    if (component->pool() == pool) return evict_component(*component, units);
+  }
+  return 0;
 }
 
 std::uint32_t RadixCache::state_slot(NodeId node) const {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "kvcache/page_run.h"
+#include "kvcache/pools/page_run.h"
 
 namespace tpsim::kvcache {
 
@@ -59,7 +59,6 @@ class ReqToTokenPool {
   void copy_out(std::uint32_t row, std::uint32_t first_page, std::uint32_t count,
                 std::vector<PageRun>& out) const;
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(rows_, free_);

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "kvcache/page_allocator.h"
-#include "kvcache/page_run.h"
+#include "kvcache/pools/page_allocator.h"
+#include "kvcache/pools/page_run.h"
+#include "kvcache/pools/window_pages.h"
 #include "kvcache/prefix_cache.h"
 #include "kvcache/req_to_token_pool.h"
-#include "kvcache/window_pages.h"
 
 namespace tpsim::kvcache {
 

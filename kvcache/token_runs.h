@@ -43,7 +43,6 @@ class TokenSequence {
 
   friend bool operator==(const TokenSequence&, const TokenSequence&) = default;
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(runs_, size_);

@@ -1,7 +1,7 @@
 # Which headers a target sees.
 #
 # tpsim_room(TARGET) gives TARGET, and whoever links it, the headers of the folder that calls it, under their paths
-# from the project's root ("kvcache/page_run.h"), and no others: subfolders are rooms of their own, and a folder whose
+# from the project's root ("kvcache/pools/page_run.h"), and no others: subfolders are rooms of their own, and a folder whose
 # target is not linked cannot be included. So the arrows between folders are those of target_link_libraries, at every
 # depth, and they go one way because CMake's do.
 function(tpsim_room target)

@@ -11,20 +11,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <functional>
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "launch/calibrate/calibrate_command.h"
-#include "launch/commands.h"
-#include "launch/repeated_flags.h"
-#include "launch/serve/serve_command.h"
-#include "launch/standard_output.h"
-#include "launch/trace/trace_commands.h"
-#include "launch/validation/validate_command.h"
+#include "launch/cli/repeated_flags.h"
+#include "launch/cli/standard_output.h"
+#include "launch/deployment/numeric_execution.h"
+#include "launch/programs/program.h"
 #include "proto/base/error.h"
 #include "proto/base/nearest.h"
 #include "proto/base/stop_flag.h"
@@ -101,24 +96,21 @@ void check_command(const CLI::App& root, int argc, char** argv) {
 
 // Adds the command that the first word names; all of them where it names none. Hundreds of flags are not
 // declared in an instant.
-void add_commands(CLI::App& root, std::string_view word, tpsim::rank::MpiSession& session, Action& action) {
-  namespace launch = tpsim::launch;
-  const std::pair<std::string_view, std::function<void()>> commands[] = {
-      {"run", [&] { launch::add_run_command(root, session, action); }},
-      {"compare", [&] { launch::add_compare_command(root, session, action); }},
-      {"generate", [&] { launch::add_generate_command(root, session, action); }},
-      {"verify", [&] { launch::add_verify_command(root, session, action); }},
-      {"replay", [&] { launch::add_replay_command(root, session, action); }},
-      {"backends", [&] { launch::add_backends_command(root, action); }},
-      {"validate", [&] { launch::add_validate_command(root, session, action); }},
-      {"calibrate", [&] { launch::add_calibrate_command(root, session, action); }},
-      {"serve", [&] { launch::add_serve_command(root, session, action); }},
-      {"trace",
-       [&] { launch::add_trace_commands(root, [&action](Action chosen) { action = std::move(chosen); }); }}};
-  const bool named =
-      std::ranges::any_of(commands, [&](const auto& command) { return command.first == word; });
-  for (const auto& [name, add] : commands) {
-    if (!named || name == word) add();
+void add_commands(CLI::App& root, int argc, char** argv, tpsim::rank::MpiSession& session, Action& action) {
+  const std::string_view word = argc > 1 ? argv[1] : "";
+  const bool named = std::ranges::any_of(tpsim::launch::kCommandNames,
+                                         [&](const auto& command) { return command.name == word; });
+  for (const auto& [name, description, program, computing_program] : tpsim::launch::kCommandNames) {
+    if (named && name != word) continue;
+    CLI::App& command = *root.add_subcommand(std::string(name), std::string(description));
+    if (const tpsim::launch::LinkedCommand* const linked = tpsim::launch::find_linked(name)) {
+      linked->add(command, session, action);
+    } else if (named) {
+      tpsim::throw_user_error(
+          "{0}: is a program of its own, {1}, which is not built here; `./launch/run {0}` builds and starts "
+          "it, `ninja -C build {1}` builds it",
+          name, tpsim::launch::program_of(argc, argv));
+    }
   }
 }
 
@@ -130,7 +122,7 @@ int run_program(int argc, char** argv, tpsim::rank::MpiSession& session, bool sp
   root.get_formatter()->column_width(44);
   root.require_subcommand(0, 1);  // behind the first, the name of a command is a value
   Action action;
-  add_commands(root, argc > 1 ? argv[1] : "", session, action);
+  add_commands(root, argc, argv, session, action);
   try {
     check_command(root, argc, argv);
     tpsim::launch::refuse_repeated_flags(root, std::vector<std::string>(argv + 1, argv + argc));
@@ -208,6 +200,14 @@ void ask_for_huge_pages() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  namespace launch = tpsim::launch;
+  // For launch/run, which builds what a command line needs.
+  if (argc > 1 && std::string_view(argv[1]) == "--print-program") {
+    launch::print(std::string(launch::program_of(argc - 1, argv + 1)) + "\n");
+    return 0;
+  }
+  launch::give_way(argc, argv);
+  if (launch::kProgram.numeric != nullptr) launch::link_numeric_execution(*launch::kProgram.numeric);
   ask_for_huge_pages();
   tpsim::launch::guard_standard_descriptors();
   tpsim::StopFlag::install();

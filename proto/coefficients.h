@@ -46,7 +46,7 @@ struct PlanCoefficients {
   double gather = 0.6;     // factor on `memory` for copies through an index
   double fp8_seconds = 0;  // added where the KV cache is fp8: casts of q, k and v before the kernel
   // Hot only: kernel benchmarks write the new keys and values to the cache, too, which is an operator of its
-  // own in a model (rank/model): factor on their time at full bandwidth. `cast`: factor on the time of q, k
+  // own in a model (rank/config): factor on their time at full bandwidth. `cast`: factor on the time of q, k
   // and v becoming fp8 for an fp8 cache.
   double write = 0;
   double hot_seconds = 0;  // of launching those kernels beside the one that counts
@@ -84,7 +84,7 @@ struct IndexCoefficients {
   double select_token_seconds = 4e-10;  // of each logit of such a row
 };
 
-// Matrix products, experts, collectives, elementwise kernels (rank/model/op_cost.h): all other classes.
+// Matrix products, experts, collectives, elementwise kernels (rank/cost/op_cost.h): all other classes.
 struct OperatorCoefficients {
   double compute = 0.75;  // of the dense rate
   double memory = 0.8;    // of the memory (collectives: link) bandwidth

@@ -1,6 +1,6 @@
 // Factors on the price of a formula, interpolated over a grid of shapes: what measured kernels say where the
-// formula's physics ends. Fitted by launch/calibrate/surface_fit.h; beyond the grid the nearest edge's factor
-// holds, so that far from all measurements the formula's own growth decides.
+// formula's physics ends. Fitted by launch/lab/calibrate/surface_fit.h; beyond the grid the nearest edge's
+// factor holds, so that far from all measurements the formula's own growth decides.
 //
 // Interpolation is linear in the factor and, along an axis, in octaves(): no logarithm of a library, whose
 // last bits differ between processors, since processes compare prices bit for bit.

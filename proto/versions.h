@@ -8,7 +8,6 @@ namespace tpsim {
 
 inline constexpr std::uint32_t kRequestVersion = 1;
 inline constexpr std::uint32_t kForwardBatchVersion = 1;
-inline constexpr std::uint32_t kForwardResultVersion = 1;
 inline constexpr std::uint32_t kBatchStreamVersion = 1;
 inline constexpr std::uint32_t kHardwareProfileVersion = 1;
 inline constexpr std::uint32_t kRunReportVersion = 1;

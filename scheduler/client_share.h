@@ -3,12 +3,6 @@
 // writing JSON, opening a connection, until the first bytes of the request are at the server; and part of
 // `response_seconds`: from the server's write until the token was read. A client that really runs, in front
 // of `tpsim serve`, needs it itself.
-//
-// Measured on a host of H200s with the client of shared/measure, which asked the servers that the constants
-// were fitted to: single requests of 1,024 ids, its stamp until a bare asyncio server had the whole request
-// 0.64 and 0.67 ms, of which 0.12 are that server's own (0.12 to 0.16 ms more than a bare socket's
-// elsewhere); the server's write until its stamp 0.49 and 0.50 ms. tests/calibration/measure_clients.py
-// measures benchmarks.
 #pragma once
 
 #include "scheduler/config.h"
@@ -22,14 +16,12 @@ struct ClientShare {
   constexpr double seconds() const { return asking + reading; }
 };
 
-inline constexpr ClientShare kFittedClient = {.asking = 0.53e-3, .reading = 0.49e-3};
-
-// `fitted`, whose client is kFittedClient, with one that takes `seconds` for the same; 0: as seen from the
-// server's socket.
-constexpr FrontEndConfig with_client(FrontEndConfig fitted, double seconds) {
-  const double more = seconds / kFittedClient.seconds() - 1;
-  fitted.pass_seconds += kFittedClient.asking * more;
-  fitted.response_seconds += kFittedClient.reading * more;
+// `fitted`, of which `share` is its client's, with one that takes `seconds` for the same; 0: as seen from the
+// server's socket. REQUIRES: share.seconds() > 0.
+constexpr FrontEndConfig with_client(FrontEndConfig fitted, const ClientShare& share, double seconds) {
+  const double more = seconds / share.seconds() - 1;
+  fitted.pass_seconds += share.asking * more;
+  fitted.response_seconds += share.reading * more;
   return fitted;
 }
 

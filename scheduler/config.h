@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kvcache/eviction_policy.h"
+#include "scheduler/releases/sglang_release.h"
 #include "scheduler/service_levels.h"
-#include "scheduler/sglang_release.h"
 #include "scheduler/speculation.h"
 
 namespace tpsim::scheduler {
@@ -65,7 +65,7 @@ struct PipelineConfig {
 };
 
 struct SchedulerConfig {
-  SglangRelease sglang_release = kNewestRelease;
+  SglangRelease sglang_release = default_release();
   std::uint32_t page_size = 1;             // tokens; 1, 16, 32, 64 or 128
   std::uint64_t max_total_num_tokens = 0;  // KV pool, a multiple of page_size
   // Sliding-window layers with a pool of their own (SGLang's hybrid SWA memory); 0: without one. The window
@@ -115,12 +115,6 @@ struct SchedulerConfig {
   bool defers_steady_decode = true;
 };
 
-// Launches of kernels and graphs that wait on the device before the call of the next one blocks. From first
-// tokens on real SGLang 0.5.12 servers on H200s (shared/data/serving): they are seen when the pass behind
-// their own is queued, of which by then nothing has run for a prefill of llama-3.1-8b (258 launches), 75 to
-// 80 % of llama-3.1-70b at --tp 4 (1,210), 70 % of qwen3-30b-a3b at --tp 2 (750).
-inline constexpr double kLaunchQueue = 264;
-
 // When the later turns of a session are sent.
 enum class SessionMode : std::uint8_t {
   kClosed,     // after the answer before them and the time of thought
@@ -147,47 +141,6 @@ struct FrontEndConfig {
   // an answer are sent at once, so that it only spares `stream_seconds`.
   std::uint32_t stream_interval = 1;
 };
-
-// Measured on SGLang 0.5.12 servers on H200 machines. Single requests of 1,024 ids reach the scheduler 4.2 ms
-// after they were sent, and their token is with the client 0.95 ms after it was there (clocks at the doors of
-// the tokenizer manager and of the scheduler). Requests of 512 ids sent together come 1.05 ms, of 4,096
-// ids 3.7 ms after each other (--skip-tokenizer-init): by the batches that 9 servers of shared/data/serving
-// made of bursts of 32 and 128, 0.9 to 1.2 ms and 3.4 to 4 ms; where a client opens a connection for each,
-// the first come later. Handling what a step gives to a request took 44 to 57 us at 16 to 128 requests a
-// step; and of a public server (0.5.6, 8B in fp8 on 8 GPUs, 512 in flight) a token took 44 to 57 us, too, in
-// all, twice its kernels' time.
-inline constexpr FrontEndConfig kTokenIdFrontEnd = {.pass_seconds = 2.75e-3,
-                                                    .request_seconds = 0.67e-3,
-                                                    .token_seconds = 0.74e-6,
-                                                    .stream_seconds = 4.5e-5,
-                                                    .response_seconds = 0.95e-3,
-                                                    .prepares_images = true,
-                                                    .by_socket = true};
-// With text, by a byte-level BPE of 32,000 entries.
-inline constexpr FrontEndConfig kTextFrontEnd = {.pass_seconds = 2.75e-3,
-                                                 .request_seconds = 0.67e-3,
-                                                 .token_seconds = 7e-6,
-                                                 .stream_seconds = 4.5e-5,
-                                                 .response_seconds = 0.95e-3,
-                                                 .prepares_images = true,
-                                                 .by_socket = true};
-// The client of shared/measure, that draws each prompt's ids when its turn has come: times between the
-// sending of requests whose turns came together, 0.28 ms for 512 ids, 0.42 for 1,024 and 1.3 for 4,096.
-// Its connections: 14 of 16 first requests beyond the first wait for one (access logs of 8 servers), and
-// reach the scheduler when the first prefill has run. Of the time that the server takes for a request 0.9 ms
-// are its own turn: chosen by the first batches of bursts in shared/data/serving, where 0.6 to 1.2 ms were
-// tried; 21 other servers agree.
-inline constexpr FrontEndConfig kKitFrontEnd = {.client_seconds = 0.13e-3,
-                                                .client_token_seconds = 0.285e-6,
-                                                .pass_seconds = kTokenIdFrontEnd.pass_seconds,
-                                                .request_seconds = kTokenIdFrontEnd.request_seconds,
-                                                .token_seconds = kTokenIdFrontEnd.token_seconds,
-                                                .stream_seconds = kTokenIdFrontEnd.stream_seconds,
-                                                .response_seconds = kTokenIdFrontEnd.response_seconds,
-                                                .dispatch_seconds = 0.9e-3,
-                                                .connect_seconds = 0.1e-3,
-                                                .prepares_images = true,
-                                                .by_socket = true};
 
 // How requests are offered (the names are those of SGLang's serving benchmark).
 struct LoadConfig {

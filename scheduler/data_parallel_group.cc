@@ -46,8 +46,7 @@ std::size_t DataParallelGroup::dispatch() {
   };
   const auto tokens = [&](const Rank& rank) {
     if (config_.load_balance == LoadBalanceMethod::kTotalRequests) return std::uint64_t{0};
-    const KvPool& pool = rank.scheduler->pool();
-    std::uint64_t total = pool.capacity() - pool.evictable_size() - pool.available_size();
+    std::uint64_t total = rank.scheduler->pool().use(kvcache::kKvPool).held;
     for (const Req* req : rank.scheduler->waiting_queue()) total += req->full_len();
     return total;
   };
@@ -156,7 +155,7 @@ void DataParallelGroup::account(const LockstepBatch& batch) {
     rank.extend_tokens += of->extend_tokens;
     rank.cached_tokens += of->cached_tokens;
     rank.decode_tokens += decode_tokens_of(*of);
-    rank.peak_usage = std::max(rank.peak_usage, rank.scheduler->pool().usage());
+    rank.peak_usage = std::max(rank.peak_usage, rank.scheduler->pool().use(kvcache::kKvPool).usage());
   }
 }
 
@@ -253,7 +252,7 @@ void DataParallelGroup::write_states(proto::RunReport& report) const {
     const KvPool& pool = rank.scheduler->pool();
     if (pool.states() == nullptr) continue;
     const RequestStates::Counts& counts = pool.states()->counts();
-    report.set_state_pool_slots(report.state_pool_slots() + pool.state_capacity());
+    report.set_state_pool_slots(report.state_pool_slots() + pool.use(kvcache::kStatePool).capacity());
     report.set_peak_states(report.peak_states() + pool.peak_states());
     report.set_state_hits(report.state_hits() + counts.hits);
     report.set_state_missed_tokens(report.state_missed_tokens() + counts.missed_tokens);
@@ -263,26 +262,24 @@ void DataParallelGroup::write_states(proto::RunReport& report) const {
 
 DataParallelGroup::Totals DataParallelGroup::totals_of(std::size_t rank) const {
   const Scheduler& scheduler = *ranks_[rank].scheduler;
-  const KvPool& pool = scheduler.pool();
-  Totals totals;
-  totals.waiting = scheduler.waiting_queue().size();
-  totals.running = scheduler.num_running();
-  totals.capacity = pool.capacity();
-  totals.evictable = pool.evictable_size();
-  totals.available = pool.available_size();
-  totals.state_capacity = pool.state_capacity();
-  totals.states_evictable = pool.states_evictable();
-  totals.states_available = pool.states_available();
-  if (!pool.has_windows()) return totals;
-  totals.swa_capacity = pool.window_capacity();
-  totals.swa_evictable = pool.window_evictable_size();
-  totals.swa_available = pool.window_available_size();
+  Totals totals = {scheduler.waiting_queue().size(), scheduler.num_running(), {}};
+  for (std::size_t i = 0; i < kvcache::kPools; ++i)
+    totals.pools[i] = scheduler.pool().use(static_cast<kvcache::Pool>(i));
   return totals;
 }
 
 DataParallelGroup::Totals DataParallelGroup::totals() const {
-  Totals sum;
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) sum += totals_of(rank);
+  Totals sum = totals_of(0);
+  for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
+    const Totals more = totals_of(rank);
+    sum.waiting += more.waiting;
+    sum.running += more.running;
+    for (std::size_t i = 0; i < kvcache::kPools; ++i) {
+      sum.pools[i].held += more.pools[i].held;
+      sum.pools[i].cached += more.pools[i].cached;
+      sum.pools[i].free += more.pools[i].free;
+    }
+  }
   return sum;
 }
 

@@ -43,7 +43,6 @@ struct LockstepBatch {
   // Whether numeric execution sampled in it.
   bool computed() const;
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive.pointers(of_rank);
@@ -80,40 +79,11 @@ class DataParallelGroup {
   void visit_unfinished(const std::function<void(const Req&)>& visit) const;
   void check_invariants() const;
 
-  // Of all ranks together; sizes in tokens.
+  // Of all ranks together.
   struct Totals {
     std::size_t waiting = 0;
     std::size_t running = 0;
-    std::uint64_t capacity = 0;
-    std::uint64_t evictable = 0;
-    std::uint64_t available = 0;
-    // Of the window pool.
-    std::uint64_t swa_capacity = 0;
-    std::uint64_t swa_evictable = 0;
-    std::uint64_t swa_available = 0;
-    // Of the pool of states, in states.
-    std::uint64_t state_capacity = 0;
-    std::uint64_t states_evictable = 0;
-    std::uint64_t states_available = 0;
-
-    Totals& operator+=(const Totals& more) {
-      waiting += more.waiting;
-      running += more.running;
-      capacity += more.capacity;
-      evictable += more.evictable;
-      available += more.available;
-      swa_capacity += more.swa_capacity;
-      swa_evictable += more.swa_evictable;
-      swa_available += more.swa_available;
-      state_capacity += more.state_capacity;
-      states_evictable += more.states_evictable;
-      states_available += more.states_available;
-      return *this;
-    }
-    // Held by requests, or locked by them.
-    std::uint64_t held() const { return capacity - evictable - available; }
-    std::uint64_t swa_held() const { return swa_capacity - swa_evictable - swa_available; }
-    std::uint64_t states_held() const { return state_capacity - states_evictable - states_available; }
+    PoolUses pools;
   };
   Totals totals() const;
   Totals totals_of(std::size_t rank) const;
@@ -128,7 +98,6 @@ class DataParallelGroup {
   void write_report(proto::RunReport& report) const;
   void reset_report();
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     for (Rank& rank : ranks_) archive(rank);

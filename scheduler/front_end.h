@@ -100,7 +100,6 @@ class FrontEnd {
   // When a client sees what leaves the scheduler at `time` behind all that was streamed.
   double seen(double time) const { return std::max(time, streamed_) + config_.response_seconds; }
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(under_way_, waiting_, config_.connections, in_flight_, client_free_, free_, streamed_);

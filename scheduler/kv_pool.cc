@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <stdexcept>
@@ -18,7 +19,7 @@ std::uint32_t pages_for(std::uint32_t tokens, std::uint32_t page_size) {
 }
 
 kvcache::RadixCache::Options radix_options(const SchedulerConfig& config) {
-  const ReleaseRules rules = rules_of(config.sglang_release);
+  const ReleaseRules rules = config.sglang_release.rules;
   return {.page_size = config.page_size,
           .policy = config.radix_eviction_policy,
           .split_at_prompt_end = rules.split_at_prompt_end,
@@ -54,7 +55,7 @@ KvPool::KvPool(const SchedulerConfig& config)
     : page_size_(config.page_size),
       page_mask_(std::has_single_bit(page_size_) ? std::optional(page_size_ - 1) : std::nullopt),
       capacity_(config.max_total_num_tokens / config.page_size * config.page_size),
-      evict_shortfall_(rules_of(config.sglang_release).evict_shortfall),
+      evict_shortfall_(config.sglang_release.rules.evict_shortfall),
       window_(config.sliding_window_size),
       allocator_(static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size), config.page_size,
                  kvcache::PageAllocator::with_slack(
@@ -77,31 +78,32 @@ std::uint64_t KvPool::allocatable_size() const {
   return has_windows() ? std::min(available_size(), window_available_size()) : available_size();
 }
 
-std::uint64_t KvPool::window_capacity() const {
-  return has_windows() ? std::uint64_t{window_pages_->num_pages()} * page_size_ : 0;
-}
-
 std::uint64_t KvPool::window_available_size() const {
   return has_windows() ? std::uint64_t{window_pages_->available_pages()} * page_size_ : 0;
 }
 
-std::uint64_t KvPool::window_evictable_size() const { return cache_->kept_windows().evictable; }
-
-double KvPool::window_usage() const {
-  const std::uint64_t used = window_capacity() - window_available_size() - window_evictable_size();
-  return static_cast<double>(used) / static_cast<double>(window_capacity());
-}
-
-double KvPool::usage() const {
-  const std::uint64_t used = capacity_ - available_size() - evictable_size();
-  return static_cast<double>(used) / static_cast<double>(capacity_);
+PoolUse KvPool::use(kvcache::Pool pool) const {
+  std::uint64_t capacity = capacity_, free = 0;
+  if (pool == kvcache::kKvPool) {
+    free = available_size();
+  } else if (pool == kvcache::kWindowPool) {
+    capacity = has_windows() ? std::uint64_t{window_pages_->num_pages()} * page_size_ : 0;
+    free = window_available_size();
+  } else {
+    capacity = state_slots_ ? state_slots_->num_slots() : 0;
+    free = state_slots_ ? state_slots_->available() : 0;
+  }
+  if (capacity == 0) return {};
+  const std::uint64_t cached = cache_->kept(pool).evictable;
+  return {.held = capacity - cached - free, .cached = cached, .free = free};
 }
 
 void KvPool::evict_for(std::uint64_t num_tokens) {
   const std::uint64_t available = available_size();
-  if (available < num_tokens) cache_->evict(evict_shortfall_ ? num_tokens - available : num_tokens);
+  if (available < num_tokens)
+    cache_->evict(kvcache::kKvPool, evict_shortfall_ ? num_tokens - available : num_tokens);
   if (has_windows() && window_available_size() < num_tokens) {
-    cache_->evict_windows(num_tokens - window_available_size());
+    cache_->evict(kvcache::kWindowPool, num_tokens - window_available_size());
   }
   evicted_tokens_ += available_size() - available;
 }
@@ -109,7 +111,7 @@ void KvPool::evict_for(std::uint64_t num_tokens) {
 // What loses its state may lose its tokens, too.
 void KvPool::evict_states(std::uint32_t states) {
   const std::uint64_t available = available_size();
-  evicted_states_ += cache_->evict_states(states);
+  evicted_states_ += cache_->evict(kvcache::kStatePool, states);
   evicted_tokens_ += available_size() - available;
 }
 
@@ -266,28 +268,27 @@ void KvPool::check_invariants(const std::vector<const Req*>& live) const {
     }
     held += pages * page_size_ - req->cache.cache_protected_len;
   }
-  const std::uint64_t cached = cache_->kept().total();
-  const std::uint64_t free = available_size();
-  if (held + cached + free != capacity_) {
-    throw std::logic_error(
-        fmt::format("KV pool: {} tokens held by requests + {} cached + {} free = {}, capacity {}", held,
-                    cached, free, held + cached + free, capacity_));
-  }
-  if (has_windows()) check_windows(live);
-  if (states_) check_states(live);
+  check_sum(kvcache::kKvPool, held);
+  if (has_windows()) check_sum(kvcache::kWindowPool, checked_windows(live));
+  if (!states_) return;
+  std::uint64_t states = 0;
+  for (const Req* req : live) states += states_->held_by(*req);
+  check_sum(kvcache::kStatePool, states);
 }
 
-void KvPool::check_states(const std::vector<const Req*>& live) const {
-  std::uint64_t held = 0;
-  for (const Req* req : live) held += states_->held_by(*req);
-  const std::uint64_t cached = cache_->kept_states().total();
-  if (held + cached + states_available() != state_capacity()) {
-    throw std::logic_error(fmt::format("state pool: {} held by requests + {} cached + {} free, capacity {}",
-                                       held, cached, states_available(), state_capacity()));
+void KvPool::check_sum(kvcache::Pool pool, std::uint64_t held) const {
+  constexpr std::array<const char*, kvcache::kPools> kNames = {"KV pool, tokens", "window pool, tokens",
+                                                               "state pool, states"};
+  const PoolUse now = use(pool);
+  const std::uint64_t cached = cache_->kept(pool).total();
+  if (held + cached + now.free != now.capacity()) {
+    throw std::logic_error(fmt::format("{}: {} held by requests + {} cached + {} free = {}, capacity {}",
+                                       kNames[pool], held, cached, now.free, held + cached + now.free,
+                                       now.capacity()));
   }
 }
 
-void KvPool::check_windows(const std::vector<const Req*>& live) const {
+std::uint64_t KvPool::checked_windows(const std::vector<const Req*>& live) const {
   std::uint64_t held = 0;
   std::vector<kvcache::PageRun> pages;
   for (const Req* req : live) {
@@ -305,13 +306,7 @@ void KvPool::check_windows(const std::vector<const Req*>& live) const {
       }
     }
   }
-  const std::uint64_t cached = cache_->kept_windows().total();
-  const std::uint64_t free = window_available_size();
-  if (held + cached + free != window_capacity()) {
-    throw std::logic_error(
-        fmt::format("window pool: {} tokens held by requests + {} cached + {} free = {}, capacity {}", held,
-                    cached, free, held + cached + free, window_capacity()));
-  }
+  return held;
 }
 
 }  // namespace tpsim::scheduler

@@ -7,13 +7,15 @@
 #include <optional>
 #include <vector>
 
-#include "kvcache/page_allocator.h"
-#include "kvcache/page_run.h"
+#include "kvcache/pools/page_allocator.h"
+#include "kvcache/pools/page_run.h"
+#include "kvcache/pools/pool.h"
+#include "kvcache/pools/state_slots.h"
+#include "kvcache/pools/window_pages.h"
 #include "kvcache/prefix_cache.h"
 #include "kvcache/req_to_token_pool.h"
-#include "kvcache/state_slots.h"
-#include "kvcache/window_pages.h"
 #include "scheduler/config.h"
+#include "scheduler/records.h"
 #include "scheduler/req.h"
 #include "scheduler/request_states.h"
 #include "scheduler/table_edits.h"
@@ -36,27 +38,20 @@ class KvPool {
   std::uint32_t page_size() const { return page_size_; }
   std::uint64_t capacity() const { return capacity_; }
   std::uint64_t available_size() const;
-  std::uint64_t evictable_size() const { return cache_->kept().evictable; }
+  std::uint64_t evictable_size() const { return cache_->kept(kvcache::kKvPool).evictable; }
   // What can be allocated now: the lesser of the two pools.
   std::uint64_t allocatable_size() const;
   // The pool of window layers.
   bool has_windows() const { return window_pages_.has_value(); }
   std::uint32_t window() const { return window_; }  // tokens
-  std::uint64_t window_capacity() const;
   std::uint64_t window_available_size() const;
-  std::uint64_t window_evictable_size() const;
-  double window_usage() const;  // as usage()
   // The pool of states; null where there is none.
   RequestStates* states() { return states_ ? &*states_ : nullptr; }
   const RequestStates* states() const { return states_ ? &*states_ : nullptr; }
-  std::uint64_t state_capacity() const { return state_slots_ ? state_slots_->num_slots() : 0; }
-  std::uint64_t states_available() const { return state_slots_ ? state_slots_->available() : 0; }
-  std::uint64_t states_evictable() const { return cache_->kept_states().evictable; }
   std::uint64_t peak_states() const { return state_slots_ ? state_slots_->peak_held() : 0; }
   std::uint64_t evicted_states() const { return evicted_states_; }
   std::uint64_t evicted_tokens() const { return evicted_tokens_; }
-  // Held by requests and not evictable, over capacity: SGLang's token_usage.
-  double usage() const;
+  PoolUse use(kvcache::Pool pool) const;
 
   kvcache::PrefixCache& prefix_cache() { return *cache_; }
   const kvcache::ReqToTokenPool& rows() const { return rows_; }
@@ -67,7 +62,7 @@ class KvPool {
   void evict_for(std::uint64_t num_tokens);
 
   // Empties the cache but for what requests hold.
-  void flush() { cache_->evict(cache_->kept().evictable); }
+  void flush() { cache_->evict(kvcache::kKvPool, evictable_size()); }
 
   // Gives `req` a row with its matched prefix and pages for its extend. False and nothing changed where
   // pages do not suffice even after eviction.
@@ -114,7 +109,6 @@ class KvPool {
   // what its next step looks back at.
   void check_invariants(const std::vector<const Req*>& live) const;
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(allocator_, rows_, edits_, evicted_tokens_, evicted_states_);
@@ -133,8 +127,9 @@ class KvPool {
   bool opens_page(std::uint32_t tokens) const {
     return page_mask_ ? (tokens & *page_mask_) == 0 : tokens % page_size_ == 0;
   }
-  void check_windows(const std::vector<const Req*>& live) const;
-  void check_states(const std::vector<const Req*>& live) const;
+  // Tokens of windows that `live` hold beyond what the cache took over.
+  std::uint64_t checked_windows(const std::vector<const Req*>& live) const;
+  void check_sum(kvcache::Pool pool, std::uint64_t held) const;
   void evict_states(std::uint32_t states);
 
   std::uint32_t page_size_;

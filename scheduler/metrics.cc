@@ -1,8 +1,12 @@
 #include "scheduler/metrics.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <string>
+#include <string_view>
 
 #include "proto/versions.h"
 
@@ -10,6 +14,21 @@ namespace tpsim::scheduler {
 namespace {
 
 constexpr double kMilli = 1e3;
+
+// Fields "mean_NAME_ms" and the like.
+void write_times(std::string_view name, WeightedSamples& seconds, proto::RunReport& report) {
+  seconds.seal();
+  const auto set = [&](std::string_view what, double value) {
+    const std::string field = fmt::format("{}_{}_ms", what, name);
+    report.GetReflection()->SetDouble(&report, report.GetDescriptor()->FindFieldByName(field),
+                                      value * kMilli);
+  };
+  set("mean", seconds.mean());
+  set("median", seconds.percentile(50));
+  for (const int percent : {90, 95, 99}) set(fmt::format("p{}", percent), seconds.percentile(percent));
+  set("std", seconds.stddev());
+  if (seconds.compressed()) report.set_percentile_error(WeightedSamples::kPercentileError);
+}
 
 }  // namespace
 
@@ -46,18 +65,9 @@ void RunMetrics::on_step(const StepRecord& step, double gpu_seconds) {
   mixed_steps_ += step.forward_mode == proto::MIXED ? 1 : 0;
   replayed_steps_ += step.capture_bucket > 0 ? 1 : 0;
   gpu_seconds_ += gpu_seconds;
-  const std::uint64_t pool = step.kv_allocated_tokens + step.kv_cached_tokens + step.kv_free_tokens;
-  const double usage =
-      pool > 0 ? static_cast<double>(step.kv_allocated_tokens) / static_cast<double>(pool) : 0;
-  peak_kv_usage_ = std::max(peak_kv_usage_, usage);
-  if (const std::uint64_t states = step.state_pool(); states > 0) {
-    const double used = static_cast<double>(step.states_held) / static_cast<double>(states);
-    peak_state_usage_ = std::max(peak_state_usage_, used);
-  }
-  if (const std::uint64_t windows = step.swa_pool_tokens(); windows > 0) {
-    const double used = static_cast<double>(step.swa_allocated_tokens) / static_cast<double>(windows);
-    peak_swa_usage_ = std::max(peak_swa_usage_, used);
-  }
+  const double usage = step.pools[kvcache::kKvPool].usage();
+  for (std::size_t i = 0; i < step.pools.size(); ++i)
+    peak_usage_[i] = std::max(peak_usage_[i], step.pools[i].usage());
 
   Bucket& first = bucket_at(step.start_time);
   first.prompt_tokens += step.cached_tokens + step.extend_tokens;
@@ -129,10 +139,6 @@ void RunMetrics::write_timeline(double end, proto::RunReport& report) const {
 void RunMetrics::write(double end, proto::RunReport& report) {
   const double duration = report.stopped_early() ? end : last_finish_;
   const auto rate = [duration](double amount) { return duration > 0 ? amount / duration : 0; };
-  ttft_.seal();
-  tpot_.seal();
-  itl_.seal();
-  e2e_.seal();
   report.set_version(kRunReportVersion);
   report.set_last_arrival_time(last_arrival_);
   report.set_completed(completed_);
@@ -145,34 +151,11 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_input_throughput(rate(static_cast<double>(input_tokens_)));
   report.set_output_throughput(rate(static_cast<double>(output_tokens_)));
   report.set_total_throughput(rate(static_cast<double>(input_tokens_ + output_tokens_)));
-  report.set_mean_ttft_ms(ttft_.mean() * kMilli);
-  report.set_median_ttft_ms(ttft_.percentile(50) * kMilli);
-  report.set_p90_ttft_ms(ttft_.percentile(90) * kMilli);
-  report.set_p99_ttft_ms(ttft_.percentile(99) * kMilli);
-  report.set_p95_ttft_ms(ttft_.percentile(95) * kMilli);
-  report.set_std_ttft_ms(ttft_.stddev() * kMilli);
-  report.set_mean_tpot_ms(tpot_.mean() * kMilli);
-  report.set_median_tpot_ms(tpot_.percentile(50) * kMilli);
-  report.set_p99_tpot_ms(tpot_.percentile(99) * kMilli);
-  report.set_p90_tpot_ms(tpot_.percentile(90) * kMilli);
-  report.set_p95_tpot_ms(tpot_.percentile(95) * kMilli);
-  report.set_std_tpot_ms(tpot_.stddev() * kMilli);
-  report.set_mean_itl_ms(itl_.mean() * kMilli);
-  report.set_median_itl_ms(itl_.percentile(50) * kMilli);
-  report.set_p95_itl_ms(itl_.percentile(95) * kMilli);
-  report.set_p99_itl_ms(itl_.percentile(99) * kMilli);
-  report.set_p90_itl_ms(itl_.percentile(90) * kMilli);
-  report.set_std_itl_ms(itl_.stddev() * kMilli);
+  write_times("ttft", ttft_, report);
+  write_times("tpot", tpot_, report);
+  write_times("itl", itl_, report);
+  write_times("e2e_latency", e2e_, report);
   report.set_max_itl_ms(itl_.max() * kMilli);
-  report.set_mean_e2e_latency_ms(e2e_.mean() * kMilli);
-  report.set_median_e2e_latency_ms(e2e_.percentile(50) * kMilli);
-  report.set_p90_e2e_latency_ms(e2e_.percentile(90) * kMilli);
-  report.set_p99_e2e_latency_ms(e2e_.percentile(99) * kMilli);
-  report.set_p95_e2e_latency_ms(e2e_.percentile(95) * kMilli);
-  report.set_std_e2e_latency_ms(e2e_.stddev() * kMilli);
-  for (const WeightedSamples* samples : {&ttft_, &tpot_, &itl_, &e2e_}) {
-    if (samples->compressed()) report.set_percentile_error(WeightedSamples::kPercentileError);
-  }
   report.set_concurrency(rate(latency_sum_));
   report.set_cache_hit_rate(
       prompt_tokens_ > 0 ? static_cast<double>(hit_tokens_) / static_cast<double>(prompt_tokens_) : 0);
@@ -180,9 +163,9 @@ void RunMetrics::write(double end, proto::RunReport& report) {
     report.mutable_images()->set_images(images_);
     report.mutable_images()->set_image_tokens(image_tokens_);
   }
-  report.set_peak_kv_usage(peak_kv_usage_);
-  report.set_peak_swa_usage(peak_swa_usage_);
-  report.set_peak_state_usage(peak_state_usage_);
+  report.set_peak_kv_usage(peak_usage_[kvcache::kKvPool]);
+  report.set_peak_swa_usage(peak_usage_[kvcache::kWindowPool]);
+  report.set_peak_state_usage(peak_usage_[kvcache::kStatePool]);
   report.set_steps(steps_);
   report.set_prefill_steps(prefill_steps_);
   report.set_decode_steps(decode_steps_);

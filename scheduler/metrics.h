@@ -2,6 +2,7 @@
 // (latency - TTFT) / (output tokens - 1), ITL, end-to-end latency, throughputs over the whole duration.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -14,27 +15,26 @@ namespace tpsim::scheduler {
 
 class RunMetrics {
  public:
+  // `goodput`: what a good request meets. `passes_overlap`: of pipeline stages; the timeline counts the time
+  // that steps share once.
+  explicit RunMetrics(const ServiceLevels& goodput = {}, bool passes_overlap = false)
+      : goodput_(goodput), passes_overlap_(passes_overlap) {}
+
   void on_step(const StepRecord& step, double gpu_seconds);
   void on_inter_token(double gap, std::uint32_t count) { itl_.add(gap, count); }
   void on_request(const RequestRecord& record);
-  // Counts good requests, of all that come; before the first of them.
-  void set_goodput(const ServiceLevels& levels) { goodput_ = levels; }
-  // Of pipeline stages: the timeline counts the time that steps share once.
-  void set_passes_overlap() { passes_overlap_ = true; }
   // Fills the scheduler part of the report. `end`: time of the last event, seconds.
   void write(double end, proto::RunReport& report);
 
   std::uint64_t finished() const { return completed_ + rejected_ + cancelled_; }
   std::uint64_t steps() const { return steps_; }
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(bucket_seconds_, buckets_, ttft_, tpot_, itl_, e2e_, completed_, rejected_, cancelled_,
             unfinished_, good_, input_tokens_, output_tokens_, prompt_tokens_, hit_tokens_, images_,
             image_tokens_, steps_, prefill_steps_, decode_steps_, mixed_steps_, replayed_steps_, gpu_seconds_,
-            latency_sum_, last_finish_, last_arrival_, peak_kv_usage_, peak_swa_usage_, peak_state_usage_,
-            covered_until_);
+            latency_sum_, last_finish_, last_arrival_, peak_usage_, covered_until_);
   }
 
  private:
@@ -57,7 +57,8 @@ class RunMetrics {
   std::vector<Bucket> buckets_;
 
   WeightedSamples ttft_, tpot_, itl_, e2e_;
-  ServiceLevels goodput_;
+  const ServiceLevels goodput_;
+  const bool passes_overlap_;
   std::uint64_t completed_ = 0, rejected_ = 0, cancelled_ = 0, unfinished_ = 0, good_ = 0;
   std::uint64_t input_tokens_ = 0, output_tokens_ = 0;
   std::uint64_t prompt_tokens_ = 0, hit_tokens_ = 0;
@@ -68,10 +69,7 @@ class RunMetrics {
   double latency_sum_ = 0;
   double last_finish_ = 0;
   double last_arrival_ = 0;
-  double peak_kv_usage_ = 0;
-  double peak_swa_usage_ = 0;
-  double peak_state_usage_ = 0;
-  bool passes_overlap_ = false;
+  std::array<double, kvcache::kPools> peak_usage_ = {};
   double covered_until_ = 0;  // by steps
 };
 

@@ -23,7 +23,6 @@ class NewTokenRatio {
   void on_retract(double estimate) { current_ = estimate; }
   void on_idle() { current_ = init_; }
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(current_);

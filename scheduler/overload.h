@@ -5,8 +5,7 @@
 // third and last quarter of the arrivals rises, by as much each time within a factor of four (a burst at the
 // end raises the last only; what fills the batches at the start levels off), and either
 //   - of the n requests that came, more than 2 sqrt(n) still wait for their first prefill at the end (a
-//   server
-//     that keeps up just so has about sqrt(n) by the chance of Poisson arrivals), or
+//     server that keeps up just so has about sqrt(n) by the chance of Poisson arrivals), or
 //   - what is in flight then takes longer to work off than it took to come, beyond the time that the longest
 //     request or conversation takes by itself. Where a request takes w + n / x among n others, w alone, those
 //     that came in time t at rate r are done after w + t r / x: later than w + t only if r exceeds x, the
@@ -39,7 +38,6 @@ class OverloadWatch {
   // After the run and its other figures: sets `overload` where there is one.
   void write(const Offered& offered, proto::RunReport& report) const;
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(in_flight_, arrived_, left_waiting_, last_finish_, shortest_tpot_);

@@ -40,7 +40,6 @@ class PipelineTimeline {
   // The clock begins again at 0.
   void reset();
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(stages_, under_way_, last_end_);

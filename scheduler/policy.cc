@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
 #include <utility>
-
-#include "proto/base/error.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -52,7 +49,7 @@ WaitingQueuePolicy::WaitingQueuePolicy(const SchedulerConfig& config, kvcache::P
       cache_(cache),
       random_(config.random_seed) {
   if (is_cache_aware(policy_) && !cache.keeps_prefixes()) policy_ = SchedulePolicy::kFcfs;
-  const ReleaseRules rules = rules_of(config.sglang_release);
+  const ReleaseRules rules = config.sglang_release.rules;
   sorts_by_whole_match_ = !rules.lpm_sorts_by_usable_match;
   refreshes_prefixes_ = rules.refresh_waiting_prefixes && cache.keeps_prefixes() &&
                         config.radix_eviction_policy == kvcache::EvictionPolicy::kLru;
@@ -205,28 +202,6 @@ void WaitingQueuePolicy::shuffle(std::span<Req*> waiting) {
   for (std::size_t i = waiting.size(); i > 1; --i) {
     std::swap(waiting[i - 1], waiting[random_() % i]);
   }
-}
-
-namespace {
-constexpr std::pair<SchedulePolicy, const char*> kNames[] = {{SchedulePolicy::kLpm, "lpm"},
-                                                             {SchedulePolicy::kDfsWeight, "dfs-weight"},
-                                                             {SchedulePolicy::kFcfs, "fcfs"},
-                                                             {SchedulePolicy::kLof, "lof"},
-                                                             {SchedulePolicy::kRandom, "random"}};
-}
-
-const char* schedule_policy_name(SchedulePolicy policy) {
-  for (const auto& [value, name] : kNames) {
-    if (value == policy) return name;
-  }
-  return "";
-}
-
-SchedulePolicy parse_schedule_policy(const std::string& name) {
-  for (const auto& [value, known] : kNames) {
-    if (name == known) return value;
-  }
-  throw_user_error("--schedule-policy {}: unknown policy; use lpm, dfs-weight, fcfs, lof or random", name);
 }
 
 }  // namespace tpsim::scheduler

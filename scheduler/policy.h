@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <random>
 #include <span>
-#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -34,7 +33,6 @@ class WaitingQueuePolicy {
   // Reorders `waiting` and refreshes num_matched_prefix_tokens where the policy needs it.
   void calc_priority(std::span<Req*> waiting);
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(refresh_calls_, random_);
@@ -65,9 +63,5 @@ class WaitingQueuePolicy {
   };
   std::vector<Keyed> keyed_;
 };
-
-// Name of a policy as --schedule-policy spells it, and back. parse throws UserError.
-const char* schedule_policy_name(SchedulePolicy policy);
-SchedulePolicy parse_schedule_policy(const std::string& name);
 
 }  // namespace tpsim::scheduler

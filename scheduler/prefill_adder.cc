@@ -73,8 +73,8 @@ std::int64_t PrefillAdder::held_tokens() const {
 }
 
 std::int64_t PrefillAdder::rem_swa_tokens() const {
-  return static_cast<std::int64_t>(pool_.window_available_size() + pool_.window_evictable_size()) -
-         swa_offset_;
+  const PoolUse windows = pool_.use(kvcache::kWindowPool);
+  return static_cast<std::int64_t>(windows.free + windows.cached) - swa_offset_;
 }
 
 // The most that a request takes of the window pool at a time.
@@ -94,7 +94,7 @@ bool PrefillAdder::fits_windows(std::int64_t extend_tokens, const Req& req,
   const std::int64_t page = pool_.page_size();
   const std::int64_t needed = swa_tokens(ceil_paged(extend_tokens), window_new_tokens(req), chunk);
   if (needed < rem_swa_tokens()) return true;
-  if (!chunk || needed < static_cast<std::int64_t>(pool_.window_capacity())) return false;
+  if (!chunk || needed < static_cast<std::int64_t>(pool_.use(kvcache::kWindowPool).capacity())) return false;
   const std::int64_t room = rem_swa_tokens() - swa_tokens(0, window_new_tokens(req), std::nullopt);
   const std::int64_t most = room / page * page;
   if (most <= 0) return false;

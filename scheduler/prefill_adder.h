@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "scheduler/kv_pool.h"
+#include "scheduler/releases/sglang_release.h"
 #include "scheduler/req.h"
-#include "scheduler/sglang_release.h"
 #include "scheduler/steady_decode.h"
 
 namespace tpsim::scheduler {

@@ -1,9 +1,11 @@
 // What a run tells its observer: one record per finished request and one per step.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
+#include "kvcache/pools/pool.h"
 #include "proto/forward.pb.h"
 
 namespace tpsim::scheduler {
@@ -56,6 +58,20 @@ struct StageTimes {
   double sent = 0;   // to the next stage, of the last one: the tokens to the first
 };
 
+// What is in a pool, in its units; all 0 where there is no such pool.
+struct PoolUse {
+  std::uint64_t held = 0;    // by running requests, or locked by them
+  std::uint64_t cached = 0;  // evictable
+  std::uint64_t free = 0;
+
+  std::uint64_t capacity() const { return held + cached + free; }
+  // SGLang's token_usage.
+  double usage() const {
+    return capacity() > 0 ? static_cast<double>(held) / static_cast<double>(capacity()) : 0;
+  }
+};
+using PoolUses = std::array<PoolUse, kvcache::kPools>;  // by kvcache::Pool
+
 struct StepRecord {
   std::uint64_t sequence_number = 0;
   proto::ForwardMode forward_mode = proto::IDLE;
@@ -72,19 +88,7 @@ struct StepRecord {
   std::uint32_t capture_bucket = 0;  // 0 = eager
   std::uint32_t waiting = 0;         // after the batch was formed
   std::uint32_t running = 0;
-  std::uint64_t kv_allocated_tokens = 0;  // held by running requests and not evictable
-  std::uint64_t kv_cached_tokens = 0;     // evictable
-  std::uint64_t kv_free_tokens = 0;
-  // The same of the pool of sliding-window layers; all 0 where there is none.
-  std::uint64_t swa_allocated_tokens = 0;
-  std::uint64_t swa_cached_tokens = 0;
-  std::uint64_t swa_free_tokens = 0;
-  // Of the pool of states, in states; all 0 where there is none.
-  std::uint64_t states_held = 0;  // by running requests, or locked by them
-  std::uint64_t states_cached = 0;
-  std::uint64_t states_free = 0;
-  std::uint64_t state_pool() const { return states_held + states_cached + states_free; }
-  std::uint64_t swa_pool_tokens() const { return swa_allocated_tokens + swa_cached_tokens + swa_free_tokens; }
+  PoolUses pools;
 };
 
 // A point of the run as a progress bar shows it.

@@ -34,8 +34,9 @@ void Replica::restart_clock() {
 
 void Replica::write_report(proto::RunReport& report) const {
   report.set_page_size(config_.page_size);
-  report.set_kv_pool_tokens(schedulers_.totals().capacity);
-  report.set_swa_pool_tokens(schedulers_.totals().swa_capacity);
+  const PoolUses pools = schedulers_.totals().pools;
+  report.set_kv_pool_tokens(pools[kvcache::kKvPool].capacity());
+  report.set_swa_pool_tokens(pools[kvcache::kWindowPool].capacity());
   schedulers_.write_states(report);
   schedulers_.write_report(report);
   if (config_.pipeline.staged()) pipeline_.write_report(report);
@@ -318,15 +319,7 @@ void Replica::record_step(const LockstepBatch& batch, StepRecord record, double 
   record.capture_bucket = batch.capture_bucket;
   record.waiting = static_cast<std::uint32_t>(totals.waiting);
   record.running = static_cast<std::uint32_t>(totals.running);
-  record.kv_cached_tokens = totals.evictable;
-  record.kv_free_tokens = totals.available;
-  record.kv_allocated_tokens = totals.held();
-  record.swa_cached_tokens = totals.swa_evictable;
-  record.swa_free_tokens = totals.swa_available;
-  record.swa_allocated_tokens = totals.swa_held();
-  record.states_cached = totals.states_evictable;
-  record.states_free = totals.states_available;
-  record.states_held = totals.states_held();
+  record.pools = totals.pools;
   events_.on_step(record, gpu_seconds, batch.computed());
 }
 

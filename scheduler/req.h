@@ -6,9 +6,9 @@
 
 #include "kvcache/prefix_cache.h"
 #include "kvcache/token_runs.h"
+#include "scheduler/held_states.h"
 #include "scheduler/records.h"
 #include "scheduler/request_source.h"
-#include "scheduler/request_states.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
@@ -95,7 +95,6 @@ struct Req {
   // Makes `tokens` hold the prompt, all output_len generated tokens and those accepted behind the end.
   void spell_out();
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(output_len, end_len, to_finish, cancelled, max_new_tokens, kv_committed_len, kv_allocated_len,

@@ -5,8 +5,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "scheduler/req.h"
-
 namespace tpsim::scheduler {
 
 using kvcache::PrefixCache;

@@ -24,35 +24,17 @@
 // managers/scheduler_components/batch_result_processor.py (_handle_finish_state_updated_req).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
+#include "kvcache/pools/state_slots.h"
 #include "kvcache/prefix_cache.h"
-#include "kvcache/state_slots.h"
 #include "proto/forward.pb.h"
 #include "scheduler/config.h"
+#include "scheduler/req.h"
 
 namespace tpsim::scheduler {
-
-struct Req;
-
-// What a request has of the pool.
-struct HeldStates {
-  static constexpr std::uint32_t kNone = kvcache::StateSlots::kNone;
-  std::uint32_t slot = kNone;         // that its passes read and write
-  std::uint32_t copied_from = kNone;  // a slot of the tree, until its first pass copies it
-  std::array<std::uint32_t, 2> tracking = {kNone, kNone};
-  std::uint8_t next = 0;            // tracking slot of the next snapshot
-  std::uint8_t last = 0;            // of the one that tracked_len is about
-  std::uint8_t in_flight = 0;       // of a decode pass whose result is not processed yet
-  std::uint32_t tracked_len = 0;    // tokens behind which the last snapshot was taken; 0: none
-  std::uint32_t previous_len = 0;   // of the one in the other tracking slot, where a verifying pass took both
-  bool overshot = false;            // its state is behind more tokens than its client got (speculation)
-  std::uint32_t branching_len = 0;  // tokens behind which the next extend should take one; 0: nowhere special
-  std::uint32_t missed_len = 0;  // tokens of the matched prefix behind its last state, until its first pass
-};
 
 class RequestStates {
  public:
@@ -103,7 +85,6 @@ class RequestStates {
   // Slots that `req` holds.
   std::uint32_t held_by(const Req& req) const;
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(counts_, copies_from_, copies_to_, snapshot_rows_, snapshot_lens_, snapshot_slots_);

@@ -19,7 +19,7 @@ std::uint32_t clip32(std::uint64_t value) {
 
 Scheduler::Scheduler(const SchedulerConfig& config, OnRejected on_rejected, OnInterToken on_inter_token)
     : config_(config),
-      rules_(rules_of(config.sglang_release)),
+      rules_(config.sglang_release.rules),
       on_rejected_(std::move(on_rejected)),
       on_inter_token_(std::move(on_inter_token)),
       pool_(config),

@@ -92,10 +92,9 @@ std::uint32_t AcceptLengths::draw(std::uint64_t seed, std::uint64_t id, std::uin
   return static_cast<std::uint32_t>(found - cumulative_.begin()) + 1;
 }
 
-void SpeculationConfig::follow(SglangRelease release, bool disable_overlap_schedule) {
-  const ReleaseRules rules = rules_of(release);
-  v2 = rules.speculation_is_v2 || (has_draft_model() && topk == 1 && !disable_overlap_schedule);
-  retracts_longest_first = rules.speculation_retracts_by_length;
+void SpeculationConfig::follow(const SglangRelease& release, bool disable_overlap_schedule) {
+  v2 = release.rules.speculation_is_v2 || (has_draft_model() && topk == 1 && !disable_overlap_schedule);
+  retracts_longest_first = release.rules.speculation_retracts_by_length;
 }
 
 std::uint32_t SpeculationConfig::drafted_tokens_v1(std::uint32_t length, std::uint32_t page_size) const {

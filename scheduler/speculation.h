@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "scheduler/sglang_release.h"
+#include "scheduler/releases/sglang_release.h"
 
 namespace tpsim::scheduler {
 
@@ -90,7 +90,7 @@ struct SpeculationConfig {
   }
 
   // What the releases differ in: v2 and retracts_longest_first. Overlap may be asked for in spec v1, too.
-  void follow(SglangRelease release, bool disable_overlap_schedule);
+  void follow(const SglangRelease& release, bool disable_overlap_schedule);
 
   // Tokens behind a request's KV that a step may write (v2: a multiple of two of them are reserved).
   std::uint32_t alloc_len_per_decode(std::uint32_t page_size) const;

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "kvcache/page_run.h"
+#include "kvcache/pools/page_run.h"
 #include "proto/forward.pb.h"
 
 namespace tpsim::scheduler {
@@ -35,7 +35,6 @@ class TableEdits {
   // Moves everything into `batch`. Keeps capacity.
   void flush(proto::ForwardBatch& batch);
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(rows_, starts_, counts_, leaves_, joins_, runs_);

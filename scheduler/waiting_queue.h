@@ -48,7 +48,6 @@ class WaitingQueue {
     head_ = kept - reqs_.begin();
   }
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive.pointers(reqs_);

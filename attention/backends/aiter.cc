@@ -20,23 +20,22 @@
 namespace tpsim::attention::backends {
 namespace {
 
-constexpr std::uint32_t kPartition = 256;  // _AITER_PARTITION_SIZE_ROCM
-constexpr std::uint32_t kMatrixRows = 16;
-
 class AiterBackend : public PlannedBackend {
- public:
-  AiterBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("aiter", profile, page_size) {}
+  static constexpr std::uint32_t kPartition = 256;  // _AITER_PARTITION_SIZE_ROCM
+  static constexpr std::uint32_t kMatrixRows = 16;
 
-  // Cumulative lengths and the token indices.
-  KernelCost plan_cost() const override { return small_kernels(2); }
+ public:
+  using PlannedBackend::PlannedBackend;
+
   KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override {
-    return extend_cost_with_fp8_queries(model, plan, layer);
+    return extend_cost_with_fp8_queries(layer.fp8_kv(), model, plan, layer);
   }
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
-  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override {
+    add_extend_items_by_head(128, layer.head_dim <= 64 ? 64 : 128, layer, plan);
+  }
 };
 
 void AiterBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
@@ -51,17 +50,6 @@ void AiterBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   }
 }
 
-void AiterBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
-  plan.rows = plan.tile_m = 128;
-  plan.tile_n = layer.head_dim <= 64 ? 64 : 128;
-  plan.head_blocks = layer.num_q_heads;
-  add_extend_items(plan);
-}
-
-std::string_view chosen_for(const Selection& selection) {
-  return selection.generation == GpuGeneration::kRocm ? "ROCm: aiter is SGLang's default" : "";
-}
-
 }  // namespace
 
 extern const BackendDescription aiter = {
@@ -74,12 +62,14 @@ extern const BackendDescription aiter = {
             .mha_spec = Support::kYes,
             .mha_spec_topk = Support::kYes,
             .multimodal = Support::kYes,
-            .mm_name = "aiter_attn",
             .sinks = true,
             .attention_chunk = true,
-            .long_context_memory = 0.85},
+            .long_context_memory = 0.85,
+            .plan_kernels = 2},
     .create = create_backend<AiterBackend>,
-    .chosen_for = chosen_for,
+    .chosen_for = [](const Selection& selection) -> std::string_view {
+      return selection.generation == GpuGeneration::kRocm ? "ROCm: aiter is SGLang's default" : "";
+    },
 };
 
 }  // namespace tpsim::attention::backends

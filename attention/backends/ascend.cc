@@ -16,29 +16,26 @@
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "attention/split_heuristics.h"
 #include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
 
-constexpr std::uint32_t kLeastPart = 256;     // tokens
-constexpr double kFewPairs = 0.4;             // of the cores
-constexpr std::uint32_t kLongPaged = 1024;    // tokens, beyond which a paged cache is cut at all
-constexpr std::uint32_t kLongGrouped = 2048;  // from which it is cut with grouped queries
-
 class AscendBackend : public PlannedBackend {
- public:
-  AscendBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("ascend", profile, page_size) {}
+  static constexpr std::uint32_t kLeastPart = 256;     // tokens
+  static constexpr double kFewPairs = 0.4;             // of the cores
+  static constexpr std::uint32_t kLongPaged = 1024;    // tokens, beyond which a paged cache is cut at all
+  static constexpr std::uint32_t kLongGrouped = 2048;  // from which it is cut with grouped queries
 
-  // The page table.
-  KernelCost plan_cost() const override { return small_kernels(1); }
+ public:
+  using PlannedBackend::PlannedBackend;
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
-  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
-  // MHA_NPU: every extend is expanded, a cached prefix in one further part of the ring operator.
-  MlaRule mla_rule() const override { return {.prefix = MlaPrefix::kExpanded}; }
+  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override {
+    add_extend_items_by_head(128, 128, layer, plan);
+  }
 };
 
 void AscendBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
@@ -52,24 +49,8 @@ void AscendBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   if (!few || longest <= kLongPaged || (group > 1 && longest < kLongGrouped)) return;
   auto parts = static_cast<std::uint32_t>(multiprocessors() / pairs);
   while (parts > 1 && longest / parts < kLeastPart) --parts;
-  for (DecodeItem& item : plan.items) {
-    const std::uint32_t tokens = item.split_tokens;
-    item.split_tokens = ceil_div(tokens, parts);
-    item.splits = ceil_div(tokens, item.split_tokens);
-    plan.merge = plan.merge || item.splits > 1;
-  }
+  split_in_steps(parts, 1, plan);
   plan.merge_in_kernel = plan.merge;
-}
-
-void AscendBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
-  plan.rows = plan.tile_m = 128;
-  plan.tile_n = 128;
-  plan.head_blocks = layer.num_q_heads;
-  add_extend_items(plan);
-}
-
-std::string_view chosen_for(const Selection& selection) {
-  return selection.generation == GpuGeneration::kNpu ? "NPU: ascend is SGLang's default" : "";
 }
 
 }  // namespace
@@ -83,14 +64,18 @@ extern const BackendDescription ascend = {
             .generations = {GpuGeneration::kNpu},
             .has_mha = true,
             .multimodal = Support::kYes,
-            .mm_name = "ascend_attn",
             .has_mla = true,
             .mla_page_sizes = {128},
             .sinks = true,
             .attention_chunk = true,
-            .pool_pages = {128}},
+            .pool_pages = {128},
+            .plan_kernels = 1,
+            // MHA_NPU: every extend is expanded, a cached prefix in one further part of the ring operator.
+            .mla_rule = {.prefix = MlaPrefix::kExpanded}},
     .create = create_backend<AscendBackend>,
-    .chosen_for = chosen_for,
+    .chosen_for = [](const Selection& selection) -> std::string_view {
+      return selection.generation == GpuGeneration::kNpu ? "NPU: ascend is SGLang's default" : "";
+    },
 };
 
 }  // namespace tpsim::attention::backends

@@ -1,22 +1,24 @@
-// CUTLASS MLA (Blackwell): absorbed decode over pages of 128 latents; everything else as flashinfer.
+// CUTLASS MLA (Blackwell): absorbed decode over pages of 128 latents, a pair of multiprocessors for a
+// request, heads padded to 128, and no parts, for SGLang asks for one (num_kv_splits=1); everything else as
+// flashinfer.
 //
 // Source: SGLang's cutlass_mla_backend.py (0.5.12; later releases have it no more).
 #include "attention/backend_description.h"
-#include "attention/flashinfer_mla.h"
+#include "attention/backends/flashinfer_mla.h"
 
 namespace tpsim::attention::backends {
 namespace {
 
 class CutlassMlaBackend : public FlashInferMlaBackend {
  public:
-  CutlassMlaBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : FlashInferMlaBackend("cutlass_mla", profile, page_size) {}
+  using FlashInferMlaBackend::FlashInferMlaBackend;
 
  protected:
-  void plan_decode(const LayerShape&, DecodePlan& plan) override {
-    plan_cutlass_mla_decode(metadata().decode_seq_lens, plan);
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
+    plan.rows = 64;
+    plan.blocks_per_split = 2;
+    add_decode_items(layer, plan);
   }
-  MlaRule mla_rule() const override { return {.prefix = MlaPrefix::kFromThreshold}; }
 };
 
 }  // namespace
@@ -31,7 +33,10 @@ extern const BackendDescription cutlass_mla = {
             .mla_fp8 = Support::kYes,
             .mla_fp4 = Support::kYes,
             .mla_chunked_prefix = Support::kYes,
-            .mla_spec = Support::kYes},
+            .mla_spec = Support::kYes,
+            .plan_kernels = 2,
+            .extend_kernels = "flashinfer",
+            .mla_rule = {.prefix = MlaPrefix::kFromThreshold}},
     .create = create_backend<CutlassMlaBackend>,
 };
 

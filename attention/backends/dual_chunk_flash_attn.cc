@@ -14,24 +14,26 @@
 namespace tpsim::attention::backends {
 namespace {
 
-// Kernels beside those of attention, counted in dual_chunk_flashattention_backend.py.
-constexpr std::uint32_t kCallLaunches = 4;   // of a decode call: its scheduler, the kernel, two masked fills
-constexpr std::uint32_t kScaleLaunches = 7;  // three kinds of queries scaled and rounded, and the keys
-constexpr std::uint32_t kMergeLaunches = 9;  // stack twice, max, subtract, exp, sum, divide, weigh, add up
-constexpr std::uint32_t kPartLaunches =
-    6;  // of a prefill part: gathers of K and V, two lengths, scheduler, kernel
-constexpr std::uint32_t kHeadLaunches =
-    3;  // of a prefill head: its factor read back, chunks joined, copy out
-// Operations of the host that make decode's block tables, request by request: an element of a tensor is
-// taken, computed with and read back for each bound of a slice. A read counts twice: it waits, too.
-constexpr double kPassOperations = 30;
-constexpr double kOwnOperations = 18;
-constexpr double kSuccOperations = 20;
-
 class DualChunkBackend : public PlannedBackend {
+  // Kernels beside those of attention, counted in dual_chunk_flashattention_backend.py.
+  static constexpr std::uint32_t kCallLaunches =
+      4;  // of a decode call: its scheduler, the kernel, two masked fills
+  static constexpr std::uint32_t kScaleLaunches =
+      7;  // three kinds of queries scaled and rounded, and the keys
+  static constexpr std::uint32_t kMergeLaunches =
+      9;  // stack twice, max, subtract, exp, sum, divide, weigh, add up
+  static constexpr std::uint32_t kPartLaunches =
+      6;  // of a prefill part: gathers of K and V, two lengths, scheduler, kernel
+  static constexpr std::uint32_t kHeadLaunches =
+      3;  // of a prefill head: its factor read back, chunks joined, copy out
+  // Operations of the host that make decode's block tables, request by request: an element of a tensor is
+  // taken, computed with and read back for each bound of a slice. A read counts twice: it waits, too.
+  static constexpr double kPassOperations = 30;
+  static constexpr double kOwnOperations = 18;
+  static constexpr double kSuccOperations = 20;
+
  public:
-  DualChunkBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("dual_chunk_flash_attn", profile, page_size), most_splits_(multiprocessors()) {}
+  using PlannedBackend::PlannedBackend;
 
   KernelCost decode_cost(const PlanCost& model, const DecodePlan& plan, const LayerShape& layer) override;
   KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override;
@@ -44,7 +46,7 @@ class DualChunkBackend : public PlannedBackend {
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
 
  private:
-  FlashSplits most_splits_;
+  FlashSplits most_splits_{multiprocessors()};
   DecodePlan one_decode_;
   ExtendPlan one_extend_;
   bool succ_ = false;  // some request of the decode planned last is beyond its first chunk
@@ -55,11 +57,8 @@ void DualChunkBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   const std::uint32_t chunk = layer.dual_chunk_len;
   succ_ = false;
   const auto& lengths = metadata().decode_seq_lens;
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
-    if (chunk == 0) {
-      plan.items.push_back(decode_item(i, lengths[i], layer));
-      continue;
-    }
+  if (chunk == 0) add_decode_items(layer, plan);
+  for (std::uint32_t i = 0; chunk != 0 && i < lengths.size(); ++i) {
     const std::uint32_t own = (lengths[i] - 1) / chunk * chunk;
     const std::uint32_t before = own > 0 ? own - chunk : 0;
     succ_ = succ_ || own > 0;
@@ -75,11 +74,8 @@ void DualChunkBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
 
 // One query head at a time, in flash_attn_varlen_func's tiles, which are not split.
 void DualChunkBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
-  plan.rows = plan.tile_m = flash3_tile_m(layer.head_dim);
-  plan.tile_n = flash3_tile_n(layer.head_dim);
-  plan.head_blocks = layer.num_q_heads;
   plan.chunk_len = layer.dual_chunk_len;
-  add_extend_items(plan);
+  add_extend_items_by_head(flash3_tile_m(layer.head_dim), flash3_tile_n(layer.head_dim), layer, plan);
 }
 
 KernelCost DualChunkBackend::decode_cost(const PlanCost& model, const DecodePlan& plan,
@@ -165,10 +161,6 @@ HostCost DualChunkBackend::host_cost() const {
   return cost;
 }
 
-std::string_view chosen_for(const Selection& selection) {
-  return selection.dual_chunk ? "dual chunk attention: no other backend of SGLang computes it" : "";
-}
-
 }  // namespace
 
 extern const BackendDescription dual_chunk_flash_attn = {
@@ -179,7 +171,9 @@ extern const BackendDescription dual_chunk_flash_attn = {
             .has_mha = true,
             .dual_chunk = true},
     .create = create_backend<DualChunkBackend>,
-    .chosen_for = chosen_for,
+    .chosen_for = [](const Selection& selection) -> std::string_view {
+      return selection.dual_chunk ? "dual chunk attention: no other backend of SGLang computes it" : "";
+    },
 };
 
 }  // namespace tpsim::attention::backends

@@ -42,12 +42,8 @@ std::uint32_t old_tile_n(const LayerShape& layer, GpuGeneration generation) {
 
 class Fa3Backend : public PlannedBackend {
  public:
-  Fa3Backend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("fa3", profile, page_size),
-        generation_(parse_gpu_generation(profile.architecture()).value_or(GpuGeneration::kHopper)),
-        most_splits_(multiprocessors()) {}
+  using PlannedBackend::PlannedBackend;
 
-  KernelCost plan_cost() const override;
   bool cascades() const override { return true; }
 
  protected:
@@ -56,17 +52,15 @@ class Fa3Backend : public PlannedBackend {
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
   KernelCost decode_cost(const PlanCost& model, const DecodePlan& plan, const LayerShape& layer) override;
   KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override;
-  MlaRule mla_rule() const override { return {.prefix = MlaPrefix::kFromThreshold, .one_shot = true}; }
 
  private:
   bool before_hopper() const {
-    return generation_ == GpuGeneration::kAmpere || generation_ == GpuGeneration::kAda;
+    return generation() == GpuGeneration::kAmpere || generation() == GpuGeneration::kAda;
   }
   void decode_blocks(const LayerShape& layer, DecodePlan& plan) const;
   std::uint32_t tile_m(const LayerShape& layer) const;
   std::uint32_t tile_n(const LayerShape& layer) const;
-  GpuGeneration generation_;
-  FlashSplits most_splits_;
+  FlashSplits most_splits_{multiprocessors()};
 };
 
 std::uint32_t Fa3Backend::tile_m(const LayerShape& layer) const {
@@ -76,7 +70,7 @@ std::uint32_t Fa3Backend::tile_m(const LayerShape& layer) const {
 
 std::uint32_t Fa3Backend::tile_n(const LayerShape& layer) const {
   if (layer.form == AttentionForm::kMlaAbsorbed) return kAbsorbedTile;
-  if (before_hopper()) return old_tile_n(layer, generation_);
+  if (before_hopper()) return old_tile_n(layer, generation());
   return layer.form == AttentionForm::kMlaExpanded ? 128 : flash3_tile_n(layer.head_dim);
 }
 
@@ -164,21 +158,7 @@ KernelCost Fa3Backend::decode_cost(const PlanCost& model, const DecodePlan& plan
 }
 
 KernelCost Fa3Backend::extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) {
-  LayerShape cast = layer;
-  if (rounds_queries(layer)) cast.q_bytes = 1;
-  KernelCost cost = model.extend(plan, cast);
-  if (rounds_queries(layer) && cost.launches > 0) ++cost.launches;
-  return cost;
-}
-
-// Page table, cumulative lengths, and the kernel that decides the splits: three small kernels a pass.
-KernelCost Fa3Backend::plan_cost() const { return small_kernels(3); }
-
-std::string_view chosen_for(const Selection& selection) {
-  const bool tree = selection.spec_topk > 1 && selection.spec_topk_given;
-  return selection.generation == GpuGeneration::kHopper && (selection.mla || !tree)
-             ? "Hopper with CUDA 12.3 or later: fa3 is SGLang's default for MHA and MLA models"
-             : "";
+  return extend_cost_with_fp8_queries(rounds_queries(layer), model, plan, layer);
 }
 
 }  // namespace
@@ -196,7 +176,6 @@ extern const BackendDescription fa3 = {
             .mha_spec_topk = Support::kYes,
             .sliding_window = Support::kYes,
             .multimodal = Support::kYes,
-            .mm_name = "fa3",
             .has_mla = true,
             .mla_chunked_prefix = Support::kYes,
             .mla_spec = Support::kYes,
@@ -205,10 +184,19 @@ extern const BackendDescription fa3 = {
             .attention_chunk = true,
             .local_attention = true,
             .fp8_e5m2 = false,
+            .draft_extend_graphs = DraftExtendGraphs::kSinceFlashAttention,
+            .fresh_decode = FreshDecode::kMetadata,
             .no_fp8_prefill = {GpuGeneration::kAmpere, GpuGeneration::kAda},
-            .no_fp8_decode = {GpuGeneration::kAmpere, GpuGeneration::kAda}},
+            .no_fp8_decode = {GpuGeneration::kAmpere, GpuGeneration::kAda},
+            .plan_kernels = 3,
+            .mla_rule = {.prefix = MlaPrefix::kFromThreshold, .one_shot = true}},
     .create = create_backend<Fa3Backend>,
-    .chosen_for = chosen_for,
+    .chosen_for = [](const Selection& selection) -> std::string_view {
+      const bool tree = selection.spec_topk > 1 && selection.spec_topk_given;
+      return selection.generation == GpuGeneration::kHopper && (selection.mla || !tree)
+                 ? "Hopper with CUDA 12.3 or later: fa3 is SGLang's default for MHA and MLA models"
+                 : "";
+    },
 };
 
 }  // namespace tpsim::attention::backends

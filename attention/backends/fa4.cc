@@ -20,25 +20,19 @@
 namespace tpsim::attention::backends {
 namespace {
 
-constexpr std::uint32_t kRows = 128;
-constexpr std::uint32_t kStep = 128;
-constexpr std::uint32_t kMaxSplits = 128;
-
 class Fa4Backend : public PlannedBackend {
- public:
-  Fa4Backend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("fa4", profile, page_size) {}
+  static constexpr std::uint32_t kRows = 128;
+  static constexpr std::uint32_t kStep = 128;
+  static constexpr std::uint32_t kMaxSplits = 128;
 
-  // Page table and cumulative lengths.
-  KernelCost plan_cost() const override { return small_kernels(2); }
+ public:
+  using PlannedBackend::PlannedBackend;
 
  protected:
   void plan_decode(const LayerShape&, DecodePlan&) override {
     throw std::logic_error("fa4 plans prefill only");
   }
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
-  // As SGLang 0.5.23 has it on data-center Blackwell; 0.5.12 never absorbed with it.
-  MlaRule mla_rule() const override { return {.prefix = MlaPrefix::kFromThreshold}; }
 };
 
 void Fa4Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
@@ -81,12 +75,15 @@ extern const BackendDescription fa4 = {
             .mha_page_sizes = {128},
             .mha_fp4 = Support::kYes,
             .multimodal = Support::kYes,
-            .mm_name = "fa4",
             .has_mla = true,
             .mla_page_sizes = {1},
             .mla_fp4 = Support::kYes,
             .sinks = true,
-            .linear_layers = true},
+            .linear_layers = true,
+            .draft_extend_graphs = DraftExtendGraphs::kSinceFlashAttention,
+            .plan_kernels = 2,
+            // As SGLang 0.5.23 has it on data-center Blackwell; 0.5.12 never absorbed with it.
+            .mla_rule = {.prefix = MlaPrefix::kFromThreshold}},
     .create = create_backend<Fa4Backend>,
 };
 

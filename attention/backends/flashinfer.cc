@@ -17,7 +17,7 @@
 // - drafts are verified by the paged kernel over prefix and drafts together, with a mask, in FlashInfer's FA2
 //   template;
 // - SGLang gives it page size 1 whatever the pool's page size is.
-// - MLA (flashinfer_mla_backend.py): see attention/flashinfer_mla.h.
+// - MLA (flashinfer_mla_backend.py): see attention/backends/flashinfer_mla.h.
 // The plan reads the lengths on the host.
 #include <algorithm>
 #include <cmath>
@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "attention/backend_description.h"
-#include "attention/flashinfer_mla.h"
+#include "attention/backends/flashinfer_mla.h"
 #include "attention/planned_backend.h"
 #include "attention/split_heuristics.h"
 #include "proto/base/ceil_div.h"
@@ -56,19 +56,17 @@ std::uint32_t decode_blocks_per_multiprocessor(const LayerShape& layer, double s
 
 class FlashInferBackend : public PlannedBackend {
  public:
-  FlashInferBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("flashinfer", profile, page_size) {
+  FlashInferBackend(const BackendRow& row, const proto::HardwareProfile& profile, std::uint32_t page_size)
+      : PlannedBackend(row, profile, page_size) {
     if (find_efficiency(profile, kPagedClass) != nullptr) paged_cost_.emplace(profile, kPagedClass);
   }
 
-  KernelCost plan_cost() const override;
   double plan_host_seconds() const override;
   KernelCost extend_cost(const PlanCost& model, const ExtendPlan& plan, const LayerShape& layer) override;
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
-  MlaRule mla_rule() const override { return kFlashInferMlaRule; }
   const PlanCost& extend_model() const override {
     return metadata().in_pieces && paged_cost_ ? *paged_cost_ : PlannedBackend::extend_model();
   }
@@ -204,8 +202,8 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   const std::uint32_t paged_tile = std::max(1U, paged_rows / group);
   const bool masked = verifies_drafts(metadata().forward_mode);
   const bool paged = metadata().in_pieces;
-  const bool fa3_template = !masked && !paged && profile().architecture() == "hopper";
-  const bool cutlass = !masked && !paged && profile().architecture() == "blackwell" &&
+  const bool fa3_template = !masked && !paged && generation() == GpuGeneration::kHopper;
+  const bool cutlass = !masked && !paged && generation() == GpuGeneration::kBlackwell &&
                        (layer.head_dim == 64 || layer.head_dim == 128 || layer.head_dim == 192);
   const std::uint64_t room = std::uint64_t{kBlocksPerMultiprocessor} * multiprocessors() / layer.num_kv_heads;
   const auto tiles = [&](const ExtendItem& item) { return ceil_div(item.q_len, paged_tile); };
@@ -245,15 +243,12 @@ void FlashInferBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
 KernelCost FlashInferBackend::extend_cost(const PlanCost& model, const ExtendPlan& plan,
                                           const LayerShape& layer) {
   const bool dense = layer.form == AttentionForm::kMha && plan.prefix_rows == 0 && plan.kv_chunk == 0 &&
-                     profile().architecture() == "hopper";
+                     generation() == GpuGeneration::kHopper;
   if (!dense) return model.extend(plan, layer);
   LayerShape read = layer;
   read.kv_format = NumberFormat::kBf16;
   return model.extend(plan, read);
 }
-
-// The plan's arrays are copied to the device: one copy and the kernel that builds the page indices.
-KernelCost FlashInferBackend::plan_cost() const { return small_kernels(2); }
 
 // Host time of plan(), a fixed part and a walk over the batch: least squares over the plan_us column of
 // tests/calibration/measured/h200-sxm_attention.csv.
@@ -263,45 +258,52 @@ double FlashInferBackend::plan_host_seconds() const {
   return metadata().forward_mode == proto::DECODE ? 180e-6 + 3.0e-6 * requests : 420e-6 + 8.6e-6 * requests;
 }
 
-std::string_view chosen_for(const Selection& selection) {
-  constexpr GpuGenerations kOlder = {GpuGeneration::kAmpere, GpuGeneration::kAda};
-  if (selection.mla) return "";
-  if (selection.generation == GpuGeneration::kBlackwell && selection.spec_topk > 0)
-    return "Blackwell with speculative decoding: trtllm_mha is SGLang's default with "
-           "--speculative-eagle-topk 1 "
-           "only, and flashinfer its other default";
-  if (selection.generation == GpuGeneration::kHopper && selection.spec_topk > 1 && selection.spec_topk_given)
-    return "Hopper with --speculative-eagle-topk above 1: flashinfer is SGLang's default instead of fa3";
-  if (kOlder.contains(selection.generation))
-    return "MHA model on a GPU before Hopper: flashinfer is SGLang's default";
-  if (selection.generation == GpuGeneration::kBlackwellSm120)
-    return "MHA model on SM120, for which SGLang has no trtllm_mha: flashinfer is its default";
-  return "";
-}
-
 }  // namespace
 
 extern const BackendDescription flashinfer = {
-    .row = {.name = "flashinfer",
-            .title = "FlashInfer",
-            .mla_title = "FlashInfer MLA",
-            .mha_place = 1,
-            .mla_place = 1,
-            .generations = {GpuGeneration::kAmpere, GpuGeneration::kAda, GpuGeneration::kHopper,
-                            GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
-            .has_mha = true,
-            .mha_fp8 = Support::kYes,
-            .mha_spec = Support::kYes,
-            .mha_spec_topk = Support::kYes,
-            .sliding_window = Support::kYes,
-            .has_mla = true,
-            .mla_page_sizes = {1},
-            .mla_fp4 = Support::kYes,
-            .mla_chunked_prefix = Support::kYes,
-            .mla_spec = Support::kYes,
-            .linear_layers = true},
+    .row =
+        {.name = "flashinfer",
+         .title = "FlashInfer",
+         .mla_title = "FlashInfer MLA",
+         .mha_place = 1,
+         .mla_place = 1,
+         .generations = {GpuGeneration::kAmpere, GpuGeneration::kAda, GpuGeneration::kHopper,
+                         GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
+         .has_mha = true,
+         .mha_fp8 = Support::kYes,
+         .mha_spec = Support::kYes,
+         .mha_spec_topk = Support::kYes,
+         .sliding_window = Support::kYes,
+         .has_mla = true,
+         .mla_page_sizes = {1},
+         .mla_fp4 = Support::kYes,
+         .mla_chunked_prefix = Support::kYes,
+         .mla_spec = Support::kYes,
+         .linear_layers = true,
+         .draft_extend_graphs = DraftExtendGraphs::kSinceFlashInfer,
+         .paged_trees = true,
+         .decodes_profiled_qwen3_vl = true,
+         .host_constant = "plan_host_seconds",
+         // The plan's arrays are copied to the device: one copy and the kernel that builds the page indices.
+         .plan_kernels = 2,
+         .mla_rule = {.prefix = MlaPrefix::kFromThreshold, .one_shot = true, .ragged = true}},
     .create = create_backend<FlashInferBackend>,
-    .chosen_for = chosen_for,
+    .chosen_for = [](const Selection& selection) -> std::string_view {
+      constexpr GpuGenerations kOlder = {GpuGeneration::kAmpere, GpuGeneration::kAda};
+      if (selection.mla) return "";
+      if (selection.generation == GpuGeneration::kBlackwell && selection.spec_topk > 0)
+        return "Blackwell with speculative decoding: trtllm_mha is SGLang's default with "
+               "--speculative-eagle-topk 1 "
+               "only, and flashinfer its other default";
+      if (selection.generation == GpuGeneration::kHopper && selection.spec_topk > 1 &&
+          selection.spec_topk_given)
+        return "Hopper with --speculative-eagle-topk above 1: flashinfer is SGLang's default instead of fa3";
+      if (kOlder.contains(selection.generation))
+        return "MHA model on a GPU before Hopper: flashinfer is SGLang's default";
+      if (selection.generation == GpuGeneration::kBlackwellSm120)
+        return "MHA model on SM120, for which SGLang has no trtllm_mha: flashinfer is its default";
+      return "";
+    },
 };
 
 }  // namespace tpsim::attention::backends

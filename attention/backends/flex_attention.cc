@@ -5,7 +5,7 @@
 // - before each pass a block mask is made for every request without compiling: a dense boolean matrix of all
 //   query and key positions (of the whole sequence in prefill), padded and summed up in blocks of 128 x 128
 //   by a chain of small kernels; PyTorch's cache of freed memory is emptied, too;
-// - requests are gathered and attended one after another (attention/gathered_backend.h);
+// - requests are gathered and attended one after another (attention/backends/gathered_backend.h);
 // - prefill: tiles of 128 query rows of one head, KV steps of 64; fully masked blocks are skipped. Decode:
 //   the query heads of a KV head in one tile of at least 16 rows, KV cut to occupy the multiprocessors twice,
 //   parts added up by a second kernel;
@@ -15,24 +15,26 @@
 #include <cstdint>
 
 #include "attention/backend_description.h"
-#include "attention/gathered_backend.h"
+#include "attention/backends/gathered_backend.h"
+#include "attention/split_heuristics.h"
 #include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
 
-constexpr std::uint32_t kBlock = 128;  // of the block mask
-// Gathers of K and V, the kernel, the sum of its parts, the copies of query rows (prefill) and of the output.
-constexpr GatheredBackend::Launches kLaunches = {.decode = 5, .merge = 0, .extend = 5};
-// Of one request's mask, a pass: small kernels, and bytes moved for each element of the dense matrix
-// (written, read and written by padding, read by the sum).
-constexpr std::uint32_t kMaskLaunches = 30;
-constexpr double kMaskBytes = 4;
-
 class FlexAttentionBackend : public GatheredBackend {
+  static constexpr std::uint32_t kBlock = 128;  // of the block mask
+  // Gathers of K and V, the kernel, the sum of its parts, the copies of query rows (prefill) and of the
+  // output.
+  static constexpr GatheredBackend::Launches kLaunches = {.decode = 5, .merge = 0, .extend = 5};
+  // Of one request's mask, a pass: small kernels, and bytes moved for each element of the dense matrix
+  // (written, read and written by padding, read by the sum).
+  static constexpr std::uint32_t kMaskLaunches = 30;
+  static constexpr double kMaskBytes = 4;
+
  public:
-  FlexAttentionBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : GatheredBackend("flex_attention", profile, page_size, kLaunches) {}
+  FlexAttentionBackend(const BackendRow& row, const proto::HardwareProfile& profile, std::uint32_t page_size)
+      : GatheredBackend(row, profile, page_size, kLaunches) {}
 
   KernelCost plan_cost() const override;
 
@@ -61,20 +63,13 @@ KernelCost FlexAttentionBackend::plan_cost() const {
 }
 
 void FlexAttentionBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  const auto& lengths = metadata().decode_seq_lens;
   const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
   plan.rows = 16;
   while (plan.rows < group) plan.rows *= 2;
   plan.blocks_per_split = layer.num_kv_heads;
   const std::uint32_t most = std::max(1U, multiprocessors() / layer.num_kv_heads * 2);
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
-    DecodeItem item = decode_item(i, lengths[i], layer);
-    item.kv_begin = 0;
-    item.split_tokens = std::min(ceil_div(ceil_div(item.kv_end, kBlock), most) * kBlock, item.kv_end);
-    item.splits = ceil_div(item.kv_end, item.split_tokens);
-    plan.merge = plan.merge || item.splits > 1;
-    plan.items.push_back(item);
-  }
+  add_whole_items(plan);
+  split_in_steps(most, kBlock, plan);
 }
 
 }  // namespace

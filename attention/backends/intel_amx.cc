@@ -15,18 +15,18 @@
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "attention/split_heuristics.h"
 #include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
 
-constexpr std::uint32_t kKvSplits = 8;
-constexpr std::uint32_t kHeadBlock = 16;
-
 class IntelAmxBackend : public PlannedBackend {
+  static constexpr std::uint32_t kKvSplits = 8;
+  static constexpr std::uint32_t kHeadBlock = 16;
+
  public:
-  IntelAmxBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("intel_amx", profile, page_size) {}
+  using PlannedBackend::PlannedBackend;
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
@@ -40,8 +40,9 @@ void IntelAmxBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   plan.tensor_cores = false;
   plan.rows = std::min(group, block);
   plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, block);
+  add_decode_items(layer, plan);
+  split_in_steps(kKvSplits, 1, plan);
   plan.merge = true;
-  add_decode_items_in_parts(kKvSplits, layer, plan);
 }
 
 void IntelAmxBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
@@ -50,10 +51,6 @@ void IntelAmxBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   plan.tile_n = longest <= 256 ? 64 : longest <= 1024 ? 256 : 768;
   plan.rows = plan.tile_m;
   plan.head_blocks = layer.num_q_heads;
-}
-
-std::string_view chosen_for(const Selection& selection) {
-  return selection.generation == GpuGeneration::kCpu ? "CPU: intel_amx is SGLang's default" : "";
 }
 
 }  // namespace
@@ -68,7 +65,9 @@ extern const BackendDescription intel_amx = {
             .mha_page_sizes = {1},
             .sinks = true},
     .create = create_backend<IntelAmxBackend>,
-    .chosen_for = chosen_for,
+    .chosen_for = [](const Selection& selection) -> std::string_view {
+      return selection.generation == GpuGeneration::kCpu ? "CPU: intel_amx is SGLang's default" : "";
+    },
 };
 
 }  // namespace tpsim::attention::backends

@@ -14,26 +14,26 @@
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "attention/split_heuristics.h"
 #include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
 
-constexpr std::uint32_t kHeadBlock = 16;   // query heads of a work group
-constexpr std::uint32_t kLeastPages = 64;  // up to which a sequence is not cut
-constexpr std::uint32_t kSmallestPage = 64;
-
 class IntelXpuBackend : public PlannedBackend {
- public:
-  IntelXpuBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("intel_xpu", profile, page_size) {}
+  static constexpr std::uint32_t kHeadBlock = 16;   // query heads of a work group
+  static constexpr std::uint32_t kLeastPages = 64;  // up to which a sequence is not cut
+  static constexpr std::uint32_t kSmallestPage = 64;
 
-  // Page table and cumulative lengths.
-  KernelCost plan_cost() const override { return small_kernels(2); }
+ public:
+  using PlannedBackend::PlannedBackend;
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
-  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override {
+    const std::uint32_t step = layer.head_dim > 96 && layer.head_dim <= 128 ? 32 : 64;
+    add_extend_items_by_head(layer.head_dim <= 96 ? 128 : 256, step, layer, plan);
+  }
 };
 
 void IntelXpuBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
@@ -51,23 +51,7 @@ void IntelXpuBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   std::uint32_t splits = ceil_div(cores, busy);
   if (splits > 1 && busy * splits > cores) splits = ceil_div(2 * cores, busy) - 1;
   splits = std::max(1U, std::min({splits, pages, cores}));
-  for (DecodeItem& item : plan.items) {
-    const std::uint32_t tokens = item.split_tokens;
-    item.split_tokens = std::min(ceil_div(ceil_div(tokens, page), splits) * page, tokens);
-    item.splits = ceil_div(tokens, item.split_tokens);
-    plan.merge = plan.merge || item.splits > 1;
-  }
-}
-
-void IntelXpuBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
-  plan.rows = plan.tile_m = layer.head_dim <= 96 ? 128 : 256;
-  plan.tile_n = layer.head_dim > 96 && layer.head_dim <= 128 ? 32 : 64;
-  plan.head_blocks = layer.num_q_heads;
-  add_extend_items(plan);
-}
-
-std::string_view chosen_for(const Selection& selection) {
-  return selection.generation == GpuGeneration::kXpu ? "XPU: intel_xpu is SGLang's default" : "";
+  split_in_steps(splits, page, plan);
 }
 
 }  // namespace
@@ -83,9 +67,12 @@ extern const BackendDescription intel_xpu = {
             .sinks = true,
             .attention_chunk = true,
             .local_attention = true,
-            .pool_pages = {64, 128}},
+            .pool_pages = {64, 128},
+            .plan_kernels = 2},
     .create = create_backend<IntelXpuBackend>,
-    .chosen_for = chosen_for,
+    .chosen_for = [](const Selection& selection) -> std::string_view {
+      return selection.generation == GpuGeneration::kXpu ? "XPU: intel_xpu is SGLang's default" : "";
+    },
 };
 
 }  // namespace tpsim::attention::backends

@@ -23,9 +23,7 @@ namespace {
 
 class NsaBackend : public PlannedBackend {
  public:
-  NsaBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("nsa", profile, page_size),
-        generation_(parse_gpu_generation(profile.architecture()).value_or(GpuGeneration::kHopper)) {}
+  using PlannedBackend::PlannedBackend;
 
   void set_sparse_options(const SparseOptions& options) override { options_ = options; }
   KernelKind kernel() const override { return KernelKind::kSparse; }
@@ -33,7 +31,6 @@ class NsaBackend : public PlannedBackend {
   const SparsePlan& sparse_plan(const LayerShape& layer) override;
   KernelCost forward_extend(const LayerShape& layer) override;
   KernelCost forward_decode(const LayerShape& layer) override;
-  KernelCost plan_cost() const override;
 
  protected:
   void plan_decode(const LayerShape&, DecodePlan&) override { refuse(); }
@@ -50,7 +47,6 @@ class NsaBackend : public PlannedBackend {
   KernelCost sparse(const LayerShape& layer);
   void add_items(SparsePlan& plan) const;
 
-  GpuGeneration generation_;
   SparseOptions options_;
   SparsePlan plan_;
   std::map<std::string, SparseCost, std::less<>> costs_;  // by kernel and phase
@@ -72,7 +68,7 @@ void NsaBackend::add_items(SparsePlan& plan) const {
 bool NsaBackend::dense() const {
   constexpr std::uint64_t kMostTokens = 128 * 1024;  // of the batch: ForwardBatch.get_max_chunk_capacity
   const ForwardMetadata& batch = metadata();
-  const bool has_kernel = generation_ == GpuGeneration::kHopper || generation_ == GpuGeneration::kBlackwell;
+  const bool has_kernel = generation() == GpuGeneration::kHopper || generation() == GpuGeneration::kBlackwell;
   if (!has_kernel || decodes() || batch.in_pieces) return false;
   std::uint64_t all = 0;
   const auto fits = [&](std::uint64_t length) {
@@ -98,13 +94,13 @@ SparseKernel NsaBackend::kernel_of(const LayerShape& layer) const {
     kv += std::uint64_t{item.prefix} + item.q_len;
     q += item.q_len;
   }
-  return extend_kernel(options_.kernels.prefill, generation_, layer.fp8_kv(), kv, q);
+  return extend_kernel(options_.kernels.prefill, generation(), layer.fp8_kv(), kv, q);
 }
 
 std::uint32_t NsaBackend::rows_of(SparseKernel kernel, std::uint32_t heads) const {
   constexpr std::uint32_t kTile = 64;
   if (kernel == SparseKernel::kFlashMlaSparse) {
-    const std::uint32_t unit = generation_ == GpuGeneration::kBlackwell ? 128 : kTile;
+    const std::uint32_t unit = generation() == GpuGeneration::kBlackwell ? 128 : kTile;
     return (heads + unit - 1) / unit * unit;
   }
   if (kernel == SparseKernel::kTriton || kernel == SparseKernel::kTritonSparseMla ||
@@ -194,13 +190,6 @@ KernelCost NsaBackend::forward_extend(const LayerShape& layer) {
 
 KernelCost NsaBackend::forward_decode(const LayerShape& layer) { return sparse(layer); }
 
-// Page table, lengths clipped to top_k, schedule of the logits, and FlashMLA's: four small kernels a pass.
-KernelCost NsaBackend::plan_cost() const { return {4 * 2e-6, 0, 0, 4}; }
-
-std::string_view chosen_for(const Selection& selection) {
-  return selection.sparse ? "DeepSeek sparse attention: nsa is SGLang's default" : "";
-}
-
 }  // namespace
 
 extern const BackendDescription nsa = {
@@ -213,10 +202,15 @@ extern const BackendDescription nsa = {
             .sparse = true,
             .fp8_e5m2 = false,
             .fp8_by_default = {GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
+            .draft_extend_graphs = DraftExtendGraphs::kSinceFlashAttention,
             .pool_pages = {64},
-            .xpu_pool_pages = {128}},
+            .xpu_pool_pages = {128},
+            // Page table, lengths clipped to top_k, schedule of the logits, and FlashMLA's.
+            .plan_kernels = 4},
     .create = create_backend<NsaBackend>,
-    .chosen_for = chosen_for,
+    .chosen_for = [](const Selection& selection) -> std::string_view {
+      return selection.sparse ? "DeepSeek sparse attention: nsa is SGLang's default" : "";
+    },
 };
 
 }  // namespace tpsim::attention::backends

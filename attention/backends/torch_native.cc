@@ -1,6 +1,7 @@
 // torch.nn.functional.scaled_dot_product_attention, one request after another.
 //
-// Facts from SGLang's torch_native_backend.py: attention/gathered_backend.h. The pass is not captured.
+// Facts from SGLang's torch_native_backend.py: attention/backends/gathered_backend.h. The pass is not
+// captured.
 //
 // On Hopper and Blackwell PyTorch's decode goes to cuDNN, which builds an execution plan for every KV length
 // that the process meets for the first time (pytorch/pytorch#155958): a step takes some 29 ms longer for each
@@ -11,9 +12,10 @@
 #include <vector>
 
 #include "attention/backend_description.h"
-#include "attention/gathered_backend.h"
-#include "attention/pass_memory.h"
+#include "attention/backends/gathered_backend.h"
 #include "attention/split_heuristics.h"
+#include "proto/base/archive.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
@@ -24,10 +26,10 @@ constexpr std::uint32_t kStep = 128;  // KV tokens of one step of the loop of Py
 // (tests/calibration/measured/h200-sxm_attention.csv).
 constexpr GatheredBackend::Launches kLaunches = {.decode = 5, .merge = 1, .extend = 7};
 
-class TorchNativeBackend : public GatheredBackend, public PassMemory {
+class TorchNativeBackend : public GatheredBackend {
  public:
-  TorchNativeBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : GatheredBackend("torch_native", profile, page_size, kLaunches), most_splits_(2 * multiprocessors()) {}
+  TorchNativeBackend(const BackendRow& row, const proto::HardwareProfile& profile, std::uint32_t page_size)
+      : GatheredBackend(row, profile, page_size, kLaunches) {}
 
   void init_forward_metadata(const ForwardMetadata& metadata) override;
   HostCost host_cost() const override;
@@ -40,7 +42,7 @@ class TorchNativeBackend : public GatheredBackend, public PassMemory {
  private:
   std::vector<bool> met_;         // by KV length: decoded before
   std::uint32_t new_shapes_ = 0;  // KV lengths of the pass planned last that were not
-  FlashSplits most_splits_;
+  FlashSplits most_splits_{2 * multiprocessors()};
 };
 
 void TorchNativeBackend::init_forward_metadata(const ForwardMetadata& metadata) {
@@ -62,20 +64,17 @@ HostCost TorchNativeBackend::host_cost() const {
 }
 
 void TorchNativeBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  const auto& lengths = metadata().decode_seq_lens;
   // PyTorch's flash kernel: a block per query head, KV split to fill the device twice, as in
   // FlashAttention 2.
   plan.blocks_per_split = layer.num_q_heads;
   plan.rows = 64;
-  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
-    DecodeItem item = decode_item(i, lengths[i], layer);
-    item.kv_begin = 0;  // windows are not cut out, only masked
-    const std::uint32_t steps = (item.kv_end + kStep - 1) / kStep;
-    item.splits = most_splits_(layer.num_q_heads, steps);
-    item.split_tokens = std::min((steps + item.splits - 1) / item.splits * kStep, item.kv_end);
-    item.splits = (item.kv_end + item.split_tokens - 1) / item.split_tokens;
+  add_whole_items(plan);
+  for (DecodeItem& item : plan.items) {
+    const std::uint32_t steps = ceil_div(item.kv_end, kStep);
+    const std::uint32_t most = most_splits_(layer.num_q_heads, steps);
+    item.split_tokens = std::min(ceil_div(steps, most) * kStep, item.kv_end);
+    item.splits = ceil_div(item.kv_end, item.split_tokens);
     plan.merge = plan.merge || item.splits > 1;
-    plan.items.push_back(item);
   }
 }
 
@@ -85,16 +84,17 @@ extern const BackendDescription torch_native = {
     .row = {.name = "torch_native",
             .title = "Torch Native (SDPA)",
             .mha_place = 5,
-            .generations = {GpuGeneration::kTuring, GpuGeneration::kAmpere, GpuGeneration::kAda,
-                            GpuGeneration::kHopper, GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120,
-                            GpuGeneration::kRocm, GpuGeneration::kXpu, GpuGeneration::kCpu},
+            .generations = kCudaGenerations |
+                           GpuGenerations{GpuGeneration::kRocm, GpuGeneration::kXpu, GpuGeneration::kCpu},
             .supports_cuda_graph = false,
             .has_mha = true,
             .mha_page_sizes = {1},
             .mha_fp8 = Support::kYes,
             .mha_fp4 = Support::kYes,
             .multimodal = Support::kYes,
-            .mm_name = "sdpa"},
+            .fresh_decode = FreshDecode::kEngines,
+            .plan_price_assumed = false,
+            .decode_constants = {"decode.launch_seconds", "decode.shape_seconds"}},
     .create = create_backend<TorchNativeBackend>,
 };
 

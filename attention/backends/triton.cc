@@ -35,8 +35,7 @@ std::uint32_t blocks_of_heads(std::uint32_t q_heads, std::uint32_t kv_heads) {
 
 class TritonBackend : public PlannedBackend {
  public:
-  TritonBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("triton", profile, page_size) {}
+  using PlannedBackend::PlannedBackend;
 
   KernelCost plan_cost() const override;
   bool masks_images() const override { return true; }
@@ -45,7 +44,6 @@ class TritonBackend : public PlannedBackend {
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
-  MlaRule mla_rule() const override { return {.joins = true}; }
 };
 
 void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
@@ -124,7 +122,7 @@ void TritonBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
 // of a new token and one that its request has): for every request it is filled, cut to a triangle, copied,
 // and its place noted (gemma3_mm.py prepare_attn_masks).
 KernelCost TritonBackend::plan_cost() const {
-  if (!metadata().image_mask) return small_kernels(2);
+  if (!metadata().image_mask) return PlannedBackend::plan_cost();
   const auto requests = static_cast<std::uint32_t>(metadata().extend_lens.size());
   KernelCost cost = small_kernels(4 + 4 * requests);
   double pairs = 0;
@@ -153,27 +151,6 @@ KernelCost TritonBackend::extend_cost(const PlanCost& model, const ExtendPlan& p
   return cost;
 }
 
-std::string_view chosen_for(const Selection& selection) {
-  constexpr GpuGenerations kOther = {GpuGeneration::kTuring, GpuGeneration::kAmpere, GpuGeneration::kAda,
-                                     GpuGeneration::kBlackwellSm120};
-  if (selection.mla && kOther.contains(selection.generation))
-    return "MLA model on an NVIDIA GPU other than Hopper and SM100: triton is SGLang's default";
-  if (selection.sinks && kOther.contains(selection.generation))
-    return "attention sinks, which flashinfer lacks: triton is SGLang's other default";
-  if (selection.sinks && !selection.mla && selection.spec_topk > 1 && selection.spec_topk_given)
-    return "a tree of drafts and attention sinks, which flashinfer lacks: triton is SGLang's other default";
-  if (selection.attention_chunk && kOther.contains(selection.generation))
-    return "Llama 4 on an NVIDIA GPU other than Hopper and SM100: triton is SGLang's default";
-  if (selection.generation == GpuGeneration::kTuring)
-    return "Turing: flashinfer needs Ampere or later, and triton is SGLang's other default";
-  if (selection.generation == GpuGeneration::kRocm && (selection.mla || selection.sliding_window))
-    return "ROCm: aiter has no MLA and no sliding windows in SGLang's matrices, and triton is its other "
-           "default";
-  if (selection.generation == GpuGeneration::kXpu && selection.mla)
-    return "XPU: intel_xpu has no MLA in SGLang's matrices, and triton is its other default";
-  return "";
-}
-
 }  // namespace
 
 extern const BackendDescription triton = {
@@ -181,9 +158,7 @@ extern const BackendDescription triton = {
             .title = "Triton",
             .mha_place = 4,
             .mla_place = 6,
-            .generations = {GpuGeneration::kTuring, GpuGeneration::kAmpere, GpuGeneration::kAda,
-                            GpuGeneration::kHopper, GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120,
-                            GpuGeneration::kRocm, GpuGeneration::kXpu},
+            .generations = kCudaGenerations | GpuGenerations{GpuGeneration::kRocm, GpuGeneration::kXpu},
             .has_mha = true,
             .mha_page_sizes = {1},
             .mha_fp4 = Support::kYes,
@@ -191,15 +166,38 @@ extern const BackendDescription triton = {
             .mha_spec_topk = Support::kYes,
             .sliding_window = Support::kYes,
             .multimodal = Support::kYes,
-            .mm_name = "triton_attn",
             .has_mla = true,
             .mla_spec = Support::kYes,
             .mla_spec_topk = Support::kPageSizeOneOnly,
             .sinks = true,
             .attention_chunk = true,
-            .linear_layers = true},
+            .linear_layers = true,
+            .draft_extend_graphs = DraftExtendGraphs::kAlways,
+            .fresh_decode = FreshDecode::kSplits,
+            .plan_kernels = 2,
+            .mla_rule = {.joins = true}},
     .create = create_backend<TritonBackend>,
-    .chosen_for = chosen_for,
+    .chosen_for = [](const Selection& selection) -> std::string_view {
+      constexpr GpuGenerations kOther = {GpuGeneration::kTuring, GpuGeneration::kAmpere, GpuGeneration::kAda,
+                                         GpuGeneration::kBlackwellSm120};
+      if (selection.mla && kOther.contains(selection.generation))
+        return "MLA model on an NVIDIA GPU other than Hopper and SM100: triton is SGLang's default";
+      if (selection.sinks && kOther.contains(selection.generation))
+        return "attention sinks, which flashinfer lacks: triton is SGLang's other default";
+      if (selection.sinks && !selection.mla && selection.spec_topk > 1 && selection.spec_topk_given)
+        return "a tree of drafts and attention sinks, which flashinfer lacks: triton is SGLang's other "
+               "default";
+      if (selection.attention_chunk && kOther.contains(selection.generation))
+        return "Llama 4 on an NVIDIA GPU other than Hopper and SM100: triton is SGLang's default";
+      if (selection.generation == GpuGeneration::kTuring)
+        return "Turing: flashinfer needs Ampere or later, and triton is SGLang's other default";
+      if (selection.generation == GpuGeneration::kRocm && (selection.mla || selection.sliding_window))
+        return "ROCm: aiter has no MLA and no sliding windows in SGLang's matrices, and triton is its other "
+               "default";
+      if (selection.generation == GpuGeneration::kXpu && selection.mla)
+        return "XPU: intel_xpu has no MLA in SGLang's matrices, and triton is its other default";
+      return "";
+    },
 };
 
 }  // namespace tpsim::attention::backends

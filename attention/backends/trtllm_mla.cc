@@ -4,30 +4,44 @@
 //
 // Drafts are verified by the decode kernel, which takes several query tokens of a request.
 //
-// Source: SGLang's trtllm_mla_backend.py, and the planner that mla_plans.h names.
+// Decode cuts KV into parts of at least two steps of 128 tokens, as many as fill the multiprocessors once,
+// counted for the longest request and the same for all.
+//
+// Source: SGLang's trtllm_mla_backend.py; computeCtaAndClusterConfig, include/flashinfer/trtllm/fmha/
+// fmhaKernels.cuh of flashinfer 0.7.2.
+#include <algorithm>
+#include <cstdint>
+
 #include "attention/backend_description.h"
-#include "attention/flashinfer_mla.h"
+#include "attention/backends/flashinfer_mla.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
 
 class TrtllmMlaBackend : public FlashInferMlaBackend {
  public:
-  TrtllmMlaBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : FlashInferMlaBackend("trtllm_mla", profile, page_size) {}
+  using FlashInferMlaBackend::FlashInferMlaBackend;
 
  protected:
-  bool verifies_by_decoding() const override { return true; }
-  void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
-    plan_trtllm_mla_decode(metadata().decode_seq_lens, layer.num_q_heads, multiprocessors(), plan);
-  }
-  MlaRule mla_rule() const override { return {.prefix = MlaPrefix::kExpanded}; }
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
 };
 
-std::string_view chosen_for(const Selection& selection) {
-  return selection.generation == GpuGeneration::kBlackwell && selection.mla
-             ? "Blackwell: trtllm_mla is SGLang's default for MLA models"
-             : "";
+void TrtllmMlaBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
+  constexpr std::uint32_t kStep = 128;
+  constexpr std::uint32_t kFewHeads = 32;  // up to here the kernel with narrow tiles
+  const std::uint32_t heads = layer.num_q_heads;
+  plan.rows = heads <= 8 ? 8 : heads <= kFewHeads ? 16 : 64;
+  plan.blocks_per_split = ceil_div(heads, plan.rows);
+  const std::uint32_t longest = add_decode_items(layer, plan);
+  const auto grid = plan.blocks_per_split * static_cast<std::uint32_t>(plan.items.size());
+  const std::uint32_t most = std::min(ceil_div(longest, 2 * kStep), std::max(1U, multiprocessors() / grid));
+  const std::uint32_t part = ceil_div(ceil_div(longest, most), kStep) * kStep;
+  for (DecodeItem& item : plan.items) {
+    item.splits = ceil_div(item.kv_end, part);
+    item.split_tokens = std::min(part, item.kv_end);
+  }
+  plan.merge = most > 1;
 }
 
 }  // namespace
@@ -44,9 +58,18 @@ extern const BackendDescription trtllm_mla = {
             .mla_chunked_prefix = Support::kYes,
             .mla_spec = Support::kYes,
             .fp8_e5m2 = false,
-            .eager_deepseek_v3_prefill = true},
+            .eager_deepseek_v3_prefill = true,
+            .draft_extend_graphs = DraftExtendGraphs::kAlways,
+            .plan_kernels = 2,
+            .extend_kernels = "flashinfer",
+            .verifies_by_decoding = true,
+            .mla_rule = {.prefix = MlaPrefix::kExpanded}},
     .create = create_backend<TrtllmMlaBackend>,
-    .chosen_for = chosen_for,
+    .chosen_for = [](const Selection& selection) -> std::string_view {
+      return selection.generation == GpuGeneration::kBlackwell && selection.mla
+                 ? "Blackwell: trtllm_mla is SGLang's default for MLA models"
+                 : "";
+    },
 };
 
 }  // namespace tpsim::attention::backends

@@ -15,21 +15,18 @@
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "attention/split_heuristics.h"
 #include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
 namespace {
 
-constexpr std::uint32_t kKvSplits = 8;
-constexpr std::uint32_t kHeadBlock = 64;  // query heads of a block: 16 of each of four waves
-
 class WaveBackend : public PlannedBackend {
- public:
-  WaveBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("wave", profile, page_size) {}
+  static constexpr std::uint32_t kKvSplits = 8;
+  static constexpr std::uint32_t kHeadBlock = 64;  // query heads of a block: 16 of each of four waves
 
-  // get_num_kv_splits and the kernel that builds the token indices.
-  KernelCost plan_cost() const override { return small_kernels(2); }
+ public:
+  using PlannedBackend::PlannedBackend;
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
@@ -41,8 +38,9 @@ void WaveBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   plan.tensor_cores = group > 1;
   plan.rows = group > 1 ? kHeadBlock : 1;
   plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, plan.rows);
+  add_decode_items(layer, plan);
+  split_in_steps(kKvSplits, 1, plan);
   plan.merge = true;
-  add_decode_items_in_parts(kKvSplits, layer, plan);
 }
 
 void WaveBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
@@ -60,7 +58,8 @@ extern const BackendDescription wave = {
             .title = "Wave (ROCm)",
             .mha_place = 10,
             .generations = {GpuGeneration::kRocm},
-            .has_mha = true},
+            .has_mha = true,
+            .plan_kernels = 2},
     .create = create_backend<WaveBackend>,
 };
 

@@ -127,7 +127,7 @@ void widen_to_each_gpu(const ResidualTable& table, Figure figure, const Traits& 
 }
 
 // Where the rows that have a band of that level lie in it, made without what it leaves out: those that find
-// no nearer one then, as whoever asks and ends at the level; all of them where these are few.
+// no nearer one then, as a run does that ends at the level; all of them where these are few.
 std::vector<double> scores_of(const std::vector<Residual>& rows, Figure figure, std::size_t level) {
   constexpr std::size_t kFew = 20;
   std::vector<double> all, ending_here;
@@ -198,8 +198,9 @@ std::optional<Band> error_band(const ResidualTable& table, Figure figure, const 
   return found;
 }
 
-void write_error_bands(const ResidualTable& table, const Traits& asked, const std::string& carried_over,
-                       proto::RunReport& report) {
+std::optional<proto::ErrorBands> error_bands(const ResidualTable& table, const Traits& asked,
+                                             const std::string& carried_over,
+                                             const proto::RunReport& report) {
   const ByFigure predicted = {report.mean_ttft_ms(), report.mean_tpot_ms(), report.mean_e2e_latency_ms(),
                               report.duration()};
   proto::ErrorBands bands;
@@ -216,10 +217,10 @@ void write_error_bands(const ResidualTable& table, const Traits& asked, const st
     out.set_servers(band->servers);
     if (band->widened || other_gpus(band->like)) out.set_widened(carried_over);
   }
-  if (bands.bands().empty()) return;
+  if (bands.bands().empty()) return std::nullopt;
   bands.set_coverage(kCoverage);
   *bands.mutable_traits() = asked;
-  *report.mutable_error_bands() = bands;
+  return bands;
 }
 
 }  // namespace tpsim::launch

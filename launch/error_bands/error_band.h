@@ -59,10 +59,10 @@ std::vector<ByFigure> fit_stretches(const std::vector<Residual>& rows);
 std::optional<Band> error_band(const ResidualTable& table, Figure figure, const proto::LoadTraits& asked,
                                bool carried_over = false, std::string_view without = {});
 
-// Fills report.error_bands() from its figures. `carried_over`: why, a sentence; empty: nothing is. Nothing is
-// written where there are no bands.
-void write_error_bands(const ResidualTable& table, const proto::LoadTraits& asked,
-                       const std::string& carried_over, proto::RunReport& report);
+// Of the figures of `report`; none where no figure has a band. `carried_over`: why, a sentence; empty:
+// nothing is.
+std::optional<proto::ErrorBands> error_bands(const ResidualTable& table, const proto::LoadTraits& asked,
+                                             const std::string& carried_over, const proto::RunReport& report);
 
 // The median of `values` and the like: the smallest of which `share` of n + 1 values are no larger, the
 // largest where none is. REQUIRES: not empty. Sorts.

@@ -5,6 +5,7 @@
 namespace tpsim::launch {
 namespace {
 
+using proto::perfetto::InternedData;
 using proto::perfetto::TracePacket;
 using proto::perfetto::TrackDescriptor;
 using proto::perfetto::TrackEvent;
@@ -68,49 +69,43 @@ PerfettoWriter::Track PerfettoWriter::add_counter(Track parent, std::string_view
   return Track{last_track_};
 }
 
-// `entry` makes room for one in the packet's InternedData.
-template <class Entry>
-PerfettoWriter::Name PerfettoWriter::intern(Names& names, std::string_view text, Entry entry) {
+// `add` adds an entry to the packet's InternedData.
+template <class Add>
+PerfettoWriter::Name PerfettoWriter::intern(Names& names, std::string_view text, Add add) {
   const auto found = names.find(text);
   if (found != names.end()) return Name{found->second};
   const std::uint64_t iid = names.size() + 1;
   names.emplace(text, iid);
   TracePacket& interning = packet();
   interning.set_sequence_flags(TracePacket::SEQ_NEEDS_INCREMENTAL_STATE);
-  entry(*interning.mutable_interned_data(), iid);
+  auto& entry = add(*interning.mutable_interned_data());
+  entry.set_iid(iid);
+  if constexpr (requires { entry.set_str(std::string(text)); })
+    entry.set_str(std::string(text));
+  else
+    entry.set_name(std::string(text));
   return Name{iid};
 }
 
 PerfettoWriter::Name PerfettoWriter::slice_name(std::string_view text) {
-  return intern(slice_names_, text, [text](proto::perfetto::InternedData& data, std::uint64_t iid) {
-    proto::perfetto::InternedName& name = *data.add_event_names();
-    name.set_iid(iid);
-    name.set_name(std::string(text));
-  });
+  return intern(
+      slice_names_, text, [](InternedData & data) -> auto& { return *data.add_event_names(); });
 }
 
 PerfettoWriter::Name PerfettoWriter::category(std::string_view text) {
-  return intern(categories_, text, [text](proto::perfetto::InternedData& data, std::uint64_t iid) {
-    proto::perfetto::InternedName& name = *data.add_event_categories();
-    name.set_iid(iid);
-    name.set_name(std::string(text));
-  });
+  return intern(
+      categories_, text, [](InternedData & data) -> auto& { return *data.add_event_categories(); });
 }
 
 PerfettoWriter::Name PerfettoWriter::argument_name(std::string_view text) {
-  return intern(argument_names_, text, [text](proto::perfetto::InternedData& data, std::uint64_t iid) {
-    proto::perfetto::InternedName& name = *data.add_debug_annotation_names();
-    name.set_iid(iid);
-    name.set_name(std::string(text));
-  });
+  return intern(
+      argument_names_, text, [](InternedData & data) -> auto& { return *data.add_debug_annotation_names(); });
 }
 
 PerfettoWriter::Name PerfettoWriter::argument_word(std::string_view text) {
-  return intern(argument_words_, text, [text](proto::perfetto::InternedData& data, std::uint64_t iid) {
-    proto::perfetto::InternedString& word = *data.add_debug_annotation_string_values();
-    word.set_iid(iid);
-    word.set_str(std::string(text));
-  });
+  return intern(
+      argument_words_, text,
+      [](InternedData & data) -> auto& { return *data.add_debug_annotation_string_values(); });
 }
 
 TrackEvent& PerfettoWriter::event(Track track, std::uint64_t time, TrackEvent::Type type) {

@@ -165,12 +165,14 @@ void RunTrace::count(Counter& counter, std::uint64_t time, std::uint64_t value) 
 void RunTrace::add_counters(const scheduler::StepRecord& step, std::uint64_t time) {
   count(counters_[0], time, step.running);
   count(counters_[1], time, step.waiting);
-  count(counters_[2], time, step.kv_allocated_tokens);
-  count(counters_[3], time, step.kv_cached_tokens);
-  count(counters_[4], time, step.kv_free_tokens);
+  const auto& [tokens, windows, states] = step.pools;
+  count(counters_[2], time, tokens.held);
+  count(counters_[3], time, tokens.cached);
+  count(counters_[4], time, tokens.free);
   // Pools that only some models have: their tracks come with their first figures.
   const auto add_pool = [&](std::array<Counter, 3>& counters, const std::array<const char*, 3>& texts,
-                            const char* unit, const std::array<std::uint64_t, 3>& values) {
+                            const char* unit, const scheduler::PoolUse& use) {
+    const std::array<std::uint64_t, 3> values = {use.held, use.cached, use.free};
     for (std::size_t i = 0; i < counters.size(); ++i) {
       if (counters[i].track == Track::kNone)
         counters[i].track =
@@ -178,12 +180,11 @@ void RunTrace::add_counters(const scheduler::StepRecord& step, std::uint64_t tim
       count(counters[i], time, values[i]);
     }
   };
-  if (step.swa_pool_tokens() > 0)
+  if (windows.capacity() > 0)
     add_pool(swa_counters_, {"window KV tokens held", "window KV tokens cached", "window KV tokens free"},
-             "tokens", {step.swa_allocated_tokens, step.swa_cached_tokens, step.swa_free_tokens});
-  if (step.state_pool() > 0)
-    add_pool(state_counters_, {"states held", "states cached", "states free"}, "states",
-             {step.states_held, step.states_cached, step.states_free});
+             "tokens", windows);
+  if (states.capacity() > 0)
+    add_pool(state_counters_, {"states held", "states cached", "states free"}, "states", states);
   if (step.extend_tokens > 0)
     writer_.count(hit_rate_, time,
                   100 * static_cast<double>(cached_tokens_) / static_cast<double>(prompt_tokens_));
@@ -223,7 +224,7 @@ void RunTrace::add_phases(const scheduler::RequestRecord& request, Track track, 
   const auto at = [&](double seconds, std::uint64_t after) {
     return seconds > 0 ? std::clamp(nanoseconds(seconds), after, end) : end;
   };
-  // The first request of a run may be scheduled at 0; who never was has no token either.
+  // The first request of a run may be scheduled at 0; one that never was has no token either.
   const bool at_once = request.first_scheduled_time == 0 && request.first_token_time > 0;
   const std::uint64_t scheduled = at_once ? begin : at(request.first_scheduled_time, begin);
   const std::uint64_t first_token = at(request.first_token_time, scheduled);

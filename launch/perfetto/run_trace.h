@@ -3,7 +3,7 @@
 // One process of the trace is the replica. Its tracks:
 //   scheduler         the rounds of its thread: from the forming of a batch until the thread goes on
 //   ranks 0 to 7      passes, one track for ranks that do the same; inside, what the pass spends its time on,
-//                     summed over its layers, one behind the other
+//                     summed over its layers, one after the other
 //   requests          one slice for each, waiting, prefill, decode and retracted inside it
 //   counters          requests, tokens of the KV pool, hit rate, of every pass
 //

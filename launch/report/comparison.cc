@@ -15,6 +15,7 @@
 
 #include "launch/report/error_lines.h"
 #include "launch/report/goodput_figures.h"
+#include "launch/report/run_names.h"
 #include "launch/report/text_table.h"
 
 namespace tpsim::launch {
@@ -128,39 +129,6 @@ std::optional<Choice> narrow(const proto::ComparisonReport& report, const Goal& 
 }
 
 }  // namespace
-
-std::string flag_of(const proto::SweepAxis& axis) {
-  std::string flag = "--" + axis.flag();
-  std::replace(flag.begin(), flag.end(), '_', '-');
-  return flag;
-}
-
-std::string setting_name(const proto::ComparisonReport& report, const Settings& settings) {
-  std::string name;
-  for (const proto::SweepAxis& axis : report.sweep().axes()) {
-    const auto value = settings.find(axis.flag());
-    if (value == settings.end()) continue;
-    name += name.empty() ? "" : ", ";
-    name += axis.flag() == kBackendAxis ? value->second : flag_of(axis) + " " + value->second;
-  }
-  return name;
-}
-
-std::string run_name(const proto::ComparisonReport& report, const proto::RunReport& run) {
-  return run.settings().empty() ? run.backend() : setting_name(report, run.settings());
-}
-
-bool same(const Settings& a, const Settings& b) {
-  return a.size() == b.size() && std::all_of(a.begin(), a.end(), [&b](const auto& entry) {
-           const auto other = b.find(entry.first);
-           return other != b.end() && other->second == entry.second;
-         });
-}
-
-bool is_best(const proto::ComparisonReport& report, const proto::RunReport& run) {
-  return !report.best().empty() && run.backend() == report.best() &&
-         same(run.settings(), report.best_setting());
-}
 
 std::vector<const proto::RunReport*> comparable_runs(const proto::ComparisonReport& report) {
   std::pair<std::uint64_t, std::uint64_t> most;
@@ -322,7 +290,7 @@ std::string run_summary(const proto::RunReport& r) {
   three("End-to-end latency (ms):", r.mean_e2e_latency_ms(), r.median_e2e_latency_ms(),
         r.p99_e2e_latency_ms());
   if (r.has_percentile_error())
-    line("  percentiles of so many samples", fmt::format("within {:.2g} %", r.percentile_error() * 100));
+    line("  accuracy of percentiles", fmt::format("within {:.2g} %", r.percentile_error() * 100));
   if (r.has_error_bands()) {
     line("Likely if measured (8 of 10):", error_band_text(r));
     line("  as far off as", error_band_basis(r));

@@ -33,7 +33,7 @@ std::string_view state_name(scheduler::RequestState state) {
 constexpr std::size_t kMostNumbers = 24;
 constexpr std::size_t kMostRow = kMostNumbers * (kMostDecimal + 1) + 32;
 
-// A row of CSV, put together where it will stand: behind what `buffer` has.
+// A row of CSV, put together where it will stand: after what `buffer` has.
 class Row {
  public:
   Row(fmt::memory_buffer& buffer, std::string_view first) : buffer_(buffer) {
@@ -150,7 +150,8 @@ void CsvWriter::on_request(const scheduler::RequestRecord& r) {
 
 void CsvWriter::on_step(const scheduler::StepRecord& s) {
   if (steps_ == nullptr) return;
-  begin_steps(s.swa_pool_tokens() > 0, s.state_pool() > 0);  // all runs of a file are of one model
+  const auto& [tokens, windows, states] = s.pools;
+  begin_steps(windows.capacity() > 0, states.capacity() > 0);  // all runs of a file are of one model
   if (s.sequence_number % steps_every_ != 0) return;
   Row row(step_buffer_, backend_);
   row.numbers(s.sequence_number);
@@ -158,9 +159,9 @@ void CsvWriter::on_step(const scheduler::StepRecord& s) {
   row.decimal(s.start_time, 9);
   row.decimal(s.step_time, 6);
   row.numbers(s.extend_requests, s.extend_tokens, s.cached_tokens, s.decode_requests, s.capture_bucket,
-              s.waiting, s.running, s.kv_allocated_tokens, s.kv_cached_tokens, s.kv_free_tokens);
-  if (s.swa_pool_tokens() > 0) row.numbers(s.swa_allocated_tokens, s.swa_cached_tokens, s.swa_free_tokens);
-  if (with_states_) row.numbers(s.states_held, s.states_cached, s.states_free);
+              s.waiting, s.running, tokens.held, tokens.cached, tokens.free);
+  if (windows.capacity() > 0) row.numbers(windows.held, windows.cached, windows.free);
+  if (with_states_) row.numbers(states.held, states.cached, states.free);
   row.end();
   if (step_buffer_.size() > kFlushBytes) flush(step_buffer_, step_spool_, *steps_);
 }

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "proto/report.pb.h"
 
 namespace tpsim::launch {
+
+// Of a figure as the report calls it ("mean_ttft_ms"); null where the run has no band of it.
+const proto::ErrorBand* find_band(const proto::RunReport& run, std::string_view figure);
 
 // Of a run with error bands: "TTFT 330 to 384 ms, TPOT 19.0 to 21.1 ms, latency 6.12 to 6.90 s"; and what
 // they rest on.

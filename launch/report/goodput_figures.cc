@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "launch/report/comparison.h"
+#include "launch/report/run_names.h"
 #include "launch/report/text_table.h"
 
 namespace tpsim::launch {

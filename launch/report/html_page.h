@@ -5,17 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <vector>
-
-#include "launch/report/step_profile.h"
-#include "proto/report.pb.h"
 
 namespace tpsim::launch {
 
-// `steps`: the steps of the runs, in their order; may be shorter than the runs.
-std::string html_page(const proto::ComparisonReport& report, std::vector<StepProfile> steps = {});
-
-// The page of what the page shows (page_data.h).
+// The page of what it shows (page_data.h).
 std::string html_page(const nlohmann::ordered_json& data);
 
 // Any page that has the marks @CHART_JS@ and, in a script element, @DATA@.

@@ -10,7 +10,8 @@
 
 namespace tpsim::launch {
 
-// `report` is a ComparisonReport as to_json() writes it. In the result
+// `report` is a ComparisonReport as to_json() writes it; `steps` are those of its runs, in their order, and
+// may be shorter. In the result
 //   - a number has six significant digits;
 //   - a timeline is an object of columns;
 //   - ranks that spend their time alike are one entry, whose "ranks" names them;
@@ -20,8 +21,8 @@ namespace tpsim::launch {
 //     kShown the best, the best at each load and some along the Pareto front. Others lose their series
 //     (timeline, histograms);
 //   - run i has `steps_profile`: {"per_block", "count", "data"} of steps[i] (StepProfile::encoded()),
-//   coarsened until all
-//     together have kStepBlocks blocks at most.
+//   coarsened
+//     until all together have kStepBlocks blocks at most.
 nlohmann::ordered_json page_data(nlohmann::ordered_json report, std::vector<StepProfile> steps);
 
 constexpr std::size_t kShown = 8;

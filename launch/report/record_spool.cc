@@ -18,8 +18,9 @@ namespace tpsim::launch {
 RecordSpool::RecordSpool(std::filesystem::path path, bool resumed) : path_(std::move(path)) {
   descriptor_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | (resumed ? 0 : O_CREAT | O_TRUNC), 0666);
   if (descriptor_ < 0 && resumed && errno == ENOENT)
-    throw_user_error("--resume: {} is missing, the rows that were written; keep it beside the checkpoint",
-                     path_.string());
+    throw_user_error(
+        "--resume: {} is missing, which has the rows that were written; keep it beside the checkpoint",
+        path_.string());
   if (descriptor_ < 0) fail("opened");
 }
 

@@ -1,5 +1,5 @@
 // Rows of requests.csv or steps.csv that outlive the process: a file beside a checkpoint. A run that goes on
-// from the checkpoint keeps the rows that were there when it was made and writes those behind them again.
+// from the checkpoint keeps the rows that were there when it was made and writes those after them again.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class RecordSpool {
   void write(std::string_view bytes);
   // Sees that all bytes are on the disk, and says in a checkpoint which they are.
   void save(StateWriter& state);
-  // Forgets what came behind those. Throws UserError where they are not what they were.
+  // Forgets what came after those. Throws UserError where they are not what they were.
   void load(StateReader& state);
   void copy_to(OutputFile& file);
   // The rows are elsewhere now.

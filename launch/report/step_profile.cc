@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <string_view>
 
 namespace tpsim::launch {
@@ -12,17 +11,11 @@ namespace {
 
 constexpr double kMicro = 1e6;
 
-// Seconds from 0 up in whole microseconds, as llround() says.
-std::uint64_t micros_of(double seconds) {
-  const double micros = seconds * kMicro;
-  if (!(micros < 0x1p52)) return static_cast<std::uint64_t>(std::llround(micros));
-  const auto whole = static_cast<std::int64_t>(micros);
-  return static_cast<std::uint64_t>(whole + (micros - static_cast<double>(whole) >= 0.5 ? 1 : 0));
-}
+std::uint64_t micros_of(double seconds) { return static_cast<std::uint64_t>(std::llround(seconds * kMicro)); }
 
 constexpr std::size_t kMostBytes = 10;  // of a number
 
-// Returns what is behind the number.
+// Returns the end of the number.
 char* put_number(std::uint64_t value, char* at) {
   for (; value >= 0x80; value >>= 7) *at++ = static_cast<char>(value | 0x80);
   *at++ = static_cast<char>(value);
@@ -31,26 +24,15 @@ char* put_number(std::uint64_t value, char* at) {
 
 std::string base64(std::string_view bytes) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  // Two digits for each 12 bits.
-  static const std::array<std::array<char, 2>, 4096> pairs = [&] {
-    std::array<std::array<char, 2>, 4096> all;
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = {kDigits[i >> 6], kDigits[i & 63]};
-    return all;
-  }();
-  const std::size_t whole = bytes.size() / 3 * 3;
+  const auto byte = [&](std::size_t k) {
+    return k < bytes.size() ? std::uint32_t{static_cast<unsigned char>(bytes[k])} : 0;
+  };
   std::string out((bytes.size() + 2) / 3 * 4, '=');
   char* at = out.data();
-  for (std::size_t i = 0; i < whole; i += 3, at += 4) {
-    const auto byte = [&](std::size_t k) { return std::uint32_t{static_cast<unsigned char>(bytes[i + k])}; };
-    const std::uint32_t three = byte(0) << 16 | byte(1) << 8 | byte(2);
-    std::memcpy(at, pairs[three >> 12].data(), 2);
-    std::memcpy(at + 2, pairs[three & 4095].data(), 2);
-  }
-  if (const std::size_t rest = bytes.size() - whole; rest > 0) {  // it is filled up
-    std::uint32_t three = 0;
-    for (std::size_t k = 0; k < 3; ++k)
-      three = three << 8 | (k < rest ? static_cast<unsigned char>(bytes[whole + k]) : 0);
-    for (std::size_t k = 0; k <= rest; ++k) at[k] = kDigits[three >> (18 - 6 * k) & 63];
+  for (std::size_t i = 0; i < bytes.size(); i += 3, at += 4) {
+    const std::uint32_t three = byte(i) << 16 | byte(i + 1) << 8 | byte(i + 2);
+    const std::size_t digits = std::min<std::size_t>(bytes.size() - i, 3) + 1;  // the rest stays filled up
+    for (std::size_t k = 0; k < digits; ++k) at[k] = kDigits[three >> (18 - 6 * k) & 63];
   }
   return out;
 }

@@ -26,10 +26,9 @@ class StepProfile {
   // Base64 of seven unsigned LEB128 numbers for each block: microseconds between the end of the block before
   // and its start; microseconds of prefill, of decode and of mixed passes; new prompt tokens; decoded tokens;
   // steps in it, which are zero where there are steps_per_block(). Idle time inside a block counts to
-  // the gap behind it.
+  // the gap after it.
   std::string encoded() const;
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(blocks_, steps_per_block_, steps_);

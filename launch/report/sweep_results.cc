@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launch/report/comparison.h"
+#include "launch/report/run_names.h"
 
 namespace tpsim::launch {
 namespace {

@@ -7,10 +7,10 @@
 #include <set>
 #include <vector>
 
-#include "launch/report/comparison.h"
 #include "launch/report/error_lines.h"
 #include "launch/report/goodput_figures.h"
 #include "launch/report/json_writer.h"
+#include "launch/report/run_names.h"
 #include "launch/report/sweep_results.h"
 #include "launch/report/text_table.h"
 
@@ -104,7 +104,7 @@ std::string sweep_table(const proto::ComparisonReport& report, bool colour) {
   std::string out = settings_table(report, all, colour);
   out += "\n* best   + on the Pareto front of total tokens/s against mean latency";
   if (!all) out += fmt::format("; {} settings are in the report", report.runs_size() + report.refused_size());
-  out += "\n" + refused_lines(report, all) + goodput_lines(report);
+  out += fmt::format("\n{}{}", refused_lines(report, all), goodput_lines(report));
   for (const proto::BestAtLoad& best : report.best_by_load()) {
     Settings rest = best.setting();
     for (const auto& [axis, value] : best.load()) rest.erase(axis);
@@ -140,7 +140,8 @@ std::string sweep_csv(const proto::ComparisonReport& report) {
     axes(run.settings());
     out += fmt::format("{},{},{},", run.backend(), is_best(report, run), run.pareto());
     const nlohmann::ordered_json json = to_json(run);
-    for (const std::string& name : figures) out += "," + (json[name].is_number() ? json[name].dump() : "");
+    for (const std::string& name : figures)
+      out += fmt::format(",{}", json[name].is_number() ? json[name].dump() : "");
     out += "\n";
   }
   for (const proto::RefusedSetting& refused : report.refused()) {

@@ -13,6 +13,8 @@
 #include "launch/error_bands/error_band.h"
 #include "launch/error_bands/measured_pairs.h"
 #include "launch/report/comparison.h"
+#include "launch/report/error_lines.h"
+#include "launch/report/run_names.h"
 
 namespace tpsim::launch {
 namespace {
@@ -32,20 +34,14 @@ struct Difference {
   double clearness() const { return worse / std::max(error, 1e-9); }
 };
 
-const proto::ErrorBand* band_of(const Run& run, Figure figure) {
-  for (const proto::ErrorBand& band : run.error_bands().bands())
-    if (band.figure() == kFigureNames[static_cast<std::size_t>(figure)]) return &band;
-  return nullptr;
-}
-
 // What a difference must exceed. `figure`: whose errors stand for those of the figure compared.
 std::optional<PairError> error_between(const ResidualTable& table, Figure figure, const Run& best,
                                        const Run& run) {
   const proto::LoadTraits& a = best.error_bands().traits();
   const proto::LoadTraits& b = run.error_bands().traits();
   if (a.hardware() == b.hardware() && a.model() == b.model()) return pair_error(table, figure, a, b);
-  const proto::ErrorBand* const of_best = band_of(best, figure);
-  const proto::ErrorBand* const of_run = band_of(run, figure);
+  const proto::ErrorBand* const of_best = find_band(best, kFigureNames[static_cast<std::size_t>(figure)]);
+  const proto::ErrorBand* const of_run = find_band(run, kFigureNames[static_cast<std::size_t>(figure)]);
   if (of_best == nullptr || of_run == nullptr) return std::nullopt;
   // The bands touch where the best's upper end meets the lower one of the other.
   return PairError{of_best->high() / of_best->predicted() * of_run->predicted() / of_run->low() - 1,

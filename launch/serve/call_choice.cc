@@ -83,9 +83,9 @@ void CallChoice::add_text(std::string_view piece) {
   const std::optional<StopStrings::Match> match = stops_.push(piece);
   if (!match) return;
   const std::size_t cut = match->bytes_from_start - (sampling_.no_stop_trim ? match->stop.size() : 0);
-  std::string behind;
-  append_escaped(stops_.last(cut), behind);
-  answer_.text.resize(answer_.text.size() - std::min(behind.size(), answer_.text.size()));
+  std::string cut_off;
+  append_escaped(stops_.last(cut), cut_off);
+  answer_.text.resize(answer_.text.size() - std::min(cut_off.size(), answer_.text.size()));
   answer_.finish = FinishReason{.kind = FinishReason::Kind::kStop, .matched = json_string(match->stop)};
 }
 

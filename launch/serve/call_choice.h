@@ -34,7 +34,7 @@ class CallChoice {
   void will_say(scheduler::RequestPtr request) { request_ = std::move(request); }
   // Takes what is new; sets the answer's finish where it ends here.
   void take(const TokenNews& news);
-  // Whether a stream tells what came behind the first `before` tokens, or waits for more (SGLang's
+  // Whether a stream tells what came after the first `before` tokens, or waits for more (SGLang's
   // stream_interval, and the possible beginning of a stop string).
   bool shows(std::uint32_t before) const;
   // Right before an event, or the whole answer, is written.

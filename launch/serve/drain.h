@@ -1,4 +1,4 @@
-// The end of a server: a signal closes the door, and whoever is inside is answered.
+// The end of a server: a signal closes the door, and the calls inside are answered.
 #pragma once
 
 #include <atomic>

@@ -23,7 +23,7 @@ InventedAnswers::InventedAnswers(const Tokenizer& tokenizer, std::uint32_t vocab
   if (ids_.empty()) ids_.push_back(0);
   std::sort(ids_.begin(), ids_.end());
   for (const std::uint32_t id : ids_) {
-    // Behind itself: a lone id loses its space in some vocabularies.
+    // After itself: a lone id loses its space in some vocabularies.
     const std::array<std::uint32_t, 2> twice = {id, id};
     const std::string once = tokenizer.decode(std::span(twice).first(1), true);
     const std::string both = tokenizer.decode(twice, true);

@@ -23,7 +23,7 @@ class Lateness {
 
  private:
   mutable std::mutex mutex_;
-  LiveHistogram seconds_{lateness_edges()};
+  LiveHistogram seconds_{kLatenessEdges};
 };
 
 }  // namespace tpsim::launch

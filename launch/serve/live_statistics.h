@@ -1,11 +1,10 @@
 // What a live server has done and is doing: the one source of /metrics, /v1/loads, /get_server_info and the
-// live page. Plain values, copied whole by whoever shows them; the clock's thread fills them
+// live page. Plain values, copied whole by what shows them; the clock's thread fills them
 // (server_statistics.h).
 //
 // Seconds are those of the replica's clock, which runs LiveDescription::speedup times as fast as the wall.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -33,13 +32,29 @@ struct LiveHistogram {
 };
 
 // SGLang 0.5.12's default buckets.
-std::span<const double> ttft_edges();         // sglang:time_to_first_token_seconds
-std::span<const double> inter_token_edges();  // sglang:inter_token_latency_seconds
-std::span<const double> e2e_edges();          // sglang:e2e_request_latency_seconds
-std::span<const double> queue_time_edges();   // sglang:queue_time_seconds
-std::span<const double> token_count_edges();  // sglang:prompt_tokens_histogram, generation_tokens_histogram …
-// tpsim's own.
-std::span<const double> lateness_edges();  // tpsim:token_lateness_seconds
+// sglang:time_to_first_token_seconds
+inline constexpr double kTtftEdges[] = {0.1, 0.2, 0.4, 0.6, 0.8, 1,  2,   4,   6,
+                                        8,   10,  20,  40,  60,  80, 100, 200, 400};
+// sglang:inter_token_latency_seconds
+inline constexpr double kInterTokenEdges[] = {0.002, 0.004, 0.006, 0.008, 0.010, 0.015, 0.020, 0.025,
+                                              0.030, 0.035, 0.040, 0.060, 0.080, 0.100, 0.200, 0.400,
+                                              0.600, 0.800, 1,     2,     4,     6,     8};
+// sglang:e2e_request_latency_seconds
+inline constexpr double kE2eEdges[] = {0.1, 0.2, 0.4, 0.6, 0.8, 1,   2,   4,   6,    8,    10,
+                                       20,  40,  60,  80,  100, 200, 400, 600, 1200, 1800, 2400};
+// sglang:queue_time_seconds
+inline constexpr double kQueueTimeEdges[] = {
+    0,   0.001, 0.005, 0.010, 0.050, 0.100, 0.200, 0.500, 1,    2,    3,    4,   5,   10,
+    15,  20,    30,    40,    50,    60,    70,    80,    90,   100,  200,  300, 400, 500,
+    600, 700,   800,   900,   1000,  1200,  1400,  1600,  1800, 2000, 2500, 3000};
+// sglang:prompt_tokens_histogram, generation_tokens_histogram …
+inline constexpr double kTokenCountEdges[] = {100,   300,   500,   700,   1000,  1500,  2000,  3000,  4000,
+                                              5000,  6000,  7000,  8000,  9000,  10000, 12500, 15000, 17500,
+                                              20000, 22500, 25000, 27500, 30000, 35000, 40000, 60000, 80000,
+                                              1e5,   2e5,   3e5,   4e5,   6e5,   8e5,   1e6,   1.1e6};
+// tpsim's own: tpsim:token_lateness_seconds.
+inline constexpr double kLatenessEdges[] = {2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3,
+                                            2e-3, 5e-3, 1e-2, 5e-2, 0.2,  1};
 
 // What stays as it is while the server runs.
 struct LiveDescription {
@@ -149,14 +164,14 @@ struct LiveStatistics : LiveQueues {
   std::vector<HttpCount> http_responses;
   std::vector<HttpCount> http_active;  // without a status: calls for tokens that are being answered
 
-  LiveHistogram ttft{ttft_edges()};
-  LiveHistogram inter_token{inter_token_edges()};
-  LiveHistogram e2e{e2e_edges()};
-  LiveHistogram queue_time{queue_time_edges()};
-  LiveHistogram prompt_length{token_count_edges()};
-  LiveHistogram uncached_prompt_length{token_count_edges()};
-  LiveHistogram generation_length{token_count_edges()};
-  LiveHistogram lateness{lateness_edges()};  // of tokens, in seconds of the wall; none of computed ones
+  LiveHistogram ttft{kTtftEdges};
+  LiveHistogram inter_token{kInterTokenEdges};
+  LiveHistogram e2e{kE2eEdges};
+  LiveHistogram queue_time{kQueueTimeEdges};
+  LiveHistogram prompt_length{kTokenCountEdges};
+  LiveHistogram uncached_prompt_length{kTokenCountEdges};
+  LiveHistogram generation_length{kTokenCountEdges};
+  LiveHistogram lateness{kLatenessEdges};  // of tokens, in seconds of the wall; none of computed ones
 
   // The last samples, oldest first: one a second of the wall, at most kMostSamples.
   static constexpr std::size_t kMostSamples = 600;

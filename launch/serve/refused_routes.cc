@@ -10,7 +10,7 @@ constexpr std::string_view kWeights = "there are no weights here that could be c
 constexpr std::string_view kProfile =
     "there is no GPU here to profile; `tpsim run --trace-out FILE` writes what the simulated ranks do";
 constexpr std::string_view kEmbedding =
-    "answers that are no tokens (embeddings, classes, scores) are not simulated";
+    "answers other than tokens (embeddings, classes, scores) are not simulated";
 constexpr std::string_view kLora = "LoRA adapters are not simulated";
 constexpr std::string_view kSession =
     "sessions are not simulated; send the whole prompt, its prefix is found in the cache";

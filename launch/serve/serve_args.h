@@ -5,9 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "launch/flag_set.h"
-#include "launch/serve/wire/http_server.h"
-#include "launch/server_args.h"
+#include "launch/cli/flag_set.h"
+#include "launch/flags/server_args.h"
+#include "launch/serve/wire/wire_config.h"
+#include "proto/host.pb.h"
 
 namespace tpsim::launch {
 
@@ -38,8 +39,8 @@ void declare_serve_flags(FlagSet& flags, ServeArgs& args);
 // After all were read. Throws UserError.
 void check_serve_args(const ServeArgs& args);
 // What --front-end comes to: "text", "ids" or "none"; and what the simulated HTTP server and tokenizer of
-// SGLang take by it.
+// SGLang take by it on `host`.
 std::string front_end_kind(const ServeArgs& args);
-scheduler::FrontEndConfig serve_front_end(const ServeArgs& args);
+scheduler::FrontEndConfig serve_front_end(const ServeArgs& args, const proto::HostProfile& host);
 
 }  // namespace tpsim::launch

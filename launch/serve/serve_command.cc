@@ -13,9 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "launch/deployment.h"
-#include "launch/flag_command.h"
-#include "launch/logging.h"
+#include "launch/cli/flag_command.h"
+#include "launch/cli/standard_output.h"
+#include "launch/deployment/resolve.h"
+#include "launch/flags/logging.h"
 #include "launch/serve/drain.h"
 #include "launch/serve/live/live_replica.h"
 #include "launch/serve/live/wall_clock.h"
@@ -24,13 +25,12 @@
 #include "launch/serve/server_info.h"
 #include "launch/serve/service.h"
 #include "launch/serve/wire/http_server.h"
-#include "launch/stage.h"
-#include "launch/standard_output.h"
+#include "launch/simulation/stage.h"
 #include "launch/tokenizer/open.h"
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
 #include "rank/parallel/rank_lost.h"
-#include "scheduler/sglang_release.h"
+#include "scheduler/releases/sglang_release.h"
 
 namespace tpsim::launch {
 namespace {
@@ -55,7 +55,7 @@ LiveDescription describe(const ServeArgs& args, const Deployment& deployment, co
   return {.served_model_name = args.model_name(),
           .model_path = args.server.model_path,
           .hardware = deployment.header.hardware(),
-          .attention_backend = deployment.backends.name(),
+          .attention_backend = deployment.attention.backends.name(),
           .executor = args.server.executor,
           .tokenizer = opened.tokenizer->name(),
           .real_tokenizer = opened.tokenizer->real(),
@@ -77,7 +77,7 @@ std::vector<std::string> notes_of(const ServeArgs& args, const OpenedTokenizer& 
   if (args.skip_tokenizer_init) notes.clear();
   if (!args.server.numeric())
     notes.push_back(
-        "answers are invented: nobody computed them, only how long they take; they have max_new_tokens "
+        "answers are invented: no model computed them, only how long they take; they have max_new_tokens "
         "tokens, or --default-output-tokens where a client sets no limit");
   return notes;
 }
@@ -92,7 +92,7 @@ ServerInfo info_of(const ServeArgs& args, const Deployment& deployment, const Op
   info.weight_version = args.weight_version;
   if (!deployment.model.architecture.empty()) info.architectures = {deployment.model.architecture};
   info.has_image_understanding = args.server.images.enable_multimodal;
-  info.sglang_release = scheduler::sglang_release_name(config.sglang_release);
+  info.sglang_release = config.sglang_release.name;
   info.context_length = config.context_length;
   info.max_total_num_tokens = config.max_total_num_tokens;
   info.max_running_requests = config.max_running_requests;
@@ -141,7 +141,7 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
   const std::uint32_t vocab_size = deployment.model.vocab_size;
   const OpenedTokenizer opened = open_tokenizer(tokenizer_folder(args), vocab_size);
   const ServerInfo info = info_of(args, deployment, opened);
-  // Whoever reads counts of tokens must know that they are estimates.
+  // A reader of token counts must know that they are estimates.
   for (const std::string& note : info.notes)
     spdlog::log(std::find(opened.notes.begin(), opened.notes.end(), note) == opened.notes.end()
                     ? spdlog::level::info
@@ -156,7 +156,8 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
   description.startup_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   LiveReplica replica({.computes = args.server.numeric(), .max_queued_requests = args.max_queued_requests},
-                      deployment.scheduler, serve_front_end(args), *executor, clock, std::move(description));
+                      deployment.scheduler, serve_front_end(args, deployment.host), *executor, clock,
+                      std::move(description));
   ServeContext context{.replica = replica,
                        .tokenizer = opened.tokenizer,
                        .chat = opened.chat,
@@ -222,10 +223,9 @@ int serve(const ServeArgs& args, rank::MpiSession& session) {
 
 }  // namespace
 
-void add_serve_command(CLI::App& root, rank::MpiSession& session, Action& action) {
+void add_serve_command(CLI::App& command, rank::MpiSession& session, Action& action) {
   add_flag_command<ServeArgs>(
-      root, "serve", "Serve live clients on the wall clock: SGLang's protocol and OpenAI's", action,
-      [](CLI::App&, FlagSet& flags, ServeArgs& args) { declare_serve_flags(flags, args); },
+      command, action, [](FlagSet& flags, ServeArgs& args) { declare_serve_flags(flags, args); },
       [&session](ServeArgs& args, FlagSet&) { return serve(args, session); });
 }
 

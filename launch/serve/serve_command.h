@@ -1,14 +1,16 @@
 // `tpsim serve`: a deployment on the wall clock, for clients that come when they like.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
-#include "launch/commands.h"
+#include "launch/cli/action.h"
 #include "rank/parallel/mpi_session.h"
+
+namespace CLI {
+class App;
+}
 
 namespace tpsim::launch {
 
-// `session`, `root` and `action` must outlive the action.
-void add_serve_command(CLI::App& root, rank::MpiSession& session, Action& action);
+// `session`, `command` and `action` must outlive the action.
+void add_serve_command(CLI::App& command, rank::MpiSession& session, Action& action);
 
 }  // namespace tpsim::launch

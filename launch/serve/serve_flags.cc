@@ -2,12 +2,12 @@
 #include <limits>
 #include <thread>
 
-#include "launch/flag_values.h"
+#include "launch/cli/flag_values.h"
+#include "launch/deployment/front_end.h"
+#include "launch/flags/server_args.h"
 #include "launch/serve/serve_args.h"
-#include "launch/server_flags.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
-#include "scheduler/client_share.h"
 
 namespace tpsim::launch {
 namespace {
@@ -15,12 +15,6 @@ namespace {
 FlagSet::ReadValue seconds(std::chrono::seconds& target) {
   return [&target](std::string_view flag, const std::string& value) {
     target = std::chrono::seconds(parse_count(flag, value, 1, 1'000'000));
-  };
-}
-
-FlagSet::ReadValue size(std::size_t& target, std::uint64_t least, std::uint64_t most) {
-  return [&target, least, most](std::string_view flag, const std::string& value) {
-    target = parse_count(flag, value, least, most);
   };
 }
 
@@ -83,15 +77,15 @@ void declare_limits(FlagSet& flags, ServeArgs& args) {
   flags.add_value("--max-open-requests", "N", "not yet answered; more are answered 503 (default 65536)",
                   count(args.max_open_requests, 1, 10'000'000));
   flags.add_value("--max-output-tokens", "N",
-                  "of one answer; who asks for more is refused (default: context)",
+                  "of one answer; a call that asks for more is refused (default: context)",
                   count(args.max_output_tokens, 1));
   flags.add_value("--max-prompts-per-call", "N", "prompts times n of one call (default 4096)",
                   count(args.max_prompts_per_call, 1, 1'000'000));
   flags.add_value("--max-connections", "N", "that are open; more are answered 503 (default 16384)",
-                  size(args.wire.max_connections, 1, 1'000'000));
+                  count(args.wire.max_connections, 1, 1'000'000));
   flags.add_value("--max-body-bytes", "BYTES",
                   "of a request; longer ones are answered 413 (default 33554432)",
-                  size(args.wire.max_body_bytes, 1, std::uint64_t{1} << 32));
+                  count(args.wire.max_body_bytes, 1, std::uint64_t{1} << 32));
   flags.add_value("--idle-timeout", "S", "until a connection without a request is closed (default 75)",
                   seconds(args.wire.idle_timeout));
   flags.add_value("--receive-timeout", "S", "without a byte of a request that has begun (default 60)",
@@ -101,11 +95,9 @@ void declare_limits(FlagSet& flags, ServeArgs& args) {
                   seconds(args.wire.send_timeout));
   flags.add_value("--drain-timeout", "S",
                   "after SIGTERM, until answers that are not finished are cut off (default: never)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    args.drain_timeout = parse_real(flag, value, 0, true, 1e6, true);
-                  });
+                  real(args.drain_timeout, 0, true, 1e6, true));
   flags.add_value("--wire-threads", "N", "that read and write (default: half of the cores, at most 4)",
-                  size(args.wire.threads, 1, 64));
+                  count(args.wire.threads, 1, 64));
 }
 
 }  // namespace
@@ -139,12 +131,12 @@ std::string front_end_kind(const ServeArgs& args) {
   return args.skip_tokenizer_init ? "ids" : "text";
 }
 
-scheduler::FrontEndConfig serve_front_end(const ServeArgs& args) {
+scheduler::FrontEndConfig serve_front_end(const ServeArgs& args, const proto::HostProfile& host) {
   const std::string kind = front_end_kind(args);
   if (kind == "none") return {};
-  scheduler::FrontEndConfig config = kind == "ids" ? scheduler::kTokenIdFrontEnd : scheduler::kTextFrontEnd;
+  scheduler::FrontEndConfig config = front_end_of(host, kind);
   config.stream_interval = args.server.stream_interval;
-  return scheduler::with_client(config, args.server.client_seconds.value_or(0));
+  return scheduler::with_client(config, client_share_of(host), args.server.client_seconds.value_or(0));
 }
 
 }  // namespace tpsim::launch

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/algorithm/string/predicate.hpp>
+#include <boost/algorithm/string/trim.hpp>
+#include <boost/asio/post.hpp>
 #include <charconv>
 #include <chrono>
 #include <iterator>
@@ -17,6 +20,7 @@
 #include "launch/serve/protocol/refusal.h"
 #include "launch/serve/refused_routes.h"
 #include "launch/serve/token_routes.h"
+#include "proto/base/text.h"
 
 namespace tpsim::launch {
 namespace {
@@ -34,34 +38,20 @@ bool equal_secrets(std::string_view a, std::string_view b) {
 
 bool carries(const std::string& authorization, const std::string& key) {
   constexpr std::string_view kScheme = "bearer ";
-  if (authorization.size() < kScheme.size()) return false;
-  const bool bearer = std::equal(kScheme.begin(), kScheme.end(), authorization.begin(), [](char a, char b) {
-    return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b);
-  });
-  return bearer && equal_secrets(std::string_view(authorization).substr(kScheme.size()), key);
-}
-
-bool has_word(std::string_view words, std::string_view word) {
-  for (std::size_t at = words.find(word); at != std::string_view::npos; at = words.find(word, at + 1)) {
-    const bool begins = at == 0 || words[at - 1] == ' ';
-    const bool ends = at + word.size() == words.size() || words[at + word.size()] == ' ';
-    if (begins && ends && !word.empty()) return true;
-  }
-  return false;
+  return boost::algorithm::istarts_with(authorization, kScheme) &&
+         equal_secrets(std::string_view(authorization).substr(kScheme.size()), key);
 }
 
 bool is_json(const HttpRequest& request) {
   std::string type = request.content_type.substr(0, request.content_type.find(';'));
-  std::transform(type.begin(), type.end(), type.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  while (!type.empty() && type.back() == ' ') type.pop_back();
-  return type == "application/json";
+  boost::algorithm::trim_right(type);
+  return boost::algorithm::iequals(type, "application/json");
 }
 
 }  // namespace
 
 const Service::Route Service::kRoutes[] = {
-    {"/generate", "POST PUT", Key::kUser, &Service::on_generate},
+    {"/generate", "POST,PUT", Key::kUser, &Service::on_generate},
     {"/v1/completions", "POST", Key::kUser, &Service::on_completions},
     {"/v1/chat/completions", "POST", Key::kUser, &Service::on_chat},
     {"/v1/models", "GET", Key::kUser, &Service::on_models},
@@ -69,7 +59,7 @@ const Service::Route Service::kRoutes[] = {
     {"/health", "GET", Key::kNone, &Service::on_health},
     {"/health_generate", "GET", Key::kNone, &Service::on_health_generate},
     {"/ping", "GET", Key::kUser, &Service::on_ping},
-    {"/", "GET HEAD", Key::kUser, &Service::on_root},
+    {"/", "GET,HEAD", Key::kUser, &Service::on_root},
     {"/get_model_info", "GET", Key::kUser, &Service::on_model_info},
     {"/model_info", "GET", Key::kUser, &Service::on_model_info},
     {"/get_server_info", "GET", Key::kUser, &Service::on_server_info},
@@ -77,9 +67,9 @@ const Service::Route Service::kRoutes[] = {
     {"/get_load", "GET", Key::kUser, &Service::on_get_load},
     {"/v1/loads", "GET", Key::kUser, &Service::on_loads},
     {"/metrics", "GET", Key::kNone, &Service::on_metrics},
-    {"/live", "GET HEAD", Key::kNone, &Service::on_live},
+    {"/live", "GET,HEAD", Key::kNone, &Service::on_live},
     {"/live/data", "GET", Key::kUser, &Service::on_live_data},
-    {"/flush_cache", "GET POST", Key::kAdmin, &Service::on_flush_cache},
+    {"/flush_cache", "GET,POST", Key::kAdmin, &Service::on_flush_cache},
     {"/abort_request", "POST", Key::kAdmin, &Service::on_abort},
     {"/tokenize", "POST", Key::kUser, &Service::on_tokenize},
     {"/v1/tokenize", "POST", Key::kUser, &Service::on_tokenize},
@@ -121,11 +111,11 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     refuse_call(call, 404, "NotFoundError", fmt::format("{}: {}", refused->path, refused->why));
   } else if (route == nullptr) {
     respond(call, {.status = 404, .body = R"({"detail":"Not Found"})"});
-  } else if (!has_word(route->methods, call.request.method)) {
-    std::string allow(route->methods);
-    if (const std::size_t blank = allow.find(' '); blank != std::string::npos) allow.replace(blank, 1, ", ");
-    respond(call,
-            {.status = 405, .body = R"({"detail":"Method Not Allowed"})", .headers = {{"allow", allow}}});
+  } else if (const auto methods = split_list(route->methods);
+             std::find(methods.begin(), methods.end(), call.request.method) == methods.end()) {
+    respond(call, {.status = 405,
+                   .body = R"({"detail":"Method Not Allowed"})",
+                   .headers = {{"allow", fmt::format("{}", fmt::join(methods, ", "))}}});
   } else {
     (this->*route->answer)(std::move(call));
   }
@@ -165,7 +155,7 @@ void Service::generate(Call call, GenerateCall (*parse)(std::string_view, const 
     begin(std::move(call), parse);
   } else {
     const auto shared = std::make_shared<Call>(std::move(call));
-    background_.post([this, shared, parse] { begin(std::move(*shared), parse); });
+    boost::asio::post(*background_, [this, shared, parse] { begin(std::move(*shared), parse); });
   }
 }
 
@@ -240,7 +230,7 @@ void Service::on_detokenize(Call call) { answer_tokens(std::move(call), detokeni
 void Service::answer_tokens(Call call, std::string (*answer)(const ServeContext&, std::string_view)) {
   const auto shared = std::make_shared<Call>(std::move(call));
   // Texts of any length: not on the thread that streams wait for.
-  background_.post([this, shared, answer] {
+  boost::asio::post(*background_, [this, shared, answer] {
     HttpResponse response;
     response.headers = context_.answer_headers;
     std::optional<Refusal> refusal;
@@ -294,7 +284,7 @@ void Service::on_health_generate(Call call) {
 
 void Service::on_ping(Call call) { respond(call, {.body = ""}); }
 
-// A browser gets the page; whoever looks for SGLang finds what it looks for.
+// A browser gets the page; a client that looks for SGLang finds it.
 void Service::on_root(Call call) {
   if (call.request.accept.find("text/html") != std::string::npos)
     on_live(std::move(call));

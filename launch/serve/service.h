@@ -1,11 +1,12 @@
 // What the server answers: SGLang's routes and OpenAI's.
 #pragma once
 
+#include <boost/asio/thread_pool.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
-#include "launch/serve/background_task.h"
 #include "launch/serve/protocol/refusal.h"
 #include "launch/serve/serve_context.h"
 #include "launch/serve/server_info.h"
@@ -28,8 +29,9 @@ class Service final : public HttpHandler {
   HttpResponse refuse(unsigned status, const std::string& sentence) override;
   // Whose connections the pages count; before it starts.
   void watch(const HttpServer& server) { server_ = &server; }
-  // Before the server that it answers for is gone: lets go of the exchanges that it holds.
-  void stop() { background_.stop(); }
+  // Nothing is handled any more: lets go of the exchanges that it holds, before the server that they belong
+  // to is gone.
+  void stop() { background_.reset(); }
   // What a live page shows, with the counts of the wire.
   LiveStatistics statistics() const;
 
@@ -43,7 +45,7 @@ class Service final : public HttpHandler {
   enum class Key { kNone, kUser, kAdmin };
   struct Route {
     std::string_view path;
-    std::string_view methods;  // with blanks between them
+    std::string methods;  // with commas between them
     Key key;
     void (Service::*answer)(Call call);
   };
@@ -85,7 +87,8 @@ class Service final : public HttpHandler {
   ServeContext& context_;
   const ServerInfo& info_;
   const HttpServer* server_ = nullptr;
-  BackgroundTask background_;  // reads what is long
+  // One thread that reads what is long, which would hold up the streams of a thread of the wire.
+  std::optional<boost::asio::thread_pool> background_{std::in_place, 1};
 };
 
 }  // namespace tpsim::launch

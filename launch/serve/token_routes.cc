@@ -28,10 +28,6 @@ std::string answer(const ServeContext& context, ordered_json tokens, ordered_jso
   return out.dump();
 }
 
-std::string decoded(const ServeContext& context, const std::vector<std::uint32_t>& ids, bool skip_special) {
-  return context.tokenizer->decode(ids, skip_special);
-}
-
 }  // namespace
 
 std::string tokenize_answer(const ServeContext& context, std::string_view body) {
@@ -72,9 +68,9 @@ std::string detokenize_answer(const ServeContext& context, std::string_view body
   if (tokens->is_array() && !tokens->empty() && tokens->front().is_array()) {
     out["text"] = ordered_json::array();
     for (const json& ids : *tokens)
-      out["text"].push_back(decoded(context, token_ids(ids, "tokens"), skip_special));
+      out["text"].push_back(context.tokenizer->decode(token_ids(ids, "tokens"), skip_special));
   } else {
-    out["text"] = decoded(context, token_ids(*tokens, "tokens"), skip_special);
+    out["text"] = context.tokenizer->decode(token_ids(*tokens, "tokens"), skip_special);
   }
   return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }

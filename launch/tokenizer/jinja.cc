@@ -52,7 +52,7 @@ class JinjaChat : public ChatTemplate {
 
   std::string apply(const ChatRequest& request) const override {
     const Compiled& compiled = chosen(!request.tools.empty());
-    // Texts of JSON are put together, for the library parses them once more anyhow. Of a name that comes
+    // JSON texts are put together here, since the library parses them again in any case. Of a name that comes
     // twice it takes the last: so do keyword arguments in Transformers, where the request's own come last.
     std::string variables = "{";
     for (const auto& [name, token] : special_tokens_)

@@ -9,20 +9,23 @@
 
 #include "launch/tokenizer/tokenizer.h"
 #include "launch/tokenizer/tokenizer_config.h"
+#include "launch/tokenizer/tokenizer_library.h"
 
 namespace tpsim::launch {
 
 struct TokenizerKind {
   std::string_view name;  // "Hugging Face tokenizers"
   std::string_view file;  // of a model folder: "tokenizer.json"
+  const Loaded<TokenizerLibrary>& (*library)();
+
   // Empty where this build can read such files; else a sentence's end: what is missing, and what would bring
   // it.
-  std::string (*missing)();
+  std::string missing() const;
   // `config`: what the folder's other files say. Throws UserError naming the file. REQUIRES: missing() is
   // empty.
-  std::unique_ptr<Tokenizer> (*open)(const std::filesystem::path& file, const TokenizerConfig& config);
+  std::unique_ptr<Tokenizer> open(const std::filesystem::path& path, const TokenizerConfig& config) const;
 };
 
-std::span<const TokenizerKind* const> tokenizer_kinds();
+std::span<const TokenizerKind> tokenizer_kinds();
 
 }  // namespace tpsim::launch

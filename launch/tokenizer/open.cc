@@ -35,12 +35,12 @@ OpenedTokenizer open_tokenizer(const std::filesystem::path& folder, std::uint32_
     config = read_tokenizer_config(folder);
     why = fmt::format("{} has no tokenizer.json or tokenizer.model", folder.string());
     std::string unread;
-    for (const TokenizerKind* kind : tokenizer_kinds()) {
-      const std::filesystem::path file = folder / kind->file;
+    for (const TokenizerKind& kind : tokenizer_kinds()) {
+      const std::filesystem::path file = folder / kind.file;
       if (!std::filesystem::exists(file)) continue;
-      const std::string missing = kind->missing();
+      const std::string missing = kind.missing();
       if (missing.empty()) {
-        opened.tokenizer = kind->open(file, config);
+        opened.tokenizer = kind.open(file, config);
         break;
       }
       unread += fmt::format("{}{}: {}", unread.empty() ? "" : "; ", file.string(), missing);

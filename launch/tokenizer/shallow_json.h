@@ -1,4 +1,4 @@
-// JSON of clients: parsed only where it is not so deep that who walks through it runs out of stack.
+// JSON of clients: parsed only where it is not so deep that walking through it would overflow the stack.
 #pragma once
 
 #include <nlohmann/json.hpp>

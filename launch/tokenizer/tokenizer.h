@@ -1,10 +1,9 @@
 // What turns a request's text into token ids, and an answer's ids into text.
 //
-// Implementations are files of this folder, each with a TokenizerKind in the one list (kinds.h); open.h takes
-// the first whose file a model folder has. All methods may be called by several threads at once; a TextStream
-// belongs to one answer and one thread. Text in and out is UTF-8; what comes in is not trusted, and bytes
-// that are not UTF-8 count as U+FFFD, as they do for a Python server that decodes its input so. No method
-// throws for any text or id.
+// Implementations are rows of the one list in kinds.h; open.h takes the first whose file a model folder has.
+// All methods may be called by several threads at once; a TextStream belongs to one answer and one thread.
+// Text in and out is UTF-8; what comes in is not trusted, and bytes that are not UTF-8 count as U+FFFD, as
+// they do for a Python server that decodes its input so. No method throws for any text or id.
 #pragma once
 
 #include <cstddef>
@@ -52,8 +51,8 @@ class Tokenizer {
   virtual std::unique_ptr<TextStream> stream(bool skip_special) const;
 };
 
-// Up to `most` ids for the answers of a model that nobody computed (--executor modeled): each alone is whole,
-// visible characters behind a space, none is special, and none ends an answer. So a client that waits for the
+// Up to `most` ids for the answers of a model that is not computed (--executor modeled): each alone is whole,
+// visible characters after a space, none is special, and none ends an answer. So a client that waits for the
 // first text sees it with the first token. Never empty: id 0 where the vocabulary has none such. Looks at the
 // vocabulary once; keep it.
 std::vector<std::uint32_t> stand_in_ids(const Tokenizer& tokenizer, std::size_t most = 256);

@@ -61,7 +61,7 @@ Row scaled(const Row& row, ScaleOf scale_of) {
   return out;
 }
 
-// Written from the published formulas, apart from rank/model/rope.cc, so that the two check each other.
+// Written from the published formulas, apart from rank/config/rope.cc, so that the two check each other.
 class PlainRope {
  public:
   PlainRope(const RopeConfig& config, std::size_t dim, double context, double length)

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "proto/base/number_format.h"
-#include "rank/model/model_config.h"
+#include "rank/config/model_config.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "rank/model/model_config.h"
+#include "rank/config/model_config.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "rank/model/layers.h"
-#include "rank/model/model_config.h"
-#include "rank/model/shard.h"
-#include "rank/numeric/rank_weights.h"
+#include "rank/config/model_config.h"
+#include "rank/config/shard.h"
+#include "rank/llm/layers.h"
+#include "rank/numeric/layer_weights.h"
 #include "rank/numeric/weight_reader.h"
 
 namespace tpsim::rank {

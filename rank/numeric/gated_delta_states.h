@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "rank/model/layers.h"
+#include "rank/llm/layers.h"
 
 namespace tpsim::rank {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "proto/base/error.h"
+#include "rank/config/image_layout.h"
 #include "rank/linear/vector_ops.h"
-#include "rank/model/image_layout.h"
 #include "rank/numeric/pass.h"
 #include "rank/numeric/vision/pixels.h"
 

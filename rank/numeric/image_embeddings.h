@@ -13,10 +13,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rank/model/embedding_cache.h"
 #include "rank/numeric/image_positions.h"
 #include "rank/numeric/token_batch.h"
 #include "rank/numeric/vision/image_encoder.h"
+#include "rank/vision/embedding_cache.h"
 
 namespace tpsim::rank {
 

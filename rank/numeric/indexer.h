@@ -8,8 +8,8 @@
 
 #include "attention/math/sparse_attention.h"
 #include "kvcache/storage/kv_store.h"
+#include "rank/config/model_config.h"
 #include "rank/linear/thread_pool.h"
-#include "rank/model/model_config.h"
 #include "rank/numeric/pass.h"
 #include "rank/numeric/rank_weights.h"
 #include "rank/numeric/token_batch.h"

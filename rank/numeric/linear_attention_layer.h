@@ -4,8 +4,8 @@
 
 #include <vector>
 
+#include "rank/config/model_config.h"
 #include "rank/linear/thread_pool.h"
-#include "rank/model/model_config.h"
 #include "rank/numeric/gated_delta_states.h"
 #include "rank/numeric/pass.h"
 #include "rank/numeric/rank_weights.h"

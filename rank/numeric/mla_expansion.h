@@ -10,8 +10,8 @@
 
 #include "attention/math/attention_math.h"
 #include "kvcache/storage/kv_store.h"
+#include "rank/config/model_config.h"
 #include "rank/linear/thread_pool.h"
-#include "rank/model/model_config.h"
 #include "rank/numeric/pass.h"
 #include "rank/numeric/rank_weights.h"
 

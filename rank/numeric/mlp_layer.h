@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "rank/config/model_config.h"
 #include "rank/linear/thread_pool.h"
-#include "rank/model/model_config.h"
 #include "rank/numeric/rank_weights.h"
 #include "rank/numeric/router.h"
 #include "rank/numeric/token_batch.h"

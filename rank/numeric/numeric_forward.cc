@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "proto/base/error.h"
+#include "rank/config/rope.h"
+#include "rank/config/shard.h"
 #include "rank/linear/vector_ops.h"
-#include "rank/model/layers.h"
-#include "rank/model/rope.h"
-#include "rank/model/shard.h"
+#include "rank/llm/layers.h"
 #include "rank/numeric/attention_layer.h"
 #include "rank/numeric/expert_exchange.h"
 #include "rank/numeric/gated_delta_states.h"

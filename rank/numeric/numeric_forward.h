@@ -15,10 +15,10 @@
 
 #include "attention/backend.h"
 #include "kvcache/storage/kv_store.h"
+#include "rank/config/model_config.h"
+#include "rank/config/parallel_layout.h"
 #include "rank/linear/packed_matrix.h"
 #include "rank/linear/thread_pool.h"
-#include "rank/model/model_config.h"
-#include "rank/model/parallel_layout.h"
 #include "rank/numeric/collectives.h"
 #include "rank/numeric/rank_weights.h"
 #include "rank/numeric/token_batch.h"

@@ -9,9 +9,9 @@
 
 #include "attention/backend.h"
 #include "attention/math/attention_math.h"
+#include "rank/config/rope.h"
 #include "rank/linear/thread_pool.h"
-#include "rank/model/layers.h"
-#include "rank/model/rope.h"
+#include "rank/llm/layers.h"
 #include "rank/numeric/image_positions.h"
 #include "rank/numeric/token_batch.h"
 

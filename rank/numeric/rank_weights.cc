@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "proto/base/error.h"
-#include "rank/model/layers.h"
+#include "rank/llm/layers.h"
 #include "rank/numeric/expert_weights.h"
 #include "rank/numeric/weight_reader.h"
 

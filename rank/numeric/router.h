@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "rank/model/model_config.h"
+#include "rank/config/model_config.h"
 
 namespace tpsim::rank {
 

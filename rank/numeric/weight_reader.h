@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "rank/linear/packed_matrix.h"
-#include "rank/model/layers.h"
+#include "rank/llm/layers.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {

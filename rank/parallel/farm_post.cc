@@ -2,12 +2,21 @@
 
 #include <mpi.h>
 
+#include "proto/base/stop_flag.h"
 #include "rank/parallel/idle_backoff.h"
+#include "rank/parallel/wall_clock.h"
 
 namespace tpsim::rank {
+namespace {
+
+// A worker notices the shutdown between two steps or looks, unless it is still reading a large trace.
+constexpr double kGoodbyeSeconds = 10;
+constexpr double kGoodbyeSecondsAfterSignal = 1;
+
+}  // namespace
 
 std::optional<FarmPost::Message> FarmPost::receive() const {
-  if (alone_) return std::nullopt;
+  if (processes_ == 1) return std::nullopt;
   int arrived = 0;
   MPI_Message message = MPI_MESSAGE_NULL;
   MPI_Status status;
@@ -15,20 +24,39 @@ std::optional<FarmPost::Message> FarmPost::receive() const {
   if (arrived == 0) return std::nullopt;
   int size = 0;
   MPI_Get_count(&status, MPI_CHAR, &size);
-  Message received{static_cast<std::uint32_t>(status.MPI_SOURCE), status.MPI_TAG, {}};
+  Message received{static_cast<std::uint32_t>(status.MPI_SOURCE), FarmTag{status.MPI_TAG}, {}};
   received.bytes.resize(static_cast<std::size_t>(size));
   MPI_Mrecv(received.bytes.data(), size, MPI_CHAR, &message, MPI_STATUS_IGNORE);
   return received;
 }
 
-void FarmPost::send(std::uint32_t process, int tag, const std::string& bytes) const {
+void FarmPost::send(std::uint32_t process, FarmTag tag, const std::string& bytes) const {
   MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_CHAR, static_cast<int>(process), tag, comm_,
-            &request);
+  MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_CHAR, static_cast<int>(process),
+            static_cast<int>(tag), comm_, &request);
   IdleBackoff backoff(false);
   for (int sent = 0; sent == 0;) {
     MPI_Test(&request, &sent, MPI_STATUS_IGNORE);
     if (sent == 0) backoff.wait();
+  }
+}
+
+void FarmPost::shut_down(int exit_status, MpiSession& session) const {
+  for (std::uint32_t process = 1; process < processes_; ++process)
+    send(process, FarmTag::kShutdown, bytes_of(exit_status));
+  std::uint32_t goodbyes = 0;
+  IdleBackoff backoff(false);
+  const double latest = now() + (StopFlag::requested() ? kGoodbyeSecondsAfterSignal : kGoodbyeSeconds);
+  while (goodbyes + 1 < processes_) {
+    if (const std::optional<Message> message = receive()) {
+      if (message->tag == FarmTag::kGoodbye) ++goodbyes;
+      continue;
+    }
+    if (now() > latest) {
+      session.mark_lost(exit_status);
+      return;
+    }
+    backoff.wait();
   }
 }
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "proto/base/error.h"
-#include "proto/base/stop_flag.h"
 #include "rank/parallel/idle_backoff.h"
 #include "rank/parallel/rank_lost.h"
 #include "rank/parallel/wall_clock.h"
@@ -14,18 +13,6 @@
 namespace tpsim::rank {
 namespace {
 
-// Tags. The bytes of a task are its number; of a result the number, then what the task returned.
-constexpr int kReadyTag = 1;     // leader -> first leader: its group is free; empty
-constexpr int kResultTag = 2;    // leader -> first leader: a result; its group is free again
-constexpr int kErrorTag = 3;     // leader -> first leader: a sentence
-constexpr int kLossTag = 4;      // leader -> first leader: a sentence
-constexpr int kGoodbyeTag = 5;   // leader -> first leader: the answer to kShutdownTag; empty
-constexpr int kTaskTag = 6;      // first leader -> leader
-constexpr int kShutdownTag = 7;  // first leader -> leader: the exit status
-
-// A leader notices the shutdown between two steps.
-constexpr double kGoodbyeSeconds = 10;
-constexpr double kGoodbyeSecondsAfterSignal = 1;
 constexpr double kDeathCheckSeconds = 0.05;
 
 }  // namespace
@@ -45,14 +32,14 @@ void GroupFarm::take_messages(const Run& run) {
   while (const std::optional<FarmPost::Message> message = post_.receive()) {
     const std::uint32_t leader = message->process;
     switch (message->tag) {
-      case kErrorTag:
+      case FarmTag::kError:
         throw_user_error("group {}: {}", leader, message->bytes);
-      case kLossTag:
+      case FarmTag::kLoss:
         owes_[leader] = false;
         session_.mark_lost();
         loss_ = fmt::format("group {}: {}", leader, message->bytes);
         return;
-      case kResultTag:
+      case FarmTag::kResult:
         owes_[leader] = false;
         ++done_;
         run.on_result(number_in<std::uint32_t>(message->bytes), message->bytes.substr(sizeof(std::uint32_t)));
@@ -66,7 +53,7 @@ void GroupFarm::take_messages(const Run& run) {
 void GroupFarm::hand_out(const Run& run) {
   for (std::uint32_t leader = 1; leader < leaders_.num_processes && next_ < run.num_tasks; ++leader) {
     if (!asks_[leader]) continue;
-    post_.send(leader, kTaskTag, bytes_of(next_++));
+    post_.send(leader, FarmTag::kTask, bytes_of(next_++));
     asks_[leader] = false;
     owes_[leader] = true;
   }
@@ -119,28 +106,13 @@ bool GroupFarm::run(const Run& run) {
 }
 
 void GroupFarm::shutdown(int exit_status) noexcept {
-  if (std::exchange(shut_down_, true) || leaders_.num_processes == 1 || session_.lost()) return;
-  for (std::uint32_t leader = 1; leader < leaders_.num_processes; ++leader)
-    post_.send(leader, kShutdownTag, bytes_of(exit_status));
-  std::uint32_t goodbyes = 0;
-  IdleBackoff backoff(false);
-  const double latest = now() + (StopFlag::requested() ? kGoodbyeSecondsAfterSignal : kGoodbyeSeconds);
-  while (goodbyes + 1 < leaders_.num_processes) {
-    if (const std::optional<FarmPost::Message> message = post_.receive()) {
-      if (message->tag == kGoodbyeTag) ++goodbyes;
-      continue;
-    }
-    if (now() > latest) {
-      session_.mark_lost(exit_status);
-      return;
-    }
-    backoff.wait();
-  }
+  if (std::exchange(shut_down_, true) || session_.lost()) return;
+  post_.shut_down(exit_status, session_);
 }
 
 int GroupFarm::serve(const Task& task) {
   IdleBackoff backoff(false);
-  post_.send(0, kReadyTag, "");
+  post_.send(0, FarmTag::kReady, "");
   while (!status_) {
     const std::optional<FarmPost::Message> message = post_.receive();
     if (!message) {
@@ -148,7 +120,7 @@ int GroupFarm::serve(const Task& task) {
       continue;
     }
     backoff.reset();
-    if (message->tag == kShutdownTag) {
+    if (message->tag == FarmTag::kShutdown) {
       status_ = number_in<int>(message->bytes);
       break;
     }
@@ -160,14 +132,14 @@ int GroupFarm::serve(const Task& task) {
           status_ = number_in<int>(end->bytes);
         return !status_;
       });
-      if (result) post_.send(0, kResultTag, bytes_of(number) + *result);
+      if (result) post_.send(0, FarmTag::kResult, bytes_of(number) + *result);
     } catch (const RankLost& lost) {
-      post_.send(0, kLossTag, lost.what());
+      post_.send(0, FarmTag::kLoss, lost.what());
     } catch (const std::exception& error) {
-      post_.send(0, kErrorTag, error.what());
+      post_.send(0, FarmTag::kError, error.what());
     }
   }
-  post_.send(0, kGoodbyeTag, "");
+  post_.send(0, FarmTag::kGoodbye, "");
   return *status_;
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "proto/base/error.h"
-#include "rank/model/image_layout.h"
+#include "rank/config/image_layout.h"
 
 namespace tpsim::rank {
 

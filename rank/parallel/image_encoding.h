@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "proto/forward.pb.h"
-#include "rank/model/embedding_cache.h"
-#include "rank/model/vision_encoder.h"
+#include "rank/vision/embedding_cache.h"
+#include "rank/vision/vision_encoder.h"
 
 namespace tpsim::rank {
 
@@ -36,7 +36,6 @@ class ImageEncoding {
   std::uint64_t encoded() const { return encoded_; }
   std::uint64_t cache_hits() const { return cache_hits_; }
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(cache_, encoded_, cache_hits_);

@@ -16,7 +16,7 @@
 
 #include "proto/forward.pb.h"
 #include "proto/report.pb.h"
-#include "rank/model/rank_model.h"
+#include "rank/llm/rank_model.h"
 #include "rank/parallel/image_encoding.h"
 #include "rank/parallel/rank_groups.h"
 #include "rank/parallel/rank_state.h"
@@ -88,7 +88,6 @@ class LocalRanks {
   // One report per rank of this process, in rank order.
   std::vector<proto::RankReport> reports() const;
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     for (RankState& state : states_) archive(state);

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "proto/base/error.h"
-#include "rank/model/image_layout.h"
+#include "rank/config/image_layout.h"
 #include "rank/numeric/sampler.h"
 #include "rank/parallel/dp_batches.h"
 #include "rank/parallel/wall_clock.h"

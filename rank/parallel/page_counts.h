@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kvcache/page_run.h"
+#include "kvcache/pools/page_run.h"
 #include "proto/base/zeroed_array.h"
 
 namespace tpsim::rank {
@@ -21,7 +21,6 @@ class PageCounts {
   // One less. Returns how many have none now. REQUIRES: all have one.
   std::uint32_t remove(kvcache::PageRun run);
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     const std::uint32_t blocks = num_pages_ / kBlock + 1;

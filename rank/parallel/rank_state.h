@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "attention/backend.h"
-#include "kvcache/page_run.h"
+#include "kvcache/pools/page_run.h"
 #include "kvcache/req_to_token_pool.h"
 #include "proto/forward.pb.h"
 #include "rank/parallel/page_counts.h"
@@ -70,7 +70,6 @@ class RankState {
   std::uint64_t peak_held_pages() const { return peak_held_pages_; }
   std::uint64_t peak_held_bytes() const;
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(next_sequence_number_, table_, rows_, pending_rows_, sets_, micro_batch_, verify_lens_, accepted_,

@@ -4,16 +4,15 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "proto/base/error.h"
-#include "proto/base/stop_flag.h"
 #include "rank/linear/thread_pool.h"
 #include "rank/parallel/idle_backoff.h"
 
@@ -23,36 +22,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Tags. The bytes of a task are its number; of a result the number, then what the task returned.
-constexpr int kReadyTag = 1;     // worker -> process 0: a thread is free; empty
-constexpr int kResultTag = 2;    // worker -> process 0: a result; its thread is free again
-constexpr int kErrorTag = 3;     // worker -> process 0: a sentence
-constexpr int kGoodbyeTag = 4;   // worker -> process 0: the answer to kShutdownTag; empty
-constexpr int kTaskTag = 5;      // process 0 -> worker
-constexpr int kShutdownTag = 6;  // process 0 -> worker: the exit status
+constexpr std::chrono::milliseconds kTaskDeathCheck{50};
 
-// A worker notices the shutdown between two looks, unless it is still reading a large trace.
-constexpr std::chrono::seconds kGoodbyeTimeout{10};
-constexpr std::chrono::seconds kGoodbyeTimeoutAfterSignal{1};
-constexpr std::chrono::milliseconds kDeathCheck{50};
-
-// The threads of one process.
+// The threads of one process. Its end stops what goes on and drops it.
 class Threads {
  public:
-  Threads(std::uint32_t count, const TaskFarm::Task& task) : task_(task), free_(count) {
-    for (std::uint32_t i = 0; i < count; ++i) threads_.emplace_back([this] { work(); });
-  }
+  Threads(std::uint32_t count, const TaskFarm::Task& task) : task_(task), free_(count), pool_(count) {}
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
-  // Stops what goes on and drops it.
   ~Threads() {
     stop_ = true;
-    {
-      const std::lock_guard lock(mutex_);
-      given_.clear();
-    }
-    given_changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    pool_.stop();
+    pool_.join();
   }
 
   // Threads that have nothing to do.
@@ -60,11 +41,7 @@ class Threads {
   // REQUIRES: num_free() > 0.
   void give(std::uint32_t task) {
     --free_;
-    {
-      const std::lock_guard lock(mutex_);
-      given_.push_back(task);
-    }
-    given_changed_.notify_one();
+    boost::asio::post(pool_, [this, task] { carry_out(task); });
   }
   // A result that has not been taken yet. Throws what the task threw.
   std::optional<std::pair<std::uint32_t, std::string>> take() {
@@ -78,36 +55,26 @@ class Threads {
   }
 
  private:
-  void work() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      given_changed_.wait(lock, [this] { return stop_ || !given_.empty(); });
-      if (stop_) return;
-      const std::uint32_t task = given_.front();
-      given_.pop_front();
-      lock.unlock();
-      std::string result;
-      std::exception_ptr error;
-      try {
-        result = task_(task, stop_);
-      } catch (...) {
-        error = std::current_exception();
-      }
-      lock.lock();
-      if (error && !error_) error_ = error;
-      done_.emplace_back(task, std::move(result));
+  void carry_out(std::uint32_t task) {
+    std::string result;
+    std::exception_ptr error;
+    try {
+      result = task_(task, stop_);
+    } catch (...) {
+      error = std::current_exception();
     }
+    const std::lock_guard lock(mutex_);
+    if (error && !error_) error_ = error;
+    done_.emplace_back(task, std::move(result));
   }
 
   const TaskFarm::Task& task_;
   std::uint32_t free_;  // of the main thread
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
-  std::condition_variable given_changed_;
-  std::deque<std::uint32_t> given_;
   std::deque<std::pair<std::uint32_t, std::string>> done_;
   std::exception_ptr error_;
-  std::vector<std::thread> threads_;
+  boost::asio::thread_pool pool_;
 };
 
 }  // namespace
@@ -140,15 +107,16 @@ bool TaskFarm::run(const Run& run) {
   std::uint32_t next = 0;
   std::uint32_t done = 0;
   IdleBackoff backoff(false);
-  Clock::time_point next_check = Clock::now() + kDeathCheck;
+  Clock::time_point next_check = Clock::now() + kTaskDeathCheck;
   while (done < run.num_tasks && !loss_) {
     if (!run.go_on()) return false;
     bool moved = false;
     while (std::optional<FarmPost::Message> message = post_.receive()) {
       moved = true;
-      if (message->tag == kErrorTag) throw_user_error("process {}: {}", message->process, message->bytes);
+      if (message->tag == FarmTag::kError)
+        throw_user_error("process {}: {}", message->process, message->bytes);
       asking.push_back(message->process);
-      if (message->tag != kResultTag) continue;
+      if (message->tag != FarmTag::kResult) continue;
       --owing[message->process];
       ++done;
       run.on_result(number_in<std::uint32_t>(message->bytes), message->bytes.substr(sizeof(std::uint32_t)));
@@ -160,12 +128,12 @@ bool TaskFarm::run(const Run& run) {
     }
     for (; next < run.num_tasks && threads.num_free() > 0; ++next) threads.give(next);
     for (; next < run.num_tasks && !asking.empty(); ++next, asking.pop_front()) {
-      post_.send(asking.front(), kTaskTag, bytes_of(next));
+      post_.send(asking.front(), FarmTag::kTask, bytes_of(next));
       ++owing[asking.front()];
     }
     if (Clock::now() >= next_check) {
       look_for_dead(owing);
-      next_check = Clock::now() + kDeathCheck;
+      next_check = Clock::now() + kTaskDeathCheck;
     }
     if (moved) {
       backoff.reset();
@@ -177,40 +145,24 @@ bool TaskFarm::run(const Run& run) {
 }
 
 void TaskFarm::shutdown(int exit_status) noexcept {
-  if (std::exchange(shut_down_, true) || group_.num_processes == 1 || session_.lost()) return;
-  for (std::uint32_t process = 1; process < group_.num_processes; ++process)
-    post_.send(process, kShutdownTag, bytes_of(exit_status));
-  std::uint32_t goodbyes = 0;
-  IdleBackoff backoff(false);
-  const Clock::time_point latest =
-      Clock::now() + (StopFlag::requested() ? kGoodbyeTimeoutAfterSignal : kGoodbyeTimeout);
-  while (goodbyes + 1 < group_.num_processes) {
-    if (const std::optional<FarmPost::Message> message = post_.receive()) {
-      if (message->tag == kGoodbyeTag) ++goodbyes;
-      continue;
-    }
-    if (Clock::now() > latest) {
-      session_.mark_lost(exit_status);
-      return;
-    }
-    backoff.wait();
-  }
+  if (std::exchange(shut_down_, true) || session_.lost()) return;
+  post_.shut_down(exit_status, session_);
 }
 
 void TaskFarm::serve_until_shutdown(std::uint32_t num_threads, const Task& task, std::optional<int>& status) {
   Threads threads(num_threads, task);
-  for (std::uint32_t i = 0; i < num_threads; ++i) post_.send(0, kReadyTag, "");
+  for (std::uint32_t i = 0; i < num_threads; ++i) post_.send(0, FarmTag::kReady, "");
   IdleBackoff backoff(false);
   while (true) {
     if (const std::optional<FarmPost::Message> message = post_.receive()) {
-      if (message->tag == kShutdownTag) {
+      if (message->tag == FarmTag::kShutdown) {
         status = number_in<int>(message->bytes);
         return;
       }
       threads.give(number_in<std::uint32_t>(message->bytes));
       backoff.reset();
     } else if (const auto result = threads.take()) {
-      post_.send(0, kResultTag, bytes_of(result->first) + result->second);
+      post_.send(0, FarmTag::kResult, bytes_of(result->first) + result->second);
       backoff.reset();
     } else {
       backoff.wait();
@@ -224,15 +176,15 @@ int TaskFarm::serve(std::uint32_t threads, const std::function<Task()>& prepare)
     const Task task = prepare();
     serve_until_shutdown(threads, task, status);
   } catch (const std::exception& error) {
-    post_.send(0, kErrorTag, error.what());
+    post_.send(0, FarmTag::kError, error.what());
   }
   IdleBackoff backoff(false);
   while (!status) {
     const std::optional<FarmPost::Message> message = post_.receive();
-    if (message && message->tag == kShutdownTag) status = number_in<int>(message->bytes);
+    if (message && message->tag == FarmTag::kShutdown) status = number_in<int>(message->bytes);
     if (!message) backoff.wait();
   }
-  post_.send(0, kGoodbyeTag, "");
+  post_.send(0, FarmTag::kGoodbye, "");
   return *status;
 }
 

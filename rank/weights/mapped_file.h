@@ -4,7 +4,7 @@
 // The file must not shrink while it is mapped: reading behind its new end ends the process (SIGBUS).
 #pragma once
 
-#include <cstddef>
+#include <boost/interprocess/mapped_region.hpp>
 #include <string>
 #include <string_view>
 
@@ -14,15 +14,13 @@ class MappedFile {
  public:
   // Throws UserError naming the file where it is not a regular file that can be read.
   explicit MappedFile(const std::string& path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
 
-  std::string_view bytes() const { return {data_, size_}; }
+  std::string_view bytes() const {
+    return {static_cast<const char*>(region_.get_address()), region_.get_size()};
+  }
 
  private:
-  const char* data_ = nullptr;
-  std::size_t size_ = 0;
+  boost::interprocess::mapped_region region_;  // of an empty file: of nothing
 };
 
 }  // namespace tpsim::rank

@@ -149,10 +149,6 @@ SharedPrefixWorkload::SharedPrefixWorkload(const SharedPrefixOptions& options) :
 
 std::unique_ptr<RequestReader> SharedPrefixWorkload::read() const { return std::make_unique<Reader>(*this); }
 
-Workload make_shared_prefix_workload(const SharedPrefixOptions& options) {
-  return in_memory(SharedPrefixWorkload(options));
-}
-
 void sample_sharegpt(Workload& workload, std::uint64_t num_prompts, std::uint32_t seed) {
   PythonRandom(seed).shuffle(workload.requests);
   std::erase_if(workload.requests, [](const WorkloadRequest& request) {

@@ -51,9 +51,6 @@ class SharedPrefixWorkload : public StreamedWorkload {
   WorkloadOutline outline_;
 };
 
-// All of it.
-Workload make_shared_prefix_workload(const SharedPrefixOptions& options);
-
 // Of a dataset of lengths: shuffled, without requests of fewer than two prompt or output tokens, the first
 // num_prompts. Throws UserError where nothing is left.
 void sample_sharegpt(Workload& workload, std::uint64_t num_prompts, std::uint32_t seed);

@@ -122,6 +122,4 @@ std::unique_ptr<RequestReader> ImageWorkload::read() const {
   return std::make_unique<ImageReader>(options_, text_.read(), counts_, sizes_);
 }
 
-Workload make_image_workload(const ImageOptions& options) { return in_memory(ImageWorkload(options)); }
-
 }  // namespace tpsim::scheduler

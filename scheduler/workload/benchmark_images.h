@@ -47,7 +47,4 @@ class ImageWorkload : public StreamedWorkload {
   WorkloadOutline outline_;
 };
 
-// All of it.
-Workload make_image_workload(const ImageOptions& options);
-
 }  // namespace tpsim::scheduler

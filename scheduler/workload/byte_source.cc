@@ -37,9 +37,17 @@ int open_descriptor(const std::filesystem::path& path) {
   return descriptor;
 }
 
-[[noreturn]] void fail_reading(const std::string& name) {
-  throw_user_error("{}: cannot be read ({}); a complete file on a working disk is needed", name,
-                   std::strerror(errno));
+// Up to `capacity` bytes, from `position` on; negative: from where the descriptor is. Throws UserError.
+std::size_t read_some(int descriptor, off_t position, char* out, std::size_t capacity,
+                      const std::string& name) {
+  ssize_t count = 0;
+  do {
+    count = position < 0 ? ::read(descriptor, out, capacity) : ::pread(descriptor, out, capacity, position);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0)
+    throw_user_error("{}: cannot be read ({}); a complete file on a working disk is needed", name,
+                     std::strerror(errno));
+  return static_cast<std::size_t>(count);
 }
 
 class FileSource : public ByteSource {
@@ -50,12 +58,7 @@ class FileSource : public ByteSource {
   FileSource& operator=(const FileSource&) = delete;
 
   std::size_t read(char* out, std::size_t capacity) override {
-    ssize_t count = 0;
-    do {
-      count = ::read(descriptor_, out, capacity);
-    } while (count < 0 && errno == EINTR);
-    if (count < 0) fail_reading(name_);
-    return static_cast<std::size_t>(count);
+    return read_some(descriptor_, -1, out, capacity, name_);
   }
 
  private:
@@ -158,14 +161,10 @@ class RereadableFile::Again : public ByteSource {
   Again(const RereadableFile& file, int descriptor) : file_(file), descriptor_(descriptor) {}
 
   std::size_t read(char* out, std::size_t capacity) override {
-    ssize_t count = 0;
-    do {
-      count = ::pread(descriptor_, out, capacity, position_);
-    } while (count < 0 && errno == EINTR);
-    if (count < 0) fail_reading(file_.name_);
+    const std::size_t count = read_some(descriptor_, position_, out, capacity, file_.name_);
     file_.check_unchanged();
-    position_ += count;
-    return static_cast<std::size_t>(count);
+    position_ += static_cast<off_t>(count);
+    return count;
   }
 
  private:
@@ -180,21 +179,17 @@ class RereadableFile::Recorder : public ByteSource {
   explicit Recorder(const RereadableFile& file) : file_(file) {}
 
   std::size_t read(char* out, std::size_t capacity) override {
-    ssize_t count = 0;
-    do {
-      count = ::read(file_.descriptor_, out, capacity);
-    } while (count < 0 && errno == EINTR);
-    if (count < 0) fail_reading(file_.name_);
-    for (ssize_t done = 0; done < count;) {
-      const ssize_t written = ::write(file_.aside_, out + done, static_cast<std::size_t>(count - done));
+    const std::size_t count = read_some(file_.descriptor_, -1, out, capacity, file_.name_);
+    for (std::size_t done = 0; done < count;) {
+      const ssize_t written = ::write(file_.aside_, out + done, count - done);
       if (written < 0 && errno != EINTR) {
         throw_user_error(
             "{}: cannot be put aside in {} ({}); set TMPDIR to a folder with room, or give a file",
             file_.name_, std::filesystem::temp_directory_path().string(), std::strerror(errno));
       }
-      if (written > 0) done += written;
+      if (written > 0) done += static_cast<std::size_t>(written);
     }
-    return static_cast<std::size_t>(count);
+    return count;
   }
 
  private:

@@ -2,18 +2,15 @@
 //
 // The shape follows published statistics; the defaults are one workload of that shape, busy enough that
 // prefill and decode both matter to a 70B model on 8 GPUs:
-// - lengths are lognormal. Azure's 2023 conversation trace (Splitwise, ISCA 2024) has a median prompt of
-// 1,020
-//   and a median answer of 129 tokens (mean 211); Mooncake's conversation trace (FAST 2025) a median prompt
-//   of 6,909 and a median answer of 350;
+// - lengths are lognormal. Azure's 2023 conversation trace (Splitwise, ISCA 2024) has a median prompt
+//   of 1,020 and a median answer of 129 tokens (mean 211); Mooncake's conversation trace (FAST 2025) a median
+//   prompt of 6,909 and a median answer of 350;
 // - conversations begin at Gamma-distributed gaps whose coefficient of variation is above 1, as BurstGPT
 //   (arXiv 2401.17644) fits them;
 // - conversations have a few turns (ShareChat, arXiv 2512.17843: 660,293 turns in 142,808 conversations),
-// with
-//   a geometric number and an exponential time of thought between them;
+//   with a geometric number and an exponential time of thought between them;
 // - a turn's prompt is the system prompt, the whole conversation so far with its answers, and the new
-// message,
-//   so that most prompt tokens of a later turn were seen before;
+//   message, so that most prompt tokens of a later turn were seen before;
 // - some conversations begin with a document, which gives prompt lengths their long tail.
 #pragma once
 

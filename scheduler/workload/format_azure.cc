@@ -4,8 +4,7 @@
 //   ContextTokens    prompt tokens
 //   GeneratedTokens  generated tokens
 //   NumImages        of the multimodal trace: images, whose tokens ContextTokens counts and whose sizes
-//   nothing
-//                    tells
+//                    nothing tells
 //
 // Nothing tells which prompts share a prefix, so none do.
 #include <array>

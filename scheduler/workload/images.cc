@@ -107,11 +107,6 @@ void ImagePlacer::place(WorkloadRequest& request) {
   request.prompt = std::move(prompt);
 }
 
-void place_images(Workload& workload, const ImageRuleOf& rule, std::uint32_t width, std::uint32_t height) {
-  ImagePlacer placer(workload.name, rule, width, height);
-  for (WorkloadRequest& request : workload.requests) placer.place(request);
-}
-
 PlacedImages::PlacedImages(std::unique_ptr<const StreamedWorkload> bare, std::function<Place()> new_reading)
     : bare_(std::move(bare)), new_reading_(std::move(new_reading)) {
   OutlineBuilder builder;

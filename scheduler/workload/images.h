@@ -1,7 +1,7 @@
 // The images of a request: where they stand in its prompt, and the token ids that stand for them.
 //
 // A trace knows how large images are; how many tokens they become is the model's rule. So a workload is read
-// with images beside its prompts, and place_images() puts their tokens in, once the model is known. As in
+// with images beside its prompts, and ImagePlacer puts their tokens in, once the model is known. As in
 // SGLang (MultimodalDataItem.set_pad_value), the ids that stand for an image follow from its content alone:
 // prompts with equal images in equal places share prefixes.
 #pragma once
@@ -55,9 +55,6 @@ class ImagePlacer {
   std::map<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>, kvcache::TokenId> first_id_;
   kvcache::TokenId next_id_ = kImageTokenBase;
 };
-
-// Places all images of a workload in memory.
-void place_images(Workload& workload, const ImageRuleOf& rule, std::uint32_t width, std::uint32_t height);
 
 // A workload whose images are placed as it is read.
 class PlacedImages : public StreamedWorkload {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "proto/base/plain_json.h"
-#include "scheduler/workload/trace_reader.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
 

@@ -1,7 +1,6 @@
 #include "scheduler/workload/sampler.h"
 
 #include <cmath>
-#include <limits>
 
 namespace tpsim::scheduler {
 namespace {
@@ -32,15 +31,6 @@ double portable_exp(double x) {
   double sum = 1;
   for (int i = 14; i >= 1; --i) sum = 1 + sum * r / i;
   return std::ldexp(sum, static_cast<int>(k));
-}
-
-std::uint64_t Sampler::below(std::uint64_t bound) {
-  // Values above the largest multiple of `bound` are drawn again, so that no remainder is likelier.
-  const std::uint64_t limit = std::numeric_limits<std::uint64_t>::max() -
-                              (std::numeric_limits<std::uint64_t>::max() % bound + 1) % bound;
-  std::uint64_t value = random_();
-  while (value > limit) value = random_();
-  return value % bound;
 }
 
 double Sampler::normal() {

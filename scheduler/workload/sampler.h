@@ -15,8 +15,6 @@ class Sampler {
 
   // In [0, 1), 53 bits.
   double uniform() { return static_cast<double>(random_() >> 11) * 0x1.0p-53; }
-  // A whole number from 0 to bound-1, each as likely. REQUIRES: bound > 0.
-  std::uint64_t below(std::uint64_t bound);
   double normal();  // mean 0, deviation 1
   double exponential(double mean);
   // exp of a normal: half of the values are below `median`; `sigma` is the deviation of the logarithm.
@@ -26,7 +24,6 @@ class Sampler {
   // Trials up to and with the first success: 1, 2, …. REQUIRES: mean >= 1.
   std::uint64_t geometric(double mean);
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(random_);

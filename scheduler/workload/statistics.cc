@@ -6,8 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include "kvcache/radix_cache.h"
 #include "proto/base/stop_flag.h"
-#include "scheduler/workload/prefix_index.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -33,20 +33,20 @@ void for_each(const StreamedWorkload& workload, Look look) {
 BestHitRate best_hit_rate(const StreamedWorkload& workload, std::uint32_t page_size) {
   BestHitRate best{page_size, 0, 0};
   std::uint64_t tokens = 0;
-  PrefixIndex index(page_size);
+  kvcache::RadixCache cache({.page_size = page_size}, /*allocator=*/nullptr, /*pool=*/nullptr);
   kvcache::TokenSequence stored;
   for_each(workload, [&](const WorkloadRequest& request) {
     tokens += request.prompt.size();
-    best.hit_tokens += index.match(request.extra_key, request.prompt, request.prompt.size() - 1);
+    const auto length = static_cast<std::uint32_t>(request.prompt.size());
+    best.hit_tokens += cache.match_prefix(request.prompt, length - 1, request.extra_key).matched_tokens;
     // Where the answer's ids are not known, no later prompt can contain them.
-    if (request.output.empty()) {
-      index.insert(request.extra_key, request.prompt);
-    } else {
-      stored = request.prompt;
+    stored = request.prompt;
+    if (!request.output.empty()) {
       stored.append(request.output);
       stored.truncate(stored.size() - 1);
-      index.insert(request.extra_key, stored);
     }
+    cache.insert(stored, static_cast<std::uint32_t>(stored.size()), /*pages=*/{}, /*priority=*/0,
+                 request.extra_key);
   });
   best.hit_rate = static_cast<double>(best.hit_tokens) / static_cast<double>(tokens);
   return best;

@@ -79,6 +79,4 @@ NumpyRandom RandomWorkload::random_after() const {
   return random;
 }
 
-Workload make_random_workload(const RandomOptions& options) { return in_memory(RandomWorkload(options)); }
-
 }  // namespace tpsim::scheduler

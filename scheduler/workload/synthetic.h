@@ -46,7 +46,4 @@ class RandomWorkload : public StreamedWorkload {
   WorkloadOutline outline_;
 };
 
-// All of it.
-Workload make_random_workload(const RandomOptions& options);
-
 }  // namespace tpsim::scheduler

@@ -9,22 +9,16 @@
 // Where a format knows prompts only by their length, every prompt gets ids of its own: nothing is shared.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "scheduler/workload/read_options.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
-
-struct ReadOptions {
-  std::string format = "auto";  // "auto" or one of trace_format_names()
-  std::size_t num_prompts = 0;  // keep the first so many requests; 0 = all. The rest is not looked at.
-  bool sort = false;            // put requests in order of arrival; false: refuse a file that is not
-};
 
 // The names that ReadOptions::format accepts besides "auto".
 std::vector<std::string> trace_format_names();

@@ -13,9 +13,9 @@
 #include "scheduler/workload/byte_source.h"
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/label_numbers.h"
+#include "scheduler/workload/read_options.h"
 #include "scheduler/workload/trace_formats.h"
 #include "scheduler/workload/trace_input.h"
-#include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::scheduler {
 

@@ -61,7 +61,6 @@ struct WorkloadRequest {
   double image_prepare_seconds = 0, image_receive_seconds = 0;
   friend bool operator==(const WorkloadRequest&, const WorkloadRequest&) = default;
 
-  // State of a checkpoint (proto/base/archive.h).
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(arrival_time, prompt, max_new_tokens, priority, extra_key, session, think_time, output,

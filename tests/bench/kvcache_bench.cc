@@ -4,7 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "kvcache/page_allocator.h"
+#include "kvcache/pools/page_allocator.h"
 #include "kvcache/radix_cache.h"
 
 namespace tpsim::kvcache {
@@ -42,7 +42,7 @@ void BM_InsertMatchEvict(benchmark::State& state) {
       const auto length = static_cast<std::uint32_t>(prompt.size());
       const auto match = radix.match_prefix(prompt, length - 1, 0);
       const std::uint32_t needed = length - match.matched_tokens;
-      if (allocator.available_pages() < needed) radix.evict(needed);
+      if (allocator.available_pages() < needed) radix.evict(kKvPool, needed);
       pages.clear();
       radix.collect_pages(match.last_node, pages);
       allocator.alloc(needed, pages);

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "attention/registry.h"
-#include "rank/model/hardware.h"
-#include "rank/model/memory.h"
-#include "rank/model/modeled_forward.h"
+#include "attention/selection/registry.h"
+#include "rank/cost/hardware.h"
+#include "rank/llm/memory.h"
+#include "rank/llm/modeled_forward.h"
 
 namespace tpsim::rank {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "kvcache/page_allocator.h"
+#include "kvcache/pools/page_allocator.h"
 #include "rank/parallel/rank_state.h"
 #include "scheduler/scheduler.h"
 

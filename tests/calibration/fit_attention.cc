@@ -1,4 +1,4 @@
-// Fits an attention backend of one GPU (launch/calibrate/attention_fit.h) to measured kernels.
+// Fits an attention backend of one GPU (launch/lab/calibrate/attention_fit.h) to measured kernels.
 //
 //   fit_attention HARDWARE_JSON BACKEND [--table FOLDER KERNEL_SOURCE] [--own CSV] [--ragged CSV]
 //                 [--start ATTENTION_JSON] [--phase extend|decode] [--kernel paged]
@@ -22,13 +22,12 @@
 #include <string>
 #include <vector>
 
-#include "launch/calibrate/attention_fit.h"
-#include "launch/calibrate/surface_fit.h"
-#include "launch/kernels/attention_rows.h"
+#include "launch/lab/calibrate/attention_fit.h"
+#include "launch/lab/kernels/attention_rows.h"
 #include "tests/calibration/fit_files.h"
 #include "tests/calibration/tool_words.h"
 
-namespace tpsim::calibration {
+namespace tpsim::kernels {
 namespace {
 
 using attention::Residency;
@@ -48,7 +47,7 @@ void dump(const AttentionFit& fit, const std::string& path) {
     std::uint64_t tokens = 0, prefix = 0;
     for (const auto n : p.row->lengths) tokens += n;
     for (const auto n : p.row->prefixes) prefix += n;
-    out << fit.efficiency.operator_class() << "," << (p.row->residency == Residency::kHot) << "," << p.aside
+    out << fit.entry.operator_class() << "," << (p.row->residency == Residency::kHot) << "," << p.left_out
         << "," << layer.num_q_heads << "," << layer.num_kv_heads << "," << layer.head_dim << ","
         << layer.sliding_window << "," << layer.q_bytes << "," << layer.kv_bytes() << ","
         << p.row->lengths.size() << "," << tokens << "," << prefix << ","
@@ -62,19 +61,19 @@ void report(const proto::HardwareProfile& profile, const AttentionFit& fit) {
   for (const AttentionFit::Priced& p : fit.priced) {
     const attention::LayerShape& layer = p.row->layer;
     const std::string kind = std::string(p.row->residency == Residency::kHot ? "table" : "own  ") +
-                             (p.aside ? " unseen" : " fitted") + " q" + std::to_string(layer.q_bytes) +
+                             (p.left_out ? " unseen" : " fitted") + " q" + std::to_string(layer.q_bytes) +
                              " kv" + (layer.fp8_kv() ? "1" : "2");
-    for (const std::string& of : {kind, std::string(p.aside ? "all unseen" : "all fitted")}) {
+    for (const std::string& of : {kind, std::string(p.left_out ? "all unseen" : "all fitted")}) {
       ratios[of].push_back(p.row->seconds / p.seconds);
       formula[of].push_back(p.row->seconds / p.formula_seconds);
     }
   }
   int factors = 0;
-  for (const auto& surface : fit.efficiency.corrections()) factors += surface.factors_size();
+  for (const auto& surface : fit.entry.corrections()) factors += surface.factors_size();
   std::fprintf(stderr, "%s %s: %zu rows, %d factors\n", profile.name().c_str(),
-               fit.efficiency.operator_class().c_str(), fit.rows, factors);
+               fit.entry.operator_class().c_str(), fit.priced.size(), factors);
   for (const auto& [kind, of] : ratios) {
-    const auto now = calibrate::relative_errors(of), before = calibrate::relative_errors(formula[kind]);
+    const auto now = kernels::relative_errors(of), before = kernels::relative_errors(formula[kind]);
     std::fprintf(stderr, "   %-22s %6zu rows, median %.1f %%, p90 %.1f %% (formula alone %.1f %%, %.1f %%)\n",
                  kind.c_str(), now.rows, 100 * now.median, 100 * now.p90, 100 * before.median,
                  100 * before.p90);
@@ -93,29 +92,30 @@ int run(const Arguments& args) {
   }
   for (const bool decode : {false, true}) {
     if (!args.phase.empty() && (args.phase == "decode") != decode) continue;
+    const AttentionKernel kernel = decode ? AttentionKernel::kDecode : AttentionKernel::kExtend;
     const std::string operator_class = "attention." + args.backend +
                                        (args.kernel.empty() ? "" : "." + args.kernel) +
                                        (decode ? ".decode" : ".extend");
     std::vector<AttentionSource> sources;
     std::string source;
-    const auto add = [&](std::vector<AttentionRow> rows, bool keep_aside, const std::string& name) {
+    const auto add = [&](std::vector<AttentionRow> rows, bool parted, const std::string& name) {
       if (args.backend == "flashinfer" && !decode)
         std::erase_if(rows,
                       [&](const AttentionRow& row) { return row.in_pieces != (args.kernel == "paged"); });
       if (rows.empty()) return;
       if (!source.empty()) source += "; ";
       source += std::to_string(rows.size()) + " rows of " + name;
-      sources.push_back({std::move(rows), keep_aside});
+      sources.push_back({std::move(rows), parted});
     };
     if (!args.table.empty())
-      add(attention_rows(args.table, args.source, decode, 1), true,
+      add(attention_rows(args.table, args.source, kernel), false,
           std::string(decode ? "generation" : "context") + "_attention_perf of " + file_of(args.table) +
               ", " + args.source + " (AIConfigurator, Apache-2.0)");
     if (!args.own.empty())
-      add(measured_rows(args.own, args.backend, decode), true,
+      add(measured_rows(args.own, args.backend, kernel), false,
           "tests/calibration/measured/" + file_of(args.own));
     if (!args.ragged.empty())
-      add(measured_rows(args.ragged, args.backend, decode), false,
+      add(measured_rows(args.ragged, args.backend, kernel), true,
           "tests/calibration/measured/" + file_of(args.ragged));
     if (sources.empty()) continue;
     // The search stays near where it starts.
@@ -124,11 +124,11 @@ int run(const Arguments& args) {
       starts.push_back(starts[0]);
       starts.back().resident = 8;
     }
-    AttentionFit fit = calibrate::fit_attention(profile, args.backend, decode, sources, starts);
-    fit.efficiency.set_operator_class(operator_class);
-    fit.efficiency.set_source(source + "; errors of those kept aside, one shape in four" +
-                              (args.ragged.empty() ? "" : " and the ragged ones marked so"));
-    print_entry(fit.efficiency);
+    AttentionFit fit = calibrate::fit_attention(profile, args.backend, kernel, sources, starts);
+    fit.entry.set_operator_class(operator_class);
+    fit.entry.set_source(source + "; errors of those kept aside, one shape in four" +
+                         (args.ragged.empty() ? "" : " and the ragged ones marked so"));
+    print_entry(fit.entry);
     report(profile, fit);
     if (const char* path = std::getenv("FIT_DUMP")) dump(fit, path);
   }
@@ -136,17 +136,17 @@ int run(const Arguments& args) {
 }
 
 }  // namespace
-}  // namespace tpsim::calibration
+}  // namespace tpsim::kernels
 
 int main(int argc, char** argv) {
-  tpsim::calibration::Arguments args;
+  tpsim::kernels::Arguments args;
   std::vector<std::string> words(argv + 1, argv + argc);
-  tpsim::calibration::take_option("--table", {&args.table, &args.source}, words);
-  tpsim::calibration::take_option("--own", {&args.own}, words);
-  tpsim::calibration::take_option("--ragged", {&args.ragged}, words);
-  tpsim::calibration::take_option("--start", {&args.start}, words);
-  tpsim::calibration::take_option("--phase", {&args.phase}, words);
-  tpsim::calibration::take_option("--kernel", {&args.kernel}, words);
+  tpsim::kernels::take_option("--table", {&args.table, &args.source}, words);
+  tpsim::kernels::take_option("--own", {&args.own}, words);
+  tpsim::kernels::take_option("--ragged", {&args.ragged}, words);
+  tpsim::kernels::take_option("--start", {&args.start}, words);
+  tpsim::kernels::take_option("--phase", {&args.phase}, words);
+  tpsim::kernels::take_option("--kernel", {&args.kernel}, words);
   if (words.size() != 2 || (args.table.empty() && args.own.empty() && args.ragged.empty())) {
     std::cerr << "usage: fit_attention HARDWARE_JSON BACKEND [--table FOLDER KERNEL_SOURCE] [--own CSV] "
                  "[--ragged CSV] [--start ATTENTION_JSON] [--phase extend|decode] [--kernel paged]\n";
@@ -154,5 +154,5 @@ int main(int argc, char** argv) {
   }
   args.hardware = words[0];
   args.backend = words[1];
-  return tpsim::calibration::run(args);
+  return tpsim::kernels::run(args);
 }

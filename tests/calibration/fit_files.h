@@ -12,7 +12,7 @@
 
 #include "proto/hardware.pb.h"
 
-namespace tpsim::calibration {
+namespace tpsim::kernels {
 
 // Nothing, and a line on stderr, where the file is none.
 inline std::optional<proto::HardwareProfile> read_profile(const std::string& path) {
@@ -34,4 +34,4 @@ inline void print_entry(const proto::OperatorEfficiency& entry) {
   std::cout << json << "\n";
 }
 
-}  // namespace tpsim::calibration
+}  // namespace tpsim::kernels

@@ -1,4 +1,4 @@
-// Fits MLA's batched products (launch/calibrate/mla_bmm_fit.h) to mla_bmm_perf.
+// Fits MLA's batched products (launch/lab/calibrate/mla_bmm_fit.h) to mla_bmm_perf.
 //
 //   fit_mla_bmm KERNELS_FOLDER HARDWARE_JSON
 //
@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "launch/calibrate/mla_bmm_fit.h"
+#include "launch/lab/calibrate/mla_bmm_fit.h"
 #include "tests/calibration/fit_files.h"
 
-namespace tpsim::calibration {
+namespace tpsim::kernels {
 namespace {
 
 int run(int argc, char** argv) {
@@ -44,6 +44,6 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace tpsim::calibration
+}  // namespace tpsim::kernels
 
-int main(int argc, char** argv) { return tpsim::calibration::run(argc, argv); }
+int main(int argc, char** argv) { return tpsim::kernels::run(argc, argv); }

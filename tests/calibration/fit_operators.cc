@@ -1,19 +1,19 @@
-// Fits the operator classes of one GPU (launch/calibrate/fit_operators.h) to measured kernels.
+// Fits the operator classes of one GPU (launch/lab/calibrate/fit_operators.h) to measured kernels.
 //
 //   fit_operators KERNELS_FOLDER GPU HARDWARE_JSON [PREFIX]
 //
 // Prints one OperatorEfficiency object a class, as JSON; only of classes whose name begins with PREFIX.
-#include "launch/calibrate/fit_operators.h"
+#include "launch/lab/calibrate/fit_operators.h"
 
 #include <fmt/format.h>
 
 #include <filesystem>
 #include <iostream>
 
-#include "launch/kernels/operator_rows.h"
+#include "launch/lab/kernels/operator_rows.h"
 #include "tests/calibration/fit_files.h"
 
-namespace tpsim::calibration {
+namespace tpsim::kernels {
 namespace {
 
 int run(int argc, char** argv) {
@@ -48,6 +48,6 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace tpsim::calibration
+}  // namespace tpsim::kernels
 
-int main(int argc, char** argv) { return tpsim::calibration::run(argc, argv); }
+int main(int argc, char** argv) { return tpsim::kernels::run(argc, argv); }

@@ -1,4 +1,4 @@
-// Fits sparse attention (launch/calibrate/sparse_fit.h) to measured modules.
+// Fits sparse attention (launch/lab/calibrate/sparse_fit.h) to measured modules.
 //
 //   fit_sparse HARDWARE_JSON KERNELS_FOLDER [DUMP]
 //
@@ -14,17 +14,17 @@
 #include <tuple>
 #include <vector>
 
-#include "launch/calibrate/sparse_fit.h"
-#include "launch/kernels/sparse_rows.h"
+#include "launch/lab/calibrate/sparse_fit.h"
+#include "launch/lab/kernels/sparse_rows.h"
 #include "tests/calibration/fit_files.h"
 
-namespace tpsim::calibration {
+namespace tpsim::kernels {
 namespace {
 
 using calibrate::SparseFit;
 using Priced = SparseFit::Priced;
 
-std::string text_of(const calibrate::RelativeErrors& errors) {
+std::string text_of(const kernels::RelativeErrors& errors) {
   if (errors.rows == 0) return "none";
   char text[100];
   std::snprintf(text, sizeof text, "%zu left out, median %.1f %%, p90 %.1f %%", errors.rows,
@@ -38,7 +38,7 @@ std::string errors(const SparseFit& fit, Which which, double Priced::*seconds = 
   std::vector<double> ratios;
   for (const Priced& p : fit.priced)
     if (p.row.held_out && which(p)) ratios.push_back(p.row.seconds / p.*seconds);
-  return text_of(calibrate::relative_errors(ratios));
+  return text_of(kernels::relative_errors(ratios));
 }
 
 // Of (a row with the indexer) less (the row without), over pairs of equal shape.
@@ -57,7 +57,7 @@ std::string indexer_errors(const SparseFit& fit) {
     const double measured = p.row.seconds - found->second->row.seconds;
     if (measured > 0) ratios.push_back(measured / (p.seconds - found->second->seconds));
   }
-  return text_of(calibrate::relative_errors(ratios));
+  return text_of(kernels::relative_errors(ratios));
 }
 
 int run(int argc, char** argv) {
@@ -106,6 +106,6 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace tpsim::calibration
+}  // namespace tpsim::kernels
 
-int main(int argc, char** argv) { return tpsim::calibration::run(argc, argv); }
+int main(int argc, char** argv) { return tpsim::kernels::run(argc, argv); }

@@ -210,7 +210,7 @@ def by_kit(args, port, _):
 
 
 def by_measure(args, port, _):
-    """launch/measure's client."""
+    """launch/lab/measure's client."""
     sys.path.insert(0, os.path.join(os.path.dirname(TESTS), "launch", "measure"))
     import client
     prompts = [ids(i, args.input) for i in range(args.requests)]

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tpsim::calibration {
+namespace tpsim::kernels {
 
 // Takes option `name` with as many words as there are `values` out of `words`, where it is there.
 inline void take_option(const std::string& name, const std::vector<std::string*>& values,
@@ -17,4 +17,4 @@ inline void take_option(const std::string& name, const std::vector<std::string*>
   words.erase(at, at + static_cast<std::ptrdiff_t>(values.size()) + 1);
 }
 
-}  // namespace tpsim::calibration
+}  // namespace tpsim::kernels

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "launch/measurements/measurement_formats.h"
-#include "launch/measurements/server_account.h"
-#include "launch/measurements/server_batches.h"
+#include "launch/lab/measurements/measurement_formats.h"
+#include "launch/lab/measurements/server_account.h"
+#include "launch/lab/measurements/server_batches.h"
 #include "proto/base/error.h"
 #include "scheduler/workload/byte_source.h"
 #include "tests/fuzz/fuzz_targets.h"
@@ -66,7 +66,11 @@ void servers(std::string_view bytes) {
 
 void check_accepted(const std::vector<launch::MeasuredBatch>& batches) {
   std::int64_t before = -1;
-  for (const auto& [step, mean] : launch::accept_lens(batches, 256)) {
+  launch::MeasuredLoad load;
+  load.flags = {"--speculative-algorithm", "NGRAM"};
+  load.batches = batches;
+  launch::add_accept_lens(256, load);
+  for (const auto& [step, mean] : load.accept_lens) {
     check(step > before && mean >= 1, "steps ascend, and keep a token");
     before = step;
   }

@@ -6,13 +6,13 @@
 #include <stdexcept>
 #include <string>
 
-#include "attention/registry.h"
+#include "attention/selection/registry.h"
 #include "proto/base/error.h"
-#include "rank/model/hardware.h"
-#include "rank/model/memory.h"
-#include "rank/model/model_config.h"
-#include "rank/model/modeled_forward.h"
-#include "rank/model/shard.h"
+#include "rank/config/model_config.h"
+#include "rank/config/shard.h"
+#include "rank/cost/hardware.h"
+#include "rank/llm/memory.h"
+#include "rank/llm/modeled_forward.h"
 #include "tests/fuzz/fuzz_targets.h"
 
 namespace tpsim::fuzz {

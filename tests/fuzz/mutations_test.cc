@@ -10,7 +10,7 @@
 #include "proto/base/error.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/fuzz/mutate.h"
-#include "tests/unit/workload/test_files.h"
+#include "tests/unit/scheduler/workload/test_files.h"
 
 namespace tpsim::fuzz {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/prompts.h"
+#include "launch/simulation/prompts.h"
 #include "proto/base/error.h"
 #include "scheduler/workload/byte_source.h"
 #include "tests/fuzz/fuzz_targets.h"

@@ -11,7 +11,7 @@
 #include "rank/weights/stored_view.h"
 #include "rank/weights/weight_map.h"
 #include "tests/fuzz/fuzz_targets.h"
-#include "tests/unit/weights/safetensors_writer.h"
+#include "tests/unit/rank/weights/safetensors_writer.h"
 
 namespace tpsim::fuzz {
 namespace {

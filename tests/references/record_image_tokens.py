@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Records how many tokens and encoder rows the processors of Transformers (and, for InternVL, SGLang's own) make of
-images of random sizes: tests/golden/image_tokens.json, which tests/unit/model/image_layout_test.cc compares with.
+images of random sizes: tests/golden/image_tokens.json, which tests/unit/rank/config/image_layout_test.cc compares with.
 
 Usage: record_image_tokens.py SGLANG FILE      SGLANG: the folder sglang of a release; FILE: the JSON to write
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes what SGLang's own classes make of an answer, for tests/unit/serve/formats_test.cc.
+"""Writes what SGLang's own classes make of an answer, for tests/unit/launch/serve/formats_test.cc.
 
     pip install pydantic msgspec typing_extensions
-    record_served_answers.py SGLANG_WHEEL_FOLDER > tests/unit/serve/recorded_answers.json
+    record_served_answers.py SGLANG_WHEEL_FOLDER > tests/unit/launch/serve/recorded_answers.json
 
 SGLANG_WHEEL_FOLDER is an unpacked wheel of sglang 0.5.12. Only the classes of the protocol are executed, so that
 neither PyTorch nor a GPU is needed.

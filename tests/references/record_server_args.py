@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records the flags of the installed sglang package's server, for tests/unit/launch/sglang_flags_test.cc.
+"""Records the flags of the installed sglang package's server, for tests/unit/launch/cli/sglang_flags_test.cc.
 
 Usage: record_server_args.py > tests/golden/sglang/server_args_VERSION.txt
 """

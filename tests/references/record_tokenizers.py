@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Trains small tokenizers of the kinds that models come with, and records what the real libraries make of texts in many
-scripts and of chats: tests/golden/tokenizers, which tests/unit/tokenizer compares with.
+scripts and of chats: tests/golden/tokenizers, which tests/unit/launch/tokenizer compares with.
 
 Usage: record_tokenizers.py FOLDER [TEXTS]      FOLDER: where the folders of the tokenizers go; TEXTS: random ones each
 

@@ -27,7 +27,7 @@ class Deliveries {
   // Hands those that are due at `time` or before to their threads, those of one thread together, to be told
   // when `clock` is there.
   void hand_over(double time, const WallClock& clock);
-  // The same for all, at once where one can: behind what was handed over before.
+  // The same for all, at once where one can: after what was handed over before.
   void hand_over_now();
   bool empty() const { return batches_.empty(); }
 

@@ -14,17 +14,18 @@ constexpr std::chrono::seconds kSampleEvery{1};
 constexpr std::size_t kRateSamples = 5;
 
 LiveQueues queues_of(const scheduler::DataParallelGroup::Totals& totals, double new_token_ratio) {
+  const auto& [tokens, windows, states] = totals.pools;
   return {.num_running_reqs = static_cast<std::uint32_t>(totals.running),
           .num_queue_reqs = static_cast<std::uint32_t>(totals.waiting),
-          .kv_used_tokens = totals.held(),
-          .kv_evictable_tokens = totals.evictable,
-          .kv_available_tokens = totals.available,
-          .swa_used_tokens = totals.swa_held(),
-          .swa_evictable_tokens = totals.swa_evictable,
-          .swa_available_tokens = totals.swa_available,
-          .states_used = totals.states_held(),
-          .states_evictable = totals.states_evictable,
-          .states_available = totals.states_available,
+          .kv_used_tokens = tokens.held,
+          .kv_evictable_tokens = tokens.cached,
+          .kv_available_tokens = tokens.free,
+          .swa_used_tokens = windows.held,
+          .swa_evictable_tokens = windows.cached,
+          .swa_available_tokens = windows.free,
+          .states_used = states.held,
+          .states_evictable = states.cached,
+          .states_available = states.free,
           .new_token_ratio = new_token_ratio};
 }
 
@@ -130,18 +131,16 @@ void ServerStatistics::look(const scheduler::DataParallelGroup& schedulers, cons
   if (!sampling && now - looked_ < (at_leisure ? kLookEvery / 10 : kLookEvery)) return;
   looked_ = now;
   const std::lock_guard lock(mutex_);
-  scheduler::DataParallelGroup::Totals sum;
   live_.ranks.clear();
   live_.retracted_input_tokens = live_.retracted_output_tokens = 0;
   for (std::size_t rank = 0; rank < schedulers.size(); ++rank) {
-    const scheduler::DataParallelGroup::Totals totals = schedulers.totals_of(rank);
     const scheduler::Scheduler& scheduler = schedulers.scheduler(rank);
-    sum += totals;
-    if (schedulers.size() > 1) live_.ranks.push_back(queues_of(totals, scheduler.new_token_ratio()));
+    if (schedulers.size() > 1)
+      live_.ranks.push_back(queues_of(schedulers.totals_of(rank), scheduler.new_token_ratio()));
     live_.retracted_input_tokens += scheduler.retracted_input_tokens();
     live_.retracted_output_tokens += scheduler.retracted_output_tokens();
   }
-  static_cast<LiveQueues&>(live_) = queues_of(sum, schedulers.scheduler(0).new_token_ratio());
+  static_cast<LiveQueues&>(live_) = queues_of(schedulers.totals(), schedulers.scheduler(0).new_token_ratio());
   live_.evicted_tokens = schedulers.evicted_tokens();
   live_.pending_prefill_tokens = lengths.pending;
   live_.decode_sum_seq_lens = lengths.decoding;

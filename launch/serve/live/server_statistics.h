@@ -1,5 +1,5 @@
-// Fills LiveStatistics from what a replica does. Of the replica's thread, but for snapshot(): who has an
-// answer finds it counted.
+// Fills LiveStatistics from what a replica does. Of the replica's thread, but for snapshot(): a client
+// that has its answer finds it counted.
 #pragma once
 
 #include <chrono>

@@ -129,7 +129,7 @@ const secret = new URLSearchParams(location.hash.slice(1)).get("key");
 async function ask() {
   const after = samples.at(-1)?.time ?? -1;
   const answered = await fetch(`live/data?after=${after}`, { cache: "no-store", headers: secret ? { Authorization: `Bearer ${secret}` } : {} });
-  if (answered.status === 401 || answered.status === 403) throw new Error("It wants its key: open this page with #key=… behind the address.");
+  if (answered.status === 401 || answered.status === 403) throw new Error("It wants its key: open this page with #key=… after the address.");
   if (!answered.ok) throw new Error(`It answered ${answered.status}.`);
   return answered.json();
 }

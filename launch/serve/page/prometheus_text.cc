@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "launch/serve/page/exposition.h"
@@ -64,11 +65,12 @@ class Metrics {
     out_.metric(name, "gauge", help);
     out_.sample(scheduler_, value);
   }
-  // Of each data-parallel rank's.
+  // Of each data-parallel rank's; `value`: a member of its queues, or what is called with them.
   template <typename Value>
   void gauge_each(const char* name, const char* help, const Value& value) {
     out_.metric(name, "gauge", help);
-    for (const auto& [labels, queues] : queues_) out_.sample(labels, static_cast<double>(value(queues)));
+    for (const auto& [labels, queues] : queues_)
+      out_.sample(labels, static_cast<double>(std::invoke(value, queues)));
   }
   void counter(const char* name, const char* help, double value) {
     out_.metric(name, "counter", help);
@@ -87,10 +89,9 @@ class Metrics {
   static double number(std::uint64_t count) { return static_cast<double>(count); }
 
   void requests() {
-    gauge_each("sglang:num_running_reqs", "The number of running requests.",
-               [](const LiveQueues& q) { return q.num_running_reqs; });
+    gauge_each("sglang:num_running_reqs", "The number of running requests.", &LiveQueues::num_running_reqs);
     gauge_each("sglang:num_queue_reqs", "The number of requests in the waiting queue.",
-               [](const LiveQueues& q) { return q.num_queue_reqs; });
+               &LiveQueues::num_queue_reqs);
     gauge("sglang:num_grammar_queue_reqs", "The number of requests in the grammar waiting queue.", 0);
     gauge("sglang:num_paused_reqs", "The number of paused requests by async weight sync.", 0);
     gauge("sglang:num_prefill_bootstrap_queue_reqs", "The number of requests in the prefill bootstrap queue.",
@@ -109,8 +110,7 @@ class Metrics {
             number(s_.retracted_input_tokens));
     counter("sglang:num_retracted_output_tokens_total", "Total number of retracted output tokens.",
             number(s_.retracted_output_tokens));
-    gauge_each("sglang:new_token_ratio", "The new token ratio.",
-               [](const LiveQueues& q) { return q.new_token_ratio; });
+    gauge_each("sglang:new_token_ratio", "The new token ratio.", &LiveQueues::new_token_ratio);
     gauge("sglang:fwd_occupancy", "Forward pass GPU occupancy percentage.", 100 * s_.utilization);
   }
 
@@ -119,36 +119,33 @@ class Metrics {
     gauge_each("sglang:token_usage", "The token usage.", [](const LiveQueues& q) {
       return std::round(100 * std::max({full(q), swa(q), states(q)})) / 100;
     });
-    gauge_each("sglang:full_token_usage", "The token usage for full attention layers.",
-               [](const LiveQueues& q) { return full(q); });
-    gauge_each("sglang:swa_token_usage", "The token usage for SWA layers.",
-               [](const LiveQueues& q) { return swa(q); });
-    gauge_each("sglang:mamba_usage", "The token usage for Mamba layers.",
-               [](const LiveQueues& q) { return states(q); });
+    gauge_each("sglang:full_token_usage", "The token usage for full attention layers.", full);
+    gauge_each("sglang:swa_token_usage", "The token usage for SWA layers.", swa);
+    gauge_each("sglang:mamba_usage", "The token usage for Mamba layers.", states);
     gauge_each("sglang:num_used_tokens", "The number of used tokens.",
                [](const LiveQueues& q) { return std::max(q.kv_used_tokens, q.swa_used_tokens); });
     gauge_each("sglang:kv_available_tokens", "Number of free token slots in the KV cache pool.",
-               [](const LiveQueues& q) { return q.kv_available_tokens; });
+               &LiveQueues::kv_available_tokens);
     gauge_each("sglang:kv_evictable_tokens",
                "Number of evictable (radix-cached) token slots in the KV cache pool.",
-               [](const LiveQueues& q) { return q.kv_evictable_tokens; });
+               &LiveQueues::kv_evictable_tokens);
     gauge_each("sglang:kv_used_tokens", "Number of actively used token slots in the KV cache pool.",
-               [](const LiveQueues& q) { return q.kv_used_tokens; });
+               &LiveQueues::kv_used_tokens);
     gauge_each("sglang:swa_available_tokens", "Number of free token slots in the SWA pool (hybrid-SWA only).",
-               [](const LiveQueues& q) { return q.swa_available_tokens; });
+               &LiveQueues::swa_available_tokens);
     gauge_each("sglang:swa_evictable_tokens",
                "Number of evictable (radix-cached) token slots in the SWA pool.",
-               [](const LiveQueues& q) { return q.swa_evictable_tokens; });
+               &LiveQueues::swa_evictable_tokens);
     gauge_each("sglang:swa_used_tokens", "Number of actively used token slots in the SWA pool.",
-               [](const LiveQueues& q) { return q.swa_used_tokens; });
+               &LiveQueues::swa_used_tokens);
     gauge_each("sglang:mamba_available_tokens",
                "Number of free state slots in the mamba SSM pool (hybrid-SSM only).",
-               [](const LiveQueues& q) { return q.states_available; });
+               &LiveQueues::states_available);
     gauge_each("sglang:mamba_evictable_tokens",
                "Number of evictable (radix-cached) state slots in the mamba SSM pool.",
-               [](const LiveQueues& q) { return q.states_evictable; });
+               &LiveQueues::states_evictable);
     gauge_each("sglang:mamba_used_tokens", "Number of actively used state slots in the mamba SSM pool.",
-               [](const LiveQueues& q) { return q.states_used; });
+               &LiveQueues::states_used);
     out_.metric("sglang:evicted_tokens_total", "counter", "The number of tokens evicted from GPU to CPU.");
     out_.sample({{"cache_type", "RadixCache"}}, number(s_.evicted_tokens));
   }

@@ -31,7 +31,7 @@ class AnswerFormat {
   virtual bool begins_at_once() const = 0;
   // Appends the events for what is new of `answer`, and marks it as sent.
   virtual void event(Answer& answer, std::string& out) = 0;
-  // Appends the events behind all answers. REQUIRES: all are finished.
+  // Appends the events that follow all answers. REQUIRES: all are finished.
   virtual void closing(std::span<Answer> answers, std::string& out) = 0;
   // The body of an answer that is no stream. REQUIRES: all are finished.
   virtual std::string whole(std::span<Answer> answers) = 0;

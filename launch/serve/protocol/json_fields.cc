@@ -15,34 +15,19 @@ using nlohmann::json;
 // Messages, tools and their schemas nest; what nests deeper than this only means to exhaust a stack.
 constexpr int kMostNesting = 64;
 
-void check_nesting(std::string_view body) {
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < body.size(); ++i) {
-    const char c = body[i];
-    if (in_string) {
-      if (c == '\\')
-        ++i;
-      else if (c == '"')
-        in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMostNesting)
-        refuse_field("body", fmt::format("is nested more than {} levels deep", kMostNesting));
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
+bool shallow(int depth, json::parse_event_t event, json&) {
+  if (depth >= kMostNesting &&
+      (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start))
+    refuse_field("body", fmt::format("is nested more than {} levels deep", kMostNesting));
+  return true;
 }
 
 }  // namespace
 
 json parse_json_object(std::string_view body) {
-  check_nesting(body);
   json value;
   try {
-    value = json::parse(body);
+    value = json::parse(body, shallow);
   } catch (const json::exception& error) {
     // Its text ends with what was read, which may be any bytes.
     const auto* parse_error = dynamic_cast<const json::parse_error*>(&error);

@@ -74,7 +74,7 @@ void check_names(const json& params) {
                                                 "spaces_between_special_tokens"};
   for (const auto& [name, value] : params.items()) {
     if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames)) continue;
-    refuse_value(fmt::format("sampling_params.{}: is no sampling parameter{}", name,
+    refuse_value(fmt::format("sampling_params.{}: is not a sampling parameter{}", name,
                              name.starts_with("max") ? "; max_new_tokens limits an answer" : ""));
   }
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/algorithm/string/case_conv.hpp>
 #include <iterator>
 
 #include "launch/serve/protocol/call_fields.h"
@@ -79,12 +80,9 @@ void read_prompt(const json& prompt, GenerateCall& call) {
 void check_message(const json& message) {
   if (!message.is_object()) refuse_field("messages", "Input should be a list of objects");
   const JsonFields fields(message, "messages.");
-  const std::string role = fields.text("role").value_or("");
   static constexpr std::string_view kRoles[] = {"system",   "user",      "assistant",      "tool",
                                                 "function", "developer", "latest_reminder"};
-  std::string lower = role;
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  const std::string lower = boost::algorithm::to_lower_copy(fields.text("role").value_or(""));
   if (std::find(std::begin(kRoles), std::end(kRoles), lower) == std::end(kRoles))
     refuse_field("messages.role",
                  "must be one of 'system', 'user', 'assistant', 'tool', 'function', 'developer'");

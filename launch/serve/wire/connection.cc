@@ -14,7 +14,7 @@ namespace asio = boost::asio;
 constexpr std::size_t kMostAhead = 64 << 10;
 // Read from one connection before others have their turn.
 constexpr std::size_t kTurnBytes = 256 << 10;
-// Buffers of sockets to send from: what a reader who does not read may hold of the kernel's memory.
+// Buffers of sockets to send from: what a client that does not read may hold of the kernel's memory.
 constexpr int kSendBuffer = 128 << 10;
 constexpr std::size_t kKeptCapacity = 4 << 10;  // bytes of a buffer that is empty
 constexpr std::chrono::seconds kLinger{2};
@@ -27,29 +27,61 @@ void forget(std::string& buffer) {
   }
 }
 
-class ConnectionExchange final : public Exchange {
- public:
-  ConnectionExchange(std::shared_ptr<Connection> connection, std::uint64_t generation)
-      : connection_(std::move(connection)), generation_(generation) {}
+}  // namespace
 
-  WireThread& thread() const override { return connection_->worker(); }
+// A request of the connection until its answer is whole.
+class Connection::OpenExchange final : public Exchange {
+ public:
+  explicit OpenExchange(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
+
+  WireThread& thread() const override { return connection_->worker_; }
   void listen(std::shared_ptr<ExchangeListener> listener) override {
-    connection_->listen(generation_, std::move(listener));
+    if (over())
+      listener->on_gone();
+    else
+      connection_->listener_ = std::move(listener);
   }
-  void respond(const HttpResponse& response) override { connection_->respond(generation_, response); }
+  void respond(const HttpResponse& response) override {
+    if (over()) return;
+    AnswerFraming& framing = connection_->framing_;
+    if (connection_->draining_) framing.keep_alive = false;
+    connection_->ending_ = true;
+    connection_->send(response_text(response, framing, connection_->worker_.date()));
+  }
   void begin_stream(std::string_view content_type, const HttpHeaders& headers) override {
-    connection_->begin_stream(generation_, content_type, headers);
+    if (over()) return;
+    AnswerFraming& framing = connection_->framing_;
+    if (framing.http_1_0 || connection_->draining_) framing.keep_alive = false;
+    connection_->send(stream_head(content_type, headers, framing, connection_->worker_.date()));
   }
-  bool ready() const override { return connection_->ready(generation_); }
-  void write(std::string_view piece) override { connection_->write(generation_, piece); }
-  void end_stream() override { connection_->end_stream(generation_); }
+  bool ready() const override { return !over() && connection_->out_.empty(); }
+  void write(std::string_view piece) override {
+    if (over() || piece.empty() || connection_->framing_.head_only) return;
+    std::string bytes;
+    if (connection_->framing_.http_1_0) {
+      bytes = piece;
+    } else {
+      bytes.reserve(piece.size() + 16);
+      append_chunk(piece, bytes);
+    }
+    connection_->send(std::move(bytes));
+  }
+  void end_stream() override {
+    if (over()) return;
+    const std::shared_ptr<Connection> connection = connection_;
+    connection->ending_ = true;
+    const bool chunked = !connection->framing_.http_1_0 && !connection->framing_.head_only;
+    if (chunked)
+      connection->send(std::string(kLastChunk));
+    else if (connection->out_.empty())
+      connection->finish_exchange();
+  }
 
  private:
-  const std::shared_ptr<Connection> connection_;
-  const std::uint64_t generation_;
-};
+  bool over() const { return connection_->exchange_ != this; }
 
-}  // namespace
+  const std::shared_ptr<Connection> connection_;
+};
 
 Connection::Connection(asio::ip::tcp::socket socket, Worker& worker)
     : socket_(std::move(socket)), worker_(worker) {
@@ -86,7 +118,7 @@ void Connection::wait_readable() {
     self->reading_ = false;
     if (self->state_ == State::kClosed) return;
     if (error) {
-      self->gone();
+      self->close();
     } else {
       self->on_readable();
     }
@@ -103,7 +135,7 @@ void Connection::on_readable() {
     const std::size_t size = socket_.read_some(asio::buffer(scratch), error);
     if (error == asio::error::would_block || error == asio::error::interrupted) break;
     if (error || size == 0) {
-      gone();
+      close();
       return;
     }
     taken += size;
@@ -156,28 +188,32 @@ void Connection::say_continue() {
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
   ErrorCode error;
   socket_.write_some(asio::buffer(kContinue.data(), kContinue.size()), error);
-  if (error && error != asio::error::would_block) gone();
+  if (error && error != asio::error::would_block) close();
+}
+
+std::shared_ptr<Connection::OpenExchange> Connection::begin_exchange(const AnswerFraming& framing) {
+  state_ = State::kAnswering;
+  framing_ = framing;
+  ending_ = false;
+  ++worker_.counters().exchanges;
+  const auto exchange = std::make_shared<OpenExchange>(shared_from_this());
+  exchange_ = exchange.get();
+  return exchange;
 }
 
 void Connection::dispatch(RequestReader::Taken taken) {
   HttpRequest& request = taken.request;
   request.arrived = arrived_;
-  framing_ = taken.framing;
-  if (draining_) framing_.keep_alive = false;
   if (pending_.empty()) forget(pending_);
 
-  state_ = State::kAnswering;
-  streaming_ = ending_ = false;
+  const std::shared_ptr<OpenExchange> exchange = begin_exchange(taken.framing);
   deadline_ = Clock::time_point::max();
-  ++worker_.counters().exchanges;
-  const std::uint64_t generation = ++generation_;
-  const auto exchange = std::make_shared<ConnectionExchange>(shared_from_this(), generation);
   try {
     worker_.handler().handle(std::move(request), exchange);
   } catch (const std::exception& error) {
-    respond(generation, worker_.handler().refuse(500, std::string("Internal server error: ") + error.what()));
+    exchange->respond(worker_.handler().refuse(500, std::string("Internal server error: ") + error.what()));
   }
-  // What came behind it counts from when it is looked at.
+  // What came after it counts from when it is looked at.
   arrived_ = Clock::now();
 }
 
@@ -185,59 +221,7 @@ void Connection::refuse(unsigned status, const std::string& sentence) {
   const std::string said = sentence;  // the reader's own, perhaps
   reader_.reset();
   pending_.clear();
-  framing_ = {.keep_alive = false};
-  state_ = State::kAnswering;
-  streaming_ = ending_ = false;
-  ++worker_.counters().exchanges;
-  respond(++generation_, worker_.handler().refuse(status, said));
-}
-
-void Connection::listen(std::uint64_t generation, std::shared_ptr<ExchangeListener> listener) {
-  if (generation == generation_) {
-    listener_ = std::move(listener);
-  } else {
-    listener->on_gone();
-  }
-}
-
-void Connection::respond(std::uint64_t generation, const HttpResponse& response) {
-  if (generation != generation_) return;
-  if (draining_) framing_.keep_alive = false;
-  ending_ = true;
-  send(response_text(response, framing_, worker_.date()));
-}
-
-void Connection::begin_stream(std::uint64_t generation, std::string_view content_type,
-                              const HttpHeaders& headers) {
-  if (generation != generation_) return;
-  if (framing_.http_1_0 || draining_) framing_.keep_alive = false;
-  streaming_ = true;
-  send(stream_head(content_type, headers, framing_, worker_.date()));
-}
-
-void Connection::write(std::uint64_t generation, std::string_view piece) {
-  if (generation != generation_ || piece.empty() || framing_.head_only) return;
-  std::string bytes;
-  if (framing_.http_1_0) {
-    bytes = piece;
-  } else {
-    bytes.reserve(piece.size() + 16);
-    append_chunk(piece, bytes);
-  }
-  send(std::move(bytes));
-}
-
-void Connection::end_stream(std::uint64_t generation) {
-  if (generation != generation_) return;
-  ending_ = true;
-  const bool chunked = !framing_.http_1_0 && !framing_.head_only;
-  if (!out_.empty()) {
-    if (chunked) out_ += kLastChunk;
-  } else if (chunked) {
-    send(std::string(kLastChunk));
-  } else {
-    finish_exchange();
-  }
+  begin_exchange({.keep_alive = false})->respond(worker_.handler().refuse(status, said));
 }
 
 void Connection::send(std::string bytes) {
@@ -261,9 +245,9 @@ void Connection::flush() {
       return;
     }
     if (error) {
-      // Not from within: whoever writes is in the middle of something.
+      // Not from within: the writer is in the middle of something.
       sent_ = out_.size();
-      worker_.post([self = shared_from_this()] { self->gone(); });
+      worker_.post([self = shared_from_this()] { self->close(); });
       return;
     }
   }
@@ -275,7 +259,7 @@ void Connection::flush() {
 void Connection::on_writable(ErrorCode error) {
   if (state_ == State::kClosed || out_.empty()) return;
   if (error) {
-    gone();
+    close();
     return;
   }
   flush();
@@ -286,10 +270,10 @@ void Connection::on_writable(ErrorCode error) {
 }
 
 void Connection::finish_exchange() {
-  ++generation_;
+  exchange_ = nullptr;
   --worker_.counters().exchanges;
   listener_.reset();
-  ending_ = streaming_ = false;
+  ending_ = false;
   state_ = State::kIdle;
   if (!framing_.keep_alive || draining_) {
     linger();
@@ -312,7 +296,7 @@ void Connection::linger() {
 }
 
 void Connection::sweep(Clock::time_point now) {
-  if (now >= deadline_) gone();
+  if (now >= deadline_) close();
 }
 
 void Connection::drain() {
@@ -320,20 +304,18 @@ void Connection::drain() {
   if (state_ == State::kIdle) close();
 }
 
-void Connection::close() { gone(); }
-
-void Connection::gone() {
+void Connection::close() {
   if (state_ == State::kClosed) return;
   const std::shared_ptr<Connection> self = shared_from_this();
   const bool answering = state_ == State::kAnswering;
   state_ = State::kClosed;
-  ++generation_;
+  exchange_ = nullptr;
   // Before the client can see that it is over.
   --worker_.counters().connections;
   if (answering) --worker_.counters().exchanges;
   ErrorCode ignored;
   socket_.close(ignored);
-  worker_.remove(*this);
+  worker_.remove(self);
   if (!answering) return;
   if (const std::shared_ptr<ExchangeListener> listener = std::move(listener_)) listener->on_gone();
 }

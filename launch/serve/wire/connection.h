@@ -19,40 +19,31 @@
 
 namespace tpsim::launch {
 
-class Connection final : public std::enable_shared_from_this<Connection> {
+class Connection final : public WorkerConnection, public std::enable_shared_from_this<Connection> {
  public:
   using Clock = std::chrono::steady_clock;
   using ErrorCode = boost::system::error_code;
 
   // `socket` runs on `worker`, whose thread is the only one that comes here.
   Connection(boost::asio::ip::tcp::socket socket, Worker& worker);
-  ~Connection();
+  ~Connection() override;
   void start();
   // Answers with `response` whatever may come, and closes.
   void turn_away(const HttpResponse& response);
-  // Closes the connection if it was silent for too long.
-  void sweep(Clock::time_point now);
-  // Ends after the present exchange; at once where there is none.
-  void drain();
-  void close();
-
-  // What exchange number `generation` asks for; one that is over asks for nothing any more.
-  void listen(std::uint64_t generation, std::shared_ptr<ExchangeListener> listener);
-  void respond(std::uint64_t generation, const HttpResponse& response);
-  void begin_stream(std::uint64_t generation, std::string_view content_type, const HttpHeaders& headers);
-  bool ready(std::uint64_t generation) const { return generation == generation_ && out_.empty(); }
-  void write(std::uint64_t generation, std::string_view piece);
-  void end_stream(std::uint64_t generation);
-  Worker& worker() { return worker_; }
+  void sweep(Clock::time_point now) override;
+  void drain() override;
+  void close() override;
 
  private:
   enum class State : std::uint8_t { kIdle, kReceiving, kAnswering, kLingering, kClosed };
+  class OpenExchange;
 
   void wait_readable();
   void on_readable();
   void pump();
   bool parse();
   void say_continue();
+  std::shared_ptr<OpenExchange> begin_exchange(const AnswerFraming& framing);
   void dispatch(RequestReader::Taken taken);
   void refuse(unsigned status, const std::string& sentence);
   void send(std::string bytes);
@@ -60,7 +51,6 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void on_writable(ErrorCode error);
   void finish_exchange();
   void linger();
-  void gone();
   void silent_until(std::chrono::seconds timeout) { deadline_ = Clock::now() + timeout; }
 
   boost::asio::ip::tcp::socket socket_;
@@ -69,11 +59,10 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   bool reading_ = false;  // a wait for bytes is under way
   bool pumping_ = false;
   bool draining_ = false;
-  bool streaming_ = false;
   bool ending_ = false;  // the exchange is over when out_ is out
   Clock::time_point deadline_ = Clock::time_point::max();
   Clock::time_point arrived_;
-  std::uint64_t generation_ = 0;
+  const OpenExchange* exchange_ = nullptr;  // while it is open; one that is over asks for nothing any more
   AnswerFraming framing_;
   std::shared_ptr<ExchangeListener> listener_;
   std::unique_ptr<RequestReader> reader_;  // while a request is received

@@ -1,10 +1,10 @@
-// One request on a connection and its answer, as whoever answers it sees it.
+// One request on a connection and its answer, as its answerer sees it.
 //
 // An exchange belongs to one of the server's threads: everything here is called on it, and calls back on it.
 // What other threads have for it goes through WireThread::post(). An answer is either respond(), or
 // begin_stream(), write()s and end_stream().
 //
-// A reader who is slow holds up nobody: whoever has more to come calls write() when all before it was taken
+// A slow reader holds up nobody: an answerer with more to come calls write() when all before it was taken
 // (ready()), so that what waits for a client is what its answer has become, never a queue of events.
 #pragma once
 
@@ -46,7 +46,7 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual WireThread& thread() const = 0;
-  // Whoever hears of ready() and of the end of the client; held until the answer is whole or the client gone.
+  // Hears of ready() and of the end of the client; held until the answer is whole or the client gone.
   virtual void listen(std::shared_ptr<ExchangeListener> listener) = 0;
   // The whole answer. REQUIRES: nothing was answered yet.
   virtual void respond(const HttpResponse& response) = 0;
@@ -55,7 +55,7 @@ class Exchange {
   virtual void begin_stream(std::string_view content_type, const HttpHeaders& headers) = 0;
   // Whether all that was written has been taken by the client's socket.
   virtual bool ready() const = 0;
-  // A piece, behind all that was not taken yet: a first or a last one, or ready(). REQUIRES: begin_stream().
+  // A piece, after all that was not taken yet: a first or a last one, or ready(). REQUIRES: begin_stream().
   // An empty one does nothing.
   virtual void write(std::string_view piece) = 0;
   // After the last piece.

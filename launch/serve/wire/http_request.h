@@ -14,7 +14,7 @@ using HttpHeaders = std::vector<std::pair<std::string, std::string>>;  // names 
 struct HttpRequest {
   std::string method;                               // "GET"
   std::string path;                                 // of the target, as it was sent: "/v1/models"
-  std::string query;                                // behind its "?"; empty: none
+  std::string query;                                // after its "?"; empty: none
   std::string authorization, content_type, accept;  // headers; empty: not sent
   std::string body;
   std::chrono::steady_clock::time_point arrived;  // when its first bytes were there

@@ -4,27 +4,19 @@
 // limited: heads, bodies, connections, and the time in which it neither sends nor takes a byte.
 #pragma once
 
-#include <chrono>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <optional>
+#include <vector>
 
 #include "launch/serve/wire/exchange.h"
+#include "launch/serve/wire/wire_config.h"
+#include "launch/serve/wire/worker.h"
 
 namespace tpsim::launch {
-
-struct WireConfig {
-  std::string host = "127.0.0.1";
-  std::uint16_t port = 30000;  // 0: any that is free
-  std::size_t threads = 1;
-  std::size_t max_connections = 16384;
-  std::size_t max_body_bytes = std::size_t{32} << 20;
-  std::size_t max_head_bytes = std::size_t{64} << 10;
-  std::chrono::seconds idle_timeout{75};     // between two requests
-  std::chrono::seconds receive_timeout{60};  // for the next byte of a request
-  std::chrono::seconds send_timeout{120};    // for the next byte of an answer to be taken
-};
 
 class HttpServer {
  public:
@@ -33,22 +25,33 @@ class HttpServer {
   // As stop().
   ~HttpServer();
 
-  std::uint16_t port() const;
-  std::size_t threads() const;
+  std::uint16_t port() const { return port_; }
+  std::size_t threads() const { return workers_.size(); }
   // Begins to accept. Throws nothing.
   void start();
   // Closes the listener and idle connections; the others end with their answers. Any thread.
   void drain();
   // Connections that are open, and exchanges that are not answered yet. Any thread.
-  std::size_t connections() const;
-  std::size_t exchanges() const;
+  std::size_t connections() const { return counters_.connections; }
+  std::size_t exchanges() const { return counters_.exchanges; }
   // Closes everything and ends the threads; listeners hear on_gone(). Not from a thread of the server.
   void stop();
 
-  struct Implementation;
-
  private:
-  std::unique_ptr<Implementation> implementation_;
+  void listen();
+  void accept();
+  void on_accepted(Worker& worker, boost::asio::ip::tcp::socket socket);
+  void close_door();
+
+  const WireConfig config_;
+  HttpHandler& handler_;
+  WireCounters counters_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  // Both on the first worker's thread.
+  std::optional<boost::asio::ip::tcp::acceptor> acceptor_;
+  std::optional<boost::asio::steady_timer> pause_;
+  std::uint16_t port_ = 0;
+  std::size_t next_ = 0;  // worker
 };
 
 }  // namespace tpsim::launch

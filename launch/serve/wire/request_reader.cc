@@ -1,6 +1,7 @@
 #include "launch/serve/wire/request_reader.h"
 
 #include <boost/asio/buffer.hpp>
+#include <boost/beast/core/buffers_to_string.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/field.hpp>
 #include <utility>
@@ -61,7 +62,7 @@ RequestReader::Taken RequestReader::take() {
   taken.framing = {.keep_alive = message.keep_alive(),
                    .http_1_0 = message.version() < 11,
                    .head_only = message.method() == http::verb::head};
-  request.body = std::move(message.body());
+  request.body = boost::beast::buffers_to_string(message.body().data());
   return taken;
 }
 

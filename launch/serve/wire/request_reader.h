@@ -1,12 +1,12 @@
 // Bytes to requests: HTTP/1.1 as Beast reads it, within limits.
 #pragma once
 
+#include <boost/beast/http/dynamic_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <cstddef>
 #include <optional>
 #include <string>
 
-#include "launch/serve/wire/body_text.h"
 #include "launch/serve/wire/http_request.h"
 #include "launch/serve/wire/response_text.h"
 
@@ -47,7 +47,8 @@ class RequestReader {
   State wrong(unsigned status, std::string sentence);
 
   const ReadLimits limits_;
-  std::optional<boost::beast::http::request_parser<BodyText>> parser_;
+  // Its body grows with what comes, not with what was announced.
+  std::optional<boost::beast::http::request_parser<boost::beast::http::dynamic_body>> parser_;
   bool head_seen_ = false;
   unsigned status_ = 0;
   std::string sentence_;

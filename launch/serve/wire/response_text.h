@@ -9,7 +9,7 @@
 
 namespace tpsim::launch {
 
-// How a connection goes on behind an answer.
+// How a connection goes on after an answer.
 struct AnswerFraming {
   bool keep_alive = true;
   bool http_1_0 = false;   // no chunks: a stream ends with the connection

@@ -3,9 +3,7 @@
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
-#include <vector>
 
-#include "launch/serve/wire/connection.h"
 #include "launch/serve/wire/response_text.h"
 
 namespace tpsim::launch {
@@ -40,10 +38,7 @@ void Worker::stop() {
     timer_.cancel();
     due_timer_.cancel();
     due_.clear();
-    // Closing removes.
-    std::vector<std::shared_ptr<Connection>> open;
-    for (const auto& [key, connection] : connections_) open.push_back(connection);
-    for (const auto& connection : open) connection->close();
+    for (const auto& connection : open()) connection->close();
     io_.stop();
   });
   thread_.join();
@@ -51,9 +46,7 @@ void Worker::stop() {
 
 void Worker::drain() {
   post([this] {
-    std::vector<std::shared_ptr<Connection>> open;
-    for (const auto& [key, connection] : connections_) open.push_back(connection);
-    for (const auto& connection : open) connection->drain();
+    for (const auto& connection : open()) connection->drain();
   });
 }
 
@@ -81,20 +74,10 @@ void Worker::run_due() {
   });
 }
 
-void Worker::add(std::shared_ptr<Connection> connection) {
-  const Connection* const key = connection.get();
-  connections_.emplace(key, std::move(connection));
-}
-
-void Worker::remove(const Connection& connection) { connections_.erase(&connection); }
-
 void Worker::sweep() {
   date_ = http_date();
-  const auto now = Connection::Clock::now();
-  std::vector<std::shared_ptr<Connection>> open;
-  open.reserve(connections_.size());
-  for (const auto& [key, connection] : connections_) open.push_back(connection);
-  for (const auto& connection : open) connection->sweep(now);
+  const auto now = std::chrono::steady_clock::now();
+  for (const auto& connection : open()) connection->sweep(now);
   timer_.expires_after(kSweepEvery);
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) sweep();

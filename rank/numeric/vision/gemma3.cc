@@ -15,10 +15,10 @@
 namespace tpsim::rank {
 namespace {
 
-constexpr std::array<std::string_view, 4> kTowerPrefixes = {
+constexpr std::array<std::string_view, 4> kGemma3TowerPrefixes = {
     "vision_tower.vision_model.", "vision_tower.", "model.vision_tower.vision_model.", "model.vision_tower."};
-constexpr std::array<std::string_view, 2> kProjectorPrefixes = {"multi_modal_projector.",
-                                                                "model.multi_modal_projector."};
+constexpr std::array<std::string_view, 2> kGemma3ProjectorPrefixes = {"multi_modal_projector.",
+                                                                      "model.multi_modal_projector."};
 
 class Gemma3Tower : public VisionTower {
  public:
@@ -27,7 +27,7 @@ class Gemma3Tower : public VisionTower {
       : vision_(vision) {
     const std::uint32_t hidden = vision.hidden_size;
     const std::uint32_t side = vision.patch_size;
-    const TowerReader reader(source, type, kTowerPrefixes, "embeddings.patch_embedding.weight");
+    const TowerReader reader(source, type, kGemma3TowerPrefixes, "embeddings.patch_embedding.weight");
     patches_ = reader.whole("embeddings.patch_embedding", hidden, 3 * side * side, true, {3, side, side});
     positions_ = reader.tensor("embeddings.position_embedding.weight", {vision.position_embeddings, hidden});
     const TiledVitConfig config{.num_layers = vision.num_layers,
@@ -51,7 +51,7 @@ class Gemma3Tower : public VisionTower {
     norm_ = {.weight = reader.tensor("post_layernorm.weight", {hidden}),
              .bias = reader.tensor("post_layernorm.bias", {hidden}),
              .eps = vision.norm_eps};
-    const TowerReader projector(source, type, kProjectorPrefixes, "mm_soft_emb_norm.weight");
+    const TowerReader projector(source, type, kGemma3ProjectorPrefixes, "mm_soft_emb_norm.weight");
     soft_norm_ = projector.tensor("mm_soft_emb_norm.weight", {hidden});
     const std::uint32_t out = vision.out_hidden_size;
     const std::vector<float> stored = projector.tensor("mm_input_projection_weight", {hidden, out});
@@ -94,12 +94,12 @@ class Gemma3Tower : public VisionTower {
   PackedMatrix projection_;
 };
 
-constexpr std::array<std::string_view, 1> kArchitectures = {"Gemma3ForConditionalGeneration"};
+constexpr std::array<std::string_view, 1> kGemma3Architectures = {"Gemma3ForConditionalGeneration"};
 
 }  // namespace
 
 extern const TowerFamily kGemma3Tower;
-const TowerFamily kGemma3Tower = {kArchitectures,
+const TowerFamily kGemma3Tower = {kGemma3Architectures,
                                   [](const VisionConfig& vision, const TensorSource& source, WeightType type,
                                      const TowerRanks& ranks) -> std::unique_ptr<VisionTower> {
                                     return std::make_unique<Gemma3Tower>(vision, source, type, ranks);

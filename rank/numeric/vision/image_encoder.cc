@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "proto/base/error.h"
-#include "rank/model/vision_encoder.h"
 #include "rank/numeric/vision/pixels.h"
+#include "rank/vision/vision_encoder.h"
 #include "rank/weights/host_memory.h"
 
 namespace tpsim::rank {

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "rank/config/image_layout.h"
+#include "rank/config/model_config.h"
+#include "rank/config/parallel_layout.h"
 #include "rank/linear/packed_matrix.h"
 #include "rank/linear/thread_pool.h"
-#include "rank/model/image_layout.h"
-#include "rank/model/model_config.h"
-#include "rank/model/parallel_layout.h"
 #include "rank/numeric/collectives.h"
 #include "rank/numeric/vision/tower.h"
 #include "rank/numeric/vision/tower_ranks.h"

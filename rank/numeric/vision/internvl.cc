@@ -146,8 +146,8 @@ class InternVlTower : public VisionTower {
   std::unique_ptr<const TiledVit> layers_;
 };
 
-std::unique_ptr<VisionTower> load(const VisionConfig& vision, const TensorSource& source, WeightType type,
-                                  const TowerRanks& ranks) {
+std::unique_ptr<VisionTower> load_internvl(const VisionConfig& vision, const TensorSource& source,
+                                           WeightType type, const TowerRanks& ranks) {
   // Dummy weights have every name.
   const bool own = source.has("vision_model.embeddings.class_embedding") ||
                    source.has("model.vision_model.embeddings.class_embedding");
@@ -155,12 +155,12 @@ std::unique_ptr<VisionTower> load(const VisionConfig& vision, const TensorSource
                                          ranks);
 }
 
-constexpr std::array<std::string_view, 2> kArchitectures = {"InternVLChatModel",
-                                                            "InternVLForConditionalGeneration"};
+constexpr std::array<std::string_view, 2> kInternVlArchitectures = {"InternVLChatModel",
+                                                                    "InternVLForConditionalGeneration"};
 
 }  // namespace
 
 extern const TowerFamily kInternVlTower;
-const TowerFamily kInternVlTower = {kArchitectures, load};
+const TowerFamily kInternVlTower = {kInternVlArchitectures, load_internvl};
 
 }  // namespace tpsim::rank

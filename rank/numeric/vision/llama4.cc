@@ -19,10 +19,10 @@
 namespace tpsim::rank {
 namespace {
 
-constexpr std::array<std::string_view, 2> kTowerPrefixes = {"vision_model.", "model.vision_model."};
-constexpr std::array<std::string_view, 2> kProjectorPrefixes = {"multi_modal_projector.",
-                                                                "model.multi_modal_projector."};
-constexpr float kEps = 1e-5F;  // of its norms, whatever the config says
+constexpr std::array<std::string_view, 2> kLlama4TowerPrefixes = {"vision_model.", "model.vision_model."};
+constexpr std::array<std::string_view, 2> kLlama4ProjectorPrefixes = {"multi_modal_projector.",
+                                                                      "model.multi_modal_projector."};
+constexpr float kLlama4Eps = 1e-5F;  // of its norms, whatever the config says
 
 class Llama4Tower : public VisionTower {
  public:
@@ -38,7 +38,7 @@ class Llama4Tower : public VisionTower {
           "config.json: image_token_index is not boi_token_index + 12, as in Llama 4's tokenizer, so that "
           "the ids "
           "of what separates tiles are not known");
-    const TowerReader reader(source, type, kTowerPrefixes, "class_embedding");
+    const TowerReader reader(source, type, kLlama4TowerPrefixes, "class_embedding");
     patches_ =
         reader.whole("patch_embedding.linear", hidden, 3 * vision.patch_size * vision.patch_size, false);
     class_ = reader.tensor("class_embedding", {hidden});
@@ -49,7 +49,7 @@ class Llama4Tower : public VisionTower {
                                 .hidden_size = hidden,
                                 .intermediate_size = vision.intermediate_size,
                                 .num_heads = vision.num_heads,
-                                .eps = kEps,
+                                .eps = kLlama4Eps,
                                 .rms_norm = false,
                                 .qkv_bias = true,
                                 .activation = TowerActivation::kGelu};
@@ -71,7 +71,7 @@ class Llama4Tower : public VisionTower {
           {reader.columns({&up, 1}, vision.projector_input, false),
            reader.rows("vision_adapter.mlp.fc2", vision.second_projector, vision.projector_hidden, width)});
     }
-    const TowerReader projector(source, type, kProjectorPrefixes, "linear_1.weight");
+    const TowerReader projector(source, type, kLlama4ProjectorPrefixes, "linear_1.weight");
     projection_ = projector.whole("linear_1", vision.out_hidden_size, vision.second_projector, false);
     make_angles();
   }
@@ -127,7 +127,7 @@ class Llama4Tower : public VisionTower {
   TowerNorm norm(const TowerReader& reader, const std::string& name) const {
     return {.weight = reader.tensor(name + ".weight", {vision_.hidden_size}),
             .bias = reader.tensor(name + ".bias", {vision_.hidden_size}),
-            .eps = kEps};
+            .eps = kLlama4Eps};
   }
 
   // Of each patch: pairs of a head turn by its column, then as many by its row, both counted from 1.
@@ -165,12 +165,12 @@ class Llama4Tower : public VisionTower {
   TowerMlp adapter_;
 };
 
-constexpr std::array<std::string_view, 1> kArchitectures = {"Llama4ForConditionalGeneration"};
+constexpr std::array<std::string_view, 1> kLlama4Architectures = {"Llama4ForConditionalGeneration"};
 
 }  // namespace
 
 extern const TowerFamily kLlama4Tower;
-const TowerFamily kLlama4Tower = {kArchitectures,
+const TowerFamily kLlama4Tower = {kLlama4Architectures,
                                   [](const VisionConfig& vision, const TensorSource& source, WeightType type,
                                      const TowerRanks& ranks) -> std::unique_ptr<VisionTower> {
                                     return std::make_unique<Llama4Tower>(vision, source, type, ranks);

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "rank/model/image_layout.h"
+#include "rank/config/image_layout.h"
 
 namespace tpsim::rank {
 

@@ -19,12 +19,12 @@
 namespace tpsim::rank {
 namespace {
 
-constexpr float kEps = 1e-6F;
+constexpr float kQwen25Eps = 1e-6F;
 
 void norm_rows(const std::vector<float>& weight, const float* x, std::uint32_t rows, float* out) {
   const auto size = static_cast<std::uint32_t>(weight.size());
   for (std::uint32_t r = 0; r < rows; ++r)
-    rms_norm(x + std::size_t{r} * size, size, weight.data(), 0, kEps, out + std::size_t{r} * size);
+    rms_norm(x + std::size_t{r} * size, size, weight.data(), 0, kQwen25Eps, out + std::size_t{r} * size);
 }
 
 // Merged patches window by window, and where windows of patches begin. Windows are cut off at the right and
@@ -49,7 +49,7 @@ struct Windows {
   }
 };
 
-struct Layer {
+struct Qwen25Layer {
   std::vector<float> norm1, norm2;
   TowerAttention attention;
   TowerMlp mlp;
@@ -97,7 +97,7 @@ class Qwen25Vl : public VisionTower {
     };
     const std::array<std::uint32_t, 2> whole{0, rows};
     for (std::uint32_t i = 0; i < layers_.size(); ++i) {
-      const Layer& layer = layers_[i];
+      const Qwen25Layer& layer = layers_[i];
       const bool full = std::find(vision_.full_attention_at.begin(), vision_.full_attention_at.end(), i) !=
                         vision_.full_attention_at.end();
       norm_rows(layer.norm1, x.data(), rows, normed.data());
@@ -118,10 +118,10 @@ class Qwen25Vl : public VisionTower {
   }
 
  private:
-  Layer layer(const TowerReader& reader, std::uint32_t index, const TowerRanks& ranks) const {
+  Qwen25Layer layer(const TowerReader& reader, std::uint32_t index, const TowerRanks& ranks) const {
     const std::string at = fmt::format("blocks.{}.", index);
     const std::uint32_t hidden = vision_.hidden_size;
-    Layer layer;
+    Qwen25Layer layer;
     layer.norm1 = reader.tensor(at + "norm1.weight", {hidden});
     layer.norm2 = reader.tensor(at + "norm2.weight", {hidden});
     layer.attention.dim = vision_.head_dim();
@@ -150,21 +150,21 @@ class Qwen25Vl : public VisionTower {
 
   const VisionConfig vision_;
   TowerLinear patch_;
-  std::vector<Layer> layers_;
+  std::vector<Qwen25Layer> layers_;
   std::vector<float> merger_norm_;
   TowerMlp merger_;
 };
 
-std::unique_ptr<VisionTower> load(const VisionConfig& vision, const TensorSource& source, WeightType type,
-                                  const TowerRanks& ranks) {
+std::unique_ptr<VisionTower> load_qwen2_5_vl(const VisionConfig& vision, const TensorSource& source,
+                                             WeightType type, const TowerRanks& ranks) {
   return std::make_unique<Qwen25Vl>(vision, source, type, ranks);
 }
 
-constexpr std::array<std::string_view, 1> kArchitectures = {"Qwen2_5_VLForConditionalGeneration"};
+constexpr std::array<std::string_view, 1> kQwen25Architectures = {"Qwen2_5_VLForConditionalGeneration"};
 
 }  // namespace
 
 extern const TowerFamily kQwen25VlTower;
-const TowerFamily kQwen25VlTower = {kArchitectures, load};
+const TowerFamily kQwen25VlTower = {kQwen25Architectures, load_qwen2_5_vl};
 
 }  // namespace tpsim::rank

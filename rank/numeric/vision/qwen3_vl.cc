@@ -19,7 +19,7 @@
 namespace tpsim::rank {
 namespace {
 
-constexpr float kEps = 1e-6F;
+constexpr float kQwen3Eps = 1e-6F;
 
 struct Norm {
   std::vector<float> weight, bias;
@@ -27,12 +27,12 @@ struct Norm {
   void rows(const float* x, std::size_t rows, float* out) const {
     const std::size_t size = weight.size();
     for (std::size_t r = 0; r < rows; ++r)
-      layer_norm(x + r * size, static_cast<std::uint32_t>(size), weight.data(), bias.data(), kEps,
+      layer_norm(x + r * size, static_cast<std::uint32_t>(size), weight.data(), bias.data(), kQwen3Eps,
                  out + r * size);
   }
 };
 
-struct Layer {
+struct Qwen3Layer {
   Norm norm1, norm2;
   TowerAttention attention;
   TowerMlp mlp;
@@ -90,7 +90,7 @@ class Qwen3Vl : public VisionTower {
     const auto turn = [&](std::uint32_t row, float* head) { rope.turn(row, head); };
     const std::array<std::uint32_t, 2> whole{0, rows};
     for (std::uint32_t i = 0; i < layers_.size(); ++i) {
-      const Layer& layer = layers_[i];
+      const Qwen3Layer& layer = layers_[i];
       layer.norm1.rows(x.data(), rows, normed.data());
       layer.attention.forward(normed.data(), rows, whole, turn, ranks, change.data());
       add(x.data(), change.data(), all);
@@ -163,10 +163,10 @@ class Qwen3Vl : public VisionTower {
             mlp(reader, at, width, width, vision_.out_hidden_size, TowerActivation::kGelu, ranks)};
   }
 
-  Layer layer(const TowerReader& reader, std::uint32_t index, const TowerRanks& ranks) const {
+  Qwen3Layer layer(const TowerReader& reader, std::uint32_t index, const TowerRanks& ranks) const {
     const std::string at = fmt::format("blocks.{}.", index);
     const std::uint32_t hidden = vision_.hidden_size;
-    Layer layer;
+    Qwen3Layer layer;
     layer.norm1 = norm(reader, at + "norm1", hidden);
     layer.norm2 = norm(reader, at + "norm2", hidden);
     layer.attention.dim = vision_.head_dim();
@@ -190,21 +190,21 @@ class Qwen3Vl : public VisionTower {
   const std::uint32_t side_;  // of the grid of positions
   TowerLinear patch_;
   std::vector<float> positions_;
-  std::vector<Layer> layers_;
+  std::vector<Qwen3Layer> layers_;
   std::vector<Merger> mergers_;  // that of the embeddings, then deepstack's
 };
 
-std::unique_ptr<VisionTower> load(const VisionConfig& vision, const TensorSource& source, WeightType type,
-                                  const TowerRanks& ranks) {
+std::unique_ptr<VisionTower> load_qwen3_vl(const VisionConfig& vision, const TensorSource& source,
+                                           WeightType type, const TowerRanks& ranks) {
   return std::make_unique<Qwen3Vl>(vision, source, type, ranks);
 }
 
-constexpr std::array<std::string_view, 2> kArchitectures = {"Qwen3VLForConditionalGeneration",
-                                                            "Qwen3VLMoeForConditionalGeneration"};
+constexpr std::array<std::string_view, 2> kQwen3Architectures = {"Qwen3VLForConditionalGeneration",
+                                                                 "Qwen3VLMoeForConditionalGeneration"};
 
 }  // namespace
 
 extern const TowerFamily kQwen3VlTower;
-const TowerFamily kQwen3VlTower = {kArchitectures, load};
+const TowerFamily kQwen3VlTower = {kQwen3Architectures, load_qwen3_vl};
 
 }  // namespace tpsim::rank

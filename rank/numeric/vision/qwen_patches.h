@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "rank/model/image_layout.h"
-#include "rank/model/vision_config.h"
+#include "rank/config/image_layout.h"
+#include "rank/config/vision_config.h"
 #include "rank/numeric/vision/pixels.h"
 
 namespace tpsim::rank {

@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "rank/config/image_layout.h"
+#include "rank/config/vision_config.h"
 #include "rank/linear/packed_matrix.h"
-#include "rank/model/image_layout.h"
-#include "rank/model/vision_config.h"
 #include "rank/numeric/vision/pixels.h"
 #include "rank/numeric/vision/tower_ranks.h"
 #include "rank/weights/tensor_source.h"

@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "rank/config/parallel_layout.h"
 #include "rank/linear/thread_pool.h"
-#include "rank/model/parallel_layout.h"
 #include "rank/numeric/collectives.h"
 
 namespace tpsim::rank {

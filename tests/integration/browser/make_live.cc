@@ -4,7 +4,7 @@
 
 #include "launch/serve/page/live_page.h"
 #include "launch/serve/page/prometheus_text.h"
-#include "tests/unit/live_page/sample_statistics.h"
+#include "tests/unit/launch/serve/live_page/sample_statistics.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;

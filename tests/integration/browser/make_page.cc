@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "launch/lab/validation/validation_report.h"
 #include "launch/report/html_page.h"
-#include "launch/validation/validation_report.h"
-#include "tests/unit/report/sample_report.h"
+#include "tests/unit/launch/report/sample_report.h"
 
 namespace {
 
@@ -62,7 +62,8 @@ int main(int argc, char** argv) {
     tpsim::proto::ComparisonReport report = tpsim::launch::sample_comparison();
     if (kind == "single") report.mutable_runs()->DeleteSubrange(1, 2);
     const std::size_t runs = static_cast<std::size_t>(report.runs_size());
-    page << tpsim::launch::html_page(report, std::vector(runs, tpsim::launch::sample_steps()));
+    page << tpsim::launch::html_page(tpsim::launch::page_data(
+        tpsim::launch::to_json(report), std::vector(runs, tpsim::launch::sample_steps())));
   }
   return page ? 0 : 1;
 }

@@ -329,7 +329,7 @@ class NumericCells(Backends):
     def test_formats(self):
         model = {"MHA": "llama", "MLA": "deepseek-v2"}
         for form, backend, cells in self.cells():
-            if backend == "dual_chunk_flash_attn":  # tests/unit/numeric/dual_chunk_test.cc
+            if backend == "dual_chunk_flash_attn":  # tests/unit/rank/numeric/dual_chunk_test.cc
                 continue
             for dtype, column in (("float32", None), ("fp8_e4m3", 2), ("fp4_e2m1", 3)):
                 decode = (MHA if form == "MHA" else MLA)[DECODE[form].get(backend, backend)]

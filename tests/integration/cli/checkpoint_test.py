@@ -182,7 +182,7 @@ class Checkpoints(KilledRuns):
         self.assert_refused(self.deployment(*words, "--resume", "nothing"), "--resume nothing: no such file")
         self.assert_refused(self.deployment(*words, "--checkpoint", "no/where"), "--checkpoint no/where")
         self.assert_refused(self.deployment(*words, "--checkpoint", "."), "--checkpoint .: is a folder")
-        self.assert_refused(self.deployment(*words, "--resume", trace), "is no checkpoint")
+        self.assert_refused(self.deployment(*words, "--resume", trace), "is not a checkpoint")
         self.assert_refused(self.deployment(*words, "--checkpoint-every", "3"), "--checkpoint-every", "--checkpoint")
         self.assert_refused([*go_on, "--checkpoint", "other"], "--checkpoint other", "--resume state")
         self.assert_refused([*go_on, "--record-batches", "b.pb"], "--record-batches")

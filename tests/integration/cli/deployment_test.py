@@ -54,6 +54,53 @@ class Deployment(CommandLine):
                                  "--trace", trace], expected)
 
 
+class Hosts(CommandLine):
+    """A GPU and a host are a JSON file each, and nothing else."""
+
+    CATALOGUE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../rank/catalogue")
+
+    def toy(self, kind, name, /, **changes):
+        with open(os.path.join(self.CATALOGUE, kind, "h200-sxm.json"), encoding="utf-8") as file:
+            profile = json.load(file)
+        for key, value in changes.items():
+            if isinstance(value, dict):
+                profile[key].update(value)
+            else:
+                profile[key] = value
+        return self.write(name, json.dumps(profile))
+
+    def served(self, hardware):
+        report = os.path.join(self.folder, "out")
+        done = self.tpsim("run", "--model-path", "llama-3.1-8b", "--hardware", hardware, "--dataset-name", "random",
+                          "--random-input-len", "200", "--random-output-len", "8", "--num-prompts", "4",
+                          "--max-concurrency", "1", "--report-dir", report)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.result(report)
+
+    def test_a_toy_gpu_in_a_toy_host(self):
+        known = self.served("h200-sxm")
+        gpu = self.toy("hardware", "toy.json", name="toy", attention_stand_in="h200-sxm")
+        on_known_host = self.served(gpu)
+        self.assertEqual(on_known_host["hardware"], "toy")
+        self.assertEqual(on_known_host["completed"], 4)
+        queue = {row["operator_class"]: row for row in on_known_host["calibration"]}["launch_queue"]
+        self.assertEqual(queue["status"], "uncalibrated")
+        self.assertEqual(on_known_host["mean_e2e_latency_ms"], known["mean_e2e_latency_ms"])
+        # A host whose HTTP server takes 100 ms longer, beside the GPU's file.
+        self.toy("hosts", "toy-host.json", name="toy-host", gpu="toy",
+                 front_end={"pass_seconds": 0.10275})
+        on_toy_host = self.served(self.toy("hardware", "toy.json", name="toy", attention_stand_in="h200-sxm", host="toy-host.json"))
+        self.assertAlmostEqual(on_toy_host["mean_ttft_ms"] - known["mean_ttft_ms"], 100, delta=1e-6)
+        queue = {row["operator_class"]: row for row in on_toy_host["calibration"]}["launch_queue"]
+        self.assertEqual(queue["status"], "calibrated")
+
+    def test_what_a_host_leaves_out_is_named(self):
+        self.write("toy-host.json", "{}")
+        gpu = self.toy("hardware", "toy.json", host="toy-host.json")
+        self.assert_refused(["run", "--model-path", "llama-3.1-8b", "--hardware", gpu, "--dataset-name", "random"],
+                            "toy-host.json", "is missing")
+
+
 class Layouts(CommandLine):
     """Experts and data-parallel attention: any number of processes writes the same report."""
 

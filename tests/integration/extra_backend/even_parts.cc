@@ -1,5 +1,5 @@
 // A backend that no one has: every request's KV in even parts of at most 96 tokens, tiles of 64 query rows.
-// The example of attention/README.md.
+// The example of attention/backends/README.md.
 #include <cstdint>
 
 #include "attention/backend_description.h"
@@ -12,8 +12,7 @@ constexpr std::uint32_t kPart = 96;  // KV tokens
 
 class EvenPartsBackend : public PlannedBackend {
  public:
-  EvenPartsBackend(const proto::HardwareProfile& profile, std::uint32_t page_size)
-      : PlannedBackend("even_parts", profile, page_size) {}
+  using PlannedBackend::PlannedBackend;
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A backend of one file outside the tree goes through compare, verify, backends and refusals.
 
-usage: extra_backend_test.py TPSIM MODEL_FOLDER
+usage: extra_backend_test.py TPSIM MODEL_FOLDER PLAIN_TPSIM
 """
 import json
 import os
@@ -10,13 +10,13 @@ import sys
 import tempfile
 import unittest
 
-TPSIM = MODEL = ""
+TPSIM = MODEL = PLAIN = ""
 LOAD = ["--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--dataset-name", "random", "--random-input-len",
         "300", "--random-output-len", "20", "--num-prompts", "20", "--max-concurrency", "4"]
 
 
-def tpsim(*words):
-    return subprocess.run([TPSIM, *words], capture_output=True, text=True, timeout=100)
+def tpsim(*words, program=None):
+    return subprocess.run([program or TPSIM, *words], capture_output=True, text=True, timeout=100)
 
 
 class ExtraBackend(unittest.TestCase):
@@ -31,6 +31,16 @@ class ExtraBackend(unittest.TestCase):
         rows = {row["operator_class"]: row["status"] for row in runs[1]["calibration"]}
         self.assertEqual(rows["attention.even_parts.decode"], "uncalibrated")
         self.assertNotEqual(runs[0]["mean_tpot_ms"], runs[1]["mean_tpot_ms"])
+
+    def test_nothing_else_changes(self):
+        reports = []
+        for program in (TPSIM, PLAIN):
+            with tempfile.TemporaryDirectory() as folder:
+                done = tpsim("run", *LOAD, "--report-dir", folder, program=program)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                with open(os.path.join(folder, "report.json"), encoding="utf-8") as file:
+                    reports.append(json.load(file))
+        self.assertEqual(reports[0], reports[1])
 
     def test_verify_computes_its_plans(self):
         done = tpsim("verify", "--model-path", MODEL, "--attention-backends", "even_parts", "--tp", "2")
@@ -49,5 +59,5 @@ class ExtraBackend(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    TPSIM, MODEL = sys.argv[1:3]
+    TPSIM, MODEL, PLAIN = sys.argv[1:4]
     unittest.main(argv=sys.argv[:1])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launch/measure against a server that stands in for SGLang's: what it writes, how it goes on, what it leaves running.
+"""launch/lab/measure against a server that stands in for SGLang's: what it writes, how it goes on, what it leaves running.
 
 Usage: measure_test.py TPSIM [CLASS ...]
 """
@@ -19,7 +19,7 @@ import unittest
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MEASURE = os.path.join(HERE, "../../../launch/measure")
+MEASURE = os.path.join(HERE, "../../../launch/lab/measure")
 FAKE = f"{sys.executable} {os.path.join(HERE, 'fake_sglang.py')}"
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 4096,
           "num_key_value_heads": 8, "num_attention_heads": 32, "num_hidden_layers": 32, "intermediate_size": 14336,

@@ -19,8 +19,8 @@
 #include "rank/parallel/mpi_worker.h"
 #include "rank/parallel/rank_lost.h"
 #include "rank/parallel/slowdown.h"
-#include "tests/unit/rank/fake_model.h"
-#include "tests/unit/rank/random_stream.h"
+#include "tests/unit/rank/parallel/fake_model.h"
+#include "tests/unit/rank/parallel/random_stream.h"
 
 namespace {
 

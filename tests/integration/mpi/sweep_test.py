@@ -98,12 +98,12 @@ def refused():
 
 
 def ranks_of(pid):
-    """The tpsim processes below mpirun."""
+    """The tpsim processes below mpirun, or those of the program that tpsim gave way to."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
             words = path.read_text().rpartition(")")[2].split()
-            if int(words[1]) == pid and os.readlink(path.parent / "exe") == os.path.realpath(TPSIM):
+            if int(words[1]) == pid and os.readlink(path.parent / "exe").startswith(os.path.realpath(TPSIM)):
                 found.append(int(path.parent.name))
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue

@@ -221,7 +221,7 @@ class Processes(Numeric):
         time.sleep(3)
         self.assertIsNone(child.poll(), "the run was over before a rank could be killed")
         found = subprocess.run(["pgrep", "-f", self.folder], stdout=subprocess.PIPE, text=True).stdout.split()
-        ranks = [pid for pid in map(int, found) if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "tpsim"]
+        ranks = [pid for pid in map(int, found) if os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("tpsim")]
         os.kill(max(ranks), signal.SIGKILL)
         child.communicate(timeout=20)
         self.assertNotEqual(child.returncode, 0)

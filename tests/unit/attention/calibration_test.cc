@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "attention/planned_backend.h"
-#include "attention/registry.h"
-#include "launch/kernels/attention_rows.h"
-#include "rank/model/hardware.h"
+#include "attention/selection/registry.h"
+#include "launch/lab/kernels/attention_rows.h"
+#include "rank/cost/hardware.h"
 
 namespace tpsim::attention {
 namespace {
+
+using kernels::AttentionKernel;
 
 // Relative errors that a median row and nine rows in ten stay under.
 struct Limits {
@@ -54,9 +56,10 @@ TEST_P(AttentionCalibration, RowsKeptAsideAreWithinTheLimits) {
         std::string("attention.") + GetParam().backend + (decode ? ".decode" : ".extend");
     const PlanCost model(profile, operator_class, Residency::kHot);
     std::vector<double> errors;
-    for (const auto& row : calibration::attention_rows(kernels, GetParam().source, decode, 1)) {
-      if (!calibration::kept_aside(row)) continue;
-      calibration::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {
+    const AttentionKernel kernel = decode ? AttentionKernel::kDecode : AttentionKernel::kExtend;
+    for (const auto& row : kernels::attention_rows(kernels, GetParam().source, kernel)) {
+      if (!kernels::is_left_out(row, kernel)) continue;
+      kernels::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {
         planned.init_forward_metadata(metadata);
         const KernelCost cost = decode
                                     ? planned.decode_cost(model, planned.decode_plan(row.layer), row.layer)
@@ -83,9 +86,11 @@ TEST_P(RaggedBatches, HeldRowsAreWithinTheLimits) {
   auto backend = create_attention_backend(GetParam().backend, profile, 1);
   for (const bool decode : {false, true}) {
     std::vector<double> errors;
-    for (const auto& row : calibration::measured_rows(TPSIM_MEASURED_RAGGED, GetParam().backend, decode)) {
+    for (const auto& row :
+         kernels::measured_rows(TPSIM_MEASURED_RAGGED, GetParam().backend,
+                                decode ? AttentionKernel::kDecode : AttentionKernel::kExtend)) {
       if (!row.held || (!decode && !row.in_pieces)) continue;
-      calibration::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {
+      kernels::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {
         backend->init_forward_metadata(metadata);
         const double seconds =
             decode ? backend->forward_decode(row.layer).seconds : backend->forward_extend(row.layer).seconds;
@@ -111,8 +116,8 @@ TEST(OwnMeasurement, TorchNativePrefillsAreWithinAnEighth) {
   const proto::HardwareProfile profile = rank::load_hardware("h200-sxm");
   auto backend = create_attention_backend("torch_native", profile, 1);
   std::vector<double> errors;
-  for (const auto& row : calibration::measured_rows(TPSIM_MEASURED, "torch_native", /*decode=*/false)) {
-    calibration::with_metadata(row, /*decode=*/false, [&](const ForwardMetadata& metadata) {
+  for (const auto& row : kernels::measured_rows(TPSIM_MEASURED, "torch_native", AttentionKernel::kExtend)) {
+    kernels::with_metadata(row, /*decode=*/false, [&](const ForwardMetadata& metadata) {
       backend->init_forward_metadata(metadata);
       errors.push_back(std::abs(backend->forward_extend(row.layer).seconds / row.seconds - 1));
     });

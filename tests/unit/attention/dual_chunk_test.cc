@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "attention/planned_backend.h"
-#include "attention/registry.h"
+#include "attention/selection/registry.h"
 #include "tests/unit/attention/gpu.h"
 
 namespace tpsim::attention {

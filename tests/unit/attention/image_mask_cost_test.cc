@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/registry.h"
+#include "attention/selection/registry.h"
 #include "tests/unit/attention/gpu.h"
 
 namespace tpsim::attention {

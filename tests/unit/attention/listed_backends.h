@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "attention/planned_backend.h"
-#include "attention/registry.h"
+#include "attention/selection/registry.h"
 
 namespace tpsim::attention::testing {
 
@@ -18,7 +18,7 @@ inline std::vector<std::string> mha_backends(bool decode = false) {
   for (const BackendDescription* backend : backend_list()) {
     const BackendRow& row = backend->row;
     if (!row.has_mha || row.dual_chunk || (decode && row.prefill_only)) continue;
-    const auto made = backend->create(gpu, 1);
+    const auto made = backend->create(row, gpu, 1);
     if (dynamic_cast<PlannedBackend*>(made.get()) == nullptr) continue;
     if (made->kernel() != KernelKind::kPaged && made->kernel() != KernelKind::kGathered) continue;
     names.emplace_back(row.name);

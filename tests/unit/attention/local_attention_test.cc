@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attention/planned_backend.h"
-#include "attention/registry.h"
+#include "attention/selection/registry.h"
 
 namespace tpsim::attention {
 namespace {

@@ -12,22 +12,22 @@
 #include <vector>
 
 #include "attention/planned_backend.h"
-#include "attention/registry.h"
-#include "launch/kernels/attention_rows.h"
-#include "launch/kernels/relative_errors.h"
-#include "rank/model/hardware.h"
+#include "attention/selection/registry.h"
+#include "launch/lab/kernels/attention_rows.h"
+#include "launch/lab/kernels/relative_errors.h"
+#include "rank/cost/hardware.h"
 
 namespace tpsim::attention {
 namespace {
 
-using calibration::MlaKernel;
+using kernels::AttentionKernel;
 
 struct Measured {
   const char* gpu;
   const char* folder;
   const char* backend;
   const char* source;
-  MlaKernel kernel;
+  AttentionKernel kernel;
 };
 
 class MlaCalibration : public ::testing::TestWithParam<Measured> {};
@@ -39,16 +39,16 @@ TEST_P(MlaCalibration, RowsLeftOutOfTheFitAreWithinTheTargets) {
   const proto::HardwareProfile profile = rank::load_hardware(GetParam().gpu);
   auto backend = create_attention_backend(GetParam().backend, profile, 64);
   auto& planned = dynamic_cast<PlannedBackend&>(*backend);
-  const bool decode = GetParam().kernel == MlaKernel::kDecode;
+  const bool decode = GetParam().kernel == AttentionKernel::kMlaDecode;
   const std::string operator_class =
-      std::string("attention.") + GetParam().backend + "." + calibration::class_suffix(GetParam().kernel);
+      std::string("attention.") + GetParam().backend + "." + kernels::class_suffix(GetParam().kernel);
   const PlanCost model(profile, operator_class, Residency::kHot);
   std::vector<double> ratios;
-  for (const auto& row : calibration::mla_rows(kernels, GetParam().source, GetParam().kernel)) {
-    if (!calibration::held_out(row)) continue;
-    ratios.push_back(row.seconds / calibration::price(planned, model, row, decode));
+  for (const auto& row : kernels::attention_rows(kernels, GetParam().source, GetParam().kernel)) {
+    if (!kernels::is_left_out(row, GetParam().kernel)) continue;
+    ratios.push_back(row.seconds / kernels::price(planned, model, row, decode));
   }
-  const auto [median, p90, rows] = calibrate::relative_errors(ratios);
+  const auto [median, p90, rows] = kernels::relative_errors(ratios);
   ASSERT_GT(rows, 100U);
   std::cout << GetParam().gpu << " " << operator_class << ": median error " << 100 * median << " %, p90 "
             << 100 * p90 << " %, " << rows << " rows\n";
@@ -63,18 +63,19 @@ TEST_P(MlaCalibration, RowsLeftOutOfTheFitAreWithinTheTargets) {
 
 INSTANTIATE_TEST_SUITE_P(
     Measured, MlaCalibration,
-    ::testing::Values(Measured{"h200-sxm", "h200_sxm", "fa3", "flash_attention", MlaKernel::kDecode},
-                      Measured{"h200-sxm", "h200_sxm", "fa3", "flash_attention", MlaKernel::kExtend},
-                      Measured{"h100-sxm", "h100_sxm", "fa3", "flash_attention", MlaKernel::kDecode},
-                      Measured{"h100-sxm", "h100_sxm", "fa3", "flash_attention", MlaKernel::kExtend},
-                      Measured{"b200", "b200_sxm", "trtllm_mla", "trtllm_mla", MlaKernel::kDecode},
-                      Measured{"b200", "b200_sxm", "trtllm_mla", "trtllm_mla", MlaKernel::kPrefill},
-                      Measured{"gb200", "gb200", "trtllm_mla", "trtllm_mla", MlaKernel::kDecode},
-                      Measured{"gb200", "gb200", "trtllm_mla", "trtllm_mla", MlaKernel::kPrefill},
-                      Measured{"rtx-pro-6000", "rtx_pro_6000_server", "triton", "triton", MlaKernel::kDecode},
-                      Measured{"rtx-pro-6000", "rtx_pro_6000_server", "triton", "triton", MlaKernel::kExtend},
-                      Measured{"l40s", "l40s", "triton", "triton", MlaKernel::kDecode},
-                      Measured{"l40s", "l40s", "triton", "triton", MlaKernel::kExtend}));
+    ::testing::Values(
+        Measured{"h200-sxm", "h200_sxm", "fa3", "flash_attention", AttentionKernel::kMlaDecode},
+        Measured{"h200-sxm", "h200_sxm", "fa3", "flash_attention", AttentionKernel::kMlaExtend},
+        Measured{"h100-sxm", "h100_sxm", "fa3", "flash_attention", AttentionKernel::kMlaDecode},
+        Measured{"h100-sxm", "h100_sxm", "fa3", "flash_attention", AttentionKernel::kMlaExtend},
+        Measured{"b200", "b200_sxm", "trtllm_mla", "trtllm_mla", AttentionKernel::kMlaDecode},
+        Measured{"b200", "b200_sxm", "trtllm_mla", "trtllm_mla", AttentionKernel::kMlaPrefill},
+        Measured{"gb200", "gb200", "trtllm_mla", "trtllm_mla", AttentionKernel::kMlaDecode},
+        Measured{"gb200", "gb200", "trtllm_mla", "trtllm_mla", AttentionKernel::kMlaPrefill},
+        Measured{"rtx-pro-6000", "rtx_pro_6000_server", "triton", "triton", AttentionKernel::kMlaDecode},
+        Measured{"rtx-pro-6000", "rtx_pro_6000_server", "triton", "triton", AttentionKernel::kMlaExtend},
+        Measured{"l40s", "l40s", "triton", "triton", AttentionKernel::kMlaDecode},
+        Measured{"l40s", "l40s", "triton", "triton", AttentionKernel::kMlaExtend}));
 
 // Corrected or not, and up to twice what was measured: twice the tokens are not cheaper, and nothing is read
 // faster than the datasheet says. Twice the requests may be, by what it saves that their parts need not be
@@ -93,11 +94,11 @@ TEST(MlaPrices, GrowWithTheWorkAndStayAboveTheRoofline) {
     const proto::HardwareProfile profile = rank::load_hardware(priced.gpu);
     auto backend = create_attention_backend(priced.backend, profile, 64);
     const auto seconds = [&](std::uint32_t heads, std::size_t requests, std::uint32_t tokens) {
-      calibration::AttentionRow row;
-      row.layer = calibration::mla_layer(MlaKernel::kDecode, heads);
+      kernels::AttentionRow row;
+      row.layer = kernels::mla_layer(AttentionKernel::kMlaDecode, heads);
       row.lengths.assign(requests, tokens);
       double price = 0;
-      calibration::with_metadata(row, true, [&](const ForwardMetadata& metadata) {
+      kernels::with_metadata(row, true, [&](const ForwardMetadata& metadata) {
         backend->init_forward_metadata(metadata);
         price = backend->forward_decode(row.layer).seconds;
       });
@@ -127,26 +128,29 @@ TEST(MlaRagged, HeldOutBatchesAreWithinTheTargets) {
   const proto::HardwareProfile profile = rank::load_hardware("h200-sxm");
   struct Kind {
     const char* backend;
-    MlaKernel kernel;
+    AttentionKernel kernel;
     double median, p90;
   };
   for (const Kind& kind :
-       {Kind{"fa3", MlaKernel::kDecode, 0.05, 0.15}, Kind{"fa3", MlaKernel::kExtend, 0.05, 0.17},
-        Kind{"fa3", MlaKernel::kPrefill, 0.05, 0.15}, Kind{"flashmla", MlaKernel::kDecode, 0.05, 0.16},
-        Kind{"flashinfer", MlaKernel::kDecode, 0.05, 0.15}, Kind{"triton", MlaKernel::kDecode, 0.05, 0.15},
-        Kind{"triton", MlaKernel::kExtend, 0.12, 0.3}}) {  // few rows: 30 to fit on
+       {Kind{"fa3", AttentionKernel::kMlaDecode, 0.05, 0.15},
+        Kind{"fa3", AttentionKernel::kMlaExtend, 0.05, 0.17},
+        Kind{"fa3", AttentionKernel::kMlaPrefill, 0.05, 0.15},
+        Kind{"flashmla", AttentionKernel::kMlaDecode, 0.05, 0.16},
+        Kind{"flashinfer", AttentionKernel::kMlaDecode, 0.05, 0.15},
+        Kind{"triton", AttentionKernel::kMlaDecode, 0.05, 0.15},
+        Kind{"triton", AttentionKernel::kMlaExtend, 0.12, 0.3}}) {  // few rows: 30 to fit on
     auto backend = create_attention_backend(kind.backend, profile, 64);
     auto& planned = dynamic_cast<PlannedBackend&>(*backend);
-    const bool decode = kind.kernel == MlaKernel::kDecode;
+    const bool decode = kind.kernel == AttentionKernel::kMlaDecode;
     const std::string operator_class =
-        std::string("attention.") + kind.backend + "." + calibration::class_suffix(kind.kernel);
+        std::string("attention.") + kind.backend + "." + kernels::class_suffix(kind.kernel);
     const PlanCost model(profile, operator_class);
     std::vector<double> ratios;
-    for (const auto& row : calibration::measured_mla_rows(TPSIM_RAGGED_MLA, kind.backend, kind.kernel)) {
+    for (const auto& row : kernels::measured_rows(TPSIM_RAGGED_MLA, kind.backend, kind.kernel)) {
       if (!row.held) continue;
-      ratios.push_back(row.seconds / calibration::price(planned, model, row, decode));
+      ratios.push_back(row.seconds / kernels::price(planned, model, row, decode));
     }
-    const calibrate::RelativeErrors errors = calibrate::relative_errors(ratios);
+    const kernels::RelativeErrors errors = kernels::relative_errors(ratios);
     ASSERT_GT(errors.rows, 20U) << operator_class;
     std::cout << operator_class << ", ragged: median error " << 100 * errors.median << " %, p90 "
               << 100 * errors.p90 << " %, " << errors.rows << " rows\n";
@@ -167,9 +171,9 @@ TEST(MlaRanking, RaggedDecodesOnAnH200) {
   std::vector<Point> points;
   for (const char* name : {"fa3", "flashmla", "flashinfer", "triton"}) {
     auto backend = create_attention_backend(name, profile, 64);
-    for (const auto& row : calibration::measured_mla_rows(TPSIM_RAGGED_MLA, name, MlaKernel::kDecode)) {
+    for (const auto& row : kernels::measured_rows(TPSIM_RAGGED_MLA, name, AttentionKernel::kMlaDecode)) {
       if (!row.held || row.layer.kv_bytes() != 2) continue;
-      calibration::with_metadata(row, true, [&](const ForwardMetadata& metadata) {
+      kernels::with_metadata(row, true, [&](const ForwardMetadata& metadata) {
         backend->init_forward_metadata(metadata);
         points.push_back({name, row.layer.num_q_heads, row.lengths, row.seconds,
                           backend->forward_decode(row.layer).seconds});

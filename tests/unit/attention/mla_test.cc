@@ -11,11 +11,10 @@
 #include <vector>
 
 #include "attention/mla_extend.h"
-#include "attention/mla_plans.h"
 #include "attention/planned_backend.h"
-#include "attention/registry.h"
-#include "launch/kernels/attention_rows.h"
-#include "rank/model/hardware.h"
+#include "attention/selection/registry.h"
+#include "launch/lab/kernels/attention_rows.h"
+#include "rank/cost/hardware.h"
 #include "tests/unit/attention/gpu.h"
 
 namespace tpsim::attention {
@@ -24,10 +23,10 @@ namespace {
 using tpsim::testing::gpu;
 
 LayerShape absorbed(std::uint32_t heads) {
-  return calibration::mla_layer(calibration::MlaKernel::kDecode, heads);
+  return kernels::mla_layer(kernels::AttentionKernel::kMlaDecode, heads);
 }
 LayerShape expanded(std::uint32_t heads) {
-  return calibration::mla_layer(calibration::MlaKernel::kPrefill, heads);
+  return kernels::mla_layer(kernels::AttentionKernel::kMlaPrefill, heads);
 }
 
 // Those that decode, too.
@@ -141,8 +140,12 @@ TEST(MlaPlans, FlashMlaFillsItsRunsEvenly) {
     std::vector<std::uint32_t> lengths(1 + random() % 300);
     for (std::uint32_t& length : lengths)
       length = static_cast<std::uint32_t>(1 + random() % (random() % 2 == 0 ? 500 : 30000));
-    DecodePlan plan;
-    plan_flashmla_decode(lengths, 128, 132, plan);
+    ForwardMetadata metadata;
+    metadata.forward_mode = proto::DECODE;
+    metadata.decode_seq_lens = lengths;
+    const auto backend = create_attention_backend("flashmla", gpu(), 64);
+    backend->init_forward_metadata(metadata);
+    const DecodePlan& plan = backend->decode_plan(absorbed(128));
     EXPECT_EQ(plan.blocks_per_split, 2U);
     const std::uint64_t payload = plan.busiest_block / 64;
     std::uint64_t runs = 1, load = 0, blocks = 0;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/registry.h"
+#include "attention/selection/registry.h"
 #include "attention/sparse_cost.h"
 #include "attention/sparse_kernels.h"
 #include "proto/base/error.h"

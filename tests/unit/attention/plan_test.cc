@@ -12,8 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "attention/backends/flashinfer_mla.h"
 #include "attention/planned_backend.h"
-#include "attention/registry.h"
+#include "attention/selection/registry.h"
 #include "attention/split_heuristics.h"
 #include "tests/unit/attention/gpu.h"
 #include "tests/unit/attention/listed_backends.h"
@@ -246,6 +247,23 @@ TEST_P(Plans, CostGrowsWithTheLengthOfThePrompt) {
 INSTANTIATE_TEST_SUITE_P(Backends, Plans, ::testing::ValuesIn(testing::mha_backends()));
 INSTANTIATE_TEST_SUITE_P(Backends, DecodePlans, ::testing::ValuesIn(testing::mha_backends(true)));
 
+// hopper/heuristics.h, for one sequence at a time.
+std::uint32_t flash_num_splits(std::uint32_t blocks, std::uint32_t multiprocessors, std::uint32_t kv_steps) {
+  // Nearly full without splitting, or too short to split.
+  if (blocks >= 0.8 * multiprocessors || kv_steps <= 4) return 1;
+  const std::uint32_t most = std::min({128U, multiprocessors, kv_steps});
+  double best = 0;
+  const auto fill = [&](std::uint32_t splits) {
+    const double waves = double(blocks) * splits / multiprocessors;
+    return waves / std::ceil(waves);
+  };
+  for (std::uint32_t splits = 1; splits <= most; ++splits) best = std::max(best, fill(splits));
+  for (std::uint32_t splits = 1; splits <= most; ++splits) {
+    if (fill(splits) >= 0.85 * best) return splits;
+  }
+  return 1;
+}
+
 TEST(Fa3, SplitsOnlyWhereBlocksDoNotFillTheDevice) {
   EXPECT_EQ(flash_num_splits(120, 132, 100), 1u);
   EXPECT_EQ(flash_num_splits(1, 132, 4), 1u);
@@ -302,10 +320,10 @@ TEST(Fa3, TotalsAreThoseOfTheSequences) {
 }
 
 TEST(FlashInfer, TheQueryTileFollowsThePackedLength) {
-  EXPECT_EQ(flashinfer_tile_q(1000, 128), 128u);
-  EXPECT_EQ(flashinfer_tile_q(1000, 256), 64u);
-  EXPECT_EQ(flashinfer_tile_q(40, 128), 64u);
-  EXPECT_EQ(flashinfer_tile_q(8, 128), 16u);
+  EXPECT_EQ(backends::flashinfer_tile_q(1000, 128), 128u);
+  EXPECT_EQ(backends::flashinfer_tile_q(1000, 256), 64u);
+  EXPECT_EQ(backends::flashinfer_tile_q(40, 128), 64u);
+  EXPECT_EQ(backends::flashinfer_tile_q(8, 128), 16u);
 }
 
 TEST(FlashInfer, TheChunkIsTheSmallestThatFitsTheDevice) {

@@ -13,8 +13,8 @@
 #include "attention/backend.h"
 #include "attention/plan_features.h"
 #include "attention/planned_backend.h"
-#include "attention/registry.h"
-#include "rank/model/hardware.h"
+#include "attention/selection/registry.h"
+#include "rank/cost/hardware.h"
 
 namespace tpsim::attention {
 namespace {

@@ -16,12 +16,16 @@
 #include <vector>
 
 #include "attention/planned_backend.h"
-#include "attention/registry.h"
-#include "launch/kernels/attention_rows.h"
-#include "rank/model/hardware.h"
+#include "attention/selection/registry.h"
+#include "launch/lab/kernels/attention_rows.h"
+#include "rank/cost/hardware.h"
 
 namespace tpsim::attention {
 namespace {
+
+kernels::AttentionKernel kernel_of(bool decode) {
+  return decode ? kernels::AttentionKernel::kDecode : kernels::AttentionKernel::kExtend;
+}
 
 constexpr double kApart = 1.03;
 constexpr double kRight = 0.9;
@@ -44,8 +48,8 @@ class Ranking {
  public:
   explicit Ranking(const std::string& gpu) : gpu_(gpu), profile_(rank::load_hardware(gpu)) {}
 
-  void add(const std::string& backend, const std::vector<calibration::AttentionRow>& rows, bool decode) {
-    for (const calibration::AttentionRow& row : rows) {
+  void add(const std::string& backend, const std::vector<kernels::AttentionRow>& rows, bool decode) {
+    for (const kernels::AttentionRow& row : rows) {
       const LayerShape& l = row.layer;
       shapes_[decode][{l.num_q_heads, l.num_kv_heads, l.head_dim, l.sliding_window, l.q_bytes,
                        static_cast<int>(l.kv_format), row.prefixes, row.lengths}]
@@ -85,13 +89,13 @@ class Ranking {
     }
   }
 
-  double predict(const std::string& backend, const calibration::AttentionRow& row, bool decode) {
+  double predict(const std::string& backend, const kernels::AttentionRow& row, bool decode) {
     auto& made = backends_[backend];
     if (made == nullptr) made = create_attention_backend(backend, profile_, 1);
     auto& planned = dynamic_cast<PlannedBackend&>(*made);
     const PlanCost model(profile_, "attention." + backend + (decode ? ".decode" : ".extend"), row.residency);
     double seconds = 0;
-    calibration::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {
+    kernels::with_metadata(row, decode, [&](const ForwardMetadata& metadata) {
       planned.init_forward_metadata(metadata);
       seconds = decode ? planned.decode_cost(model, planned.decode_plan(row.layer), row.layer).seconds
                        : planned.extend_cost(model, planned.extend_plan(row.layer), row.layer).seconds;
@@ -102,7 +106,7 @@ class Ranking {
   std::string gpu_;
   proto::HardwareProfile profile_;
   std::map<std::string, std::unique_ptr<AttentionBackend>> backends_;
-  std::map<Shape, std::vector<std::pair<std::string, const calibration::AttentionRow*>>> shapes_[2];
+  std::map<Shape, std::vector<std::pair<std::string, const kernels::AttentionRow*>>> shapes_[2];
 };
 
 struct Measured {
@@ -121,11 +125,11 @@ TEST_P(AttentionRanking, ThePredictedFasterBackendIsTheMeasuredOne) {
   if (std::find(known.begin(), known.end(), GetParam().gpu) == known.end())
     GTEST_SKIP() << "the catalogue has no " << GetParam().gpu;
   Ranking ranking(GetParam().gpu);
-  std::vector<std::vector<calibration::AttentionRow>> rows;
+  std::vector<std::vector<kernels::AttentionRow>> rows;
   rows.reserve(2 * GetParam().backends.size());
   for (const bool decode : {false, true}) {
     for (const std::string& backend : GetParam().backends) {
-      rows.push_back(calibration::attention_rows(kernels, backend, decode, 1));
+      rows.push_back(kernels::attention_rows(kernels, backend, kernel_of(decode)));
       ranking.add(backend, rows.back(), decode);
     }
   }
@@ -143,11 +147,11 @@ INSTANTIATE_TEST_SUITE_P(
 // Ragged batches and cached prefixes, measured on an H200 for this project.
 TEST(OwnRanking, ThePredictedFasterBackendIsTheMeasuredOne) {
   Ranking ranking("h200-sxm");
-  std::vector<std::vector<calibration::AttentionRow>> rows;
+  std::vector<std::vector<kernels::AttentionRow>> rows;
   rows.reserve(6);
   for (const bool decode : {false, true}) {
     for (const std::string backend : {"flashinfer", "triton", "torch_native"}) {
-      rows.push_back(calibration::measured_rows(TPSIM_MEASURED, backend, decode));
+      rows.push_back(kernels::measured_rows(TPSIM_MEASURED, backend, kernel_of(decode)));
       ranking.add(backend, rows.back(), decode);
     }
   }

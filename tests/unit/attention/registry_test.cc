@@ -1,4 +1,4 @@
-#include "attention/registry.h"
+#include "attention/selection/registry.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "attention/page_size.h"
-#include "attention/registry.h"
+#include "attention/selection/page_size.h"
+#include "attention/selection/registry.h"
 #include "proto/base/error.h"
 
 namespace tpsim::attention {

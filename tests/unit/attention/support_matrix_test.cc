@@ -1,5 +1,5 @@
 // The two matrices that are printed are the reference's, cell for cell.
-#include "attention/support_matrix.h"
+#include "attention/selection/support_matrix.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kvcache/page_allocator.h"
+#include "kvcache/pools/page_allocator.h"
 
 #include <gtest/gtest.h>
 

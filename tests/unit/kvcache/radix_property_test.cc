@@ -61,13 +61,13 @@ class Duel {
   }
 
   void check(bool thoroughly) {
-    ASSERT_EQ(radix_.evictable_size(), reference_.size(false));
-    ASSERT_EQ(radix_.protected_size(), reference_.size(true));
+    ASSERT_EQ(radix_.kept(kKvPool).evictable, reference_.size(false));
+    ASSERT_EQ(radix_.kept(kKvPool).locked, reference_.size(true));
     std::uint64_t held = 0;
     for (const Live& live : live_) {
       held += rows_.num_pages(live.state.row) - live.state.cache_protected_len / page_size_;
     }
-    ASSERT_EQ(held + radix_.total_size() / page_size_ + allocator_.available_pages(), kPages);
+    ASSERT_EQ(held + radix_.kept(kKvPool).total() / page_size_ + allocator_.available_pages(), kPages);
     if (!thoroughly) return;
     radix_.check_invariants();
     std::set<std::uint32_t> taken = reference_.pages();
@@ -255,7 +255,7 @@ class Duel {
 
   void evict(std::size_t tokens) {
     const std::uint32_t before = allocator_.available_pages();
-    const std::uint64_t evicted = radix_.evict(tokens);
+    const std::uint64_t evicted = radix_.evict(kKvPool, tokens);
     const Slots freed = reference_.evict(tokens);
     ASSERT_EQ(evicted, freed.size());
     ASSERT_EQ(allocator_.available_pages() - before, freed.size() / page_size_);

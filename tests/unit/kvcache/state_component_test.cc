@@ -1,5 +1,5 @@
 // The radix tree with states at some of its nodes, against rules written down apart from it.
-#include "kvcache/state_component.h"
+#include "kvcache/components/state_component.h"
 
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "kvcache/page_allocator.h"
+#include "kvcache/pools/page_allocator.h"
+#include "kvcache/pools/state_slots.h"
 #include "kvcache/radix_cache.h"
 #include "kvcache/req_to_token_pool.h"
-#include "kvcache/state_slots.h"
 
 namespace tpsim::kvcache {
 namespace {
@@ -36,13 +36,13 @@ struct Tree {
     std::vector<PageRun> runs;
     cache.collect_pages(match.last_node, runs);
     const auto wanted = static_cast<std::uint32_t>(tokens.size()) - match.matched_tokens;
-    if (pages.available_pages() < wanted) cache.evict(wanted - pages.available_pages());
+    if (pages.available_pages() < wanted) cache.evict(kKvPool, wanted - pages.available_pages());
     ASSERT_TRUE(pages.alloc(wanted, runs));
     for (const PageRun& run : runs) rows.append(req.row, run);
     if (state_len > 0) {
       std::uint32_t slot = states.alloc();
       if (slot == StateSlots::kNone) {
-        cache.evict_component(*cache.states(), 1);
+        cache.evict(kStatePool, 1);
         slot = states.alloc();
       }
       ASSERT_NE(slot, StateSlots::kNone);
@@ -52,8 +52,8 @@ struct Tree {
     if (req.offer.slot != StateSlots::kNone) states.free(req.offer.slot);
     rows.free_row(req.row);
     cache.check_invariants();
-    EXPECT_EQ(cache.total_size() + pages.available_pages(), kPages);
-    EXPECT_EQ(states.held(), cache.states()->evictable_size() + cache.states()->protected_size());
+    EXPECT_EQ(cache.kept(kKvPool).total() + pages.available_pages(), kPages);
+    EXPECT_EQ(states.held(), cache.kept(kStatePool).total());
   }
   RadixCache::MatchResult match(const TokenSequence& tokens) {
     return cache.match_prefix(tokens, static_cast<std::uint32_t>(tokens.size()), 0);
@@ -77,7 +77,7 @@ TEST(StateComponent, AMatchEndsAtTheLastStateOnTheWay) {
   tree.finish(prompt, 128);
   EXPECT_EQ(tree.match(prompt).matched_tokens, 128U);
   // The tree holds no more than its state can be used for.
-  EXPECT_EQ(tree.cache.total_size(), 128U);
+  EXPECT_EQ(tree.cache.kept(kKvPool).total(), 128U);
   tree.finish(prompt, 200);
   EXPECT_EQ(tree.match(prompt).matched_tokens, 200U);
   // Half way between two states the first of them counts, and the tokens behind it are told.
@@ -90,7 +90,7 @@ TEST(StateComponent, AMatchEndsAtTheLastStateOnTheWay) {
 TEST(StateComponent, WithoutAStateNothingIsKept) {
   Tree tree(4);
   tree.finish(sequence({{1000, 50}}), 0);
-  EXPECT_EQ(tree.cache.total_size(), 0U);
+  EXPECT_EQ(tree.cache.kept(kKvPool).total(), 0U);
   EXPECT_EQ(tree.states.held(), 0U);
 }
 
@@ -103,12 +103,12 @@ TEST(StateComponent, AnInnerStateGoesAloneAndALeafWithItsTokens) {
   // A match of a longer prefix does not use the state in the middle.
   tree.match(sequence({{1000, 64}, {2000, 64}}));
   tree.match(sequence({{1000, 64}, {3000, 64}}));
-  EXPECT_EQ(tree.cache.evict_component(*tree.cache.states(), 1), 1U);
-  EXPECT_EQ(tree.cache.total_size(), 192U);
+  EXPECT_EQ(tree.cache.evict(kStatePool, 1), 1U);
+  EXPECT_EQ(tree.cache.kept(kKvPool).total(), 192U);
   EXPECT_EQ(tree.match(sequence({{1000, 64}})).matched_tokens, 0U);
   EXPECT_EQ(tree.match(sequence({{1000, 64}, {3000, 64}})).matched_tokens, 128U);
-  EXPECT_EQ(tree.cache.evict_component(*tree.cache.states(), 1), 1U);
-  EXPECT_EQ(tree.cache.total_size(), 128U);
+  EXPECT_EQ(tree.cache.evict(kStatePool, 1), 1U);
+  EXPECT_EQ(tree.cache.kept(kKvPool).total(), 128U);
   EXPECT_EQ(tree.match(sequence({{1000, 64}, {2000, 64}})).full_matched_tokens, 64U);
   // A state that comes again makes the prefix usable again.
   tree.finish(sequence({{1000, 64}}), 64);
@@ -121,16 +121,16 @@ TEST(StateComponent, ALockedStateStaysAndItsAncestorsMayGo) {
   tree.finish(sequence({{1000, 64}, {2000, 64}}), 128);
   const auto match = tree.match(sequence({{1000, 64}, {2000, 64}}));
   const TreeLock lock = tree.cache.inc_lock_ref(match.last_node);
-  EXPECT_EQ(tree.cache.states()->protected_size(), 1U);
-  EXPECT_EQ(tree.cache.evict_component(*tree.cache.states(), 3), 1U);
-  EXPECT_EQ(tree.cache.evict(1000), 0U);
+  EXPECT_EQ(tree.cache.kept(kStatePool).locked, 1U);
+  EXPECT_EQ(tree.cache.evict(kStatePool, 3), 1U);
+  EXPECT_EQ(tree.cache.evict(kKvPool, 1000), 0U);
   EXPECT_EQ(tree.match(sequence({{1000, 64}, {2000, 64}})).matched_tokens, 128U);
   // A split leaves it, and its lock, where it was taken.
   EXPECT_EQ(tree.match(sequence({{1000, 30}})).full_matched_tokens, 30U);
   EXPECT_EQ(tree.match(sequence({{1000, 64}, {2000, 64}})).matched_tokens, 128U);
   tree.cache.dec_lock_ref(match.last_node, lock);
   tree.cache.check_invariants();
-  EXPECT_EQ(tree.cache.evict(1000), 128U);
+  EXPECT_EQ(tree.cache.evict(kKvPool, 1000), 128U);
   EXPECT_EQ(tree.states.held(), 0U);
 }
 

@@ -1,4 +1,4 @@
-#include "kvcache/summary_bitset.h"
+#include "kvcache/pools/summary_bitset.h"
 
 #include <gtest/gtest.h>
 

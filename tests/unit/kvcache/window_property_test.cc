@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "kvcache/chunk_cache.h"
+#include "kvcache/pools/window_pages.h"
 #include "kvcache/radix_cache.h"
-#include "kvcache/window_pages.h"
 
 namespace tpsim::kvcache {
 namespace {
@@ -68,9 +68,9 @@ class Server {
     } else if (pick < 28) {
       finish();
     } else if (pick < 29) {
-      cache_->evict(random_() % (kPages * page_size_ / 4));
+      cache_->evict(kKvPool, random_() % (kPages * page_size_ / 4));
     } else {
-      cache_->evict_windows(random_() % (kWindowPages * page_size_ / 2));
+      cache_->evict(kWindowPool, random_() % (kWindowPages * page_size_ / 2));
     }
   }
 
@@ -90,8 +90,8 @@ class Server {
         ASSERT_TRUE(i < from || windows_.has(row[i])) << "page " << i << " of " << row.size();
       }
     }
-    ASSERT_EQ(held + cache_->kept().total() / page_size_ + allocator_.available_pages(), kPages);
-    ASSERT_EQ(held_windows + cache_->kept_windows().total() / page_size_ + windows_.available_pages(),
+    ASSERT_EQ(held + cache_->kept(kKvPool).total() / page_size_ + allocator_.available_pages(), kPages);
+    ASSERT_EQ(held_windows + cache_->kept(kWindowPool).total() / page_size_ + windows_.available_pages(),
               kWindowPages);
   }
 
@@ -152,7 +152,8 @@ class Server {
         common = same;
       }
       if (next == RadixCache::kRoot) return out;
-      for (std::size_t i = 0; i < common; ++i) out.push_back({true, tree_->window()->has(next)});
+      for (std::size_t i = 0; i < common; ++i)
+        out.push_back({true, tree_->component(kWindowPool)->has(next)});
       at += common * page_size_;
       if (common * page_size_ < tree_->length(next)) return out;
       node = next;
@@ -234,9 +235,9 @@ class Server {
     const std::uint32_t filled = live.filled + count;
     const std::uint32_t pages = (filled + page_size_ - 1) / page_size_ - rows_.num_pages(live.state.row);
     if (allocator_.available_pages() < pages)
-      cache_->evict((pages - allocator_.available_pages()) * page_size_);
+      cache_->evict(kKvPool, (pages - allocator_.available_pages()) * page_size_);
     if (windows_.available_pages() < pages) {
-      cache_->evict_windows((pages - windows_.available_pages()) * page_size_);
+      cache_->evict(kWindowPool, (pages - windows_.available_pages()) * page_size_);
     }
     if (allocator_.available_pages() < pages || windows_.available_pages() < pages) return;
     std::vector<PageRun> fresh;
@@ -324,8 +325,6 @@ TEST(WindowPages, RefusesWhatCannotBe) {
   EXPECT_EQ(pages.available_pages(), 6u);
   EXPECT_FALSE(pages.has(63));
   EXPECT_TRUE(pages.has(64));
-  pages.clear();
-  EXPECT_EQ(pages.available_pages(), 10u);
 }
 
 // A split of the tombstone, the node's own page kept for others or given back, and the branch that a match
@@ -350,9 +349,9 @@ TEST(WindowRadix, AnInsertionGivesATombstoneItsWindowBack) {
   serve(first, 0, 20);
   radix.cache_finished_req(first, tokens, 20, true);
   rows.free_row(first.row);
-  EXPECT_EQ(radix.window()->evictable_size(), 20u);
+  EXPECT_EQ(radix.kept(kWindowPool).evictable, 20u);
   // The older part goes first; the last window stays and is of no use alone.
-  EXPECT_EQ(radix.evict_component(*radix.window(), 1), 16u);
+  EXPECT_EQ(radix.evict(kWindowPool, 1), 16u);
   EXPECT_EQ(radix.match_prefix(tokens, 20, 0).matched_tokens, 20u);
   const RadixCache::MatchResult half = radix.match_prefix(tokens, 18, 0);
   EXPECT_EQ(half.matched_tokens, 0u);
@@ -370,7 +369,7 @@ TEST(WindowRadix, AnInsertionGivesATombstoneItsWindowBack) {
   radix.cache_finished_req(second, tokens, 19, true);
   rows.free_row(second.row);
   radix.check_invariants();
-  EXPECT_EQ(radix.total_size() + allocator.available_pages(), 100u);
+  EXPECT_EQ(radix.kept(kKvPool).total() + allocator.available_pages(), 100u);
 }
 
 }  // namespace

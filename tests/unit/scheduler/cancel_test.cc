@@ -88,7 +88,7 @@ TEST(Cancel, AChunkedPromptEndsBetweenChunks) {
   EXPECT_EQ(now[0].output_tokens, 0u);
   EXPECT_LT(now[0].time, 0.05);
   // SGLang 0.5.12 computes all of it, and then one token.
-  config.sglang_release = SglangRelease::k0_5_12;
+  config.sglang_release = v0_5_12();
   const Outcomes before = serve(config, {request(0, 1000, 50)}, {0.025});
   EXPECT_EQ(before[0].state, RequestState::kCancelled);
   EXPECT_EQ(before[0].output_tokens, 1u);

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvcache/page_allocator.h"
+#include "kvcache/pools/page_allocator.h"
 #include "scheduler/config.h"
 #include "scheduler/executor.h"
 

@@ -36,7 +36,7 @@ Workload random_workload(std::mt19937_64& random, int count) {
 
 SchedulerConfig random_config(std::mt19937_64& random) {
   SchedulerConfig config;
-  config.sglang_release = static_cast<SglangRelease>(random() % 3);
+  config.sglang_release = sglang_releases()[random() % 3];
   config.page_size = random() % 2 == 0 ? 1 : 16;
   config.max_total_num_tokens = 16 * (16 + random() % 60);
   config.max_running_requests = static_cast<std::uint32_t>(2 + random() % 12);

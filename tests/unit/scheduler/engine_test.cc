@@ -129,12 +129,12 @@ TEST(Engine, OverlapHidesHostWorkAndForeseesTheLastToken) {
   EXPECT_EQ(report.total_output_tokens(), 5u);
   EXPECT_NEAR(report.mean_tpot_ms(), 10, 1e-9);  // host work hidden
   EXPECT_NEAR(report.mean_ttft_ms(), 13, 1e-9);  // but not in front of the first pass
-  config.sglang_release = SglangRelease::k0_5_14;
+  config.sglang_release = v0_5_14();
   FakeExecutor older;
   RecordingObserver unused;
   run(config, workload, older, unused);
   EXPECT_EQ(older.batches.size(), 6u);
-  config.sglang_release = kNewestRelease;
+  config.sglang_release = default_release();
   config.disable_overlap_schedule = true;
   FakeExecutor serial;
   RecordingObserver ignored;

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <random>
 
-#include "scheduler/client_share.h"
 #include "tests/unit/scheduler/fake_executor.h"
+#include "tests/unit/scheduler/front_ends.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -43,13 +43,13 @@ TEST(FrontEnd, ImagesKeepItBusyWhereTheyAreToldOf) {
 
 // A client that needs nothing sees what the server's socket does; one that needs what was fitted, all of it.
 TEST(FrontEnd, TheClientsShareIsPartOfIt) {
-  for (const FrontEndConfig& fitted : {kTokenIdFrontEnd, kTextFrontEnd, kKitFrontEnd}) {
-    const FrontEndConfig server = with_client(fitted, 0);
-    EXPECT_NEAR(server.pass_seconds + kFittedClient.asking, fitted.pass_seconds, 1e-12);
-    EXPECT_NEAR(server.response_seconds + kFittedClient.reading, fitted.response_seconds, 1e-12);
+  for (const FrontEndConfig& fitted : {kTokenIdFrontEnd, kKitFrontEnd}) {
+    const FrontEndConfig server = with_client(fitted, kClient, 0);
+    EXPECT_NEAR(server.pass_seconds + kClient.asking, fitted.pass_seconds, 1e-12);
+    EXPECT_NEAR(server.response_seconds + kClient.reading, fitted.response_seconds, 1e-12);
     EXPECT_GT(server.pass_seconds, 0);
     EXPECT_GT(server.response_seconds, 0);
-    const FrontEndConfig whole = with_client(fitted, kFittedClient.seconds());
+    const FrontEndConfig whole = with_client(fitted, kClient, kClient.seconds());
     EXPECT_DOUBLE_EQ(whole.pass_seconds, fitted.pass_seconds);
     EXPECT_DOUBLE_EQ(whole.response_seconds, fitted.response_seconds);
     EXPECT_EQ(server.request_seconds, fitted.request_seconds);

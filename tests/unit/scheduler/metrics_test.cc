@@ -47,8 +47,7 @@ TEST(RunMetrics, TimelineKeepsItsIntegralsHoweverLongTheRun) {
   step.forward_mode = proto::DECODE;
   step.decode_requests = step.decode_tokens = 4;
   step.running = 4;
-  step.kv_free_tokens = 50;
-  step.kv_allocated_tokens = 50;
+  step.pools[kvcache::kKvPool] = {.held = 50, .free = 50};
   step.step_time = 0.5;
   for (int i = 0; i < 5000; ++i) {
     step.start_time = 0.5 * i;
@@ -85,8 +84,7 @@ TEST(RunMetrics, GoodRequestsMeetEveryLevelAndAreCountedOfAll) {
   EXPECT_FALSE(met({.e2e_ms = 2499.999}));
   EXPECT_FALSE(met({.ttft_ms = 1000, .tpot_ms = 99, .e2e_ms = 5000}));
 
-  RunMetrics metrics;
-  metrics.set_goodput({.tpot_ms = 150});
+  RunMetrics metrics({.tpot_ms = 150});
   metrics.on_request(record);
   record.output_tokens = 11;  // 200 ms
   metrics.on_request(record);

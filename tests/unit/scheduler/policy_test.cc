@@ -136,12 +136,5 @@ TEST_F(PolicyTest, RandomIsAPermutationThatTheSeedDecides) {
   for (std::uint64_t i = 0; i < 50; ++i) EXPECT_EQ(sorted[i], i);
 }
 
-TEST(SchedulePolicyNames, RoundTripAndRefuse) {
-  for (const char* name : {"lpm", "dfs-weight", "fcfs", "lof", "random"}) {
-    EXPECT_STREQ(schedule_policy_name(parse_schedule_policy(name)), name);
-  }
-  EXPECT_THROW(parse_schedule_policy("fifo"), UserError);
-}
-
 }  // namespace
 }  // namespace tpsim::scheduler

@@ -46,7 +46,7 @@ class PrefillAdderTest : public ::testing::Test {
     return PrefillAdder(*pool_, running_, {ratio, max_prefill, chunk, mixed}, rules_);
   }
 
-  ReleaseRules rules_ = rules_of(kNewestRelease);
+  ReleaseRules rules_ = default_release().rules;
   std::unique_ptr<KvPool> pool_;
   std::vector<Req*> running_;
   std::vector<std::unique_ptr<WorkloadRequest>> sources_;
@@ -100,7 +100,7 @@ TEST_F(PrefillAdderTest, ReservesAllOfAnOutputOfKnownLength) {
   PrefillAdder a = adder(0.5, 16384, std::nullopt);
   EXPECT_EQ(a.add_one_req(*req(500, 99)), AddReqResult::kNoToken);
   EXPECT_NE(a.add_one_req(*req(500, 98)), AddReqResult::kOther);
-  rules_ = rules_of(SglangRelease::k0_5_14);
+  rules_ = v0_5_14().rules;
   PrefillAdder b = adder(0.5, 16384, std::nullopt);
   EXPECT_NE(b.add_one_req(*req(500, 298)), AddReqResult::kNoToken);
 }

@@ -32,8 +32,7 @@ inline SchedulerConfig random_config(std::mt19937_64& random) {
 }
 
 // Some algorithm, tree and acceptance; spec v1 runs without overlap.
-inline void speculate(std::mt19937_64& random, SchedulerConfig& config,
-                      SglangRelease release = SglangRelease::k0_5_23) {
+inline void speculate(std::mt19937_64& random, SchedulerConfig& config, SglangRelease release = v0_5_23()) {
   SpeculationConfig& speculation = config.speculation;
   speculation.algorithm = std::vector{SpeculativeAlgorithm::kEagle, SpeculativeAlgorithm::kStandalone,
                                       SpeculativeAlgorithm::kNgram}[random() % 3];
@@ -49,7 +48,7 @@ inline void speculate(std::mt19937_64& random, SchedulerConfig& config,
   const double rate = static_cast<double>(random() % 11) / 10;
   speculation.accepted = AcceptLengths::from_rates(std::vector{rate, rate * 0.9}, speculation.num_steps,
                                                    speculation.topk, speculation.num_draft_tokens);
-  if (!speculation.has_head() || !rules_of(config.sglang_release).heads_mix_chunks)
+  if (!speculation.has_head() || !config.sglang_release.rules.heads_mix_chunks)
     config.enable_mixed_chunk = false;
 }
 
@@ -93,15 +92,15 @@ inline SchedulerConfig random_deployment(std::mt19937_64& random) {
   if (random() % 3 == 0) give_priorities(random, config);
   switch (random() % 5) {
     case 0:
-      config.sglang_release = static_cast<SglangRelease>(random() % 3);
+      config.sglang_release = sglang_releases()[random() % 3];
       break;
     case 1:
-      config.sglang_release = static_cast<SglangRelease>(random() % 3);
+      config.sglang_release = sglang_releases()[random() % 3];
       config.pipeline.size = static_cast<std::uint32_t>(2 + random() % 4);
       config.pipeline.async_batch_depth = static_cast<std::uint32_t>(random() % 3);
       break;
     case 2:
-      speculate(random, config, static_cast<SglangRelease>(random() % 3));
+      speculate(random, config, sglang_releases()[random() % 3]);
       break;
     case 3:
       give_windows(random, config);

@@ -139,7 +139,7 @@ TEST_P(RandomRuns, KeepEveryInvariantWhileTheySpeculate) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     SchedulerConfig config = random_config(random);
-    speculate(random, config, static_cast<SglangRelease>(round % 3));
+    speculate(random, config, sglang_releases()[round % 3]);
     run_and_check(random, config);
   }
 }

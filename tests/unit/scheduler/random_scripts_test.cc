@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/unit/scheduler/checking_rank.h"
+#include "tests/unit/scheduler/front_ends.h"
 #include "tests/unit/scheduler/pricing_ranks.h"
 #include "tests/unit/scheduler/random_config.h"
 #include "tests/unit/scheduler/random_requests.h"
@@ -57,14 +58,9 @@ void check_pools(Replica& replica) {
   const DataParallelGroup::Totals idle = replica.schedulers().totals();
   EXPECT_EQ(idle.running, 0u);
   EXPECT_EQ(idle.waiting, 0u);
-  EXPECT_EQ(idle.available + idle.evictable, idle.capacity);
-  EXPECT_EQ(idle.swa_available + idle.swa_evictable, idle.swa_capacity);
-  EXPECT_EQ(idle.states_available + idle.states_evictable, idle.state_capacity);
+  for (const PoolUse& pool : idle.pools) EXPECT_EQ(pool.held, 0u);
   replica.flush_cache();
-  const DataParallelGroup::Totals empty = replica.schedulers().totals();
-  EXPECT_EQ(empty.available, empty.capacity);
-  EXPECT_EQ(empty.swa_available, empty.swa_capacity);
-  EXPECT_EQ(empty.states_available, empty.state_capacity);
+  for (const PoolUse& pool : replica.schedulers().totals().pools) EXPECT_EQ(pool.free, pool.capacity());
 }
 
 void run_script(std::uint64_t seed, Counts& counts) {

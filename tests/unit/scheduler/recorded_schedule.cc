@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string_view>
@@ -28,6 +29,16 @@ std::string read_all(const std::filesystem::path& path) {
     text.append(buffer.data(), count);
   }
   return text;
+}
+
+SchedulePolicy policy_named(std::string_view name) {
+  static const std::map<std::string_view, SchedulePolicy> kPolicies = {
+      {"lpm", SchedulePolicy::kLpm},
+      {"dfs-weight", SchedulePolicy::kDfsWeight},
+      {"fcfs", SchedulePolicy::kFcfs},
+      {"lof", SchedulePolicy::kLof},
+      {"random", SchedulePolicy::kRandom}};
+  return kPolicies.at(name);
 }
 
 // Words between white space, one after the other.
@@ -136,7 +147,7 @@ void read_deployment(Words& words, RecordedSchedule& schedule) {
   const std::int64_t chunk = whole("chunked_prefill_size");
   config.chunked_prefill_size = chunk < 0 ? 0 : static_cast<std::uint32_t>(chunk);
   words.expect("schedule_policy");
-  config.schedule_policy = parse_schedule_policy(std::string(words.word()));
+  config.schedule_policy = policy_named(words.word());
   words.expect("schedule_conservativeness");
   config.schedule_conservativeness = words.number<double>();
   words.expect("eviction_policy");

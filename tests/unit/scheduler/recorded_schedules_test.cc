@@ -73,12 +73,12 @@ class Recorder : public Executor, public RunObserver {
     step.decode_requests = record.decode_requests;
     step.waiting = record.waiting;
     step.running = record.running;
-    step.kv_free_tokens = static_cast<std::int64_t>(record.kv_free_tokens);
-    step.kv_cached_tokens = static_cast<std::int64_t>(record.kv_cached_tokens);
-    step.swa_free_tokens = static_cast<std::int64_t>(record.swa_free_tokens);
-    step.swa_cached_tokens = static_cast<std::int64_t>(record.swa_cached_tokens);
-    step.states_free = static_cast<std::int64_t>(record.states_free);
-    step.states_cached = static_cast<std::int64_t>(record.states_cached);
+    step.kv_free_tokens = static_cast<std::int64_t>(record.pools[kvcache::kKvPool].free);
+    step.kv_cached_tokens = static_cast<std::int64_t>(record.pools[kvcache::kKvPool].cached);
+    step.swa_free_tokens = static_cast<std::int64_t>(record.pools[kvcache::kWindowPool].free);
+    step.swa_cached_tokens = static_cast<std::int64_t>(record.pools[kvcache::kWindowPool].cached);
+    step.states_free = static_cast<std::int64_t>(record.pools[kvcache::kStatePool].free);
+    step.states_cached = static_cast<std::int64_t>(record.pools[kvcache::kStatePool].cached);
   }
 
   void on_request(const RequestRecord& record) override {

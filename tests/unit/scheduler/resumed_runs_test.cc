@@ -14,6 +14,7 @@
 
 #include "scheduler/checkpoints.h"
 #include "scheduler/engine.h"
+#include "tests/unit/scheduler/front_ends.h"
 #include "tests/unit/scheduler/pricing_ranks.h"
 #include "tests/unit/scheduler/random_config.h"
 #include "tests/unit/scheduler/random_requests.h"
@@ -41,12 +42,12 @@ class Diary : public RunObserver, public Executor {
                                   r.first_token_time, r.finish_time));
   }
   void on_step(const StepRecord& r) override {
-    entries.push_back(fmt::format(
-        "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", r.sequence_number,
-        static_cast<int>(r.forward_mode), r.start_time, r.step_time, r.extend_requests, r.extend_tokens,
-        r.cached_tokens, r.decode_requests, r.decode_tokens, r.capture_bucket, r.waiting, r.running,
-        r.kv_allocated_tokens, r.kv_cached_tokens, r.kv_free_tokens, r.swa_allocated_tokens,
-        r.swa_cached_tokens, r.swa_free_tokens, r.states_held, r.states_cached, r.returned_time));
+    entries.push_back(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", r.sequence_number,
+                                  static_cast<int>(r.forward_mode), r.start_time, r.step_time,
+                                  r.extend_requests, r.extend_tokens, r.cached_tokens, r.decode_requests,
+                                  r.decode_tokens, r.capture_bucket, r.waiting, r.running, r.returned_time));
+    for (const PoolUse& pool : r.pools)
+      entries.back() += fmt::format(" {} {} {}", pool.held, pool.cached, pool.free);
   }
   bool on_progress(const Progress&) override { return true; }
 
@@ -131,7 +132,7 @@ LoadConfig random_load(std::mt19937_64& random) {
   if (random() % 4 == 0) load.session_mode = SessionMode::kTimestamps;
   load.warmup_requests = random() % 4 == 0 ? 2 : 0;
   load.flush_cache = random() % 2 == 0;
-  load.front_end = std::vector{FrontEndConfig{}, kTokenIdFrontEnd, kTextFrontEnd, kKitFrontEnd}[random() % 4];
+  load.front_end = std::vector{FrontEndConfig{}, kTokenIdFrontEnd, kKitFrontEnd}[random() % 3];
   load.front_end.stream_interval = static_cast<std::uint32_t>(1 + random() % 3);
   if (random() % 2 == 0) load.goodput.ttft_ms = 100;
   return load;

@@ -68,9 +68,9 @@ void expect_same(const Run& one, const Run& other) {
     ASSERT_EQ(a.decode_requests, b.decode_requests);
     ASSERT_EQ(a.waiting, b.waiting);
     ASSERT_EQ(a.running, b.running);
-    ASSERT_EQ(a.kv_allocated_tokens, b.kv_allocated_tokens);
-    ASSERT_EQ(a.kv_cached_tokens, b.kv_cached_tokens);
-    ASSERT_EQ(a.kv_free_tokens, b.kv_free_tokens);
+    ASSERT_EQ(a.pools[kvcache::kKvPool].held, b.pools[kvcache::kKvPool].held);
+    ASSERT_EQ(a.pools[kvcache::kKvPool].cached, b.pools[kvcache::kKvPool].cached);
+    ASSERT_EQ(a.pools[kvcache::kKvPool].free, b.pools[kvcache::kKvPool].free);
   }
   ASSERT_EQ(one.requests.size(), other.requests.size());
   for (std::size_t i = 0; i < one.requests.size(); ++i) {
@@ -120,7 +120,7 @@ Workload long_answers(std::mt19937_64& random, std::uint32_t longest) {
 // Everything that ends a stretch of steady decode steps, with prefills that are no longer than by default.
 SchedulerConfig some_config(std::mt19937_64& random) {
   SchedulerConfig config = random_config(random);
-  config.sglang_release = static_cast<SglangRelease>(random() % 3);
+  config.sglang_release = sglang_releases()[random() % 3];
   // From pools that retract and evict all the time to such that never do.
   config.max_total_num_tokens =
       std::uint64_t{config.page_size} * (1500 / config.page_size + 6 + random() % 60);

@@ -1,0 +1,65 @@
+#include "launch/cli/config_file.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "proto/base/error.h"
+
+namespace tpsim::launch {
+
+namespace {
+
+YAML::Node load(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  // A folder opens, but cannot be read.
+  if (!file || file.peek() == std::ifstream::traits_type::eof()) {
+    if (!file && !file.eof()) throw_user_error("--config {}: {}", path, std::strerror(errno));
+    throw_user_error("--config {}: the file is empty, a YAML mapping of flags to values is expected", path);
+  }
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(file);
+    if (documents.size() > 1)
+      throw_user_error("{}:{}: begins a second document; give one mapping of flags to values", path,
+                       documents[1].Mark().line + 1);
+    return documents.empty() ? YAML::Node() : documents.front();
+  } catch (const YAML::Exception& error) {
+    throw_user_error("{}:{}: not valid YAML: {}", path, error.mark.line + 1, error.msg);
+  }
+}
+
+}  // namespace
+
+std::vector<ConfigEntry> read_config_file(const std::string& path) {
+  const YAML::Node root = load(path);
+  if (root.IsNull()) throw_user_error("{}: names no flag; one `flag: value` a line is expected", path);
+  if (!root.IsMap()) throw_user_error("{}:1: a mapping is expected, one `flag: value` a line", path);
+  std::vector<ConfigEntry> entries;
+  for (const auto& pair : root) {
+    const int line = pair.first.Mark().line + 1;
+    if (!pair.first.IsScalar()) throw_user_error("{}:{}: a key must be the name of a flag", path, line);
+    ConfigEntry entry{pair.first.Scalar(), {}, line};
+    std::replace(entry.key.begin(), entry.key.end(), '_', '-');
+    const auto same_key = [&entry](const ConfigEntry& other) { return other.key == entry.key; };
+    if (std::any_of(entries.begin(), entries.end(), same_key))
+      throw_user_error("{}:{}: {} is given twice", path, line, entry.key);
+    if (pair.second.IsScalar()) {
+      entry.values.push_back(pair.second.Scalar());
+    } else if (pair.second.IsSequence() && pair.second.size() > 0) {
+      for (const YAML::Node& item : pair.second) {
+        if (!item.IsScalar())
+          throw_user_error("{}:{}: {}: a list may hold plain values only", path, line, entry.key);
+        entry.values.push_back(item.Scalar());
+      }
+    } else {
+      throw_user_error("{}:{}: {}: a value, or a list of values, is expected", path, line, entry.key);
+    }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+}  // namespace tpsim::launch

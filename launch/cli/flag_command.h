@@ -1,0 +1,34 @@
+// A command of the program whose arguments come from a FlagSet.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "launch/cli/action.h"
+#include "launch/cli/flag_set.h"
+
+namespace tpsim::launch {
+
+// Adds the flags that `declare` adds to `command`; `carry_out` returns the exit status, after all were read.
+// `command` and `action` must outlive the action.
+void add_flag_set(CLI::App& command, Action& action, const std::function<void(FlagSet&)>& declare,
+                  std::function<int(FlagSet&)> carry_out);
+
+// The same with an Args of the command's own, which `declare(FlagSet&, Args&)` has the flags read into and
+// `carry_out(Args&, FlagSet&)` takes.
+template <typename Args, typename Declare, typename CarryOut>
+void add_flag_command(CLI::App& command, Action& action, Declare declare, CarryOut carry_out) {
+  const auto args = std::make_shared<Args>();
+  add_flag_set(
+      command, action, [&](FlagSet& flags) { declare(flags, *args); },
+      [args, carry_out = std::move(carry_out)](FlagSet& flags) { return carry_out(*args, flags); });
+}
+
+// The flags of the command `name` from a list of words instead of a command line: the same sentences. Throws
+// UserError.
+void read_words(const std::string& name, std::vector<std::string> words,
+                const std::function<void(FlagSet&)>& declare);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,30 @@
+#include "launch/cli/flag_values.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/base/error.h"
+#include "proto/base/nearest.h"
+
+namespace tpsim::launch {
+
+void refuse_choice(std::string_view flag, std::string_view value, std::span<const std::string_view> choices) {
+  throw_user_error("{} {}: must be {}{}", flag, value, join_or(choices), did_you_mean(value, choices));
+}
+
+FlagSet::ReadValue word(std::vector<std::string_view> choices, std::string& target) {
+  return [choices = std::move(choices), &target](std::string_view flag, const std::string& value) {
+    if (std::find(choices.begin(), choices.end(), value) == choices.end())
+      refuse_choice(flag, value, choices);
+    target = value;
+  };
+}
+
+FlagSet::ReadValue text(std::string& target) {
+  return [&target](std::string_view flag, const std::string& value) {
+    if (value.empty()) throw_user_error("{}: the value is empty", flag);
+    target = value;
+  };
+}
+
+}  // namespace tpsim::launch

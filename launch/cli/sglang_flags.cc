@@ -1,0 +1,92 @@
+#include "launch/cli/sglang_flags.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace tpsim::launch {
+namespace {
+
+// sglang_flags.yaml.
+constexpr char kText[] =
+#include "sglang_flags.inc"
+    ;
+
+using Verdict = SglangFlag::Verdict;
+
+struct Group {
+  Verdict verdict;
+  std::string reason;
+  std::vector<std::string> words;
+};
+
+struct Table {
+  std::vector<Group> groups;
+  std::vector<std::string> own;  // the commands' own flags that begin as one of the families does
+};
+
+std::vector<std::string> words_of(const YAML::Node& node) {
+  std::istringstream text(node.Scalar());
+  return {std::istream_iterator<std::string>(text), {}};
+}
+
+const Table& table() {
+  static const Table table = [] {
+    const YAML::Node file = YAML::Load(kText);
+    Table read{.groups = {{Verdict::kIgnored, "", words_of(file["ignored"])}}, .own = words_of(file["own"])};
+    for (const YAML::Node& group : file["refused"])
+      read.groups.push_back({Verdict::kRefused, group["reason"].Scalar(), words_of(group["flags"])});
+    return read;
+  }();
+  return table;
+}
+
+// A word of the table as a flag.
+SglangFlag parse_word(std::string_view word, const Group& group) {
+  using Values = SglangFlag::Values;
+  SglangFlag flag{.verdict = group.verdict, .values = Values::kNone, .harmless = {}, .reason = group.reason};
+  if (const std::size_t equals = word.find('='); equals != std::string_view::npos) {
+    flag.values = Values::kOne;
+    flag.harmless = word.substr(equals + 1);
+  } else if (word.ends_with('*')) {
+    flag.values = Values::kMany;
+  } else if (word.ends_with('?')) {
+    flag.values = Values::kOneOrNone;
+  }
+  return flag;
+}
+
+bool names(std::string_view word, std::string_view name) {
+  if (word.ends_with("-*")) return name.starts_with(word.substr(0, word.size() - 1));
+  return word.substr(0, word.find_first_of("=*?")) == name;
+}
+
+}  // namespace
+
+bool SglangFlag::changes_nothing(std::string_view value) const {
+  if (values == Values::kNone) return value == "false";
+  for (std::string_view rest = harmless; !rest.empty();) {
+    const std::size_t bar = std::min(rest.find('|'), rest.size());
+    if (rest.substr(0, bar) == value) return true;
+    rest.remove_prefix(std::min(bar + 1, rest.size()));
+  }
+  return false;
+}
+
+std::optional<SglangFlag> find_sglang_flag(std::string_view name) {
+  if (std::find(table().own.begin(), table().own.end(), name) != table().own.end()) return std::nullopt;
+  for (const bool families : {false, true}) {
+    for (const Group& group : table().groups) {
+      for (const std::string& word : group.words) {
+        if (word.ends_with("-*") == families && names(word, name)) return parse_word(word, group);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace tpsim::launch

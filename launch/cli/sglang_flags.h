@@ -1,0 +1,31 @@
+// The flags of SGLang's server that no command of tpsim has: which of them mean nothing to a simulation, so
+// that a real launch line can be given as it is, and which would change the answer and are refused. They
+// stand in sglang_flags.yaml.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tpsim::launch {
+
+struct SglangFlag {
+  enum class Verdict : std::uint8_t {
+    kIgnored,  // about the server process, its clients or its logs: no step of the schedule depends on it
+    kRefused,  // changes the answer and is not simulated; `reason` says so
+  };
+  enum class Values : std::uint8_t { kNone, kOne, kOneOrNone, kMany };
+
+  Verdict verdict;
+  Values values;
+  std::string_view harmless;  // of a refused flag: values, separated by '|', that change nothing
+  std::string_view reason;
+
+  // Whether a refused flag may be given with this value: SGLang's default.
+  bool changes_nothing(std::string_view value) const;
+};
+
+// `name` without dashes ("pp-size"). nullopt where SGLang has no such flag, or a command of tpsim has it.
+std::optional<SglangFlag> find_sglang_flag(std::string_view name);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,146 @@
+// `tpsim backends`: SGLang's two support matrices, and which backend is chosen, which others can run and what
+// forbids the rest, from the list that decides in every command.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attention/selection/support_matrix.h"
+#include "launch/cli/flag_command.h"
+#include "launch/cli/flag_set.h"
+#include "launch/cli/standard_output.h"
+#include "launch/cli/terminal.h"
+#include "launch/commands/backends_report.h"
+#include "launch/commands/commands.h"
+#include "launch/deployment/attention.h"
+#include "launch/flags/server_args.h"
+#include "proto/base/error.h"
+#include "rank/config/model_config.h"
+#include "rank/cost/hardware.h"
+
+namespace tpsim::launch {
+
+namespace {
+
+struct BackendsArgs {
+  ServerArgs server;  // --hardware, --model-path, --page-size and --kv-cache-dtype of it
+  bool json = false;
+};
+
+// Columns that a cell takes on a terminal: a sign such as ✅ takes two, its variation selector none.
+std::size_t width_of(const std::string& cell) {
+  std::size_t width = 0;
+  for (std::size_t i = 0; i < cell.size();) {
+    const auto lead = static_cast<unsigned char>(cell[i]);
+    const std::size_t bytes = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (cell.compare(i, bytes, "\uFE0F") != 0) width += bytes > 1 ? 2 : 1;
+    i += bytes;
+  }
+  return width;
+}
+
+// In Markdown, as the documentation has it; columns are aligned for a terminal.
+void print_matrix(const attention::SupportMatrix& matrix) {
+  std::vector<std::size_t> widths(matrix.columns.size(), 0);
+  const bool aligned = terminal_columns(STDOUT_FILENO) > 0;
+  const auto widen = [&](const std::vector<std::string>& cells) {
+    for (std::size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], width_of(cells[i]));
+  };
+  if (aligned) {
+    widen(matrix.columns);
+    for (const auto& line : matrix.lines) widen(line.cells);
+  }
+  const auto print_cells = [&](const std::vector<std::string>& cells) {
+    std::string text = "|";
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      text += " " + cells[i] +
+              std::string(std::max(widths[i], width_of(cells[i])) - width_of(cells[i]), ' ') + " |";
+    print(text + "\n");
+  };
+  print(fmt::format("{}\n", matrix.title));
+  print_cells(matrix.columns);
+  std::string rule = "|";
+  for (const std::size_t width : widths) rule += std::string(aligned ? width + 2 : 3, '-') + "|";
+  print(rule + "\n");
+  for (const auto& line : matrix.lines) print_cells(line.cells);
+}
+
+void print_report(const BackendsReport& report) {
+  print(fmt::format("\n{} on {}\n", report.model, report.hardware));
+  if (report.chosen.empty())
+    print(fmt::format("  Chosen: none. {}\n", report.reason));
+  else
+    print(fmt::format("  Chosen: {} ({})\n", report.chosen, report.reason));
+  for (const std::string& note : report.notes) print(fmt::format("          {}\n", note));
+  if (!report.can_run.empty()) print("  Can run:\n");
+  for (const BackendsReport::Runs& runs : report.can_run) {
+    if (runs.prefill_only)
+      print(fmt::format("    {:<22} for prefill, with --decode-attention-backend {}\n", runs.backend,
+                        fmt::join(runs.decode, ", ")));
+    else
+      print(fmt::format("    {:<22} page size {}, KV cache in {}\n", runs.backend, runs.page_size,
+                        runs.kv_cache_dtype));
+  }
+  if (!report.cannot.empty()) print("  Cannot:\n");
+  for (const BackendsReport::Cannot& cannot : report.cannot)
+    print(fmt::format("    {:<22} {}\n", cannot.backend, cannot.reason));
+}
+
+int print_json(const std::vector<BackendsReport>& reports, const std::vector<DefaultBackend>& defaults) {
+  nlohmann::ordered_json json = {{"mha", to_json(attention::mha_matrix())},
+                                 {"mla", to_json(attention::mla_matrix())}};
+  for (const BackendsReport& report : reports) json["deployments"].push_back(to_json(report));
+  for (const DefaultBackend& choice : defaults) json["defaults"].push_back(to_json(choice));
+  print(json.dump(2) + "\n");
+  return kDone;
+}
+
+int print_backends(const BackendsArgs& args) {
+  std::vector<std::string> names = {args.server.hardware};
+  if (args.server.hardware.empty()) names = rank::hardware_catalogue();
+  std::vector<BackendsReport> reports;
+  std::vector<DefaultBackend> defaults;
+  std::optional<rank::ModelConfig> model;
+  if (!args.server.model_path.empty()) model = rank::load_model_config(args.server.model_path);
+  for (const std::string& name : names) {
+    const proto::HardwareProfile hardware = rank::load_hardware(name);
+    if (model)
+      reports.push_back(report_backends(args.server, hardware, *model));
+    else
+      defaults.insert(defaults.end(), {default_backend(hardware, false), default_backend(hardware, true)});
+  }
+  if (args.json) return print_json(reports, defaults);
+  print_matrix(attention::mha_matrix());
+  print("\n");
+  print_matrix(attention::mla_matrix());
+  print(
+      "\nPages: what kernels read natively; MHA kernels take pages of other sizes apart into tokens, but "
+      "for\n"
+      "those with sizes of their own. nsa (dsa) is for models with DeepSeek's sparse attention. Two backends "
+      "make\na hybrid pair: --prefill-attention-backend A --decode-attention-backend B, or A+B in\n"
+      "`tpsim compare --attention-backends`.\n");
+  for (const BackendsReport& report : reports) print_report(report);
+  if (!defaults.empty()) print("\nChosen where no backend is named\n");
+  for (const DefaultBackend& choice : defaults)
+    print(fmt::format("  {:<13} {} {} ({})\n", choice.hardware, choice.mla ? "MLA" : "MHA",
+                      choice.backend.empty() ? "none" : choice.backend, choice.reason));
+  if (!model) print("\nWith --model-path: which others can run there, and what forbids the rest.\n");
+  return kDone;
+}
+
+}  // namespace
+
+void add_backends_command(CLI::App& command, rank::MpiSession&, Action& action) {
+  add_flag_command<BackendsArgs>(
+      command, action,
+      [](FlagSet& flags, BackendsArgs& args) {
+        declare_backends_flags(flags, args.server);
+        flags.add_switch("--json", "prints JSON", args.json);
+      },
+      [](BackendsArgs& args, FlagSet&) { return print_backends(args); });
+}
+
+}  // namespace tpsim::launch

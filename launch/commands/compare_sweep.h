@@ -1,0 +1,21 @@
+// `tpsim compare` with lists: the same workload under every setting of a sweep. Priced settings are shared
+// out whole over the threads of all processes; computed ones, which take cores and are timed by the wall
+// clock, over groups of processes, in each of which a process has a rank of the setting at best.
+#pragma once
+
+#include "launch/flags/server_args.h"
+#include "launch/simulation/all_backends.h"
+#include "launch/simulation/sweep.h"
+#include "rank/parallel/mpi_session.h"
+
+namespace tpsim::launch {
+
+// Called in every process, with the same arguments; `args` holds what does not vary. Returns the exit status:
+// kDone, or kStoppedEarly where a signal or a lost process ended it before its time (settings that were
+// finished are reported). Throws UserError where no setting can be carried out. The report does not depend on
+// the number of processes, nor on --jobs, but for the times of computed settings.
+// `all`: what --attention-backends all came to; null where backends were named.
+int compare_sweep(const ServerArgs& args, const Sweep& sweep, const AllBackends* all,
+                  rank::MpiSession& session);
+
+}  // namespace tpsim::launch

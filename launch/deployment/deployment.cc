@@ -1,0 +1,131 @@
+#include "launch/deployment/deployment.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "attention/selection/registry.h"
+#include "launch/deployment/host.h"
+#include "proto/base/text.h"
+#include "rank/llm/modeled_forward.h"
+#include "rank/llm/speculative_forward.h"
+#include "rank/parallel/batch_wire.h"
+
+namespace tpsim::launch {
+
+void Deployment::price_by(const proto::HardwareProfile& profile) {
+  hardware = profile;
+  set_scheduler_step(scheduler, host, profile.scheduler_step_seconds());
+}
+
+std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
+  auto backend =
+      attention::create_attention_backend(attention.backends.name(), hardware, scheduler.page_size);
+  backend->set_verifies_with_prefill(speculation.verifies_with_prefill);
+  backend->set_mla_options(attention.mla);
+  backend->set_sparse_options(sparse.options);
+  return backend;
+}
+
+std::unique_ptr<rank::RankModel> Deployment::make_model(std::uint32_t tp_rank, std::uint32_t pp_rank,
+                                                        bool captured) const {
+  const std::vector<std::uint32_t> sizes = captured ? scheduler.cuda_graph_bs : std::vector<std::uint32_t>{};
+  const rank::ModelConfig of_stage = pipeline.model_of_stage(model, pp_rank);
+  const rank::Shard shard = pipeline.shard_of(of_stage, parallel.layout, tp_rank, pp_rank);
+  rank::ModeledForward::Options options{.kv_format = attention.kv_format,
+                                        .sparse_token_bytes = sparse.token_bytes,
+                                        .cuda_graph_bs = sizes,
+                                        .prefill_graphs = graphs.prefill,
+                                        .experts_in_use = weights.experts_in_use,
+                                        .expert_load = parallel.expert_load,
+                                        .linear_attention = states.kernels,
+                                        .tracks_states = scheduler.states.tracking_slots > 0,
+                                        .fresh_kernels = captured ? fresh_kernels : std::nullopt,
+                                        .host = host};
+  if (pipeline.stages.size() > 1) {
+    const rank::LayerRange& layers = pipeline.stages[pp_rank];
+    const auto begin = model.layers.begin();
+    options.expert_load = parallel.expert_load.of_layers(
+        static_cast<std::size_t>(
+            std::count_if(begin, begin + layers.first, [](const auto& layer) { return layer.moe; })),
+        of_stage.moe.num_layers);
+    const std::uint32_t next = layers.first + layers.count;
+    options.hands_selection_over =
+        model.is_sparse() && next < model.num_layers && !model.layers[next].indexer;
+  }
+  auto target =
+      std::make_unique<rank::ModeledForward>(of_stage, hardware, shard, make_backend(), std::move(options));
+  const scheduler::SpeculationConfig& config = speculation.config;
+  if (!config.enabled()) return target;
+  const rank::SpeculationShape shape = {.num_steps = config.num_steps,
+                                        .topk = config.topk,
+                                        .num_draft_tokens = config.num_draft_tokens,
+                                        .tree_mask = config.topk > 1,
+                                        .extend_captured = draft.extend_captured,
+                                        .drafts_alone = speculation.drafts_alone(parallel.layout),
+                                        .host = speculation.host};
+  if (!speculation.draft)
+    return std::make_unique<rank::SpeculativeForward>(std::move(target), nullptr, nullptr, shard, hardware,
+                                                      shape);
+  const rank::ModelConfig& drafts = speculation.draft->config;
+  const rank::ParallelLayout& of_draft = draft.layout;
+  const rank::Shard draft_shard = rank::make_shard(drafts, of_draft, shard.tp_rank % of_draft.tp_size);
+  auto backend = attention::create_attention_backend(draft.backend, hardware, scheduler.page_size);
+  backend->set_mla_options(attention.mla);
+  backend->set_sparse_options(sparse.options);
+  // The draft model's passes have the branches of a tree as requests of their own.
+  std::vector<std::uint32_t> draft_sizes = sizes;
+  for (const std::uint32_t size : sizes) draft_sizes.push_back(size * config.topk);
+  std::sort(draft_sizes.begin(), draft_sizes.end());
+  auto draft_forward = std::make_unique<rank::ModeledForward>(
+      drafts, hardware, draft_shard, std::move(backend),
+      rank::ModeledForward::Options{
+          .kv_format = draft.kv_format,
+          .sparse_token_bytes = drafts.is_sparse() ? sparse.token_bytes : 0,
+          .cuda_graph_bs = draft_sizes,
+          .prefill_graphs = graphs.prefill,
+          .experts_in_use = drafts.moe.num_layers > 0 ? weights.experts_in_use : 0,
+          .expert_load = drafts.moe.num_layers > 0 ? parallel.expert_load : rank::ExpertLoad{},
+          .host = host});
+  return std::make_unique<rank::SpeculativeForward>(std::move(target),
+                                                    std::make_unique<rank::DraftModel>(*speculation.draft),
+                                                    std::move(draft_forward), draft_shard, hardware, shape);
+}
+
+rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const {
+  // All shards of a stage have the same shapes (make_shard refuses others), so one model prices them all.
+  std::vector<std::unique_ptr<rank::RankModel>> models;
+  for (std::uint32_t stage = 0; stage < pipeline.stages.size(); ++stage)
+    models.push_back(make_model(group.first_rank(group.process) % ranks.tp_size, stage, /*captured=*/true));
+  return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
+                          std::move(models));
+}
+
+void Deployment::describe_stages(proto::RunReport& report) const {
+  if (pipeline.stages.size() == 1) return;
+  for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+    const auto at = static_cast<int>(i);
+    proto::PipelineStage& stage = at < report.pipeline_stages_size() ? *report.mutable_pipeline_stages(at)
+                                                                     : *report.add_pipeline_stages();
+    stage.set_pp_rank(static_cast<std::uint32_t>(i));
+    stage.set_first_layer(pipeline.stages[i].first);
+    stage.set_num_layers(pipeline.stages[i].count);
+    stage.set_weight_bytes(ranks.ranks[i * ranks.tp_size].weight_bytes());
+    stage.set_kv_bytes_per_token(ranks.stage_kv_bytes[i]);
+    stage.set_kv_pool_tokens(memory.stages[i].tokens);
+  }
+}
+
+std::uint64_t Deployment::configuration_hash() const {
+  // A map of Protobuf has no order; one of std has.
+  const std::map<std::string, std::string> sorted(header.server_args().begin(), header.server_args().end());
+  std::string text;
+  for (const auto& [key, value] : sorted) text.append(key).append("=").append(value).append("\n");
+  for (const double factor : ranks.slowdown) text += format_real(factor) + " ";
+  text += hardware.ShortDebugString() + host.ShortDebugString();
+  return rank::configuration_hash(text);
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,73 @@
+// One simulated deployment with every option resolved (launch/deployment/resolve.h), and the models that
+// price it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attention/backend.h"
+#include "launch/deployment/attention.h"
+#include "launch/deployment/draft.h"
+#include "launch/deployment/graphs.h"
+#include "launch/deployment/memory.h"
+#include "launch/deployment/parallel.h"
+#include "launch/deployment/speculation.h"
+#include "launch/deployment/states.h"
+#include "launch/deployment/weights.h"
+#include "proto/hardware.pb.h"
+#include "proto/host.pb.h"
+#include "proto/report.pb.h"
+#include "rank/config/model_config.h"
+#include "rank/llm/fresh_kernels.h"
+#include "rank/llm/rank_model.h"
+#include "rank/parallel/local_ranks.h"
+#include "rank/parallel/mpi_session.h"
+#include "scheduler/config.h"
+
+namespace tpsim::launch {
+
+struct Deployment {
+  rank::ModelConfig model;  // as it is served
+  proto::HardwareProfile hardware;
+  proto::HostProfile host;  // that the GPUs stand in; its name says whose constants these are
+  // One value a subject, each chosen with what stands before it.
+  Weights weights;
+  Speculation speculation;
+  AttentionChoice attention;
+  Parallel parallel;
+  SparseAttention sparse;  // models with sparse attention only
+  Draft draft;             // where a model drafts
+  States states;           // models with gated delta-net layers only
+  Pipeline pipeline;
+  Graphs graphs;
+  Memory memory;
+  std::optional<rank::FreshKernelRules> fresh_kernels;  // as ModeledForward::Options
+  // What these come to for the scheduler of one data-parallel rank, and for the ranks.
+  scheduler::SchedulerConfig scheduler;
+  rank::DeploymentConfig ranks;
+  // The report's names, calibration and server_args; the rest is filled in by the run.
+  proto::RunReport header;
+  // What was chosen or changed from what the user might expect, one sentence each; and what was changed of
+  // what was said.
+  std::vector<std::string> notes;
+  std::vector<std::string> warnings;
+
+  // Other constants and coefficients of the same GPU from now on: prices change, what was chosen stays.
+  void price_by(const proto::HardwareProfile& profile);
+  // Name and page size of `backends`, for this GPU.
+  std::unique_ptr<attention::AttentionBackend> make_backend() const;
+  // What prices the passes of a rank; without captured graphs, for what precedes them.
+  std::unique_ptr<rank::RankModel> make_model(std::uint32_t tp_rank, std::uint32_t pp_rank,
+                                              bool captured) const;
+  // The ranks of process `process` of `group`, ready to price batches.
+  rank::LocalRanks local_ranks(const rank::ProcessGroup& group) const;
+  // Puts into `report` what the pipeline stages have and leave room for; of one stage nothing.
+  void describe_stages(proto::RunReport& report) const;
+  // Of everything that decides prices; equal in every process.
+  std::uint64_t configuration_hash() const;
+};
+
+}  // namespace tpsim::launch

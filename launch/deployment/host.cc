@@ -1,0 +1,115 @@
+#include "launch/deployment/host.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+
+#include "attention/selection/registry.h"
+#include "launch/cli/flag_values.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+#include "rank/cost/hardware.h"
+
+namespace tpsim::launch {
+
+proto::HardwareProfile load_device(const ServerArgs& args) {
+  proto::HardwareProfile hardware = rank::load_hardware(hardware_name(args));
+  if (args.kernel_launch_us) hardware.set_kernel_launch_seconds(*args.kernel_launch_us * 1e-6);
+  return hardware;
+}
+
+scheduler::SchedulerConfig host_options(const ServerArgs& args, const proto::HardwareProfile& hardware,
+                                        const proto::HostProfile& host) {
+  scheduler::SchedulerConfig config;
+  if (!args.pass_gap_ms.empty()) {
+    config.pass_gap_seconds = args.pass_gap_ms[0] * 1e-3;
+    config.pass_gap_request_seconds = args.pass_gap_ms[1] * 1e-3;
+  } else if (args.disable_overlap_schedule && !args.numeric()) {
+    config.pass_gap_seconds = host.serial().pass_seconds();
+    config.pass_gap_request_seconds = host.serial().request_seconds();
+  }
+  // Servers that are said to leave no gap are said to hide this, too.
+  if (args.disable_overlap_schedule && config.pass_gap_seconds > 0)
+    config.serial_extend_seconds = host.serial().extend_seconds();
+  if (!args.compile_seconds.empty()) {
+    config.compile_batch_seconds = args.compile_seconds[0];
+    config.compile_chunk_seconds = args.compile_seconds[1];
+  }
+  config.compile_decode_seconds = args.compile_decode_seconds.value_or(0);
+  // Numeric execution measures; the scheduler's own time is small against computing on the CPU.
+  set_scheduler_step(config, host, args.numeric() ? 0 : hardware.scheduler_step_seconds());
+  if (!args.numeric() && attention::kCudaGenerations.contains(generation_of(hardware)))
+    config.launch_queue = host.launch_queue().launches();
+  if (args.launch_queue) config.launch_queue = *args.launch_queue;
+  return config;
+}
+
+void set_scheduler_step(scheduler::SchedulerConfig& config, const proto::HostProfile& host, double seconds) {
+  config.scheduler_step_seconds = seconds;
+  config.forming_extend_seconds = host.forming().extend_steps() * seconds;
+}
+
+std::optional<rank::FreshKernelRules> fresh_kernels(const ServerArgs& args, const rank::ModelConfig& model,
+                                                    const AttentionChoice& attention,
+                                                    const rank::ParallelLayout& layout, std::uint32_t chunk,
+                                                    const std::vector<std::uint32_t>& captured) {
+  if (!args.served_before || args.numeric()) return std::nullopt;
+  const rank::MoeConfig& moe = model.moe;
+  const bool triton_experts = moe.num_layers > 0 && !layout.a2a();
+  return rank::FreshKernelRules{
+      .decode =
+          attention::find_backend(attention.backends.decode, "--decode-attention-backend").row.fresh_decode,
+      .page_size = attention.page_size,
+      .chunk = chunk,
+      .top_k = triton_experts ? moe.top_k + moe.num_fused_shared_experts : 0,
+      .captured = captured,
+      .served = parse_served_before("--served-before", *args.served_before)};
+}
+
+std::vector<rank::ServedLoad> parse_served_before(std::string_view flag, const std::string& text) {
+  constexpr const char* kForms =
+      "must be warmup, or loads as closed:INPUT:OUTPUT:CONCURRENCY:PROMPTS, burst:INPUT:OUTPUT:PROMPTS or "
+      "azure:FROM:TO:SCALE, divided by commas";
+  std::vector<rank::ServedLoad> loads;
+  for (const std::string& name : split_list(text)) {
+    std::string words = name;
+    std::replace(words.begin(), words.end(), ':', ',');
+    const std::vector<std::string> parts = split_list(words);
+    const auto number = [&](std::size_t i) {
+      try {
+        return static_cast<std::uint32_t>(parse_count(flag, parts[i], 1, kMaxCount));
+      } catch (const UserError&) {
+        throw_user_error("{} {}: {}", flag, text, kForms);
+      }
+    };
+    if (name == "warmup") continue;
+    if (parts[0] == "closed" && parts.size() == 5) {
+      loads.push_back({number(1), number(3), number(2)});
+    } else if (parts[0] == "burst" && parts.size() == 4) {
+      loads.push_back({number(1), number(3), number(2)});
+    } else if (parts.size() > 1 && parts[0] != "closed" && parts[0] != "burst" &&
+               std::isalpha(static_cast<unsigned char>(parts[0].empty() ? 0 : parts[0].front())) != 0) {
+      loads.push_back({});
+    } else {
+      throw_user_error("{} {}: {}", flag, text, kForms);
+    }
+  }
+  return loads;
+}
+
+void write_host(const HostArgs& args, const scheduler::SchedulerConfig& config, Rows& rows) {
+  if (config.pass_gap_seconds > 0 || config.pass_gap_request_seconds > 0)
+    rows["pass_gap_ms"] = fmt::format("{},{}", format_real(config.pass_gap_seconds * 1e3),
+                                      format_real(config.pass_gap_request_seconds * 1e3));
+  if (args.kernel_launch_us) rows["kernel_launch_us"] = format_real(*args.kernel_launch_us);
+  if (!args.compile_seconds.empty())
+    rows["compile_seconds"] = fmt::format("{}", fmt::join(args.compile_seconds, ","));
+  if (args.compile_decode_seconds) rows["compile_decode_seconds"] = format_real(*args.compile_decode_seconds);
+  if (args.served_before) rows["served_before"] = *args.served_before;
+  if (args.launch_queue) rows["launch_queue"] = std::to_string(*args.launch_queue);
+}
+
+}  // namespace tpsim::launch

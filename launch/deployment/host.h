@@ -1,0 +1,47 @@
+// What the server's host takes around the passes of its GPUs: between them, before the first kernel, and
+// while a server that has not met a size compiles for it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/deployment/attention.h"
+#include "launch/deployment/rows.h"
+#include "launch/flags/server_args.h"
+#include "proto/hardware.pb.h"
+#include "proto/host.pb.h"
+#include "rank/config/model_config.h"
+#include "rank/config/parallel_layout.h"
+#include "rank/llm/fresh_kernels.h"
+#include "scheduler/config.h"
+
+namespace tpsim::launch {
+
+// --hardware as its host launches kernels.
+proto::HardwareProfile load_device(const ServerArgs& args);
+
+// The scheduler's options that say what the host takes; all others are the defaults.
+scheduler::SchedulerConfig host_options(const ServerArgs& args, const proto::HardwareProfile& hardware,
+                                        const proto::HostProfile& host);
+// Those of them that depend on `seconds`, the scheduler_step_seconds of the device.
+void set_scheduler_step(scheduler::SchedulerConfig& config, const proto::HostProfile& host, double seconds);
+
+// What a server that has compiled nothing before has met; none: it has met all sizes. `chunk`: of prefill,
+// tokens; `captured`: batch sizes.
+std::optional<rank::FreshKernelRules> fresh_kernels(const ServerArgs& args, const rank::ModelConfig& model,
+                                                    const AttentionChoice& attention,
+                                                    const rank::ParallelLayout& layout, std::uint32_t chunk,
+                                                    const std::vector<std::uint32_t>& captured);
+
+// A list of load names as `tpsim validate` prints them, divided by commas:
+// closed:INPUT:OUTPUT:CONCURRENCY:PROMPTS, burst:INPUT:OUTPUT:PROMPTS; every other NAME:… counts as prompts
+// and batches of all sizes; `warmup` for nothing but the request that warms a server up. Throws UserError
+// with a sentence about `flag`.
+std::vector<rank::ServedLoad> parse_served_before(std::string_view flag, const std::string& text);
+
+void write_host(const HostArgs& args, const scheduler::SchedulerConfig& config, Rows& rows);
+
+}  // namespace tpsim::launch

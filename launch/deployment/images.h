@@ -1,0 +1,63 @@
+// How a deployment serves images: whether it does, with which attention, shared in which way, and what that
+// takes of its memory; and the images of the workload it is given.
+//
+// Source: SGLang 0.5.23 configs/model_config.py (mm_disabled_models), arg_groups/memory_hook.py
+// (adjust_mem_fraction_for_vlm), arg_groups/model_overrides/qwen3_vl.py,
+// mem_cache/kv_cache_configurator.py (mm_runtime_reservation_gb); server_args.py of 0.5.12.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launch/flags/server_args.h"
+#include "proto/hardware.pb.h"
+#include "proto/host.pb.h"
+#include "proto/report.pb.h"
+#include "rank/config/model_config.h"
+#include "rank/config/parallel_layout.h"
+#include "rank/parallel/image_encoding.h"
+#include "scheduler/workload/streamed_workload.h"
+#include "scheduler/workload/workload.h"
+
+namespace tpsim::launch {
+
+// What the server makes of the model's encoder, served or not.
+struct Images {
+  rank::VisionConfig vision;
+  std::vector<std::string> notes;
+};
+// `profiled_qwen3_vl`: of the choice of attention. Throws UserError naming the flag that cannot be carried
+// out.
+Images resolve_images(const ServerArgs& args, const proto::HardwareProfile& hardware,
+                      const rank::ParallelLayout& layout, const rank::ModelConfig& model,
+                      bool profiled_qwen3_vl);
+
+// What SGLang leaves of its own --mem-fraction-static for a model that encodes images; 1 for others.
+double image_memory_factor(const rank::VisionConfig& vision);
+
+// `model`: with the encoder of resolve_images(). Without an encoder where images are not served.
+rank::ImageEncoderConfig make_image_encoder(const proto::HardwareProfile& hardware,
+                                            const rank::ParallelLayout& layout,
+                                            const rank::ModelConfig& model);
+
+// Options of a deployment that serves images, and where they are `priced` the calibration of that; nothing of
+// others.
+void write_images(const proto::HardwareProfile& hardware, const proto::HostProfile& host,
+                  const rank::VisionConfig& vision, bool priced, proto::RunReport& header);
+
+// Puts the tokens of the workload's images into its prompts, and notes what they take of `host`. Throws
+// UserError where the model has no encoder, or it is off.
+void place_workload_images(const ServerArgs& args, const rank::ModelConfig& model,
+                           const proto::HostProfile& host, scheduler::Workload& workload);
+// The same as the workload is read, of one that has images; another one is returned as it is. `model` must
+// outlive the result.
+std::unique_ptr<const scheduler::StreamedWorkload> with_images_placed(
+    const ServerArgs& args, const rank::ModelConfig& model, const proto::HostProfile& host,
+    std::unique_ptr<const scheduler::StreamedWorkload> workload);
+
+// What the ranks did, once their reports are there.
+void finish_image_report(std::uint32_t dp_size, proto::RunReport& report);
+
+}  // namespace tpsim::launch

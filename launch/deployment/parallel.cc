@@ -1,0 +1,167 @@
+#include "launch/deployment/parallel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+
+namespace tpsim::launch {
+namespace {
+
+std::uint32_t attention_dp(const ServerArgs& args, const rank::ModelConfig& model) {
+  const ParallelArgs& parallel = args.parallel;
+  if (parallel.attn_dp_size && (parallel.enable_dp_attention || parallel.dp_size > 1))
+    throw_user_error(
+        "--attn-dp-size {}: says in one flag what --dp-size with --enable-dp-attention says in two; give one "
+        "or "
+        "the other",
+        *parallel.attn_dp_size);
+  std::uint32_t dp = parallel.attn_dp_size.value_or(parallel.enable_dp_attention ? parallel.dp_size : 1);
+  if (!parallel.enable_dp_attention && parallel.dp_size > 1)
+    throw_user_error(
+        "--dp-size {}: replicas that share nothing are not simulated together; give --enable-dp-attention, "
+        "or "
+        "run one replica with its share of the requests",
+        parallel.dp_size);
+  if (dp > 1 && !model.facts.data_parallel_attention)
+    throw_user_error("--enable-dp-attention: SGLang's {} cuts attention by --tp alone; leave it out",
+                     model.architecture);
+  if (dp > 1 && model.is_hybrid_linear())
+    throw_user_error(
+        "--enable-dp-attention: gated delta-net layers of {} are simulated with --tp alone; leave it "
+        "out",
+        model.name);
+  return dp;
+}
+
+rank::ExpertLoad resolve_expert_load(const ServerArgs& args, const rank::ModelConfig& model) {
+  const std::string spec = args.parallel.expert_distribution.value_or("uniform");
+  if (spec == "uniform") return {};
+  if (args.numeric())
+    throw_user_error(
+        "--expert-distribution {}: is for --executor modeled, numeric ranks send tokens where the router "
+        "says",
+        spec);
+  return {"--expert-distribution", spec, model, args.random_seed};
+}
+
+}  // namespace
+
+Parallel resolve_parallel(const ServerArgs& args, const rank::ModelConfig& model) {
+  const ParallelArgs& parallel = args.parallel;
+  Parallel out;
+  rank::ParallelLayout& layout = out.layout;
+  layout.tp_size = args.tp_size;
+  layout.ep_size = parallel.ep_size;
+  layout.dp_size = attention_dp(args, model);
+  if (parallel.moe_a2a_backend == "deepep") {
+    layout.moe_a2a = rank::MoeA2aBackend::kDeepEp;
+    if (model.moe.num_layers > 0 && !model.facts.deepep)
+      throw_user_error("--moe-a2a-backend deepep: SGLang's {} has no such path; leave it out",
+                       model.architecture);
+    if (layout.ep_size != layout.tp_size)
+      out.notes.push_back(
+          fmt::format("--ep-size: {} like --tp, as --moe-a2a-backend deepep demands", args.tp_size));
+    layout.ep_size = layout.tp_size;
+    layout.deepep_mode = parallel.deepep_mode == "normal"        ? rank::DeepEpMode::kNormal
+                         : parallel.deepep_mode == "low_latency" ? rank::DeepEpMode::kLowLatency
+                                                                 : rank::DeepEpMode::kAuto;
+  } else if (parallel.deepep_mode != "auto") {
+    throw_user_error("--deepep-mode {}: is for --moe-a2a-backend deepep; leave it out", parallel.deepep_mode);
+  }
+  if (const auto dense = parallel.moe_dense_tp_size) {
+    if (*dense != 1 && *dense != args.tp_size)
+      throw_user_error("--moe-dense-tp-size {}: must be 1, or --tp {}", *dense, args.tp_size);
+    layout.moe_dense_tp1 = *dense == 1 && args.tp_size > 1;
+    if (layout.moe_dense_tp1 && !model.facts.data_parallel_attention)
+      throw_user_error("--moe-dense-tp-size 1: SGLang's {} cuts its MLPs by --tp alone; leave it out",
+                       model.architecture);
+  }
+  if (parallel.enable_dp_lm_head && layout.dp_size == 1)
+    throw_user_error("--enable-dp-lm-head: needs --dp-size above 1 with --enable-dp-attention");
+  layout.dp_lm_head = parallel.enable_dp_lm_head;
+  out.expert_load = resolve_expert_load(args, model);
+  return out;
+}
+
+Pipeline resolve_pipeline(const ServerArgs& args, const rank::ModelConfig& model, bool speculates,
+                          Switches switches) {
+  const ParallelArgs& parallel = args.parallel;
+  Pipeline out{.stages = {{0, model.num_layers}}, .config = {}, .switches = switches, .notes = {}};
+  scheduler::PipelineConfig& pipeline = out.config;
+  pipeline.max_micro_batch_size = parallel.pp_max_micro_batch_size;
+  if (parallel.pp_size == 1) {
+    if (parallel.pp_async_batch_depth > 0)
+      throw_user_error("--pp-async-batch-depth {}: needs --pp-size above 1", parallel.pp_async_batch_depth);
+    return out;
+  }
+  if (args.numeric())
+    throw_user_error(
+        "--pp-size {}: pipeline stages are priced, not computed; use --executor modeled, or --tp",
+        parallel.pp_size);
+  if (parallel.data_parallel_attention())
+    throw_user_error(
+        "--pp-size {}: data-parallel attention in pipeline stages is not simulated; leave "
+        "--enable-dp-attention out",
+        parallel.pp_size);
+  if (speculates)
+    throw_user_error(
+        "--pp-size {}: speculative decoding in pipeline stages is not simulated (SGLang has it on prefill "
+        "servers, and from 0.5.23 where SGLANG_ENABLE_PP_SPEC is set); leave --speculative-algorithm out",
+        parallel.pp_size);
+  rank::check_pipeline(model);
+  pipeline.size = parallel.pp_size;
+  pipeline.async_batch_depth = parallel.pp_async_batch_depth;
+  if (switches.overlap)
+    out.notes.emplace_back(
+        "--disable-overlap-schedule: is set, for SGLang does not overlap pipeline stages' scheduling");
+  out.switches.overlap = false;
+  out.notes.emplace_back(
+      "--pp-size: stages are taken to be joined as the GPUs of one host are; between hosts, handing over is "
+      "slower");
+  out.stages = rank::pipeline_layers(model.num_layers, parallel.pp_size, parallel.pp_layer_partition);
+  rank::check_deepstack(model, out.stages);
+  return out;
+}
+
+rank::ModelConfig Pipeline::model_of_stage(const rank::ModelConfig& model, std::uint32_t pp_rank) const {
+  return stages.size() == 1 ? model : rank::stage_model(model, stages[pp_rank]);
+}
+
+rank::Shard Pipeline::shard_of(const rank::ModelConfig& stage_model, const rank::ParallelLayout& layout,
+                               std::uint32_t tp_rank, std::uint32_t pp_rank) const {
+  return rank::stage_shard(stage_model, layout, tp_rank, pp_rank, static_cast<std::uint32_t>(stages.size()));
+}
+
+void write_parallel(const ParallelArgs& parallel, const Parallel& chosen, const Pipeline& pipeline,
+                    const rank::ModelConfig& model, std::uint32_t max_running_requests, Rows& out) {
+  const rank::ParallelLayout& layout = chosen.layout;
+  if (layout.ep_size > 1) out["ep_size"] = std::to_string(layout.ep_size);
+  if (parallel.pp_size > 1) {
+    out["pp_size"] = std::to_string(parallel.pp_size);
+    out["pp_async_batch_depth"] = std::to_string(parallel.pp_async_batch_depth);
+    if (!parallel.pp_layer_partition.empty()) out["pp_layer_partition"] = parallel.pp_layer_partition;
+  }
+  if (layout.dp_size > 1) {
+    out["dp_size"] = std::to_string(layout.dp_size);
+    out["enable_dp_attention"] = "true";
+    out["enable_dp_lm_head"] = layout.dp_lm_head ? "true" : "false";
+    out["load_balance_method"] = to_string(parallel.load_balance);
+  }
+  if (layout.moe_dense_tp1) out["moe_dense_tp_size"] = "1";
+  if (layout.a2a()) {
+    out["moe_a2a_backend"] = "deepep";
+    out["deepep_mode"] = parallel.deepep_mode;
+  }
+  if (!chosen.expert_load.uniform()) {
+    out["expert_distribution"] = parallel.expert_distribution.value_or("uniform");
+    out["expert_imbalance"] = format_real(chosen.expert_load.imbalance(model.moe, layout.ep_size));
+  }
+  if (pipeline.config.staged() || pipeline.config.max_micro_batch_size)
+    out["pp_max_micro_batch_size"] =
+        std::to_string(pipeline.config.requests_of_micro_batch(max_running_requests));
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,85 @@
+#include "launch/flags/batch_flags.h"
+
+#include <array>
+
+#include "launch/cli/flag_values.h"
+#include "proto/base/error.h"
+#include "scheduler/releases/sglang_release.h"
+
+namespace tpsim::launch {
+namespace {
+
+constexpr std::array<Named<scheduler::SchedulePolicy>, 5> kSchedulePolicies = {{
+    {"lpm", scheduler::SchedulePolicy::kLpm},
+    {"dfs-weight", scheduler::SchedulePolicy::kDfsWeight},
+    {"fcfs", scheduler::SchedulePolicy::kFcfs},
+    {"lof", scheduler::SchedulePolicy::kLof},
+    {"random", scheduler::SchedulePolicy::kRandom},
+}};
+
+constexpr std::array<Named<kvcache::EvictionPolicy>, 7> kEvictionPolicies = {{
+    {"lru", kvcache::EvictionPolicy::kLru},
+    {"lfu", kvcache::EvictionPolicy::kLfu},
+    {"fifo", kvcache::EvictionPolicy::kFifo},
+    {"mru", kvcache::EvictionPolicy::kMru},
+    {"filo", kvcache::EvictionPolicy::kFilo},
+    {"slru", kvcache::EvictionPolicy::kSlru},
+    {"priority", kvcache::EvictionPolicy::kPriority},
+}};
+
+}  // namespace
+
+void declare_batches(FlagSet& flags, BatchArgs& args) {
+  flags.add_value("--max-prefill-tokens", "TOKENS", "new tokens of one prefill batch (default 16384)",
+                  count(args.max_prefill_tokens, 1));
+  flags.add_value("--chunked-prefill-size", "TOKENS",
+                  "longest piece of a prompt in one batch, -1 for no chunks (default: from the GPU)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    if (value == "-1")
+                      args.chunked_prefill_size = -1;
+                    else if (value == "0" || value.rfind('-', 0) == 0)
+                      throw_user_error("{} {}: must be a whole number from 1 to {}, or -1 for no chunks",
+                                       flag, value, kMaxCount);
+                    else
+                      args.chunked_prefill_size =
+                          static_cast<std::int64_t>(parse_count(flag, value, 1, kMaxCount));
+                  });
+  flags.add_switch("--enable-mixed-chunk", "a chunk of prefill and the decode batch in one pass",
+                   args.enable_mixed_chunk);
+  flags.add_value("--scheduler-recv-interval", "N",
+                  "decode passes from one look at what has come to the next (default 1)",
+                  count(args.scheduler_recv_interval, 1));
+}
+
+void declare_schedule(FlagSet& flags, BatchArgs& args) {
+  flags.add_value("--schedule-policy", "NAME",
+                  "of the waiting queue: lpm, dfs-weight, fcfs, lof or random (default fcfs)",
+                  choice(kSchedulePolicies, args.schedule_policy));
+  flags.add_value("--sglang-version", "RELEASE",
+                  fmt::format("whose scheduling rules are followed: {} (default {})",
+                              join_or(scheduler::sglang_release_names()), scheduler::default_release().name),
+                  [&args](std::string_view, const std::string& value) {
+                    args.sglang_release = scheduler::parse_sglang_release(value);
+                  });
+  flags.add_value("--schedule-conservativeness", "X",
+                  "larger reserves more for running requests (default 1.0)",
+                  real(args.schedule_conservativeness, 0, true, 1000, true));
+}
+
+void declare_radix_cache(FlagSet& flags, BatchArgs& args) {
+  flags.add_switch("--disable-radix-cache", "no reuse of prefixes", args.disable_radix_cache);
+}
+
+void declare_eviction(FlagSet& flags, BatchArgs& args) {
+  flags.add_value("--radix-eviction-policy", "NAME",
+                  "lru, lfu, slru, fifo, mru, filo or priority (default lru)",
+                  choice(kEvictionPolicies, args.radix_eviction_policy));
+  flags.add_switch("--disable-overlap-schedule", "scheduling waits for the GPU and the GPU for scheduling",
+                   args.disable_overlap_schedule);
+}
+
+std::string_view to_string(scheduler::SchedulePolicy policy) { return name_of(kSchedulePolicies, policy); }
+
+std::string_view to_string(kvcache::EvictionPolicy policy) { return name_of(kEvictionPolicies, policy); }
+
+}  // namespace tpsim::launch

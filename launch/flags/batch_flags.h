@@ -1,0 +1,36 @@
+// Batches, the queue and the cache of prefixes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "kvcache/eviction_policy.h"
+#include "launch/cli/flag_set.h"
+#include "scheduler/config.h"
+
+namespace tpsim::launch {
+
+struct BatchArgs {
+  std::uint32_t max_prefill_tokens = 16384;
+  std::optional<std::int64_t> chunked_prefill_size;  // -1: no chunks
+  bool enable_mixed_chunk = false;
+  std::uint32_t scheduler_recv_interval = 1;
+  scheduler::SchedulePolicy schedule_policy = scheduler::SchedulePolicy::kFcfs;
+  scheduler::SglangRelease sglang_release = scheduler::default_release();
+  double schedule_conservativeness = 1.0;
+  bool disable_radix_cache = false;
+  kvcache::EvictionPolicy radix_eviction_policy = kvcache::EvictionPolicy::kLru;
+  bool disable_overlap_schedule = false;
+};
+
+void declare_batches(FlagSet& flags, BatchArgs& args);
+// Further down in the help.
+void declare_schedule(FlagSet& flags, BatchArgs& args);
+void declare_radix_cache(FlagSet& flags, BatchArgs& args);
+void declare_eviction(FlagSet& flags, BatchArgs& args);
+
+std::string_view to_string(scheduler::SchedulePolicy policy);
+std::string_view to_string(kvcache::EvictionPolicy policy);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,229 @@
+#include "launch/flags/load_flags.h"
+
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "launch/cli/flag_values.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+
+namespace tpsim::launch {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+constexpr std::array<Named<scheduler::SessionMode>, 2> kSessionModes = {{
+    {"closed", scheduler::SessionMode::kClosed},
+    {"timestamps", scheduler::SessionMode::kTimestamps},
+}};
+
+// The flags of --dataset-name generated-shared-prefix.
+void declare_shared_prefixes(FlagSet& flags, LoadArgs& args) {
+  scheduler::SharedPrefixOptions& gsp = args.gsp;
+  const auto noted = [&args](FlagSet::ReadValue read) {
+    return [&args, read = std::move(read)](std::string_view flag, const std::string& value) {
+      if (args.gsp_flag.empty()) args.gsp_flag = flag;
+      read(flag, value);
+    };
+  };
+  flags.add_value("--gsp-num-groups", "N", "system prompts of generated-shared-prefix (default 64)",
+                  noted(count(gsp.num_groups, 1)));
+  flags.add_value("--gsp-prompts-per-group", "N", "prompts with each of them (default 16)",
+                  noted(count(gsp.prompts_per_group, 1)));
+  flags.add_value("--gsp-system-prompt-len", "TOKENS", "of a system prompt (default 2048)",
+                  noted(count(gsp.system_prompt_len, 1)));
+  flags.add_value("--gsp-question-len", "TOKENS", "after the system prompt (default 128)",
+                  noted(count(gsp.question_len, 1)));
+  flags.add_value("--gsp-output-len", "TOKENS", "of an answer (default 256)",
+                  noted(count(gsp.output_len, 1)));
+  flags.add_value("--gsp-range-ratio", "R", "shortest length over longest (default 1.0)",
+                  noted(real(gsp.range_ratio, 0, true, 1, true)));
+  flags.add_value("--gsp-num-turns", "N", "questions of a conversation (default 1)",
+                  noted(count(gsp.num_turns, 1)));
+  flags.add_switch("--gsp-ordered", "group after group (default: shuffled)", gsp.ordered);
+  flags.add_value("--gsp-group-distribution", "KIND",
+                  "uniform, or zipf: the group of each prompt is drawn (default uniform)",
+                  noted([&args](std::string_view flag, const std::string& value) {
+                    std::string kind;
+                    word({"uniform", "zipf"}, kind)(flag, value);
+                    args.gsp_zipf = kind == "zipf";
+                  }));
+  flags.add_value("--gsp-zipf-alpha", "A", "of zipf: the k-th group comes 1/k^A as often as the first",
+                  noted(real(gsp.zipf_alpha, 0, false, 1000, true)));
+}
+
+// What a dataset needs, and the flags that are another one's.
+void check_dataset(const LoadArgs& args) {
+  const std::string& name = args.dataset_name;
+  const bool random = name == "random" || name == "random-ids" || name == "image";
+  const bool shared = name == "generated-shared-prefix";
+  const bool file = name == "sharegpt" || name == "mooncake";
+  for (const auto& [flag, given] :
+       {std::pair<std::string_view, bool>{"--random-input-len", args.random_input_len.has_value()},
+        {"--random-output-len", args.random_output_len.has_value()},
+        {"--random-range-ratio", args.random_range_ratio.has_value()}}) {
+    if (given && !random)
+      throw_user_error("{}: is for --dataset-name random and image, {}", flag,
+                       shared ? "use the --gsp-* flags" : "the lengths of a trace are its own");
+  }
+  if (!shared && (!args.gsp_flag.empty() || args.gsp.ordered))
+    throw_user_error("{}: is for --dataset-name generated-shared-prefix",
+                     args.gsp_flag.empty() ? "--gsp-ordered" : args.gsp_flag);
+  if (args.gsp_zipf != args.gsp.zipf_alpha.has_value())
+    throw_user_error("--gsp-zipf-alpha: {} --gsp-group-distribution zipf",
+                     args.gsp_zipf ? "is required by" : "needs");
+  if (shared && args.num_prompts)
+    throw_user_error(
+        "--num-prompts {}: generated-shared-prefix makes --gsp-num-groups times --gsp-prompts-per-group "
+        "conversations, leave it out",
+        *args.num_prompts);
+  if (file && args.dataset_path.empty())
+    throw_user_error("--dataset-path: is required by --dataset-name {}, nothing is downloaded", name);
+  if (!file && !args.dataset_path.empty())
+    throw_user_error("--dataset-path {}: is for --dataset-name sharegpt or mooncake{}", args.dataset_path,
+                     random ? ", random prompts are lengths only" : "");
+}
+
+// The times at which requests come.
+void check_times(const LoadArgs& args) {
+  const bool timed = args.dataset_name.empty() || args.dataset_name == "mooncake";
+  if (!timed && args.time_scale)
+    throw_user_error("--time-scale {}: is for --trace, use --request-rate for {}",
+                     format_real(*args.time_scale), args.dataset_name);
+  if (!timed && args.use_trace_timestamps)
+    throw_user_error("--use-trace-timestamps: is for traces, {} has no times", args.dataset_name);
+  if (args.use_trace_timestamps && args.request_rate)
+    throw_user_error(
+        "--use-trace-timestamps: excludes --request-rate, which replaces the times of the trace");
+  if (args.dataset_name == "mooncake" && args.request_rate)
+    throw_user_error(
+        "--request-rate {}: SGLang's benchmark keeps the times of mooncake whatever the rate; use --trace to "
+        "replace them",
+        format_real(*args.request_rate));
+  if (args.fixed_interval && !args.request_rate)
+    throw_user_error("--request-interval fixed: needs --request-rate");
+  if (args.request_rate && args.time_scale)
+    throw_user_error("--time-scale {}: excludes --request-rate, which replaces the times of the trace",
+                     format_real(*args.time_scale));
+}
+
+}  // namespace
+
+void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& images) {
+  flags.group("Load");
+  flags.add_value("--trace", "FILE", "workload to serve; gzip is accepted", text(args.trace));
+  flags.add_value("--trace-format", "FORMAT",
+                  "auto, mooncake, azure, burstgpt, sharegpt or tpsim (default auto)",
+                  word({"auto", "mooncake", "azure", "burstgpt", "sharegpt", "tpsim"}, args.trace_format));
+  flags.add_value(
+      "--dataset-name", "NAME",
+      "a dataset of SGLang's benchmark instead of --trace, with its lengths and order for --seed: "
+      "random, random-ids, image, generated-shared-prefix, or from --dataset-path sharegpt (lengths in "
+      "tokens, no text) or mooncake (default: sharegpt where --dataset-path is given)",
+      word({"random", "random-ids", "image", "generated-shared-prefix", "sharegpt", "mooncake"},
+           args.dataset_name));
+  flags.add_value("--dataset-path", "FILE", "of --dataset-name sharegpt or mooncake",
+                  [&args](std::string_view flag, const std::string& value) {
+                    text(args.dataset_path)(flag, value);
+                    if (args.dataset_name.empty()) args.dataset_name = "sharegpt";  // the benchmark's default
+                  });
+  flags.add_value("--num-prompts", "N", "requests (default: the whole trace, or 1000 of a dataset)",
+                  count(args.num_prompts, 1));
+  flags.add_switch("--use-trace-timestamps",
+                   "requests come at the times of the trace (so they do by default); refused with what "
+                   "replaces those times",
+                   args.use_trace_timestamps);
+  flags.add_value("--random-input-len", "TOKENS", "longest random prompt (default 1024)",
+                  count(args.random_input_len, 1));
+  flags.add_value("--random-output-len", "TOKENS", "longest random output (default 1024)",
+                  count(args.random_output_len, 1));
+  flags.add_value("--random-range-ratio", "R", "shortest length over longest (default 0.0)",
+                  real(args.random_range_ratio, 0, true, 1, true));
+  declare_shared_prefixes(flags, args);
+  images();
+  flags.add_value(
+      "--session-mode", "MODE",
+      "later turns of the trace's conversations: closed sends one when the answer before it has "
+      "ended and its think_time is over (no think_time: its distance in the trace after the turn "
+      "before it was sent, not before the answer's end); timestamps sends all at the trace's times "
+      "and reports which were early (default closed)",
+      choice(kSessionModes, args.session_mode));
+  flags.add_value(
+      "--request-rate", "PER_S",
+      "arrivals per second, of conversations where turns are closed; inf for all at once (default: "
+      "the trace's times, random: inf)",
+      real(args.request_rate, 0, false, kInfinity, true));
+  flags.add_value("--request-interval", "KIND", "of --request-rate: poisson or fixed (default poisson)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    std::string kind;
+                    word({"poisson", "fixed"}, kind)(flag, value);
+                    args.fixed_interval = kind == "fixed";
+                  });
+  flags.add_value("--max-concurrency", "N",
+                  "most requests in flight; others wait to be sent (default: no limit)",
+                  count(args.max_concurrency, 1));
+  flags.add_value(
+      "--front-end", "KIND",
+      "what lies between clients and scheduler: ids (SGLang's HTTP server, prompts as token ids), "
+      "text (prompts that it tokenizes), kit (ids, drawn by the client of launch/lab/measure when a request "
+      "is "
+      "due) or none (default ids; none for traces of tpsim's own format, which name when requests reach the "
+      "scheduler)",
+      [&args](std::string_view flag, const std::string& value) {
+        word({"ids", "text", "kit", "none"}, args.front_end.emplace())(flag, value);
+      });
+  flags.add_value("--client-seconds", "S",
+                  "of the front end's time, what a client itself takes before its request is out and when a "
+                  "token has come; 0 tells what the server's own metrics would (default 0.00102: the Python "
+                  "client whose stamps the times were fitted to)",
+                  real(args.client_seconds, 0, true, 1, true));
+  flags.add_value(
+      "--tokenize-us", "US",
+      "host time of tokenizing one token of a prompt, of --front-end text (default 7: a byte-level "
+      "BPE of 32,000 entries; DeepSeek's takes 3.6)",
+      real(args.tokenize_us, 0, true, 1e6, true));
+  flags.add_value("--stream-interval", "TOKENS",
+                  "of an answer that go to its client together; gaps between tokens are reported as if each "
+                  "went alone (default 1)",
+                  count(args.stream_interval, 1));
+  flags.add_value("--time-scale,--mooncake-slowdown-factor", "X",
+                  "multiplies the times of the trace, think times too; 0.5 is twice as fast (default 1)",
+                  real(args.time_scale, 0, false, 1e6, true));
+  flags.add_value(
+      "--warmup-requests", "N",
+      "copies of the first request, of at most 32 output tokens, served before the clock starts and "
+      "counted only in the totals of the ranks; their prefix stays in the cache (default 0)",
+      count(args.warmup_requests, 0, 1'000'000));
+  flags.add_switch("--flush-cache", "empties the cache after --warmup-requests", args.flush_cache);
+  flags.add_value("--seed", "N", "of dataset and arrivals (default: --random-seed)",
+                  count(args.seed, 0, std::numeric_limits<std::uint32_t>::max()));
+  flags.add_value("--random-seed", "N", "of everything random (default 1)",
+                  count(args.random_seed, 0, std::numeric_limits<std::uint32_t>::max()));
+}
+
+void check_load(const LoadArgs& args) {
+  if (args.trace.empty() && args.dataset_name.empty())
+    throw_user_error("--trace: is required, or --dataset-name random for random lengths");
+  if (!args.trace.empty() && !args.dataset_name.empty())
+    throw_user_error("--dataset-name {}: excludes --trace, give one of the two", args.dataset_name);
+  check_dataset(args);
+  if (!args.dataset_name.empty() && args.session_mode)
+    throw_user_error("--session-mode {}: is for --trace, the turns of {} have no times of their own",
+                     to_string(*args.session_mode), args.dataset_name);
+  if (!args.dataset_name.empty() && args.trace_format != "auto")
+    throw_user_error("--trace-format {}: is for --trace", args.trace_format);
+  if (args.flush_cache && args.warmup_requests == 0)
+    throw_user_error("--flush-cache: the cache is empty at the start, it is for --warmup-requests");
+  check_times(args);
+}
+
+void check_numeric_load(const LoadArgs& args) {
+  if (args.front_end && *args.front_end != "none")
+    throw_user_error("--front-end {}: is for --executor modeled, numeric ranks run on the wall clock",
+                     *args.front_end);
+}
+
+std::string_view to_string(scheduler::SessionMode mode) { return name_of(kSessionModes, mode); }
+
+}  // namespace tpsim::launch

@@ -1,0 +1,38 @@
+// Reports, traces of the run and logs.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "launch/cli/flag_set.h"
+
+namespace tpsim::launch {
+
+struct OutputArgs {
+  std::string report_dir;
+  std::uint64_t steps_every = 1;  // steps.csv holds every so many-th step; 0: there is none
+  bool compress = false;          // CSV files
+  std::string output_file;
+  std::string log_level = "warning";
+  bool quiet = false;
+  bool no_progress = false;
+  bool check_invariants = false;
+  std::string record_batches;  // file; empty: none
+  std::string trace_out;       // Perfetto trace; file; empty: none
+  // The part of the run's clock that it holds, seconds.
+  double trace_from = 0;
+  double trace_until = std::numeric_limits<double>::infinity();
+};
+
+void declare_output(FlagSet& flags, OutputArgs& args);
+// --log-level, --no-progress and, of a command that prints a table, --quiet.
+void declare_logging(FlagSet& flags, OutputArgs& args, bool prints_table = true);
+void declare_invariants(FlagSet& flags, OutputArgs& args);
+// --trace-out and its window.
+void declare_trace(FlagSet& flags, OutputArgs& args);
+// `swept`: of one setting of a sweep.
+void check_output(const OutputArgs& args, bool compare, bool swept);
+void check_trace(const OutputArgs& args);
+
+}  // namespace tpsim::launch

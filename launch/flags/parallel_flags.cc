@@ -1,0 +1,71 @@
+#include "launch/flags/parallel_flags.h"
+
+#include <cstdlib>
+
+#include "launch/cli/flag_values.h"
+
+namespace tpsim::launch {
+namespace {
+
+constexpr std::array<Named<scheduler::LoadBalanceMethod>, 4> kLoadBalanceMethods = {{
+    {"round_robin", scheduler::LoadBalanceMethod::kRoundRobin},
+    {"auto", scheduler::LoadBalanceMethod::kRoundRobin},
+    {"total_requests", scheduler::LoadBalanceMethod::kTotalRequests},
+    {"total_tokens", scheduler::LoadBalanceMethod::kTotalTokens},
+}};
+
+}  // namespace
+
+void declare_parallel(FlagSet& flags, ParallelArgs& args) {
+  flags.add_value("--ep-size,--ep,--expert-parallel-size", "N",
+                  "groups of ranks that experts are spread over; within one, each expert is cut by its width "
+                  "(default 1; --tp with deepep)",
+                  count(args.ep_size, 1, 1024));
+  flags.add_value("--dp-size,--dp,--data-parallel-size", "N",
+                  "data-parallel ranks, with --enable-dp-attention (default 1)",
+                  count(args.dp_size, 1, 1024));
+  flags.add_switch("--enable-dp-attention",
+                   "each of --dp-size parts of the GPUs attends for requests of its own; MLPs see all tokens",
+                   args.enable_dp_attention);
+  flags.add_value("--attn-dp-size,--attention-data-parallel-size", "N",
+                  "the same in one flag, as SGLang 0.5.23 says it", count(args.attn_dp_size, 1, 1024));
+  flags.add_switch("--enable-dp-lm-head", "each data-parallel rank has a head of its own",
+                   args.enable_dp_lm_head);
+  flags.add_value(
+      "--load-balance-method", "METHOD",
+      "of requests over data-parallel ranks: round_robin, total_requests or total_tokens (default "
+      "round_robin)",
+      choice(kLoadBalanceMethods, args.load_balance));
+  if (const char* partition = std::getenv("SGLANG_PP_LAYER_PARTITION")) args.pp_layer_partition = partition;
+  flags.add_value("--pp-size,--pipeline-parallel-size", "N",
+                  "pipeline stages of --tp GPUs each; layers are shared out evenly, or as the environment's "
+                  "SGLANG_PP_LAYER_PARTITION says (default 1)",
+                  count(args.pp_size, 1, 1024));
+  flags.add_value("--pp-max-micro-batch-size", "N",
+                  "requests of one micro-batch (default: --max-running-requests over --pp-size)",
+                  count(args.pp_max_micro_batch_size, 1));
+  flags.add_value("--pp-async-batch-depth", "N",
+                  "micro-batches beyond one for each stage, whose tokens wait at the last (default 0)",
+                  count(args.pp_async_batch_depth, 0, 1024));
+  flags.add_value("--moe-dense-tp-size", "N", "1: dense MLPs are whole on every GPU (default --tp)",
+                  count(args.moe_dense_tp_size, 1, 1024));
+  flags.add_value("--moe-a2a-backend", "NAME",
+                  "how tokens come to their experts: none (every rank sees all) or deepep (default none)",
+                  word({"none", "deepep"}, args.moe_a2a_backend));
+  flags.add_value("--deepep-mode", "MODE",
+                  "kernels of deepep: normal, low_latency, or auto: one for prefill, the other for decode "
+                  "(default auto)",
+                  word({"auto", "normal", "low_latency"}, args.deepep_mode));
+  flags.add_value("--expert-distribution", "LOAD",
+                  "of tokens over experts: uniform, zipf:ALPHA, or a JSON file with recorded logical_count "
+                  "(default uniform)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    text(args.expert_distribution.emplace())(flag, value);
+                  });
+}
+
+std::string_view to_string(scheduler::LoadBalanceMethod method) {
+  return name_of(kLoadBalanceMethods, method);
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,37 @@
+// How the model is shared among the GPUs, beside --tp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "launch/cli/flag_set.h"
+#include "scheduler/config.h"
+
+namespace tpsim::launch {
+
+struct ParallelArgs {
+  std::uint32_t ep_size = 1;
+  std::uint32_t dp_size = 1;
+  bool enable_dp_attention = false;
+  std::optional<std::uint32_t> attn_dp_size;  // of SGLang 0.5.23: both of the above
+  bool enable_dp_lm_head = false;
+  std::uint32_t pp_size = 1;
+  std::optional<std::uint32_t> pp_max_micro_batch_size;
+  std::uint32_t pp_async_batch_depth = 0;
+  std::string pp_layer_partition;  // SGLANG_PP_LAYER_PARTITION of the environment
+  std::optional<std::uint32_t> moe_dense_tp_size;
+  std::string moe_a2a_backend = "none";
+  std::string deepep_mode = "auto";
+  std::optional<std::string> expert_distribution;  // default uniform
+  scheduler::LoadBalanceMethod load_balance = scheduler::LoadBalanceMethod::kRoundRobin;
+
+  bool data_parallel_attention() const { return enable_dp_attention || attn_dp_size.value_or(1) > 1; }
+};
+
+void declare_parallel(FlagSet& flags, ParallelArgs& args);
+
+std::string_view to_string(scheduler::LoadBalanceMethod method);
+
+}  // namespace tpsim::launch

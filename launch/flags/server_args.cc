@@ -1,0 +1,138 @@
+#include "launch/flags/server_args.h"
+
+#include <limits>
+#include <utility>
+
+#include "launch/cli/flag_command.h"
+#include "launch/cli/flag_values.h"
+#include "proto/base/error.h"
+
+namespace tpsim::launch {
+
+namespace {
+
+constexpr std::string_view kSweepableFlags[] = {
+    "--hardware",
+    "--tp-size",
+    "--pp-size",
+    "--page-size",
+    "--kv-cache-dtype",
+    "--quantization",
+    "--mem-fraction-static",
+    "--max-total-tokens",
+    "--max-running-requests",
+    "--max-prefill-tokens",
+    "--chunked-prefill-size",
+    "--schedule-policy",
+    "--schedule-conservativeness",
+    "--radix-eviction-policy",
+    "--cuda-graph-max-bs",
+    "--speculative-num-steps",
+    "--speculative-eagle-topk",
+    "--speculative-num-draft-tokens",
+    "--mm-attention-backend",
+    "--vlm-cache-size-mb",
+    "--request-rate",
+    "--max-concurrency",
+    "--time-scale",
+};
+
+// The flags of a server, in the order of the help; the first wrong one in this order is the one that the user
+// hears about.
+void declare_server(FlagSet& flags, ServerArgs& args, bool compare) {
+  flags.accept_server_flags(args.ignored_flags);
+  flags.group("Deployment");
+  declare_model(flags, args);
+  declare_weights(flags, args);
+  declare_parallel(flags, args.parallel);
+  declare_shared_experts(flags, args);
+  declare_model_limits(flags, args);
+  declare_attention(flags, args, compare);
+  declare_quantization(flags, args);
+  declare_speculation(flags, args.speculation);
+  flags.group("Memory and batches");
+  declare_memory(flags, args);
+  declare_states(flags, args);
+  declare_batches(flags, args);
+  declare_host(flags, args);
+  declare_schedule(flags, args);
+  declare_priorities(flags, args);
+  declare_radix_cache(flags, args);
+  declare_mla(flags, args);
+  declare_eviction(flags, args);
+  declare_graphs(flags, args);
+  declare_image_server(flags, args.images);
+}
+
+}  // namespace
+
+void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
+  declare_server(flags, args, compare);
+  declare_load(flags, args, [&] { declare_image_dataset(flags, args.images); });
+  declare_service_levels(flags, args);
+  declare_output(flags, args);
+  declare_checkpoints(flags, args);
+  if (!compare) {
+    flags.refuse_lists(sweepable_flags());
+    return;
+  }
+  flags.take_lists(sweepable_flags());
+  flags.add_value("--jobs", "N",
+                  "settings of a sweep served at once by each process (default: its share of the cores)",
+                  count(args.jobs, 1, 1024));
+}
+
+void declare_deployment_flags(FlagSet& flags, ServerArgs& args) {
+  declare_server(flags, args, /*compare=*/false);
+  flags.refuse_lists(sweepable_flags());
+  flags.group("Output");
+  flags.add_value("--random-seed,--seed", "N", "of everything random (default 1)",
+                  count(args.random_seed, 0, std::numeric_limits<std::uint32_t>::max()));
+  declare_logging(flags, args, /*prints_table=*/false);
+  declare_invariants(flags, args);
+}
+
+void declare_backends_flags(FlagSet& flags, ServerArgs& args) {
+  flags.add_value("--hardware", "GPU", "only this device of the catalogue", text(args.hardware));
+  flags.add_value("--model-path,--model", "MODEL", "for this model: which can run, and what forbids the rest",
+                  text(args.model_path));
+  declare_cache(flags, args);
+}
+
+void check_deployment_args(const ServerArgs& args) {
+  check_model(args);
+  if (args.numeric()) {
+    check_numeric_load(args);
+  } else {
+    check_modeled_weights(args);
+    check_modeled_cache(args);
+  }
+  check_priorities(args, args.schedule_policy);
+  check_graphs(args);
+}
+
+void check_server_args(const ServerArgs& args, bool compare) {
+  check_deployment_args(args);
+  if (compare && args.attention_backends.empty() && !args.all_attention_backends && !args.swept)
+    throw_user_error("--attention-backends: is required, for example fa3,flashinfer,flashinfer+fa3");
+  check_output(args, compare, args.swept);
+  if (args.jobs && !args.swept)
+    throw_user_error("--jobs {}: shares out the settings of a sweep, give a flag a list such as --tp 4,8",
+                     *args.jobs);
+  check_load(args);
+  check_images(args.images, args);
+  check_service_levels(args, args, args.numeric());
+  check_checkpoints(args, args, compare, args.numeric());
+}
+
+ServerArgs read_run_flags(std::vector<std::string> words, bool compare) {
+  ServerArgs args;
+  read_words(compare ? "compare" : "run", std::move(words),
+             [&](FlagSet& flags) { declare_server_flags(flags, args, compare); });
+  check_server_args(args, compare);
+  return args;
+}
+
+std::span<const std::string_view> sweepable_flags() { return kSweepableFlags; }
+
+}  // namespace tpsim::launch

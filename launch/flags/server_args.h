@@ -1,0 +1,83 @@
+// What the user asked for: the flags of `tpsim run` and `tpsim compare` under SGLang's names, one struct a
+// subject, each with its declarations and checks in its subject's file of this folder. What was left open (an
+// empty optional) is chosen in launch/deployment, where model, GPU and attention backend are known.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/cli/flag_set.h"
+#include "launch/flags/attention_flags.h"
+#include "launch/flags/batch_flags.h"
+#include "launch/flags/checkpoint_flags.h"
+#include "launch/flags/graph_flags.h"
+#include "launch/flags/host_flags.h"
+#include "launch/flags/image_flags.h"
+#include "launch/flags/load_flags.h"
+#include "launch/flags/memory_flags.h"
+#include "launch/flags/model_flags.h"
+#include "launch/flags/output_flags.h"
+#include "launch/flags/parallel_flags.h"
+#include "launch/flags/priority_flags.h"
+#include "launch/flags/service_level_flags.h"
+#include "launch/flags/speculation_flags.h"
+#include "launch/flags/state_flags.h"
+#include "launch/flags/weight_flags.h"
+
+namespace tpsim::launch {
+
+// All subjects side by side, so that a flag is read as SGLang's server_args has it (args.page_size); three
+// are members, whose fields would not say what they are of.
+struct ServerArgs : ModelArgs,
+                    WeightArgs,
+                    AttentionArgs,
+                    MemoryArgs,
+                    StateArgs,
+                    BatchArgs,
+                    HostArgs,
+                    PriorityArgs,
+                    GraphArgs,
+                    LoadArgs,
+                    ServiceLevelArgs,
+                    OutputArgs,
+                    CheckpointArgs {
+  ParallelArgs parallel;
+  SpeculationArgs speculation;
+  ImageArgs images;
+
+  std::map<std::string, std::string> given;  // flags, as FlagSet::given()
+  // Flags of SGLang's server that were given and mean nothing here.
+  std::vector<std::string> ignored_flags;
+
+  // Of compare.
+  std::optional<std::uint32_t> jobs;  // settings of a sweep served at once, by each process
+  bool swept = false;                 // one setting of a sweep (launch/simulation/sweep.h)
+};
+
+// Declares the flags of run (or, with `compare`, of compare) in `flags`; they are read into `args`, which
+// must outlive `flags`.
+void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare);
+// The same without a load, for one deployment: generate, verify, replay.
+void declare_deployment_flags(FlagSet& flags, ServerArgs& args);
+
+// --hardware, --model-path and what else decides which attention backends can run: of `tpsim backends`.
+void declare_backends_flags(FlagSet& flags, ServerArgs& args);
+
+// The flags that `tpsim compare` takes lists for: the settings that a user chooses between.
+std::span<const std::string_view> sweepable_flags();
+
+// Checks that need more than one flag, after all were read: what must be given, what excludes what.
+// Throws UserError.
+void check_server_args(const ServerArgs& args, bool compare);
+void check_deployment_args(const ServerArgs& args);
+
+// The flags of `tpsim run` or `tpsim compare` from a list of words instead of a command line: the same
+// declarations, checks and sentences. Throws UserError.
+ServerArgs read_run_flags(std::vector<std::string> words, bool compare = false);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,18 @@
+// What `tpsim calibrate` prints.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/lab/calibrate/kernel_fits.h"
+#include "launch/lab/calibrate/serving_fit.h"
+#include "launch/lab/calibrate/serving_rows.h"
+
+namespace tpsim::calibrate {
+
+// Which classes tables of kernels were fitted to.
+std::string kernel_report(const std::vector<KernelFit>& fits, bool colour);
+// Which coefficients were fitted, which were not and why, and the errors of rows held out.
+std::string fit_report(const ServingRows& rows, const ServingFit& fit, bool colour);
+
+}  // namespace tpsim::calibrate

@@ -1,0 +1,104 @@
+#include "launch/lab/calibrate/mla_bmm_fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "launch/lab/calibrate/coordinate_search.h"
+#include "launch/lab/calibrate/corrections.h"
+#include "launch/lab/kernels/kernel_table.h"
+#include "proto/coefficients.h"
+#include "proto/correction_surface.h"
+#include "rank/llm/mla_cost.h"
+
+namespace tpsim::calibrate {
+namespace {
+
+constexpr double kLatent = 512, kHead = 128;
+constexpr double kL2 = 3;  // bandwidth of the L2 cache over that of memory, where no row has told it
+
+double width_of(const BmmRow& row) { return row.into_latent ? kLatent : kHead; }
+
+class Prices {
+ public:
+  Prices(const proto::HardwareProfile& profile, bool fp8) : profile_(profile), bytes_(fp8 ? 1 : 2) {}
+
+  // What fits the L2 is there already (as in attention/plan_cost.h).
+  double of(const BmmRow& row, const OperatorCoefficients& c, const Corrections& corrections,
+            double l2) const {
+    const double n = width_of(row), k = row.into_latent ? kHead : kLatent;
+    const double all = rank::batched_gemm(c, {}, profile_, row.heads, row.tokens, n, k, bytes_).bytes;
+    const double missed = std::clamp((all / profile_.l2_bytes() - 0.7) / 0.8, 0.0, 1.0);
+    return rank::batched_gemm(c, corrections, profile_, row.heads, row.tokens, n, k, bytes_,
+                              missed + (1 - missed) / l2)
+        .seconds;
+  }
+
+  RelativeErrors errors(const std::vector<BmmRow>& rows, const OperatorCoefficients& c,
+                        const Corrections& corrections, double l2) const {
+    std::vector<double> ratios;
+    for (const BmmRow& row : rows)
+      if (row.left_out) ratios.push_back(row.seconds / of(row, c, corrections, l2));
+    return relative_errors(ratios);
+  }
+
+ private:
+  const proto::HardwareProfile& profile_;
+  double bytes_;
+};
+
+}  // namespace
+
+std::vector<BmmRow> bmm_rows(const std::filesystem::path& folder, bool fp8) {
+  const kernels::KernelTable table(kernels::table_file(folder, "mla_bmm_perf"));
+  std::vector<BmmRow> rows;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if ((table.text(i, "bmm_dtype") == "fp8") != fp8) continue;
+    BmmRow row{table.number(i, "num_heads"), table.number(i, "num_tokens"),
+               table.number(i, "latency_ms") / 1e3, table.text(i, "op_name") == "mla_gen_pre", false};
+    const auto hash = static_cast<std::uint64_t>(row.heads * 7919 + row.tokens) * 0x9E3779B97F4A7C15ULL;
+    row.left_out = (hash >> 40) % 5 == 0;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+BmmFit fit_bmm(const std::vector<BmmRow>& rows, bool fp8, const proto::HardwareProfile& profile) {
+  constexpr double kFarOff = 0.7;  // beyond it one row is as bad as another
+  const Prices prices(profile, fp8);
+  OperatorCoefficients c;
+  double l2 = kL2;
+  const auto loss = [&] {
+    double sum = 0;
+    for (const BmmRow& row : rows)
+      if (!row.left_out)
+        sum += std::min(kFarOff, std::abs(std::log(prices.of(row, c, {}, l2) / row.seconds)));
+    return sum;
+  };
+  for (int round = 0; round < 3; ++round)
+    minimise({&c.memory, &c.fixed_seconds, &c.compute, &c.tile_seconds, &c.overlap, &l2},
+             {0.02, 2e-7, 0.05, 1e-9, 1e-3, 1}, {1, 5e-4, 1, 1e-4, 1, 10}, loss);
+  std::vector<SurfaceRow> known;
+  for (const BmmRow& row : rows)
+    if (!row.left_out)
+      known.push_back({{row.heads, row.tokens, width_of(row)}, row.seconds / prices.of(row, c, {}, l2)});
+  std::vector<GridWish> grids;
+  for (const std::size_t points : {3, 5, 7, 10, 14})
+    grids.push_back({{"heads", std::min<std::size_t>(points, 8)}, {"m", points}, {"n", 2}});
+  const std::vector<std::vector<GridWish>> stages = {grids};
+  BmmFit out;
+  out.entry.set_operator_class(fp8 ? "mla_bmm_fp8" : "mla_bmm");
+  write_coefficients(c, out.entry);
+  for (proto::CorrectionSurface& surface : choose_corrections(std::move(known), kBatchedGemmFeatures, stages))
+    *out.entry.add_corrections() = std::move(surface);
+  out.formula = prices.errors(rows, c, {}, l2);
+  out.left_out = prices.errors(rows, c, {&out.entry, kBatchedGemmFeatures}, l2);
+  out.entry.set_median_error(out.left_out.median);
+  out.entry.set_p90_error(out.left_out.p90);
+  const std::string& name = out.entry.operator_class();
+  out.before = prices.errors(rows, coefficients_of<OperatorCoefficients>(profile, name),
+                             {find_efficiency(profile, name), kBatchedGemmFeatures}, l2);
+  return out;
+}
+
+}  // namespace tpsim::calibrate

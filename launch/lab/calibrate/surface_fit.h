@@ -1,0 +1,54 @@
+// Fits a correction surface (proto/correction_surface.h) to measured calls of one operator class.
+//
+// Unknown are the factors at the points of the grid; each row wants its interpolated factor to be measured /
+// modeled. Least absolute relative deviation (iteratively reweighted least squares), so that the surface
+// serves the median row and not the worst; differences between neighbouring points cost, so that a point
+// without rows takes after those that have some, and rows of one point are not believed to the last.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/lab/kernels/relative_errors.h"
+#include "proto/hardware.pb.h"
+
+namespace tpsim::calibrate {
+
+using kernels::relative_errors;
+using kernels::RelativeErrors;
+
+struct SurfaceRow {
+  std::vector<double> features;  // in the order of the class's feature_names(), > 0
+  double ratio = 1;              // measured seconds / seconds of the formula and the surfaces before this one
+  double weight = 1;
+};
+
+struct SurfaceAxis {
+  std::string feature;
+  std::vector<double> points;  // ascending, > 0
+};
+
+struct SurfaceOptions {
+  // Weight of the differences between neighbouring points beside the mean deviation of the rows. 0.1 follows
+  // every point that a handful of rows support, 10 only what most rows agree on.
+  double smoothness = 1;
+  double least = 0.2;  // of a factor
+  double most = 5;
+};
+
+// At most `most` points from the least to the greatest of `values`: all distinct ones where they are few,
+// else points between which about equally many of the distinct values lie.
+std::vector<double> axis_points(std::span<const double> values, std::size_t most);
+// The same of one feature of rows.
+SurfaceAxis axis_of(std::span<const SurfaceRow> rows, std::span<const std::string_view> features,
+                    std::string_view feature, std::size_t most);
+
+// Throws std::invalid_argument where there are no rows, or an axis is of no feature.
+proto::CorrectionSurface fit_surface(std::span<const SurfaceRow> rows,
+                                     std::span<const std::string_view> features,
+                                     std::span<const SurfaceAxis> axes, const SurfaceOptions& options = {});
+
+}  // namespace tpsim::calibrate

@@ -1,0 +1,166 @@
+// A row a closed-loop benchmark of a server: AIConfigurator's public collection of end-to-end measurements.
+// Prompts are random, of about `isl` tokens, with about `osl` generated; `concurrency` requests are in flight
+// all the time. The rest is in the scripts of those who made the rows (published_benchmarks.h).
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <tuple>
+
+#include "launch/lab/measurements/csv_rows.h"
+#include "launch/lab/measurements/measurement_formats.h"
+#include "launch/lab/measurements/published_benchmarks.h"
+#include "launch/lab/measurements/server_account.h"
+
+namespace tpsim::launch {
+namespace {
+
+std::string hardware_of(std::string system) {
+  std::replace(system.begin(), system.end(), '_', '-');
+  for (const std::string_view chip : {"b200", "b300"})
+    if (system == std::string(chip) + "-sxm") return std::string(chip);
+  return system;
+}
+
+bool is_deepseek(const PublishedRow& row) { return row.model.find("DeepSeek") != std::string::npos; }
+
+// NVIDIA's NVFP4 releases of the two.
+std::string fp4_release(const std::string& model) {
+  if (model.ends_with("DeepSeek-R1")) return "nvidia/DeepSeek-R1-FP4";
+  if (model.ends_with("DeepSeek-V3")) return "nvidia/DeepSeek-V3-0324-FP4";
+  return "";
+}
+
+struct Row {
+  std::string file, id;  // FILE:LINE
+  PublishedRow asked;
+  std::uint32_t pp_size = 1;
+  MeasuredFigures measured;
+  bool has_twin = false;  // a row that agrees in every column and not in its time
+};
+
+// Two rows of one family that agree in all that they say.
+bool same_columns(const Row& a, const Row& b) {
+  const auto columns = [](const Row& row) {
+    const PublishedRow& asked = row.asked;
+    return std::tuple(std::string_view(asked.hardware), std::string_view(asked.precision),
+                      std::string_view(asked.version), asked.isl, asked.osl, asked.concurrency, asked.tp_size,
+                      asked.ep_size, asked.dp_size, row.pp_size);
+  };
+  return is_deepseek(a.asked) && is_deepseek(b.asked) && columns(a) == columns(b);
+}
+
+void mark_twins(std::vector<Row>& rows) {
+  // Copies of one measurement agree to the last digit or nearly.
+  constexpr double kOther = 1.02;
+  for (Row& row : rows) {
+    for (const Row& other : rows) {
+      const double mine = *row.measured.tpot_ms, others = *other.measured.tpot_ms;
+      const bool faster = others > mine * kOther;
+      if ((!faster && mine <= others * kOther) || !same_columns(row, other)) continue;
+      row.has_twin = true;
+      row.asked.faster_twin = row.asked.faster_twin || faster;
+    }
+  }
+}
+
+MeasuredLoad load_of(const Row& row) {
+  const PublishedRow& asked = row.asked;
+  MeasuredLoad load;
+  load.file = row.file;
+  load.id = row.id;
+  load.model = asked.model;
+  load.hardware = asked.hardware;
+  load.load_kind = "closed";
+  load.tp = asked.tp_size;
+  load.setting_by_time = row.has_twin;
+  load.measured = row.measured;
+  const PublishedPattern pattern = published_pattern(asked);
+  const std::uint64_t prompts = asked.concurrency * pattern.rounds;
+  const auto prompt_len =
+      static_cast<std::uint64_t>(std::llround(static_cast<double>(asked.isl) * pattern.server_tokens));
+  load.load = fmt::format("closed:{}:{}:{}:{}", asked.isl, asked.osl, asked.concurrency, prompts);
+  load.settings = fmt::format(
+      "{}{}{}{}", asked.precision, pattern.ep_size > 1 ? fmt::format(" ep{}", pattern.ep_size) : "",
+      asked.dp_size > 1 ? fmt::format(" dp{}", asked.dp_size) : "", pattern.speculates ? " mtp" : "");
+  const std::string& precision = asked.precision;
+  std::string model = load.model;
+  if (precision == "fp4") model = fp4_release(load.model);
+  if (model.empty()) load.refusal = fmt::format("{} has no release in fp4 that tpsim knows", load.model);
+  if (!precision.empty() && precision != "fp4" && precision != "fp8")
+    load.refusal = fmt::format("precision {} is none that tpsim knows; it knows fp8 and fp4", precision);
+  add_server({.model_path = model, .version = asked.version}, load);
+  // DeepSeek's own weights are fp8 as they are.
+  if (precision == "fp8" && !is_deepseek(asked)) add_flag(load.flags, "--quantization", "fp8");
+  if (row.pp_size > 1) add_flag(load.flags, "--pp-size", std::to_string(row.pp_size));
+  if (asked.dp_size > 1) {
+    add_flag(load.flags, "--dp-size", std::to_string(asked.dp_size));
+    add_flag(load.flags, "--enable-dp-attention");
+  }
+  if (pattern.ep_size > 1) add_flag(load.flags, "--ep-size", std::to_string(pattern.ep_size));
+  add_flags(load.flags, pattern.server_flags);
+  add_flags(load.flags,
+            {"--dataset-name", "random", "--random-input-len", std::to_string(prompt_len),
+             "--random-output-len", std::to_string(asked.osl), "--random-range-ratio",
+             fmt::format("{}", pattern.range_ratio), "--max-concurrency", std::to_string(asked.concurrency),
+             "--num-prompts", std::to_string(prompts), "--front-end", pattern.front_end});
+  return load;
+}
+
+}  // namespace
+
+bool is_benchmark_file(std::string_view first_line) {
+  return first_line.find("silicon_tpot_ms") != std::string_view::npos && first_line.front() != '{';
+}
+
+std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, const MeasurementFile&) {
+  constexpr std::array<std::string_view, 15> kColumns = {"id",
+                                                         "model_path",
+                                                         "system",
+                                                         "isl",
+                                                         "osl",
+                                                         "concurrency",
+                                                         "tp_size",
+                                                         "silicon_ttft_ms",
+                                                         "silicon_tpot_ms",
+                                                         "backend_version",
+                                                         "precision",
+                                                         "pp_size",
+                                                         "attention_dp_size",
+                                                         "moe_tp_size",
+                                                         "moe_ep_size"};
+  constexpr std::size_t kOptionalFrom = 9;
+  CsvRows cells(input, kColumns, kOptionalFrom);
+  std::vector<Row> rows;
+  while (cells.next()) {
+    Row& row = rows.emplace_back();
+    row.file = fmt::format("{}:{}", input.name(), cells.place().line);
+    row.id = cells.text("id");
+    PublishedRow& asked = row.asked;
+    asked.model = cells.text("model_path");
+    asked.hardware = hardware_of(cells.text("system"));
+    if (row.id.empty() || asked.model.empty() || asked.hardware.empty())
+      cells.place().fail("id, model_path and system must have a name");
+    asked.precision = cells.text("precision");
+    asked.version = cells.text("backend_version");
+    asked.isl = cells.count("isl", 1, 1U << 30);
+    asked.osl = cells.count("osl", 1, 1U << 30);
+    asked.concurrency = cells.count("concurrency", 1, 1U << 20);
+    asked.tp_size = cells.gpus("tp_size");
+    asked.ep_size = cells.gpus("moe_ep_size");
+    asked.dp_size = cells.gpus("attention_dp_size");
+    // Where experts are spread and cut at once, tp_size is the product of the two: rows that spell out their
+    // setting ("…_tp4_ep4_…") have 16 there, and times of four GPUs.
+    const std::uint32_t moe_tp = cells.gpus("moe_tp_size");
+    if (asked.ep_size > 1 && moe_tp > 1 && asked.tp_size == moe_tp * asked.ep_size) asked.tp_size = moe_tp;
+    row.pp_size = cells.gpus("pp_size");
+    row.measured.ttft_ms = cells.time("silicon_ttft_ms");
+    row.measured.tpot_ms = cells.time("silicon_tpot_ms");
+  }
+  mark_twins(rows);
+  std::vector<MeasuredLoad> loads;
+  loads.reserve(rows.size());
+  for (const Row& row : rows) loads.push_back(load_of(row));
+  return loads;
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,16 @@
+// `tpsim validate`: measured loads as tpsim predicts them.
+#pragma once
+
+#include "launch/cli/action.h"
+#include "rank/parallel/mpi_session.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tpsim::launch {
+
+// As the functions of launch/commands/commands.h.
+void add_validate_command(CLI::App& command, rank::MpiSession& session, Action& action);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,14 @@
+// tpsim-serve: a live server whose batches are priced.
+#include "launch/programs/program.h"
+#include "launch/serve/serve_command.h"
+
+namespace tpsim::launch {
+namespace {
+
+constexpr LinkedCommand kCommands[] = {{"serve", add_serve_command}};
+
+}  // namespace
+
+const Program kProgram{"tpsim-serve", kCommands};
+
+}  // namespace tpsim::launch

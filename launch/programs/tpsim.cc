@@ -1,0 +1,23 @@
+// tpsim: what answers from prices, at once.
+#include "launch/commands/commands.h"
+#include "launch/commands/trace/trace_commands.h"
+#include "launch/programs/program.h"
+
+namespace tpsim::launch {
+namespace {
+
+void add_trace_command(CLI::App& command, rank::MpiSession&, Action& action) {
+  add_trace_commands(command, [&action](Action chosen) { action = std::move(chosen); });
+}
+
+constexpr LinkedCommand kCommands[] = {{"run", add_run_command},
+                                       {"compare", add_compare_command},
+                                       {"replay", add_replay_command},
+                                       {"backends", add_backends_command},
+                                       {"trace", add_trace_command}};
+
+}  // namespace
+
+const Program kProgram{"tpsim", kCommands};
+
+}  // namespace tpsim::launch

@@ -1,0 +1,14 @@
+// tpsim-validate: predicted against measured.
+#include "launch/lab/validation/validate_command.h"
+#include "launch/programs/program.h"
+
+namespace tpsim::launch {
+namespace {
+
+constexpr LinkedCommand kCommands[] = {{"validate", add_validate_command}};
+
+}  // namespace
+
+const Program kProgram{"tpsim-validate", kCommands};
+
+}  // namespace tpsim::launch

@@ -1,0 +1,73 @@
+// A recorded stream of batches: written by `tpsim run --record-batches`, read by `tpsim replay`.
+//
+// The file is a BatchStreamHeader and then ForwardBatch messages, each after its length as a varint.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "launch/deployment/deployment.h"
+#include "proto/base/output_file.h"
+#include "proto/forward.pb.h"
+#include "scheduler/executor.h"
+
+namespace tpsim::launch {
+
+proto::BatchStreamHeader stream_header(const Deployment& deployment, const std::string& trace);
+
+class BatchStreamWriter {
+ public:
+  // Throws UserError naming --record-batches where the file cannot be made.
+  BatchStreamWriter(const std::filesystem::path& file, const proto::BatchStreamHeader& header);
+  void add(const proto::ForwardBatch& batch);
+  // Puts the file in place; without it, nothing is left.
+  void commit();
+
+ private:
+  void write(const google::protobuf::MessageLite& message);
+
+  OutputFile file_;
+  std::string buffer_;
+};
+
+// Passes batches on to `inner` and records them.
+class RecordingExecutor : public scheduler::Executor {
+ public:
+  RecordingExecutor(scheduler::Executor& inner, BatchStreamWriter& writer) : inner_(inner), writer_(writer) {}
+  scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override {
+    writer_.add(batch);
+    return inner_.forward(batch);
+  }
+
+ private:
+  scheduler::Executor& inner_;
+  BatchStreamWriter& writer_;
+};
+
+class BatchStreamReader {
+ public:
+  // Throws UserError naming the file where it is missing, no recorded stream, or of another version.
+  explicit BatchStreamReader(std::filesystem::path file);
+  ~BatchStreamReader();
+
+  const proto::BatchStreamHeader& header() const { return header_; }
+  // False at the end. Throws UserError, with the number of the batch, where the file is damaged or cut off.
+  bool next(proto::ForwardBatch& batch);
+  // Share of the file that was read, 0 to 1.
+  double progress() const;
+
+ private:
+  struct Input;
+  enum class Found : std::uint8_t { kMessage, kEnd, kDamage };
+  Found read(google::protobuf::MessageLite& message);
+
+  std::filesystem::path file_;
+  std::unique_ptr<Input> input_;
+  proto::BatchStreamHeader header_;
+  std::uint64_t batches_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace tpsim::launch

@@ -1,0 +1,63 @@
+// How far a run goes beyond what was measured: the largest shapes of its steps against the largest measured
+// calls of each operator class on its GPU (rank/catalogue/ranges, written by
+// tests/calibration/measured_ranges.py). Steps are only looked at, a few comparisons each.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "launch/deployment/deployment.h"
+#include "proto/report.pb.h"
+#include "scheduler/records.h"
+
+namespace tpsim::launch {
+
+// What a step is measured by.
+enum class Shape : std::uint8_t {
+  kRows,             // tokens of a pass
+  kPrefillRequests,  // of a pass
+  kDecodeRequests,
+  kDecodeTokens,   // in the KV cache, of all requests of a decode batch
+  kRequestTokens,  // of the longest request; of a step: of the mean one
+};
+inline constexpr std::size_t kNumShapes = 5;
+
+// The largest call of a class that was measured.
+struct MeasuredRange {
+  std::string_view operator_class;  // of the report's calibration
+  Shape shape = Shape::kRows;
+  double largest = 0;
+};
+// Of the classes in deployment.header's calibration.
+std::vector<MeasuredRange> measured_ranges(const Deployment& deployment);
+
+// Passes every record on to `sink`.
+class Reach : public scheduler::RunObserver {
+ public:
+  Reach(std::vector<MeasuredRange> ranges, scheduler::RunObserver& sink);
+
+  void on_request(const scheduler::RequestRecord& record) override;
+  void on_step(const scheduler::StepRecord& record) override;
+  bool on_progress(const scheduler::Progress& progress) override { return sink_.on_progress(progress); }
+
+  // One for each shape that went beyond its narrowest class, and one where the calibration of the
+  // deployment's `header` has no attention kernel and no matrix product that was measured on its GPU.
+  std::vector<proto::Extrapolation> extrapolations(const proto::RunReport& header) const;
+
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(largest_, beyond_seconds_, seconds_);
+  }
+
+ private:
+  using Shapes = std::array<double, kNumShapes>;
+
+  std::vector<MeasuredRange> ranges_;  // the narrowest of each shape
+  scheduler::RunObserver& sink_;
+  Shapes limits_, largest_{}, beyond_seconds_{};
+  double seconds_ = 0;
+};
+
+}  // namespace tpsim::launch

@@ -1,0 +1,84 @@
+#include "launch/simulation/stage.h"
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "launch/cli/action.h"
+#include "proto/base/stop_flag.h"
+#include "rank/parallel/modeled_executor.h"
+#include "rank/parallel/mpi_executor.h"
+#include "rank/parallel/mpi_worker.h"
+#include "rank/parallel/worker_ranks.h"
+
+namespace tpsim::launch {
+namespace {
+
+// A process that computes is silent; one that is dead is noticed at once all the same. Seconds.
+constexpr double kLongestComputation = 24 * 3600;
+
+rank::MpiOptions link_options(const ServerArgs& args) {
+  rank::MpiOptions options;
+  if (args.numeric()) {
+    options.synchronous = true;
+    options.answer_timeout_seconds = kLongestComputation;
+  }
+  return options;
+}
+
+}  // namespace
+
+std::unique_ptr<rank::DeploymentExecutor> Stage::make_executor(const Deployment& deployment,
+                                                               bool return_logits) const {
+  if (numeric_ != nullptr) return numeric_->make_executor(link_, deployment, return_logits);
+  rank::LocalRanks ranks = deployment.local_ranks(group_);
+  if (link_ == nullptr) return std::make_unique<rank::ModeledExecutor>(std::move(ranks));
+  return std::make_unique<rank::MpiExecutor>(*link_, std::move(ranks), deployment.configuration_hash());
+}
+
+void Stage::check_alive() const {
+  if (link_ != nullptr) link_->check_alive();
+}
+
+int run_on_ranks(const ServerArgs& args, const std::vector<Deployment>& deployments,
+                 rank::MpiSession& session, const std::function<int(const Stage&)>& schedule) {
+  const rank::ProcessGroup group =
+      session.process_group(args.tp_size * args.parallel.pp_size, 1, args.parallel.pp_size);
+  if (group.process > 0) StopFlag::leave_to_process_0();
+  return run_on_group(args, deployments, session, group, schedule);
+}
+
+int run_on_group(const ServerArgs& args, std::span<const Deployment> deployments, rank::MpiSession& session,
+                 const rank::ProcessGroup& group, const std::function<int(const Stage&)>& schedule) {
+  std::unique_ptr<NumericStage> numeric;
+  if (args.numeric()) numeric = numeric_execution().make_stage(args, group);
+  if (group.process > 0) {
+    return rank::run_worker(group, [&](std::uint32_t run_index) {
+      const Deployment& deployment = deployments[run_index];
+      std::unique_ptr<rank::WorkerRanks> ranks;
+      if (numeric != nullptr) {
+        ranks = numeric->make_worker(deployment);
+      } else {
+        ranks = std::make_unique<rank::PricedRanks>(deployment.local_ranks(group));
+      }
+      return rank::WorkerRun{std::move(ranks), deployment.configuration_hash()};
+    });
+  }
+  if (group.num_processes == 1) return schedule(Stage(args, group, nullptr, numeric.get()));
+  // Whatever is thrown below, the link's end tells the other processes to stop.
+  rank::WorkerLink link(session, group, link_options(args));
+  // A worker that meets an error says so and comes to no further collective.
+  if (numeric) numeric->set_while_waiting([&link] { link.poll(); });
+  int status = 0;
+  try {
+    status = schedule(Stage(args, group, &link, numeric.get()));
+  } catch (const Stopped&) {
+    link.shutdown(kStoppedEarly);
+    throw;
+  }
+  if (numeric) numeric->set_while_waiting(nullptr);
+  link.shutdown(status);
+  return status;
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,51 @@
+// The processes of one command: process 0 schedules, the others stand in for their ranks until it is done.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "launch/deployment/deployment.h"
+#include "launch/deployment/numeric_execution.h"
+#include "launch/flags/server_args.h"
+#include "rank/parallel/deployment_executor.h"
+#include "rank/parallel/mpi_session.h"
+#include "rank/parallel/worker_link.h"
+
+namespace tpsim::launch {
+
+// What process 0 has to carry out batches with.
+class Stage {
+ public:
+  Stage(const ServerArgs& args, const rank::ProcessGroup& group, rank::WorkerLink* link,
+        NumericStage* numeric)
+      : args_(args), group_(group), link_(link), numeric_(numeric) {}
+
+  const ServerArgs& args() const { return args_; }
+  // Whether this process stands in for all ranks.
+  bool alone() const { return link_ == nullptr; }
+  // Begins the next run; runs come in the order of the deployments. `return_logits`: of numeric execution.
+  std::unique_ptr<rank::DeploymentExecutor> make_executor(const Deployment& deployment,
+                                                          bool return_logits = false) const;
+  // For process 0 while it has nothing to wait for. Throws RankLost where one of the others has died.
+  void check_alive() const;
+
+ private:
+  const ServerArgs& args_;
+  const rank::ProcessGroup& group_;
+  rank::WorkerLink* link_;  // null: this process stands in for all ranks
+  NumericStage* numeric_;   // null: modeled
+};
+
+// Called in every process with the same arguments. Process 0 calls `schedule`, whose exit status all
+// processes return. Throws what `schedule` throws, and UserError for a wrong number of processes.
+int run_on_ranks(const ServerArgs& args, const std::vector<Deployment>& deployments,
+                 rank::MpiSession& session, const std::function<int(const Stage&)>& schedule);
+
+// The same in a group of processes, of several perhaps; called in each of them. Its tp_size is the number of
+// ranks of `deployments`.
+int run_on_group(const ServerArgs& args, std::span<const Deployment> deployments, rank::MpiSession& session,
+                 const rank::ProcessGroup& group, const std::function<int(const Stage&)>& schedule);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,126 @@
+#include "launch/simulation/workload_args.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "launch/deployment/front_end.h"
+#include "launch/deployment/host.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+#include "scheduler/workload/benchmark_datasets.h"
+#include "scheduler/workload/benchmark_images.h"
+#include "scheduler/workload/streamed_trace.h"
+#include "scheduler/workload/synthetic.h"
+#include "scheduler/workload/trace_reader.h"
+
+namespace tpsim::launch {
+
+namespace {
+
+constexpr std::uint64_t kDatasetPrompts = 1000;  // the benchmark's default
+
+// tpsim's own traces name when requests reach the scheduler: comparisons with SGLang's are made of them.
+scheduler::FrontEndConfig front_end(const ServerArgs& args, const proto::HostProfile& host,
+                                    const scheduler::WorkloadOutline& workload) {
+  const std::string kind =
+      args.front_end.value_or(args.numeric() || workload.format == "tpsim" ? "none" : "ids");
+  if (args.tokenize_us && kind != "text")
+    throw_user_error("--tokenize-us {}: prompts are tokenized with --front-end text, and here it is {}",
+                     format_real(*args.tokenize_us), kind);
+  if (kind == "none") {
+    if (args.client_seconds)
+      throw_user_error("--client-seconds {}: is part of --front-end ids, text or kit, and this load has none",
+                       format_real(*args.client_seconds));
+    return {};
+  }
+  scheduler::FrontEndConfig config = front_end_of(host, kind);
+  config.stream_interval = args.stream_interval;
+  if (args.tokenize_us) config.token_seconds = *args.tokenize_us / 1e6;
+  if (kind == "kit" && args.served_before) {
+    config.connections = 1;
+    for (const rank::ServedLoad& load : parse_served_before("--served-before", *args.served_before))
+      config.connections = std::max(config.connections, load.max_requests);
+  }
+  if (args.client_seconds)
+    config = scheduler::with_client(config, client_share_of(host), *args.client_seconds);
+  return config;
+}
+
+std::unique_ptr<scheduler::StreamedWorkload> load_trace(const ServerArgs& args) {
+  std::unique_ptr<scheduler::StreamedWorkload> workload = scheduler::open_trace(
+      args.trace, {.format = args.trace_format,
+                   .num_prompts = static_cast<std::size_t>(args.num_prompts.value_or(0)),
+                   .sort = false});
+  const scheduler::WorkloadOutline& outline = workload->outline();
+  if (args.session_mode == scheduler::SessionMode::kClosed && !outline.conversations) {
+    throw_user_error(
+        "--session-mode closed: {} names no conversations; leave it out, or give a trace with session_id",
+        outline.name);
+  }
+  if (args.use_trace_timestamps && outline.format == "sharegpt")
+    throw_user_error("--use-trace-timestamps: {} has no times, use --request-rate", outline.name);
+  return workload;
+}
+
+scheduler::RandomOptions random_options(const ServerArgs& args) {
+  scheduler::RandomOptions options;
+  options.num_prompts = args.num_prompts.value_or(kDatasetPrompts);
+  options.random_input_len = args.random_input_len.value_or(options.random_input_len);
+  options.random_output_len = args.random_output_len.value_or(options.random_output_len);
+  options.random_range_ratio = args.random_range_ratio.value_or(options.random_range_ratio);
+  options.seed = args.load_seed();
+  return options;
+}
+
+std::unique_ptr<scheduler::StreamedWorkload> make_images(const ServerArgs& args) {
+  scheduler::ImageOptions options;
+  options.text = random_options(args);
+  options.image_count = args.images.image_count.value_or(options.image_count);
+  options.random_image_count = args.images.random_image_count;
+  options.blank = args.images.image_content == "blank";
+  if (args.images.image_resolution)
+    options.resolution = scheduler::parse_image_resolution(*args.images.image_resolution);
+  return std::make_unique<scheduler::ImageWorkload>(options);
+}
+
+}  // namespace
+
+std::unique_ptr<scheduler::StreamedWorkload> load_workload(const ServerArgs& args) {
+  const std::string& dataset = args.dataset_name;
+  if (dataset.empty()) return load_trace(args);
+  if (dataset == "generated-shared-prefix") {
+    scheduler::SharedPrefixOptions options = args.gsp;
+    options.seed = args.load_seed();
+    return std::make_unique<scheduler::SharedPrefixWorkload>(options);
+  }
+  const std::filesystem::path file = args.dataset_path;
+  const std::uint64_t prompts = args.num_prompts.value_or(kDatasetPrompts);
+  if (dataset == "mooncake")
+    return scheduler::open_trace(file, {.format = dataset, .num_prompts = prompts, .sort = true});
+  if (dataset == "sharegpt") {
+    scheduler::Workload workload = scheduler::read_trace(file, {.format = dataset});
+    scheduler::sample_sharegpt(workload, prompts, args.load_seed());
+    return std::make_unique<scheduler::WorkloadInMemory>(std::move(workload));
+  }
+  if (dataset == "image") return make_images(args);
+  return std::make_unique<scheduler::RandomWorkload>(random_options(args));
+}
+
+scheduler::LoadConfig load_config(const ServerArgs& args, const proto::HostProfile& host,
+                                  const scheduler::WorkloadOutline& workload) {
+  scheduler::LoadConfig config;
+  config.session_mode = args.session_mode.value_or(config.session_mode);
+  config.time_scale = args.time_scale.value_or(1.0);
+  config.request_rate = args.request_rate;
+  config.fixed_interval = args.fixed_interval;
+  config.max_concurrency = args.max_concurrency;
+  config.goodput = args.goodput;
+  config.seed = args.load_seed();
+  config.warmup_requests = args.warmup_requests;
+  config.flush_cache = args.flush_cache;
+  config.front_end = front_end(args, host, workload);
+  return config;
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,39 @@
+// What SGLang's class of a model does and no config.json says: one row an architecture, in the file of its
+// family (families.h). Of SGLang 0.5.12 and 0.5.23, models/*.py, where nothing else is named.
+#pragma once
+
+#include <cstdint>
+
+namespace tpsim::rank {
+
+// Experts for which SGLang chooses flashinfer_trtllm by itself (server_args.py, 0.5.12).
+enum class TrtllmExperts : std::uint8_t { kNone, kNvfp4, k16BitFp8OrNvfp4 };
+
+// A head of one layer that drafts for another model.
+enum class DraftHead : std::uint8_t { kNone, kEagle, kEagle3 };
+
+struct ArchitectureFacts {
+  // Layers gather and scatter tokens (LayerCommunicator); else attention is cut by --tp whatever the flags
+  // say.
+  bool data_parallel_attention = false;
+  bool deepep = false;  // has a forward_deepep()
+  // forward() takes pp_proxy_tensors, and the model makes its layers by stage.
+  bool pipeline = false;
+  bool head_on_every_stage = false;     // the constructor makes lm_head on all of them
+  bool tied_head_is_embedding = false;  // lm_head is embed_tokens, which the last stage does not have
+  // Checkpoints hold a layer for the next token (_config_draft_model of configs/model_config.py).
+  bool next_layer = false;
+  bool dual_chunk = false;  // dual_chunk_attention_config reaches the rotary embedding
+  TrtllmExperts trtllm_experts = TrtllmExperts::kNone;
+  // Routing by grouped_topk_gpu, of torch.compile: seven kernels, and a softmax in 16 bit
+  // (layers/moe/topk.py).
+  bool grouped_topk = false;
+  // Prefill is not captured with some backends (BackendRow::eager_deepseek_v3_prefill).
+  bool may_prefill_eagerly = false;
+  bool glm_sparse = false;  // sparse attention's kernels are chosen as for GLM (attention/sparse_kernels.h)
+  bool wide_draft_tree = false;  // _auto_choose_speculative_params: 5 steps, 4 guesses, 8 tokens
+  bool profiled_images = false;  // settings of its own on large Hopper GPUs (model_overrides/qwen3_vl.py)
+  DraftHead draft_head = DraftHead::kNone;
+};
+
+}  // namespace tpsim::rank

@@ -1,0 +1,237 @@
+// The architecture of a model: the numbers of its config.json that decide shapes. What follows from them on a
+// rank, its attention layers and its weights, is rank/llm/layers.h.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rank/config/architecture.h"
+#include "rank/config/dual_chunk.h"
+#include "rank/config/quantization_config.h"
+#include "rank/config/vision_config.h"
+
+namespace tpsim::rank {
+
+// How experts are chosen for a token.
+enum class ExpertScoring : std::uint8_t {
+  kSoftmaxThenTopK,  // softmax over all experts, then the top_k of it (Qwen3-MoE, DeepSeek V2)
+  kTopKThenSoftmax,  // the top_k logits, softmax over those (Mixtral, gpt-oss)
+  kTopKThenSigmoid,  // the top_k logits, sigmoid of each (Llama 4)
+  kSigmoid,          // sigmoid per expert, chosen with the correction bias, weighted without (DeepSeek V3)
+};
+
+struct MoeConfig {
+  std::uint32_t num_experts = 0;  // 0: dense MLP in every layer
+  std::uint32_t top_k = 0;
+  std::uint32_t intermediate_size = 0;   // of one expert
+  std::uint32_t num_layers = 0;          // layers with experts; the others have a dense MLP
+  std::uint32_t num_shared_experts = 0;  // always on, together shared x intermediate_size wide
+  std::uint32_t num_groups = 1;          // experts are chosen within the best topk_groups groups
+  std::uint32_t topk_groups = 1;
+  // The score of a group: its best expert (DeepSeek V2), or the sum of its best two (V3).
+  bool group_score_top2 = false;
+  ExpertScoring scoring = ExpertScoring::kSoftmaxThenTopK;
+  bool normalize_weights = false;    // norm_topk_prob: the chosen weights add up to 1
+  double routed_scaling_factor = 1;  // on the chosen weights, after normalising
+  bool weight_on_input = false;      // Llama 4: an expert's weight scales what it is given
+  // Shared experts that SGLang runs as routed ones that every token goes to, in the same call, where experts
+  // are not distributed (shared_experts_fusion_disable_reason of models/deepseek_v2.py and glm4_moe.py).
+  std::uint32_t num_fused_shared_experts = 0;
+  bool router_bias = false;  // gpt-oss: the router has a bias
+  bool expert_bias = false;  // gpt-oss: experts' projections have biases
+  bool shared_gate = false;  // Qwen3-Next: what the shared expert says is weighed by a sigmoid
+};
+
+// Multi-head latent attention (DeepSeek V2, V3): keys and values are projections of one latent vector.
+struct MlaConfig {
+  std::uint32_t kv_lora_rank = 0;  // elements of the latent; 0: plain multi-head attention
+  std::uint32_t q_lora_rank = 0;   // 0: queries are projected directly
+  std::uint32_t qk_nope_head_dim = 0;
+  std::uint32_t qk_rope_head_dim = 0;
+  std::uint32_t v_head_dim = 0;
+};
+
+// The lightning indexer of DeepSeek sparse attention (V3.2, GLM-5): a query attends to the top_k tokens that
+// it scores highest.
+struct IndexerConfig {
+  std::uint32_t num_heads = 0;   // index_n_heads; 0: every token is attended to
+  std::uint32_t head_dim = 0;    // index_head_dim, of the one key that all heads share, too
+  std::uint32_t top_k = 0;       // index_topk, tokens
+  std::uint32_t num_layers = 0;  // that have an indexer; the others take the selection of the one before
+  std::uint32_t rope = 0;  // index into ModelConfig::ropes: its queries and keys may turn in another way
+};
+
+// Gated delta-net layers (Qwen3-Next, Qwen3.5): linear attention with a state of fixed size, instead of keys
+// and values. One key head serves num_value_heads / num_key_heads value heads.
+struct LinearAttentionConfig {
+  std::uint32_t num_key_heads = 0;
+  std::uint32_t num_value_heads = 0;  // 0: the model has no such layers
+  std::uint32_t key_head_dim = 0;
+  std::uint32_t value_head_dim = 0;
+  std::uint32_t conv_kernel = 0;  // tokens that the convolution before it sees
+  std::uint32_t num_layers = 0;
+  std::uint32_t state_bytes = 4;  // of an element of the recurrent state (mamba_ssm_dtype)
+  // The checkpoint keeps q, k, v, z (and b, a) of one key head together, and not each in a tensor.
+  bool packed = false;
+
+  std::uint32_t key_dim() const { return num_key_heads * key_head_dim; }
+  std::uint32_t value_dim() const { return num_value_heads * value_head_dim; }
+};
+
+enum class RopeType : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
+
+// Rotary position embedding, as rope_scaling (Transformers 4) or rope_parameters (5) say it.
+struct RopeConfig {
+  RopeType type = RopeType::kDefault;
+  double theta = 10000;
+  double factor = 1;
+  std::uint32_t original_max_position_embeddings = 0;  // tokens; 0: not said
+  double low_freq_factor = 1, high_freq_factor = 4;    // llama3
+  double beta_fast = 32, beta_slow = 1;                // yarn
+  double mscale = 0, mscale_all_dim = 0;               // yarn, DeepSeek; 0: not said
+  double attention_factor = 0;                         // yarn; 0: not said
+  bool truncate = true;                                // yarn: round the correction range (gpt-oss: no)
+  double partial_rotary_factor = 1;                    // share of a head that is rotated
+  bool interleaved = false;  // pairs of neighbours are rotated (DeepSeek), not halves
+  // Qwen-VL: so many pairs of a head turn by time, by row and by column of an image's token; text has one
+  // position for all three. All 0: there is one position. Interleaved: time, row and column take turns until
+  // their pairs are used up, and time has the rest.
+  std::array<std::uint32_t, 3> mrope_section = {};
+  bool mrope_interleaved = false;
+  bool has_mrope() const { return mrope_section[0] + mrope_section[1] + mrope_section[2] > 0; }
+  friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
+};
+
+enum class Activation : std::uint8_t {
+  kSilu,
+  kGeluTanh,
+  kGptOssSwiGlu,  // clamped to +-7, sigmoid(1.702 x), and up + 1
+};
+
+// Layers that attend in the same way.
+struct AttentionKind {
+  std::uint32_t num_layers = 0;
+  std::uint32_t sliding_window = 0;   // tokens; 0 = full attention
+  bool indexer = false;               // sparse attention: with an indexer of their own
+  std::uint32_t attention_chunk = 0;  // tokens; 0 = all
+};
+
+// One layer.
+struct LayerConfig {
+  static constexpr std::uint32_t kNoRope = ~0U;
+
+  std::uint32_t sliding_window = 0;   // tokens, the token itself included; 0 = full attention
+  std::uint32_t attention_chunk = 0;  // Llama 4: a token attends within its chunk of so many; 0 = all
+  std::uint32_t rope = 0;             // index into ModelConfig::ropes, or kNoRope
+  std::uint32_t attention = 0;        // index into ModelConfig::attention
+  bool moe = false;
+  std::uint32_t kv_layer = 0;     // its place among the layers that have keys and values
+  bool linear = false;            // a gated delta-net, and no attention
+  bool indexer = false;           // sparse attention: chooses its tokens itself
+  std::uint32_t index_layer = 0;  // its place among the layers that have an indexer
+};
+
+// Llama 4: queries of layers without rotation grow with their position, by
+// log(floor((position + 1) / floor_scale) + 1) * attn_scale + 1.
+struct TemperatureTuning {
+  double floor_scale = 0;  // tokens; 0: none
+  double attn_scale = 0;
+
+  double factor(std::uint32_t position) const {
+    return std::log(std::floor((position + 1.0) / floor_scale) + 1) * attn_scale + 1;
+  }
+};
+
+// How a checkpoint lays the weights of its experts.
+enum class ExpertLayout : std::uint8_t {
+  kRows,            // a tensor per expert and projection; or fused [experts, 2 x width, hidden], gate first
+  kColumns,         // [experts, hidden, 2 x width], gate first (Llama 4)
+  kColumnsInTurns,  // the same with gate and up in turns, and biases (gpt-oss)
+};
+
+// What a checkpoint calls its tensors, where models differ.
+struct TensorNames {
+  std::string mlp = "mlp.";                // of a layer; Llama 4: "feed_forward."
+  std::string router = "gate";             // in it; gpt-oss, Llama 4: "router"
+  std::string shared = "shared_experts.";  // in it; Llama 4, Qwen3-Next: "shared_expert."
+  // Phi-3: qkv_proj and gate_up_proj are one tensor each, queries and gates first.
+  bool fused_projections = false;
+  ExpertLayout experts = ExpertLayout::kRows;
+};
+
+struct ModelConfig {
+  std::string name;
+  std::string architecture;        // of config.json
+  ArchitectureFacts facts;         // of that
+  std::string dtype = "bfloat16";  // of the checkpoint: bfloat16, float16 or float32
+  std::uint32_t hidden_size = 0;
+  std::uint32_t intermediate_size = 0;
+  std::uint32_t num_layers = 0;
+  std::uint32_t first_layer = 0;  // of a pipeline stage: the place of layers[0] in the whole model
+  std::uint32_t num_attention_heads = 0;
+  std::uint32_t num_key_value_heads = 0;
+  std::uint32_t head_dim = 0;  // MLA: qk_nope_head_dim + qk_rope_head_dim
+  std::uint32_t vocab_size = 0;
+  std::uint32_t context_length = 0;           // tokens; rope scaling included, as SGLang derives it
+  std::uint32_t max_position_embeddings = 0;  // tokens, as the config says it
+  // Layers for the next token that the checkpoint has; configs that say nothing of families that have them
+  // mean one.
+  std::uint32_t num_nextn_predict_layers = 1;
+  bool tie_word_embeddings = false;
+  bool qkv_bias = false;
+  bool o_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;
+  QuantizationConfig quantization;  // the checkpoint's; with --quantization what the server makes of it
+  std::uint32_t weight_bytes = 2;   // per parameter; float32 checkpoints are served in 16 bit, as by SGLang
+  std::vector<AttentionKind> attention;  // counted from `layers`; full attention first
+  std::vector<LayerConfig> layers;       // num_layers entries
+  std::vector<RopeConfig> ropes;         // one, or two where window layers have their own (Gemma 3)
+  MoeConfig moe;
+  MlaConfig mla;
+  IndexerConfig indexer;
+  DualChunkConfig dual_chunk;
+  LinearAttentionConfig linear;
+  VisionConfig vision;
+  // Tokens that SGLang's pool of window layers keeps behind each sequence; 0: it gives the model no such pool
+  // (is_hybrid_swa_model of configs/model_config.py less what model_overrides/ disable).
+  std::uint32_t swa_pool_window = 0;
+
+  // What numeric execution needs besides shapes.
+  double rms_norm_eps = 1e-6;
+  bool norm_plus_one = false;      // Gemma: norm weights are stored less 1
+  bool post_norms = false;         // Gemma 2, 3: also norms behind attention and MLP
+  double embedding_scale = 1;      // Gemma: sqrt(hidden_size)
+  double attention_scale = 0;      // of q.k, YaRN's factor for MLA included
+  double attention_logit_cap = 0;  // Gemma 2: 50; 0 = none
+  double final_logit_cap = 0;      // Gemma 2: 30; 0 = none
+  bool attention_sinks = false;    // gpt-oss
+  bool qk_l2_norm = false;         // Llama 4: queries and keys are normed, without weights, once rotated
+  TemperatureTuning temperature_tuning;
+  TensorNames names;
+  bool attn_output_gate = false;  // Qwen3-Next: q_proj makes a gate for the output of each head, too
+  Activation activation = Activation::kSilu;
+  std::vector<std::uint32_t> eos_token_ids;
+
+  bool is_mla() const { return mla.kv_lora_rank > 0; }
+  // Elements of a head that are rotated, the first ones.
+  std::uint32_t rope_dim(const RopeConfig& rope) const {
+    return is_mla() ? mla.qk_rope_head_dim
+                    : static_cast<std::uint32_t>(head_dim * rope.partial_rotary_factor);
+  }
+  // Some layers keep a state and no KV cache.
+  bool is_hybrid_linear() const { return linear.num_layers > 0; }
+  bool is_sparse() const { return indexer.num_heads > 0; }
+};
+
+// `model_path`: a folder with a config.json, or such a file, or a catalogue name or its Hugging Face id (in
+// any case). What exists as a path is read as one. Throws UserError naming --model-path, or the file and key.
+ModelConfig load_model_config(const std::string& model_path);
+// Parses the text of a config.json. `where` names it in errors.
+ModelConfig parse_model_config(const std::string& json, const std::string& where);
+std::vector<std::string> model_catalogue();
+
+}  // namespace tpsim::rank

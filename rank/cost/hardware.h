@@ -1,0 +1,28 @@
+// Hardware profiles: from the catalogue, or from a file of the user's own in the same JSON form.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/hardware.pb.h"
+#include "proto/host.pb.h"
+
+namespace tpsim::rank {
+
+// `hardware`: a catalogue name ("h200-sxm"), the path of a .json file with a HardwareProfile, or a name that
+// vendors give a GPU of the catalogue ("NVIDIA H200", "H200-SXM"). A file without attention classes takes
+// those of the GPU of its name, where the catalogue has it. Throws UserError naming --hardware, or the file.
+proto::HardwareProfile load_hardware(const std::string& hardware);
+// A profile from JSON text; `where` names it in errors. Every constant of the result is finite and in a range
+// in which prices are.
+proto::HardwareProfile parse_hardware(const std::string& text, const std::string& where);
+std::vector<std::string> hardware_catalogue();
+// The host that such a `hardware` stands in: its file may name one in a key "host", which is a name of
+// rank/catalogue/hosts, or a .json file of the same form beside it; else the machine of H200s that was
+// measured. Throws UserError, as load_hardware() does.
+proto::HostProfile load_host(const std::string& hardware);
+// What stands behind a constant of `profile`; null: it was not measured.
+const proto::ConstantFit* find_constant_fit(const proto::HardwareProfile& profile, std::string_view constant);
+
+}  // namespace tpsim::rank

@@ -1,0 +1,178 @@
+// What the operators other than attention cost on one GPU.
+//
+// GEMM: output tiles over the multiprocessors in waves, against the bytes of the operands; the best of a few
+// tile shapes, as a library would choose; in 8 and 4 bit also the kernel that quantises the input, which
+// the measured figures contain. MoE: both projections so, on the experts' rows padded to whole tiles, with
+// the weights of the experts that are hit, and the passes over all rows between and behind them.
+// Collectives (collective_cost.cc): a fixed latency and the bytes that cross the links. Elementwise: bytes.
+//
+// What a class's corrections (proto/correction_surface.h) say multiplies that. A corrected price does not
+// fall as m, the tokens or the bytes grow (rank/cost/monotone_price.h), nor below the peaks of the
+// datasheet. Coefficients (proto/coefficients.h) and corrections are fitted to measured kernels by
+// launch/lab/calibrate/fit_operators.cc.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "attention/backend.h"
+#include "proto/coefficients.h"
+#include "proto/correction_surface.h"
+#include "proto/hardware.pb.h"
+#include "rank/config/weight_format.h"
+#include "rank/cost/matrix_kernel.h"
+#include "rank/cost/monotone_price.h"
+
+namespace tpsim::rank {
+
+using attention::KernelCost;
+
+// DeepEP's classes have defaults of their own.
+OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile,
+                                           std::string_view operator_class);
+// The board's power limit (rank/llm/modeled_forward.h): `compute` is the share of the dense rate that
+// matrix products sustain, `fixed_seconds` what a pass may be ahead of it, `overlap` what each second of
+// collectives adds to that. A profile without these classes has no limit. `served` is the share that they
+// reach in a pass of more than 256 rows, where benchmarks of the kernel alone say less.
+inline constexpr std::string_view kPowerClass = "power";         // 16 bit
+inline constexpr std::string_view kPowerFp8Class = "power.fp8";  // its `compute` only, where both are known
+// FlashInfer's TensorRT-LLM products of fp8 in blocks. Small ones wait for their weights as DeepGEMM's do;
+// the class says with `compute` only what share of the dense rate large ones reach.
+inline constexpr std::string_view kTrtllmBlockClass = "gemm.fp8_block.flashinfer_trtllm";
+// `profile` with these products in place of DeepGEMM's (SGLang's --fp8-gemm-backend flashinfer_trtllm);
+// false: it says nothing of them.
+bool use_trtllm_blocks(proto::HardwareProfile& profile);
+// Names of OperatorEfficiency.operator_class but for attention.
+std::span<const std::string_view> operator_classes();
+
+// The routed experts of one layer, gate-up and down projection, on one rank.
+struct RoutedExperts {
+  double tokens = 0;  // of all ranks that share the experts
+  std::uint64_t hidden = 0;
+  std::uint64_t width = 0;    // of one expert on this rank
+  std::uint32_t experts = 0;  // of this rank
+  std::uint32_t top_k = 0;
+  std::uint32_t ep_size = 1;  // ranks with other experts: this one gets 1 / ep_size of the rows
+  // Rows of this rank and experts that have any, where choices are not even (rank/llm/expert_load.h); 0:
+  // they are.
+  double rows = 0;
+  double hit = 0;
+  bool only_own_rows = false;  // an all-to-all brings this rank its rows, and no others
+  // The rows go round the experts in turn, as in measurements, and are not each token's own choice.
+  bool in_turn = false;
+  // All tokens choose the same few experts, as with dummy weights: `experts` are these. No measured kernel
+  // was so, and corrections of those that were, with few rows an expert, are not for it.
+  bool same_choice = false;
+};
+
+// Rows that a rank's experts work on.
+struct ExpertWork {
+  double rows = 0;      // of this rank
+  double all_rows = 0;  // that the passes between and behind the products go over
+  double hit = 0;       // experts of this rank with rows
+};
+
+// An operator class as a profile has it.
+struct PricedClass {
+  OperatorCoefficients coefficients;
+  Corrections corrections;
+  std::vector<double> points;  // of the corrections' axes of the size that prices must not fall along
+};
+
+// Of one thread: shapes that were priced once are remembered.
+class OperatorCosts {
+ public:
+  explicit OperatorCosts(const proto::HardwareProfile& profile);
+
+  // C[m, n] = A[m, k] B[k, n], C in 16 bit.
+  KernelCost gemm(double m, std::uint64_t n, std::uint64_t k, const WeightFormat& weight = {}) const;
+  // `hot`: operands lie in the L2, as a benchmark's may that calls one product again and again.
+  KernelCost gemm(MatrixClass kernel, double m, std::uint64_t n, std::uint64_t k, const WeightFormat& weight,
+                  bool hot = false) const;
+  // The kernel of a model's experts on this GPU, --moe-runner-backend auto.
+  MatrixClass experts(TrtllmExperts chosen, const RoutedExperts& experts,
+                      const WeightFormat& weight = {}) const;
+  KernelCost moe(MatrixClass kernel, const RoutedExperts& experts, const WeightFormat& weight = {}) const;
+  static ExpertWork work_of(const RoutedExperts& experts);
+  // SGLang's custom all-reduce where uses_custom_all_reduce(), NCCL's ring else.
+  KernelCost all_reduce(double bytes, std::uint32_t gpus) const;
+  // SGLang's conditions: 2, 4, 6 or 8 GPUs, messages up to 8 MiB, and NVLink between all of them unless they
+  // are two. (custom_all_reduce.py, 0.5)
+  bool uses_custom_all_reduce(double bytes, std::uint32_t gpus) const;
+  KernelCost all_gather(double bytes_per_gpu, std::uint32_t gpus) const;
+  // `bytes`: of the whole message, of which each GPU keeps its part of the sum.
+  KernelCost reduce_scatter(double bytes, std::uint32_t gpus) const;
+  // `bytes`: of each GPU's message, of which it keeps its own part.
+  KernelCost all_to_all(double bytes, std::uint32_t gpus) const;
+  // From one GPU to another: as NCCL's all-to-all of two, which is made of such sends.
+  KernelCost send(double bytes) const;
+  // One direction of DeepEP's all-to-all, `bytes` leaving each GPU, by its kernels for throughput or for low
+  // latency. DeepEP's own figures (docs/legacy.md: H800 with 200 GB/s of NVLink, 8 ranks, 7,168 wide, 8
+  // experts a token: 153 GB/s; low latency 98 and 127 GB/s) give the fractions of the link; launches and
+  // latency are not measured here.
+  KernelCost expert_exchange(double bytes, bool low_latency) const;
+  // Bytes that one GPU of the group sends in all_reduce(): the whole message to each peer in the custom
+  // kernel's one-shot form (two GPUs, or below 512 KiB on up to 4 and 256 KiB on up to 8), else a
+  // reduce-scatter and an all-gather.
+  double all_reduce_sent(double bytes, std::uint32_t gpus) const;
+  // A kernel that reads and writes `bytes` in all.
+  KernelCost elementwise(double bytes) const;
+  // Greedy: `rows` rows of `vocabulary` logits are cast, then the largest of each is found. A profile without
+  // `k_seconds`, what a block takes for each logit of its row, charges their bytes alone.
+  KernelCost sampling(double rows, double vocabulary) const;
+
+  static constexpr double kCustomAllReduceLimit = 8.0 * 1024 * 1024;  // bytes
+
+  KernelCost custom_all_reduce(double bytes, std::uint32_t gpus) const;
+  KernelCost nccl_all_reduce(double bytes, std::uint32_t gpus) const;
+
+ private:
+  struct Tile {
+    double m, n;
+  };
+  enum class Collective : std::uint8_t {
+    kCustomAllReduce,
+    kNcclAllReduce,
+    kAllGather,
+    kReduceScatter,
+    kAllToAll,
+    kDeepEp,
+    kDeepEpLowLatency
+  };
+  static constexpr std::size_t kCollectives = 7;
+  const PricedClass& matrix(MatrixClass kernel) const { return matrix_[static_cast<std::size_t>(kernel)]; }
+  double rate(MatrixClass kernel) const;
+  // `tiles_m` tiles along m of one or more products [.., k] [k, n] that move `bytes`.
+  double tiles_seconds(MatrixClass kernel, double n, double k, double tiles_m, double bytes, Tile tile,
+                       double hot) const;
+  // The best tile's time, in the best number of parts of k.
+  double product_seconds(MatrixClass kernel, double m, double n, double k, double bytes, double hot) const;
+  KernelCost gemm_physics(MatrixClass kernel, double m, std::uint64_t n, std::uint64_t k,
+                          const WeightFormat& weight, bool hot) const;
+  KernelCost moe_physics(MatrixClass kernel, const RoutedExperts& experts, const ExpertWork& work,
+                         const WeightFormat& weight) const;
+  // What corrections make of the physics for as many tokens that choose evenly.
+  double moe_factor(MatrixClass kernel, RoutedExperts experts, const WeightFormat& weight) const;
+  static bool is_one_shot(double bytes, std::uint32_t gpus);  // of the custom all-reduce
+  // Seconds before corrections, of a message of which each GPU sends `sent` bytes.
+  double collective_physics(Collective kind, double bytes, std::uint32_t gpus) const;
+  double sent(Collective kind, double bytes, std::uint32_t gpus) const;
+  double collective_seconds(Collective kind, double bytes, std::uint32_t gpus) const;
+
+  std::array<PricedClass, kMatrixClasses> matrix_;
+  std::array<PricedClass, kCollectives> collectives_;
+  OperatorCoefficients elementwise_;
+  std::array<double, 3> rates_;  // by MatrixClassRow::Rate
+  proto::HardwareProfile profile_;
+  double bandwidth_;
+  double link_;
+  double multiprocessors_;
+  bool nvlink_;
+  mutable MonotonePrices prices_;
+};
+
+}  // namespace tpsim::rank

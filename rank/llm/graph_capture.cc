@@ -1,0 +1,48 @@
+#include "rank/llm/graph_capture.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "attention/backend.h"
+#include "proto/forward.pb.h"
+
+namespace tpsim::rank {
+namespace {
+
+constexpr std::uint32_t kPasses = 3;          // two to warm up, one captured
+constexpr double kPoolBytes = 0.19e9;         // of the pool, whatever is captured
+constexpr double kLayerGraphBytes = 0.194e6;  // of one layer in one graph
+constexpr double kLogitBytes = 4;
+
+}  // namespace
+
+GraphCapture graph_capture_cost(const ModelConfig& model, std::span<const std::uint32_t> sizes,
+                                RankModel& forward, const proto::HostProfile::GraphCapture& host,
+                                std::uint32_t verified) {
+  GraphCapture capture;
+  if (sizes.empty()) return capture;
+  const std::uint32_t largest = *std::max_element(sizes.begin(), sizes.end());
+  const std::vector<std::uint32_t> lengths(largest, 1);
+  const std::vector<std::uint32_t> drafts(largest, verified);
+  for (const std::uint32_t size : sizes) {
+    attention::ForwardMetadata batch;
+    if (verified > 0) {
+      batch.forward_mode = proto::TARGET_VERIFY;
+      batch.extend_prefix_lens = std::span(lengths).first(size);
+      batch.extend_lens = std::span(drafts).first(size);
+    } else {
+      batch.forward_mode = proto::DECODE;
+      batch.decode_seq_lens = std::span(lengths).first(size);
+    }
+    const StepCost step = forward.forward(batch);
+    capture.seconds += kPasses * (step.attention + step.gemm + step.collective + step.other + step.launch +
+                                  step.host_seconds);
+    capture.seconds += host.layer_seconds() * model.num_layers;
+  }
+  capture.bytes =
+      static_cast<std::uint64_t>(kPoolBytes + double(sizes.size()) * model.num_layers * kLayerGraphBytes +
+                                 double(largest) * std::max(1U, verified) * model.vocab_size * kLogitBytes);
+  return capture;
+}
+
+}  // namespace tpsim::rank

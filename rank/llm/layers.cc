@@ -1,0 +1,414 @@
+#include "rank/llm/layers.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "attention/sparse_kernels.h"
+#include "rank/llm/loading_memory.h"
+#include "rank/llm/quantised_weights.h"
+#include "rank/vision/vision_encoder.h"
+
+namespace tpsim::rank {
+
+std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Shard& shard,
+                                              NumberFormat kv_format, std::uint32_t sparse_token_bytes) {
+  std::vector<AttentionLayers> out;
+  for (const AttentionKind& kind : model.attention) {
+    AttentionLayers& layers = out.emplace_back();
+    layers.count = kind.num_layers;
+    attention::LayerShape& shape = layers.shape;
+    shape.num_q_heads = shard.q_heads.count();
+    shape.num_kv_heads = shard.kv_heads.count();
+    shape.head_dim = shape.v_head_dim = model.head_dim;
+    shape.sliding_window = kind.sliding_window;
+    shape.attention_chunk = kind.attention_chunk;
+    if (model.dual_chunk.enabled()) shape.dual_chunk_len = model.dual_chunk.chunk_len();
+    shape.kv_format = kv_format;
+    if (!model.is_mla()) continue;
+    // Absorbed: all heads share one latent and one rotated key, which every rank keeps.
+    shape.form = attention::AttentionForm::kMlaAbsorbed;
+    shape.config_kv_heads = shape.num_kv_heads;
+    shape.num_kv_heads = 1;
+    shape.head_dim = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim;
+    shape.v_head_dim = model.mla.kv_lora_rank;
+    layers.expanded = shape;
+    layers.expanded.form = attention::AttentionForm::kMlaExpanded;
+    layers.expanded.num_kv_heads = shape.num_q_heads;
+    layers.expanded.config_kv_heads = 0;
+    layers.expanded.head_dim = model.mla.qk_nope_head_dim + model.mla.qk_rope_head_dim;
+    layers.expanded.v_head_dim = model.mla.v_head_dim;
+    layers.expanded.kv_format = NumberFormat::kBf16;
+    if (!model.is_sparse()) continue;
+    shape.form = attention::AttentionForm::kSparse;
+    shape.top_k = model.indexer.top_k;
+    if (kind.indexer) shape.index_heads = model.indexer.num_heads;
+    shape.index_head_dim = model.indexer.head_dim;
+    for (const auto part : {&attention::LayerShape::top_k, &attention::LayerShape::index_heads,
+                            &attention::LayerShape::index_head_dim})
+      layers.expanded.*part = shape.*part;
+    shape.token_bytes = sparse_token_bytes > 0
+                            ? sparse_token_bytes
+                            : static_cast<std::uint32_t>(stored_bytes(kv_format, shape.kv_elements()));
+  }
+  return out;
+}
+
+LinearLayers linear_layers(const ModelConfig& model, const Shard& shard) {
+  const LinearAttentionConfig& linear = model.linear;
+  if (!model.is_hybrid_linear()) return {};
+  return {.count = linear.num_layers,
+          .num_k_heads = linear.num_key_heads / shard.tp_size,
+          .num_v_heads = linear.num_value_heads / shard.tp_size,
+          .k_dim = linear.key_head_dim,
+          .v_dim = linear.value_head_dim,
+          .conv_kernel = linear.conv_kernel,
+          .state_bytes = linear.state_bytes};
+}
+
+std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format,
+                                 std::uint32_t sparse_token_bytes) {
+  std::uint64_t bytes = 0;
+  for (const AttentionLayers& layers : attention_layers(model, shard, kv_format, sparse_token_bytes)) {
+    const attention::LayerShape& shape = layers.shape;
+    if (shape.form == attention::AttentionForm::kSparse) {
+      // A layer without an indexer keeps no index keys (SGLang 0.5.23; up to 0.5.12 they were counted for
+      // all).
+      const std::uint32_t key = shape.index_heads > 0 ? attention::index_key_bytes(shape.index_head_dim) : 0;
+      bytes += (std::uint64_t{shape.token_bytes} + key) * layers.count;
+      continue;
+    }
+    bytes += stored_bytes(kv_format, shape.kv_elements()) * layers.count;
+  }
+  return bytes;
+}
+
+std::uint64_t window_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format) {
+  std::uint64_t bytes = 0;
+  for (const AttentionLayers& layers : attention_layers(model, shard, kv_format)) {
+    if (layers.shape.sliding_window == 0 && layers.shape.attention_chunk == 0) continue;
+    bytes += stored_bytes(kv_format, layers.shape.kv_elements()) * layers.count;
+  }
+  return bytes;
+}
+
+namespace {
+
+class List {
+ public:
+  List(const ModelConfig& model, const Shard& shard) : model_(model), shard_(shard) {}
+
+  std::vector<WeightSpec> make() && {
+    if (model_.is_mla()) {
+      add_latent_attention();
+    } else {
+      add_head_attention();
+    }
+    if (model_.is_hybrid_linear()) add_linear_attention();
+    for (WeightSpec& spec : list_) spec.part = ModelPart::kAttention;
+    if (moe().num_layers > 0) add_router_and_shared_experts();
+    if (const std::uint32_t dense = model_.num_layers - moe().num_layers; dense > 0)
+      add_gated(ModelPart::kDenseMlp, shard_.dense_mlp, "", model_.names.mlp, model_.intermediate_size,
+                model_.mlp_bias, dense);
+    if (shard_.stage.keeps_head()) {
+      WeightSpec& head = add_vocabulary("lm_head", shard_.head, shard_.vocab);
+      head.part = ModelPart::kHead;
+      head.tied = model_.tie_word_embeddings && shard_.stage.first();  // where the embedding is
+    }
+    if (moe().num_layers > 0) add_experts();
+    if (shard_.stage.first())
+      add_vocabulary("embed_tokens", shard_.attention, shard_.embedding_vocab).role = WeightRole::kEmbedding;
+    add_vectors();
+    return std::move(list_);
+  }
+
+ private:
+  const MoeConfig& moe() const { return model_.moe; }
+
+  // A matrix of these slices.
+  WeightSpec& add(std::string name, Sharding sharding, std::uint32_t layers,
+                  std::vector<TensorSlice> slices) {
+    WeightSpec& spec = list_.emplace_back();
+    spec.name = std::move(name);
+    spec.sharding = sharding;
+    spec.layers = layers;
+    spec.k = slices.front().width;
+    for (const TensorSlice& slice : slices) spec.n += slice.count;
+    spec.slices = std::move(slices);
+    spec.quantised = true;
+    return spec;
+  }
+  void add_vector(std::string name, std::uint64_t n, std::uint32_t layers) {
+    WeightSpec& spec = list_.emplace_back();
+    spec.name = std::move(name);
+    spec.role = WeightRole::kVector;
+    spec.k = 1;
+    spec.n = n;
+    spec.layers = layers;
+  }
+
+  static TensorSlice whole(std::string tensor, std::uint64_t rows, std::uint64_t columns) {
+    return {std::move(tensor), rows, columns, 0, rows, 0, columns};
+  }
+  static TensorSlice rows_of(std::string tensor, std::uint64_t rows, std::uint64_t columns,
+                             std::uint64_t first, std::uint64_t count) {
+    return {std::move(tensor), rows, columns, first, count, 0, columns};
+  }
+  static TensorSlice columns_of(std::string tensor, std::uint64_t rows, std::uint64_t columns,
+                                std::uint64_t first, std::uint64_t count) {
+    return {std::move(tensor), rows, columns, 0, rows, first, count};
+  }
+  // Rows of `heads` out of `all` heads of `dim` elements.
+  static TensorSlice head_rows(std::string tensor, std::uint64_t all, const HeadRange& heads,
+                               std::uint64_t dim, std::uint64_t columns) {
+    return rows_of(std::move(tensor), all * dim, columns, heads.first * dim, heads.count() * dim);
+  }
+
+  // The checkpoint keeps the tensors of `slices` one above the other, in one.
+  static void fuse(const std::string& tensor, std::vector<TensorSlice>& slices) {
+    std::uint64_t rows = 0;
+    for (TensorSlice& slice : slices) {
+      slice.tensor = tensor;
+      slice.first += rows;
+      rows += slice.rows;
+    }
+    for (TensorSlice& slice : slices) slice.rows = rows;
+  }
+
+  void add_output(std::uint64_t v_dim) {
+    WeightSpec& o = add("o_proj", Sharding::kRow, attention_layers(),
+                        {columns_of("self_attn.o_proj", hidden_, model_.num_attention_heads * v_dim,
+                                    shard_.q_heads.first * v_dim, shard_.q_heads.count() * v_dim)});
+    if (model_.o_bias) o.bias = o.n;
+  }
+
+  void add_head_attention() {
+    const std::uint64_t dim = model_.head_dim;
+    const std::uint32_t kv_heads = model_.num_key_value_heads;
+    // A head's query, then its gate.
+    const std::uint64_t q_dim = model_.attn_output_gate ? 2 * dim : dim;
+    std::vector<TensorSlice> slices = {
+        head_rows("self_attn.q_proj", model_.num_attention_heads, shard_.q_heads, q_dim, hidden_),
+        head_rows("self_attn.k_proj", kv_heads, shard_.kv_heads, dim, hidden_),
+        head_rows("self_attn.v_proj", kv_heads, shard_.kv_heads, dim, hidden_)};
+    if (model_.names.fused_projections) fuse("self_attn.qkv_proj", slices);
+    WeightSpec& qkv = add("qkv_proj", Sharding::kColumn, attention_layers(), std::move(slices));
+    if (model_.qkv_bias) qkv.bias = qkv.n;
+    add_output(dim);
+  }
+
+  // Layers that have keys and values.
+  std::uint32_t attention_layers() const { return model_.num_layers - model_.linear.num_layers; }
+
+  // Rows of every kind are cut by heads. What a rank has of a kind lies together, whatever the checkpoint
+  // does.
+  void add_linear_attention() {
+    const LinearAttentionConfig& linear = model_.linear;
+    const std::uint32_t heads = linear.num_key_heads / shard_.tp_size;
+    const std::uint32_t first = heads * shard_.tp_rank;
+    const std::uint64_t group = linear.num_value_heads / linear.num_key_heads;
+    const std::uint64_t k = linear.key_head_dim;
+    const std::uint64_t v = group * linear.value_head_dim;  // of one key head
+    const auto at = [](const char* name) { return std::string("linear_attn.") + name; };
+    std::vector<TensorSlice> qkvz, ba;
+    if (linear.packed) {
+      const std::uint64_t unit = 2 * k + 2 * v;
+      const auto take = [&](std::vector<TensorSlice>& to, const char* name, std::uint64_t of_head,
+                            std::uint64_t offset, std::uint64_t rows) {
+        for (std::uint64_t h = first; h < first + heads; ++h)
+          to.push_back(
+              rows_of(at(name), of_head * linear.num_key_heads, hidden_, h * of_head + offset, rows));
+      };
+      take(qkvz, "in_proj_qkvz", unit, 0, k);
+      take(qkvz, "in_proj_qkvz", unit, k, k);
+      take(qkvz, "in_proj_qkvz", unit, 2 * k, v);
+      take(qkvz, "in_proj_qkvz", unit, 2 * k + v, v);
+      take(ba, "in_proj_ba", 2 * group, 0, group);
+      take(ba, "in_proj_ba", 2 * group, group, group);
+    } else {
+      const std::uint64_t keys = linear.key_dim();
+      const std::uint64_t values = linear.value_dim();
+      const auto part = [&](const char* name, std::uint64_t rows, std::uint64_t offset,
+                            std::uint64_t of_head) {
+        return rows_of(at(name), rows, hidden_, offset + first * of_head, heads * of_head);
+      };
+      qkvz = {part("in_proj_qkv", 2 * keys + values, 0, k), part("in_proj_qkv", 2 * keys + values, keys, k),
+              part("in_proj_qkv", 2 * keys + values, 2 * keys, v), part("in_proj_z", values, 0, v)};
+      ba = {part("in_proj_b", linear.num_value_heads, 0, group),
+            part("in_proj_a", linear.num_value_heads, 0, group)};
+    }
+    add("in_proj_qkvz", Sharding::kColumn, linear.num_layers, std::move(qkvz));
+    // Not quantised by SGLang's loaders of either model.
+    add("in_proj_ba", Sharding::kColumn, linear.num_layers, std::move(ba)).quantised = false;
+    add("out_proj", Sharding::kRow, linear.num_layers,
+        {columns_of(at("out_proj"), hidden_, linear.value_dim(), first * v, heads * v)});
+  }
+
+  // The latent projections are on every rank, what comes out of them is cut by heads. Decode absorbs kv_b
+  // into queries and outputs; the weights read are the same.
+  void add_latent_attention() {
+    const MlaConfig& mla = model_.mla;
+    const std::uint32_t layers = model_.num_layers;
+    const std::uint32_t heads = model_.num_attention_heads;
+    TensorSlice kv_a = whole("self_attn.kv_a_proj_with_mqa",
+                             std::uint64_t{mla.kv_lora_rank} + mla.qk_rope_head_dim, hidden_);
+    if (mla.q_lora_rank > 0) {
+      add("fused_qkv_a_proj_with_mqa", Sharding::kReplicated, layers,
+          {whole("self_attn.q_a_proj", mla.q_lora_rank, hidden_), std::move(kv_a)});
+      add("q_b_proj", Sharding::kColumn, layers,
+          {head_rows("self_attn.q_b_proj", heads, shard_.q_heads, model_.head_dim, mla.q_lora_rank)});
+    } else {
+      add("q_proj", Sharding::kColumn, layers,
+          {head_rows("self_attn.q_proj", heads, shard_.q_heads, model_.head_dim, hidden_)});
+      add("kv_a_proj_with_mqa", Sharding::kReplicated, layers, {std::move(kv_a)});
+    }
+    // Per head, the rows that make the key without rotation, then those that make the value.
+    add("kv_b_proj", Sharding::kColumn, layers,
+        {head_rows("self_attn.kv_b_proj", heads, shard_.q_heads,
+                   std::uint64_t{mla.qk_nope_head_dim} + mla.v_head_dim, mla.kv_lora_rank)});
+    add_output(mla.v_head_dim);
+    if (model_.is_sparse()) add_indexer();
+  }
+
+  // Every rank has all of it. (dsa_indexer.py)
+  void add_indexer() {
+    const IndexerConfig& indexer = model_.indexer;
+    const std::string at = "self_attn.indexer.";
+    add("indexer.wq_b", Sharding::kReplicated, indexer.num_layers,
+        {whole(at + "wq_b", std::uint64_t{indexer.num_heads} * indexer.head_dim, model_.mla.q_lora_rank)});
+    add("indexer.wk", Sharding::kReplicated, indexer.num_layers,
+        {whole(at + "wk", indexer.head_dim, hidden_)});
+    add("indexer.weights_proj", Sharding::kReplicated, indexer.num_layers,
+        {whole(at + "weights_proj", indexer.num_heads, hidden_)})
+        .quantised = false;
+  }
+
+  void add_gated(ModelPart part, Split split, const std::string& prefix, const std::string& at,
+                 std::uint64_t width, bool bias, std::uint32_t layers) {
+    const std::uint64_t mine = width / split.size;
+    const std::uint64_t first = mine * split.rank;
+    std::vector<TensorSlice> slices = {rows_of(at + "gate_proj", width, hidden_, first, mine),
+                                       rows_of(at + "up_proj", width, hidden_, first, mine)};
+    if (model_.names.fused_projections) fuse(at + "gate_up_proj", slices);
+    WeightSpec& gate_up = add(prefix + "gate_up_proj", Sharding::kColumn, layers, std::move(slices));
+    gate_up.part = part;
+    if (bias) gate_up.bias = gate_up.n;
+    WeightSpec& down = add(prefix + "down_proj", Sharding::kRow, layers,
+                           {columns_of(at + "down_proj", hidden_, width, first, mine)});
+    down.part = part;
+    if (bias) down.bias = down.n;
+  }
+
+  void add_router_and_shared_experts() {
+    WeightSpec& gate =
+        add("gate", Sharding::kReplicated, moe().num_layers, {whole("mlp.gate", moe().num_experts, hidden_)});
+    gate.part = ModelPart::kRouter;
+    gate.quantised = false;
+    // The sigmoid's bias chooses experts only, but is there as well.
+    if (moe().router_bias || moe().scoring == ExpertScoring::kSigmoid) gate.bias = moe().num_experts;
+    if (moe().num_shared_experts == 0) return;
+    const std::size_t shared = list_.size();
+    add_gated(ModelPart::kSharedExperts, shard_.shared_experts, "shared_experts.",
+              model_.names.mlp + model_.names.shared,
+              std::uint64_t{moe().num_shared_experts} * moe().intermediate_size, false, moe().num_layers);
+    if (shard_.num_fused_shared_experts > 0) {
+      for (std::size_t i = shared; i < list_.size(); ++i) list_[i].role = WeightRole::kExperts;
+    }
+  }
+
+  // A part of their number, and of each a part of its width.
+  void add_experts() {
+    const std::uint64_t width = moe().intermediate_size;
+    const std::uint64_t mine = width / shard_.expert_width.size;
+    const std::uint64_t first = mine * shard_.expert_width.rank;
+    const auto of_experts = [&](WeightSpec& spec) {
+      spec.role = WeightRole::kExperts;
+      spec.part = ModelPart::kExperts;
+      spec.experts = moe().num_experts / shard_.experts.size;
+      if (moe().expert_bias) spec.bias = spec.n;
+    };
+    of_experts(add("experts.gate_up_proj", Sharding::kColumn, moe().num_layers,
+                   {rows_of("gate_proj", width, hidden_, first, mine),
+                    rows_of("up_proj", width, hidden_, first, mine)}));
+    of_experts(add("experts.down_proj", Sharding::kRow, moe().num_layers,
+                   {columns_of("down_proj", hidden_, width, first, mine)}));
+  }
+
+  // The padded rows are not in the checkpoint.
+  WeightSpec& add_vocabulary(const std::string& name, Split split, std::uint32_t entries) {
+    WeightSpec& spec =
+        add(name, Sharding::kVocabulary, 1,
+            {rows_of(name, model_.vocab_size, hidden_, std::uint64_t{split.rank} * entries, entries)});
+    spec.quantised = false;
+    return spec;
+  }
+
+  void add_vectors() {
+    const std::uint32_t layers = model_.num_layers;
+    add_vector("input_layernorm", hidden_, layers);
+    add_vector("post_attention_layernorm", hidden_, layers);
+    if (model_.post_norms) {
+      add_vector("pre_feedforward_layernorm", hidden_, layers);
+      add_vector("post_feedforward_layernorm", hidden_, layers);
+    }
+    if (shard_.stage.last()) add_vector("norm", hidden_, 1);
+    if (model_.qk_norm) {
+      add_vector("q_norm", model_.head_dim, attention_layers());
+      add_vector("k_norm", model_.head_dim, attention_layers());
+    }
+    if (model_.is_mla()) {
+      if (model_.mla.q_lora_rank > 0) add_vector("q_a_layernorm", model_.mla.q_lora_rank, layers);
+      add_vector("kv_a_layernorm", model_.mla.kv_lora_rank, layers);
+      if (model_.is_sparse())  // weight and bias
+        add_vector("indexer.k_norm", 2 * std::uint64_t{model_.indexer.head_dim}, model_.indexer.num_layers);
+    }
+    if (model_.is_hybrid_linear()) {
+      const LinearLayers linear = linear_layers(model_, shard_);
+      add_vector("conv1d", linear.conv_dim() * linear.conv_kernel, linear.count);
+      add_vector("A_log", linear.num_v_heads, linear.count);
+      add_vector("dt_bias", linear.num_v_heads, linear.count);
+      add_vector("linear_norm", linear.v_dim, linear.count);
+    }
+    if (moe().shared_gate) add_vector("shared_expert_gate", hidden_, moe().num_layers);
+    if (model_.attention_sinks) add_vector("sinks", shard_.q_heads.count(), layers);
+  }
+
+  const ModelConfig& model_;
+  const Shard& shard_;
+  const std::uint64_t hidden_ = model_.hidden_size;
+  std::vector<WeightSpec> list_;
+};
+
+}  // namespace
+
+std::vector<WeightSpec> weight_list(const ModelConfig& model, const Shard& shard) {
+  return with_formats(model, List(model, shard).make());
+}
+
+const WeightSpec& weight_named(const std::vector<WeightSpec>& weights, std::string_view name) {
+  for (const WeightSpec& weight : weights) {
+    if (weight.name == name) return weight;
+  }
+  throw std::out_of_range("no weight " + std::string(name));
+}
+
+std::uint64_t num_parameters(const ModelConfig& model, const Shard& shard) {
+  std::uint64_t parameters = 0;
+  for (const WeightSpec& weight : weight_list(model, shard)) {
+    if (!weight.tied) parameters += (weight.k * weight.n + weight.bias) * weight.copies();
+  }
+  return parameters;
+}
+
+std::uint64_t weight_bytes(const ModelConfig& model, const Shard& shard) {
+  std::uint64_t bytes = 0;
+  const std::vector<WeightSpec> weights = weight_list(model, shard);
+  for (const WeightSpec& weight : weights) {
+    if (!weight.tied)
+      bytes += (weight.format.bytes(weight.n, weight.k) + weight.bias * model.weight_bytes) * weight.copies();
+  }
+  if (model.vision.served)
+    bytes += vision_weight_bytes(model.vision, {shard.layout.attn_tp_size(), model.vision.replicated});
+  return model.quantization.online ? bytes + loading_leftover_bytes(weights) : bytes;
+}
+
+}  // namespace tpsim::rank

@@ -1,0 +1,72 @@
+// What the kernels of one gated delta-net layer cost on one GPU, its three projections left to OperatorCosts.
+//
+// Decode reads and writes the state of every request once. Prefill works in chunks of 64 tokens: within a
+// chunk matrix products, between chunks a walk over the states, one after another.
+//  - triton: SGLang 0.5.12, layers/attention/linear/gdn_backend.py with --linear-attn-backend triton and
+//    layers/attention/fla/chunk*.py.
+//  - cutedsl: decode in one kernel, as triton's; prefill on SM 10.x
+//  (kernels/ops/attention/linear/gdn_blackwell).
+//  - flashinfer: decode on Hopper on a copy of the states, which is copied back, on newer ones in the pool;
+//    prefill in one kernel that walks over the chunks of a head with all that is within them
+//    (layers/attention/linear/kernels/gdn_flashinfer.py of 0.5.23, FlashInfer 0.6.14 gdn_prefill.py).
+// Triton's kernels were measured on an H200, but for the gated norm; those of the others were not, and none
+// that verifies drafts: it moves its bytes as decode's does, whose kernel it is (gdn_triton.py,
+// target_verify).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "proto/hardware.pb.h"
+#include "rank/cost/op_cost.h"
+#include "rank/llm/layers.h"
+
+namespace tpsim::rank {
+
+// --linear-attn-backend.
+enum class LinearAttnBackend : std::uint8_t { kTriton, kCuteDsl, kFlashInfer };
+std::string to_string(LinearAttnBackend backend);
+struct LinearAttnBackends {
+  LinearAttnBackend decode = LinearAttnBackend::kTriton;
+  LinearAttnBackend prefill = LinearAttnBackend::kTriton;
+};
+
+// What a pass does with the pool of states besides: copies between slots and slots cleared before it, and
+// snapshots taken in it, each in all layers.
+struct StateMoves {
+  std::uint32_t copies = 0;
+  std::uint32_t clears = 0;
+  std::uint32_t snapshots = 0;
+  bool may_snapshot = false;  // a captured decode pass launches the kernel for it whether it takes one or not
+};
+
+class GatedDeltaCosts {
+ public:
+  explicit GatedDeltaCosts(const proto::HardwareProfile& profile, LinearAttnBackends backends = {});
+
+  // One layer, `requests` of one token each (of a captured graph: its batch size).
+  KernelCost decode(const LinearLayers& layers, double requests) const;
+  // One layer, requests of these many new tokens.
+  KernelCost extend(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
+  // One layer of a pass that verifies `drafts` tokens of each of `requests`: a state is read once and written
+  // behind every one of them, beside the pool (MambaPool.SpeculativeState).
+  KernelCost verify(const LinearLayers& layers, double requests, std::uint32_t drafts) const;
+  // All layers, behind it: the states of what was accepted become those of the requests, and `snapshots` of
+  // them the tree's (scatter_mamba_states_after_mtp_verify); `may_snapshot`: that launches whether or not.
+  KernelCost commit(const LinearLayers& layers, double requests, const StateMoves& moves) const;
+  // All layers. Copies and clears are a few kernels each (MambaPool.copy_from, clear_slots); snapshots one at
+  // the end of a decode pass, and two of every layer of an extend.
+  KernelCost moves(const LinearLayers& layers, const StateMoves& moves, bool decodes) const;
+
+ private:
+  KernelCost moving(double fixed, double share, double bytes, std::uint32_t launches) const;
+  KernelCost chunks_of_triton(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
+  KernelCost chunks_of_flashinfer(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
+
+  LinearAttnBackends backends_;
+  bool state_pool_;  // FlashInfer's kernels work on the pool itself
+  double flops_, bandwidth_, multiprocessors_;
+};
+
+}  // namespace tpsim::rank

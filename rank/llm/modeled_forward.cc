@@ -1,0 +1,431 @@
+#include "rank/llm/modeled_forward.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/base/archive.h"
+#include "rank/config/activation.h"
+
+namespace tpsim::rank {
+namespace {
+
+// Kernels of one layer that a pass issues on top of those that are priced one by one: their bytes are
+// counted with a neighbour's. Counted in SGLang 0.5.12's models/deepseek_v2.py and fused_moe_triton.
+constexpr double kMlaIssued = 4;     // norm of the latent, copies of rotated q and k, k put together
+constexpr double kMoeIssued = 3;     // second kernel of the alignment, activation, sum over the experts
+constexpr double kSharedIssued = 3;  // activation of the shared experts, scaling, sum with the routed ones
+constexpr double kGroupedTopK = 7;   // DeepSeek V2's grouped_topk_gpu, of torch.compile: softmax and the best
+                                     // of each group, two top-k, scatter, mask, two casts
+// Python of the call of an fp8 product in blocks (scales, DeepGEMM's choice of a kernel), in launches: eager
+// prefills of 64 and 1,024 tokens by a DeepSeek-V3 of 8 layers and 32 experts took 2.3 ms a layer (SGLang
+// 0.5.12, H200, flashinfer), six such products among 35 launches.
+constexpr double kBlockProductIssued = 2.4;
+constexpr double kGathered = 4;  // data-parallel attention: buffers cleared and copied (dp_attention.py)
+
+constexpr double kServedRows = 256;  // OperatorCoefficients::served counts beyond
+
+// Launches of a pass in captured pieces: a layer's piece and what surrounds its attention (its kernel, that
+// of the cache, copies), counted in a profile of SGLang 0.5.12 on an H200 (llama-3.1-8b, fa3, 1,024 tokens:
+// 258 with those before and behind the layers); an all-reduce that splits a piece: another graph, the kernel
+// and the events between two streams.
+constexpr double kPieceLaunches = 6.5;
+constexpr double kInPlaceLaunches = 4;
+constexpr double kEndLaunches = 50;
+// A kernel that is launched by itself takes a place of 1,024 in the queue, where the launches of pieces fill
+// it 264 at a time (SchedulerConfig::launch_queue): eager prefills of deepseek-v2-lite, 850 kernels, are all
+// queued while the one before runs, and its tokens are seen as soon as it ends.
+constexpr double kEagerLaunch = 264.0 / 1024;
+
+}  // namespace
+
+bool dummy_weights_share_experts(const ModelConfig& model) {
+  return model.moe.num_layers > 0 && model.facts.grouped_topk &&
+         model.moe.scoring == ExpertScoring::kSoftmaxThenTopK;
+}
+
+ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile,
+                               const Shard& shard, std::unique_ptr<attention::AttentionBackend> backend,
+                               Options options)
+    : model_(model),
+      shard_(shard),
+      profile_(profile),
+      costs_(profile),
+      backend_(std::move(backend)),
+      attention_layers_(attention_layers(model_, shard_, options.kv_format, options.sparse_token_bytes)),
+      linear_layers_(linear_layers(model_, shard_)),
+      gated_delta_(profile, options.linear_attention),
+      weights_(weight_list(model_, shard_)),
+      clock_(profile),
+      piecewise_layer_(profile.piecewise_layer_seconds()),
+      prefill_graphs_(std::move(options.prefill_graphs)),
+      experts_in_use_(options.experts_in_use),
+      expert_load_(std::move(options.expert_load)),
+      tracks_states_(options.tracks_states),
+      hands_selection_over_(options.hands_selection_over),
+      host_(std::move(options.host)) {
+  if (options.fresh_kernels) fresh_kernels_.emplace(std::move(*options.fresh_kernels), host_.compiling());
+  const auto power = [&profile](std::string_view name) {
+    const bool known = find_efficiency(profile, name) != nullptr;
+    return known ? std::optional(operator_coefficients(profile, name)) : std::nullopt;
+  };
+  power_ = power(kPowerClass);
+  power_fp8_ = power(kPowerFp8Class);
+  if (model_.is_mla())
+    mla_costs_.emplace(model_, shard_, profile_, weight_named(weights_, "kv_b_proj").format);
+  if (!options.cuda_graph_bs.empty()) {
+    backend_->init_cuda_graph_state(options.cuda_graph_bs.back());
+    for (const std::uint32_t bs : options.cuda_graph_bs)
+      backend_->init_forward_metadata_capture_cuda_graph(bs);
+  }
+}
+
+ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent latent) const {
+  Dense dense;
+  const ParallelLayout& layout = shard_.layout;
+  const Communication communication(model_, shard_, costs_, host_.data_parallel());
+  const double m = rows.attention;
+  const double hidden = model_.hidden_size;
+  const double q = double(shard_.q_heads.count()) * model_.head_dim;
+  const double kv = double(attention_layers_.front().shape.kv_elements()) / 2;
+  const double layers = model_.num_layers;
+  const auto add = [&dense](double Dense::*part, const KernelCost& cost, double times) {
+    dense.*part += cost.seconds * times;
+    dense.flops += cost.flops * times;
+    dense.bytes += cost.bytes * times;
+    dense.launches += cost.launches * times;
+  };
+  const auto add_product = [&](MatrixClass kernel, const KernelCost& cost, double times) {
+    add(&Dense::gemm, cost, times);
+    const bool fp8 = matrix_class(kernel).rate == MatrixClassRow::Rate::kFp8;
+    const std::optional<OperatorCoefficients>& power = fp8 ? power_fp8_ : power_;
+    if (!power || matrix_class(kernel).rate == MatrixClassRow::Rate::kFp4) return;
+    dense.products += cost.seconds * times;
+    const double rate = fp8 ? profile_.dense_flops_fp8() : profile_.dense_flops_bf16();
+    dense.sustained += cost.flops * times / (rate * power->compute);
+  };
+  const auto other = [&](double elements, double times) {
+    add(&Dense::other, costs_.elementwise(elements * kElement), times);
+  };
+  const auto exchange = [&](const std::vector<Communication::Exchange>& exchanges) {
+    for (const Communication::Exchange& one : exchanges) {
+      add(&Dense::collective, one.cost, one.times);
+      dense.communicated += one.sent * one.times;
+      dense.in_place += one.in_place ? one.times : 0;
+    }
+  };
+
+  for (const WeightSpec& weight : weights_) {
+    const double weight_rows = communication.rows_of(weight.part, rows);
+    if (weight.role != WeightRole::kLinear || weight_rows == 0) continue;
+    if (latent != Latent::kExpanded && weight.name == "kv_b_proj") {
+      add(&Dense::gemm, mla_costs_->absorbed(m), weight.layers);
+      if (latent == Latent::kAbsorbedJoined)
+        add(&Dense::other, mla_costs_->joining(costs_, m), weight.layers);
+      continue;
+    }
+    const MatrixClass kernel = linear_kernel(weight.format, profile_);
+    KernelCost cost = costs_.gemm(weight_rows, weight.n, weight.k, weight.format);
+    if (const double served = kernel == MatrixClass::kGemmFp8 && power_fp8_ ? power_fp8_->served : 0;
+        served > 0 && weight_rows > kServedRows) {
+      const double few = costs_.gemm(kServedRows, weight.n, weight.k, weight.format).seconds;
+      cost.seconds =
+          std::min(cost.seconds, std::max(few, cost.flops / (profile_.dense_flops_fp8() * served)));
+    }
+    add_product(kernel, cost, weight.layers);
+  }
+  for (const WeightSpec& weight : weights_) {
+    if (weight.role != WeightRole::kExperts || weight.name != "experts.gate_up_proj" || rows.routed == 0)
+      continue;
+    // Fused shared experts run among the routed ones, each token's on top of its choice.
+    RoutedExperts experts{.tokens = double(rows.routed),
+                          .hidden = weight.k,
+                          .width = weight.n / 2,
+                          .experts = weight.experts + shard_.num_fused_shared_experts,
+                          .top_k = model_.moe.top_k + shard_.num_fused_shared_experts,
+                          .ep_size = shard_.ep_size};
+    experts.only_own_rows = layout.a2a();
+    const MatrixClass kernel = costs_.experts(model_.facts.trtllm_experts, experts, weight.format);
+    if (experts_in_use_ > 0 && experts_in_use_ + shard_.num_fused_shared_experts < experts.experts) {
+      experts.experts = experts_in_use_ + shard_.num_fused_shared_experts;
+      experts.same_choice = true;
+    }
+    const double layers_of_load = double(weight.layers) / double(expert_load_.num_layers());
+    for (std::size_t i = 0; i < expert_load_.num_layers(); ++i) {
+      if (!expert_load_.uniform()) {
+        const ExpertRows busiest = expert_load_.busiest(i, rows.routed, model_.moe, layout.ep_size);
+        const double fused = shard_.num_fused_shared_experts;
+        experts.rows = busiest.rows + double(rows.routed) * fused;
+        experts.hit = busiest.hit + fused;
+      }
+      add_product(kernel, costs_.moe(kernel, experts, weight.format), layers_of_load);
+    }
+  }
+  if (const std::uint32_t dense_layers = model_.num_layers - model_.moe.num_layers; dense_layers > 0) {
+    const double dense_rows = communication.rows_of(ModelPart::kDenseMlp, rows);
+    other(dense_rows * 3.0 * model_.intermediate_size / shard_.dense_mlp.size, dense_layers);  // silu and mul
+  }
+  // Add and rmsnorm, twice a layer; with several ranks to a data-parallel rank the second one runs on the
+  // gathered sum.
+  const bool norm_behind_gather = layout.dp_size > 1 && layout.attn_tp_size() > 1;
+  if (norm_behind_gather) {
+    other(m * 4 * hidden, layers);
+    other(double(rows.gathered) * 4 * hidden, layers);
+  } else {
+    other(m * 4 * hidden, 2 * layers);
+  }
+  if (const double copied = communication.copied_elements(rows); copied > 0) other(copied, layers);
+  if (model_.post_norms) other(m * 2 * hidden, 2 * layers);
+  const double attended = layers - linear_layers_.count;  // layers with keys and values
+  const auto rotated =
+      double(std::count_if(model_.layers.begin(), model_.layers.end(), [](const LayerConfig& layer) {
+        return !layer.linear && layer.rope != LayerConfig::kNoRope;
+      }));
+  // Dual chunk attention rotates every query in five ways (DualChunkRotaryEmbedding).
+  other(m * (2 * (q + kv) + (model_.dual_chunk.enabled() ? 4 * q : 0)), rotated);  // rope
+  if (model_.qk_l2_norm) other(m * 2 * (q + kv), rotated);
+  if (model_.temperature_tuning.floor_scale > 0) other(m * 2 * q, attended - rotated);
+  if (model_.qk_norm) other(m * 2 * (q + kv), attended);    // q and k norm
+  other(m * 4 * kv, attended);                              // new keys and values into the pool
+  if (model_.attn_output_gate) other(m * 3 * q, attended);  // outputs times sigmoid of the gates
+  if (model_.moe.shared_gate) other(m * 4 * hidden, model_.moe.num_layers);  // gate of the shared expert
+  exchange(communication.layers(rows));
+  if (shard_.stage.first()) {
+    other(m * 2 * hidden, 1);  // embedding
+    exchange(communication.embedding(rows));
+  }
+  if (shard_.stage.last()) other(m * 4 * hidden, 1);  // final norm
+  if (rows.head > 0) exchange(communication.head(rows));
+  if (rows.sampled > 0) add(&Dense::other, costs_.sampling(rows.sampled, model_.vocab_size), 1);
+  for (const Communication::Exchange& one : communication.receive(rows))
+    dense.receive += one.cost.seconds * one.times;
+  for (const Communication::Exchange& one : communication.send(rows, hands_selection_over_)) {
+    dense.send += one.cost.seconds * one.times;
+    dense.communicated += one.sent * one.times;
+  }
+  dense.issued = dense.launches;
+  if (model_.is_mla()) dense.issued += kMlaIssued * layers;
+  const bool shared_apart = model_.moe.num_shared_experts > shard_.num_fused_shared_experts;
+  dense.issued += (kMoeIssued + (shared_apart ? kSharedIssued : 0)) * model_.moe.num_layers;
+  for (const WeightSpec& weight : weights_)
+    if (weight.role == WeightRole::kLinear &&
+        linear_kernel(weight.format, profile_) == MatrixClass::kGemmFp8Block)
+      dense.issued += kBlockProductIssued * weight.layers;
+  // Other models' routers are one kernel.
+  if (model_.facts.grouped_topk) dense.issued += kGroupedTopK * model_.moe.num_layers;
+  if (layout.dp_size > 1 && !rows.max_len) {
+    dense.issued += kGathered * layers;
+    dense.host = host_.data_parallel().layer_seconds() * layers;
+  }
+  return dense;
+}
+
+const ModeledForward::Dense& ModeledForward::dense(const PassRows& rows, Latent latent) {
+  const DenseKey key{rows, latent};
+  const auto found = dense_.find(key);
+  if (found != dense_.end()) return found->second;
+  return dense_.emplace(key, price_dense(rows, latent)).first->second;
+}
+
+std::size_t ModeledForward::HashKey::operator()(const DenseKey& key) const {
+  const PassRows& rows = key.rows;
+  std::uint64_t hash = std::uint64_t{rows.attention} << 32 | rows.sampled;
+  hash = hash * 0x9e3779b97f4a7c15U + (std::uint64_t{rows.gathered} << 32 | rows.routed);
+  return (hash * 0x9e3779b97f4a7c15U + rows.head) * 4 + static_cast<std::uint64_t>(key.latent);
+}
+
+KernelCost ModeledForward::expansion(const attention::MlaExtend& extend,
+                                     const attention::ForwardMetadata& metadata, std::uint32_t rows) const {
+  double fetched = 0;
+  std::uint32_t longest = 0;
+  for (const std::uint32_t prefix : metadata.extend_prefix_lens) {
+    fetched += prefix;
+    longest = std::max(longest, prefix);
+  }
+  if (metadata.forward_mode == proto::MIXED) {
+    for (const std::uint32_t length : metadata.decode_seq_lens) {
+      fetched += length - 1;
+      longest = std::max(longest, length - 1);
+    }
+  }
+  if (extend.method == attention::MlaForwardMethod::kMha) fetched = 0;
+  const double chunks =
+      extend.chunk_tokens == 0 ? 1 : (longest + extend.chunk_tokens - 1) / extend.chunk_tokens;
+  return mla_costs_->expanded(costs_, rows, fetched, chunks, attention_layers_.front().shape.kv_bytes());
+}
+
+StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
+  StepCost step;
+  const bool idle = batch.forward_mode == proto::IDLE;
+  if (idle && batch.global_num_tokens.empty()) return step;
+  attention::ForwardMetadata metadata = batch;
+  metadata.image_mask = metadata.image_mask && model_.vision.both_ways;
+  const bool captured = metadata.capture_bucket > 0;
+  std::uint32_t tokens = 0;
+  for (const std::uint32_t length : metadata.extend_lens) tokens += length;
+  tokens += static_cast<std::uint32_t>(metadata.decode_seq_lens.size());
+  const bool verify = attention::verifies_drafts(metadata.forward_mode);
+  auto sampled = static_cast<std::uint32_t>(metadata.extend_lens.size() + metadata.decode_seq_lens.size());
+  if (metadata.forward_mode == proto::TARGET_VERIFY) sampled = tokens;
+  std::uint32_t bucket = metadata.capture_bucket;
+  if (captured && !idle) {
+    backend_->init_forward_metadata_replay_cuda_graph(metadata);
+  } else if (!captured) {
+    bucket = prefill_bucket(metadata, tokens);
+    metadata.in_pieces = bucket > 0;
+    if (!idle) backend_->init_forward_metadata(metadata);
+  }
+  const bool pieces = !captured && bucket > 0;
+  const attention::MlaExtend mla = model_.is_mla() && !idle ? backend_->mla_extend() : attention::MlaExtend{};
+  const bool expanded = mla.expanded();
+  const Latent latent = !model_.is_mla() || expanded ? Latent::kExpanded
+                        : mla.joins                  ? Latent::kAbsorbedJoined
+                                                     : Latent::kAbsorbed;
+  const std::uint32_t width = verify ? metadata.extend_lens.front() : metadata.tokens_per_request;
+  if (captured) bucket *= width;
+  PassRows rows = pass_rows(metadata, shard_, tokens, sampled, bucket);
+  if (captured && metadata.one_logit_per_request) {
+    rows.sampled /= width;
+    rows.head /= width;
+  }
+  if (!shard_.stage.last()) rows.sampled = rows.head = 0;
+  const Dense& dense = this->dense(rows, latent);
+  step.gemm = dense.gemm;
+  step.collective = dense.collective;
+  step.receive = dense.receive;
+  step.send = dense.send;
+  step.other = dense.other;
+  step.flops = dense.flops;
+  step.memory_bytes = dense.bytes;
+  step.communicated_bytes = dense.communicated;
+
+  const attention::KernelCost plan = idle ? attention::KernelCost{} : backend_->plan_cost();
+  double attention_launches = 0;
+  for (const AttentionLayers& kind : attention_layers_) {
+    if (idle) break;  // attention without tokens launches nothing
+    const double layers = kind.count;
+    attention::KernelCost cost = metadata.forward_mode == proto::DECODE ? backend_->forward_decode(kind.shape)
+                                 : expanded ? backend_->forward_extend(kind.expanded)
+                                            : backend_->forward_extend(kind.shape);
+    if (expanded) cost += expansion(mla, metadata, rows.attention);
+    step.attention += cost.seconds * layers;
+    step.flops += cost.flops * layers;
+    step.memory_bytes += cost.bytes * layers;
+    attention_launches += cost.launches * layers;
+  }
+  if (linear_layers_.count > 0) {
+    const attention::KernelCost cost = linear_attention(metadata, bucket > 0 ? bucket : tokens);
+    step.attention += cost.seconds;
+    step.flops += cost.flops;
+    step.memory_bytes += cost.bytes;
+    attention_launches += cost.launches;
+  }
+  step.gemm += throttling(dense);
+  Uncaptured pass;
+  if (captured) {
+    step.launch = clock_.captured(dense.launches + plan.launches + attention_launches);
+  } else {
+    pass = uncaptured(step, dense, plan, attention_launches, pieces);
+    // Not below 0: rounding may leave the difference of two equal sums there.
+    step.launch = std::max(
+        0.0, pass.seconds - (step.attention + plan.seconds + step.gemm + step.collective + step.other));
+  }
+  step.attention += plan.seconds;
+  step.device_seconds =
+      captured ? step.attention + step.gemm + step.collective + step.other + step.launch : pass.device;
+  step.issue_seconds = pass.issue;
+  step.launches = captured ? 1
+                  : pieces
+                      ? kPieceLaunches * model_.num_layers + kInPlaceLaunches * dense.in_place + kEndLaunches
+                      : kEagerLaunch * (dense.issued + plan.launches + attention_launches);
+  if (!idle) step.host_seconds = backend_->plan_host_seconds();
+  if (fresh_kernels_ && !idle) {
+    // While it compiles the host issues nothing else.
+    const double seconds = fresh_kernels_->compile_seconds(metadata, !captured && !pieces);
+    step.host_seconds += seconds;
+    if (seconds > 0) step.issue_seconds = std::max(step.issue_seconds, clock_.replay_seconds());
+  }
+  return step;
+}
+
+// Boards hold their boost clock only as long as the power drawn allows. In a long pass matrix products run at
+// the rate that they sustain, but for what the time before it, and its own collectives, leave to draw.
+double ModeledForward::throttling(const Dense& dense) const {
+  const OperatorCoefficients& power = power_ ? *power_ : power_fp8_.value_or(OperatorCoefficients{});
+  return std::max(0.0,
+                  dense.sustained - dense.products - power.overlap * dense.collective - power.fixed_seconds);
+}
+
+// The captured size that a pass with an extend part is padded to; 0: it runs eagerly. Data-parallel ranks
+// replay together or not at all, and not beside an idle one (SGLang 0.5.23's prefill_cuda_graph_runner.py;
+// releases before it have no such graphs with data-parallel attention).
+std::uint32_t ModeledForward::prefill_bucket(const attention::ForwardMetadata& metadata,
+                                             std::uint32_t tokens) const {
+  const auto global = metadata.global_num_tokens;
+  if (attention::verifies_drafts(metadata.forward_mode)) return 0;
+  if (global.empty()) return metadata.forward_mode != proto::DECODE ? prefill_graphs_.bucket(tokens) : 0;
+  if (!metadata.is_extend_in_batch || *std::min_element(global.begin(), global.end()) == 0) return 0;
+  return prefill_graphs_.bucket(*std::max_element(global.begin(), global.end()));
+}
+
+attention::KernelCost ModeledForward::linear_attention(const attention::ForwardMetadata& metadata,
+                                                       std::uint32_t rows) {
+  attention::KernelCost cost;
+  const bool verifies = metadata.forward_mode == proto::TARGET_VERIFY;
+  const std::uint32_t drafts = verifies ? metadata.extend_lens.front() : 1;
+  if (metadata.forward_mode == proto::DECODE) {
+    cost = gated_delta_.decode(linear_layers_, rows);
+  } else if (verifies) {
+    cost = gated_delta_.verify(linear_layers_, double(rows) / drafts, drafts);
+  } else {
+    linear_lens_.assign(metadata.extend_lens.begin(), metadata.extend_lens.end());
+    if (metadata.forward_mode == proto::MIXED)
+      linear_lens_.resize(linear_lens_.size() + metadata.decode_seq_lens.size(), 1);
+    cost = gated_delta_.extend(linear_layers_, linear_lens_);
+  }
+  const double layers = linear_layers_.count;
+  cost = {cost.seconds * layers, cost.flops * layers, cost.bytes * layers,
+          cost.launches * linear_layers_.count};
+  const StateMoves moves{.copies = metadata.state_copies,
+                         .clears = metadata.state_clears,
+                         .snapshots = metadata.state_snapshots,
+                         .may_snapshot = tracks_states_};
+  cost += verifies
+              ? gated_delta_.commit(linear_layers_, static_cast<double>(metadata.extend_lens.size()), moves)
+              : gated_delta_.moves(linear_layers_, moves, metadata.forward_mode == proto::DECODE);
+  return cost;
+}
+
+ModeledForward::Uncaptured ModeledForward::uncaptured(const StepCost& step, const Dense& dense,
+                                                      const attention::KernelCost& plan,
+                                                      double attention_launches, bool pieces) const {
+  const attention::HostCost host = attention_launches > 0 ? backend_->host_cost() : attention::HostCost{};
+  const double launch = host.launch_seconds > 0 ? host.launch_seconds : clock_.launch_seconds();
+  IssuedTime attention =
+      clock_.eager(step.attention, attention_launches, attention_launches * launch + host.once_seconds);
+  const double other_host = pieces ? piecewise_layer_ * model_.num_layers  // one attention call included
+                                   : (dense.issued + plan.launches) * clock_.launch_seconds() + dense.host;
+  const IssuedTime other = clock_.eager(step.gemm + step.collective + step.other + plan.seconds,
+                                        dense.launches + plan.launches, other_host);
+  if (host.synchronous) {
+    const double seconds = other.seconds() + attention.seconds();
+    // After its last wait the host issues the last layer: of a burst's prefills, and of the decode pass
+    // after them, real servers answer each when the launch of the next is over (torch_native, 1,024 and
+    // 4,096 tokens).
+    return {.seconds = seconds, .device = seconds, .issue = seconds * (1 - 1.0 / model_.num_layers)};
+  }
+  if (pieces) attention.issue = host.once_seconds;
+  const IssuedTime all = other + attention;
+  return {.seconds = all.seconds(), .device = all.device, .issue = all.issue};
+}
+
+void ModeledForward::save(StateWriter& state) const {
+  backend_->save(state);
+  if (fresh_kernels_) state(*fresh_kernels_);
+}
+
+void ModeledForward::load(StateReader& state) {
+  backend_->load(state);
+  if (fresh_kernels_) state(*fresh_kernels_);
+}
+
+}  // namespace tpsim::rank

@@ -1,0 +1,157 @@
+// The rules in which releases of SGLang differ, by name: what --sglang-version selects.
+//
+// A release is one file of this folder, which begins with the one before it and says what differs, and a line
+// of sglang_releases(). A new difference is a bool here, where it says what holds, and a row of the file of
+// the release that brought it. What has no rule is the same in all. No code asks which release is the newest.
+// Which releases were compared with SGLang's own scheduler, and how, is in tests/references/schedule.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace tpsim::scheduler {
+
+struct ReleaseRules {
+  // ---- admission ----
+
+  // A running request with ignore_eos reserves all its output, not new_token_ratio of it.
+  bool ignore_eos_reserves_all = false;
+  // --max-prefill-tokens keeps a request out of a batch only without chunked prefill.
+  bool chunks_ignore_max_prefill_tokens = false;
+  // A spent token budget ends admission before a candidate is tried.
+  bool spent_budget_ends_admission = false;
+  // A continuing chunk, which has its row, takes no free row of the request table.
+  bool chunked_request_counts_once = false;
+  // Without a radix cache, too, admission asks for a page more than the prompt.
+  bool no_radix_reserves_page = false;
+  // The matched prefix is locked before --max-prefill-tokens is looked at.
+  bool prefix_lock_precedes_input_cap = false;
+  // A candidate without room closes admission only if something runs or was admitted.
+  bool full_needs_requests = false;
+  // An empty running batch opens admission again.
+  bool empty_batch_is_never_full = false;
+  // lpm sorts by the match without the last token, which is computed in any case.
+  bool lpm_sorts_by_usable_match = false;
+
+  // ---- running batch ----
+
+  // Finished requests leave the running batch before admission, not with the next decode step.
+  bool finished_leave_before_admission = false;
+  // With overlap, a request whose last token is in flight by length is not decoded again.
+  bool skip_finishing_decode = false;
+  // Decoding requests sit out a mixed step that has no room for them.
+  bool mixed_step_checks_memory = false;
+  // Preempted requests return to the queue also where nothing was admitted in their place.
+  bool preempted_return_without_admission = false;
+  // A request that comes back weighs its tokens when it preempts, before it is matched again.
+  bool preemption_counts_known_tokens = false;
+  // An aborted request leaves between the chunks of its prompt; before, its prefill went on to the end.
+  bool abort_ends_chunks = false;
+  // An abort reaches requests of every micro-batch; before, those of the next one and of the pass
+  // before.
+  bool abort_reaches_micro_batches = false;
+
+  // ---- cache ----
+
+  // Eviction frees what is short, not the whole demand.
+  bool evict_shortfall = false;
+  // A sequence is split at the end of its prompt, whose priority is one higher.
+  bool split_at_prompt_end = false;
+  // Both halves of a split node have its creation time.
+  bool split_keeps_creation_time = false;
+  // A request counts one hit for a node (lfu), however often it inserts through it.
+  bool request_hits_node_once = false;
+  // Every 32nd pass the cached prefixes of the first 128 waiting requests count as used (lru).
+  bool refresh_waiting_prefixes = false;
+
+  // ---- speculative decoding ----
+
+  // Every speculative algorithm reserves for two steps and may overlap; before, trees and NGRAM did not.
+  bool speculation_is_v2 = false;
+  // With speculative decoding, too, the request with the fewest tokens gives way first, not the last
+  // one.
+  bool speculation_retracts_by_length = false;
+  // --enable-mixed-chunk holds with EAGLE, too: beside a chunk of prefill requests decode a token each.
+  bool heads_mix_chunks = false;
+  // What is reserved for two speculative steps ends with a page, and nothing is evicted where it
+  // suffices.
+  bool speculation_reserves_whole_pages = false;
+  // The KV of the token sampled last counts when its step's result comes, not when the step is formed.
+  bool speculation_counts_what_arrived = false;
+  // Of a request that ends within what a step accepted, only what its client sees is cached.
+  bool speculation_caches_to_the_stop = false;
+  // Where a speculative step reaches an end of sequence and the longest output, the former ends the
+  // answer.
+  bool end_of_sequence_beats_length = false;
+  // The draft model's weights and KV lessen the pool; before, 4 or 6 GiB were kept free for it.
+  bool draft_model_from_pool = false;
+  // The draft model's extend is captured with flashinfer (no MLA) and trtllm_mha, too.
+  bool draft_extend_graphs_with_flashinfer = false;
+  // The draft model's extend is captured with fa3, fa4 and flashmla, too.
+  bool draft_extend_graphs_with_flash_attention = false;
+
+  // ---- CUDA graphs ----
+
+  // No prefill of DeepseekV3ForCausalLM is captured with trtllm_mla.
+  bool deepseek_v3_prefill_may_be_eager = false;
+  // --disable-cuda-graph turns the graphs of prefill off, too.
+  bool disable_cuda_graph_is_for_prefill_too = false;
+  // torch_native runs prefill, too, without graphs.
+  bool torch_native_prefill_is_eager = false;
+  // Prefill of MLA models is captured up to 8,192 tokens instead of 2,048.
+  bool mla_prefill_graphs_to_8192 = false;
+  // A prefill whose captured size is more than twice its tokens runs without graphs.
+  bool prefill_graphs_limit_padding = false;
+  // Prefill of DeepSeek-V3.2 and GLM-5 is captured in pieces, too.
+  bool sparse_attention_prefills_in_pieces = false;
+  // Prefill is captured with data-parallel attention or an all-to-all, too; all ranks replay or none.
+  bool dp_attention_prefill_graphs = false;
+  // GPUs of 20 to 35 GiB prefill chunks of 4,096 tokens and capture decodes of up to 48 or 160 requests.
+  bool larger_batches_below_35_gib = false;
+  // Without graphs of decode no memory is kept free for them.
+  bool uncaptured_decode_reserves_nothing = false;
+  // By default no decode larger than --max-running-requests is captured.
+  bool captured_sizes_end_at_running_requests = false;
+
+  // ---- images ----
+
+  // Images of a batch are encoded together; before, each request's by themselves.
+  bool encodes_images_of_all_requests = false;
+  // Qwen3-VL is served on a large Hopper GPU with settings that were profiled for it.
+  bool qwen3_vl_is_profiled = false;
+  // What image embeddings will take is kept out of the KV pool.
+  bool reserves_image_memory = false;
+
+  // ---- window layers and layers with a recurrence ----
+
+  // The pool of window layers is sized as tpsim does it; in which way older releases do was not looked at.
+  bool sizes_window_pool = false;
+  // The radix cache keeps states of gated delta-net layers as tpsim does it; older releases do it otherwise.
+  bool caches_states = false;
+  // FlashInfer's kernels prefill gated delta-net layers by default where they can.
+  bool flashinfer_prefills_delta_nets = false;
+};
+
+struct SglangRelease {
+  std::string_view name;  // "0.5.23"
+  ReleaseRules rules;
+
+  friend bool operator==(const SglangRelease& a, const SglangRelease& b) { return a.name == b.name; }
+};
+
+// All of them, ascending; and the one whose rules hold where the user names none. The list (list.cc).
+std::span<const SglangRelease> sglang_releases();
+const SglangRelease& default_release();
+std::vector<std::string_view> sglang_release_names();
+// The first release in which `rule` holds. REQUIRES: there is one.
+const SglangRelease& first_release_with(bool ReleaseRules::*rule);
+// Throws UserError for a name that none has.
+const SglangRelease& parse_sglang_release(std::string_view name);
+
+// One file each.
+SglangRelease v0_5_12();
+SglangRelease v0_5_14();
+SglangRelease v0_5_23();
+
+}  // namespace tpsim::scheduler

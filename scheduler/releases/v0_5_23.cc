@@ -1,0 +1,52 @@
+// SGLang 0.5.23: what holds in it besides. Behind each rule its file and line in the wheel.
+#include "scheduler/releases/sglang_release.h"
+
+namespace tpsim::scheduler {
+
+SglangRelease v0_5_23() {
+  SglangRelease release = {.name = "0.5.23", .rules = v0_5_14().rules};
+  ReleaseRules& rules = release.rules;
+  rules.ignore_eos_reserves_all = true;             // managers/schedule_policy.py:786
+  rules.spent_budget_ends_admission = true;         // managers/scheduler.py:4207
+  rules.chunked_request_counts_once = true;         // managers/scheduler.py:4035
+  rules.no_radix_reserves_page = true;              // managers/schedule_policy.py:1099
+  rules.prefix_lock_precedes_input_cap = true;      // managers/schedule_policy.py:1434
+  rules.full_needs_requests = true;                 // managers/scheduler.py:4280
+  rules.empty_batch_is_never_full = true;           // managers/scheduler.py:4093
+  rules.finished_leave_before_admission = true;     // managers/scheduler.py:3963
+  rules.skip_finishing_decode = true;               // managers/scheduler.py:2063, 4444
+  rules.mixed_step_checks_memory = true;            // managers/scheduler.py:4384
+  rules.preempted_return_without_admission = true;  // managers/scheduler.py:4305
+  rules.preemption_counts_known_tokens = true;      // managers/schedule_policy.py:1736
+  rules.abort_reaches_micro_batches = true;         // managers/scheduler.py:5657
+  rules.evict_shortfall = true;                     // mem_cache/allocator/base.py:166
+  rules.split_at_prompt_end = true;                 // mem_cache/unified_radix_cache.py:1254
+  rules.split_keeps_creation_time = true;           // mem_cache/unified_cache/unified_tree_core.py:1476
+  rules.request_hits_node_once = true;              // mem_cache/unified_cache/unified_tree_core.py:1371
+  rules.refresh_waiting_prefixes = true;            // managers/schedule_policy.py:283
+  rules.speculation_retracts_by_length = true;      // managers/schedule_batch.py:3506
+  rules.heads_mix_chunks = true;                    // speculative/spec_info.py:147
+  rules.speculation_reserves_whole_pages = true;    // mem_cache/allocation_sizing.py:88
+  rules.speculation_counts_what_arrived =
+      true;                                     // managers/scheduler_components/batch_result_processor.py:831
+  rules.speculation_caches_to_the_stop = true;  // managers/schedule_batch.py:1552
+  rules.end_of_sequence_beats_length = true;    // managers/schedule_batch.py:2034
+  rules.draft_extend_graphs_with_flash_attention = true;  // speculative/eagle_worker_v2.py:594
+  rules.deepseek_v3_prefill_may_be_eager = true;          // arg_groups/cuda_graph_hook.py:279
+  rules.mla_prefill_graphs_to_8192 = true;                // arg_groups/memory_hook.py:238
+  rules.prefill_graphs_limit_padding = true;  // model_executor/runner/prefill_cuda_graph_runner.py:1419
+  rules.sparse_attention_prefills_in_pieces = true;     // configs/model_config.py:2475
+  rules.dp_attention_prefill_graphs = true;             // managers/scheduler_components/dp_attn.py:372
+  rules.larger_batches_below_35_gib = true;             // arg_groups/memory_hook.py:101
+  rules.uncaptured_decode_reserves_nothing = true;      // arg_groups/memory_hook.py:366
+  rules.captured_sizes_end_at_running_requests = true;  // arg_groups/memory_hook.py:183
+  rules.encodes_images_of_all_requests = true;          // managers/mm_schedule.py:349
+  rules.reserves_image_memory = true;                   // mem_cache/kv_cache_configurator.py:202
+  rules.qwen3_vl_is_profiled = true;                    // arg_groups/overrides.py
+  rules.sizes_window_pool = true;                       // model_executor/pool_configurator.py
+  rules.caches_states = true;                           // mem_cache/unified_cache/components/mamba.py
+  rules.flashinfer_prefills_delta_nets = true;  // arg_groups/attention_hook.py (handle_linear_attn_backend)
+  return release;
+}
+
+}  // namespace tpsim::scheduler
