@@ -170,7 +170,12 @@ TEST_P(RandomRuns, KeepEveryInvariantOfStatesWhileTheySpeculate) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomRuns, ::testing::Range(0, 12));
+#ifdef TPSIM_FEWER_OPERATIONS
+constexpr int kSeeds = 4;
+#else
+constexpr int kSeeds = 12;
+#endif
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomRuns, ::testing::Range(0, kSeeds));
 
 }  // namespace
 }  // namespace tpsim::scheduler
