@@ -44,7 +44,7 @@ struct VisionConfig {
   bool flat = false;                             // images are packed into one sequence (flatten_batch)
   bool one_by_one = false;                       // the encoder runs once for each image (Gemma 3)
   bool sharded_positions = false;                // position embeddings are cut over the ranks (Qwen3-VL)
-  bool rms_norm = false;                         // of layers, not layer norms (InternViT-6B)
+  bool rms_norm = false;                         // of layers, not layer norms (InternViT-6B, Qwen2.5-VL)
   bool qkv_bias = true;
   bool transposed_shuffle = false;    // InternVL's ps_version v1: merged patches stand column by column
   bool both_ways = false;             // the text model lets an image's tokens see each other (Gemma 3)

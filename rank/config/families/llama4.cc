@@ -109,6 +109,7 @@ void read_llama4_vision(const ConfigReader& root, const ConfigReader& config, Vi
     vision.tile_row_id = begin + 5;
     vision.small_copy_id = begin + 10;
   }
+  vision.norm_eps = 1e-5F;  // whatever the config says
   vision.rope_theta = config.real("rope_theta", 10000, 1, 1e12);
   if (config.has("rope_parameters") && config.json()["rope_parameters"].is_object())
     vision.rope_theta = ConfigReader(config.json()["rope_parameters"], config.where() + ": rope_parameters")

@@ -83,7 +83,7 @@ void read_qwen2_5_vision(const ConfigReader& root, const ConfigReader& config, V
   vision.window_size = config.number_or("window_size", 112);
   vision.full_attention_at = read_layer_numbers(config, "fullatt_block_indexes", {7, 15, 23, 31});
   vision.full_attention_layers = static_cast<std::uint32_t>(vision.full_attention_at.size());
-  vision.gated_mlp = vision.rotary = vision.flat = true;
+  vision.gated_mlp = vision.rms_norm = vision.rotary = vision.flat = true;
   vision.min_pixels = 56 * 56;
   vision.max_pixels = 16384 * 28 * 28;  // of the published preprocessor_config.json
   vision.projector_input = vision.hidden_size * vision.merge_size * vision.merge_size;

@@ -1,7 +1,6 @@
 #include "rank/numeric/vision/tower.h"
 
 #include <algorithm>
-#include <array>
 
 namespace tpsim::rank {
 
@@ -11,16 +10,10 @@ extern const TowerFamily kLlama4Tower;
 extern const TowerFamily kQwen25VlTower;
 extern const TowerFamily kQwen3VlTower;
 
-std::span<const TowerFamily* const> vision_towers() {
-  static constexpr std::array kFamilies = {&kGemma3Tower, &kInternVlTower, &kLlama4Tower, &kQwen25VlTower,
-                                           &kQwen3VlTower};
-  return kFamilies;
-}
-
 const TowerFamily* find_vision_tower(std::string_view architecture) {
-  for (const TowerFamily* family : vision_towers()) {
-    const auto& known = family->architectures;
-    if (std::find(known.begin(), known.end(), architecture) != known.end()) return family;
+  for (const TowerFamily* family :
+       {&kGemma3Tower, &kInternVlTower, &kLlama4Tower, &kQwen25VlTower, &kQwen3VlTower}) {
+    if (std::ranges::count(family->architectures, architecture) > 0) return family;
   }
   return nullptr;
 }

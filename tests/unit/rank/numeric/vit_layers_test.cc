@@ -1,5 +1,5 @@
 // How tiles become rows of patches, and squares of rows become one.
-#include "rank/numeric/vision/tiled_vit.h"
+#include "rank/numeric/vision/vit_layers.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace tpsim::rank {
 namespace {
 
-TEST(TiledVit, PatchesAreReadAsAConvolutionReadsThem) {
+TEST(VitLayers, PatchesAreReadAsAConvolutionReadsThem) {
   ImagePixels pixels;
   pixels.tiles = 2;
   pixels.height = 4;
@@ -26,7 +26,7 @@ TEST(TiledVit, PatchesAreReadAsAConvolutionReadsThem) {
               EXPECT_EQ(*at, ((tile * 3 + channel) * 4 + row * 2 + y) * 6 + column * 2 + x);
 }
 
-TEST(TiledVit, SquaresOfRowsBecomeOneRow) {
+TEST(VitLayers, SquaresOfRowsBecomeOneRow) {
   constexpr int kSide = 6;
   constexpr int kMerge = 3;
   constexpr int kSize = 2;
