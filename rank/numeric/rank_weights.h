@@ -53,6 +53,11 @@ struct RankWeights {
 // Throws UserError where a tensor is missing or has another shape than the config says.
 RankWeights load_rank_weights(const ModelConfig& model, const Shard& shard, WeightType type,
                               const TensorSource& source);
+// The same in parts, for those who need one at a time: all but the layers, and layer `index`.
+RankWeights load_ends(const ModelConfig& model, const Shard& shard, WeightType type,
+                      const TensorSource& source);
+LayerWeights load_layer(const ModelConfig& model, const Shard& shard, WeightType type,
+                        const TensorSource& source, std::uint32_t index);
 // Of a head that drafts for `target`, which is the same rank's.
 RankWeights load_draft_head_weights(const DraftModel& draft, const Shard& shard, WeightType type,
                                     const TensorSource& source, std::shared_ptr<const RankWeights> target);
