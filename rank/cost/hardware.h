@@ -1,6 +1,7 @@
 // Hardware profiles: from the catalogue, or from a file of the user's own in the same JSON form.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,5 +25,11 @@ std::vector<std::string> hardware_catalogue();
 proto::HostProfile load_host(const std::string& hardware);
 // What stands behind a constant of `profile`; null: it was not measured.
 const proto::ConstantFit* find_constant_fit(const proto::HardwareProfile& profile, std::string_view constant);
+
+inline constexpr std::uint32_t kHostProfileVersion = 1;
+
+// `where` names the text in errors. Every constant of the result is given, finite and not negative. Throws
+// UserError.
+proto::HostProfile parse_host(std::string_view text, const std::string& where);
 
 }  // namespace tpsim::rank

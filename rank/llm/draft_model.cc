@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "proto/base/error.h"
-#include "rank/config/catalogue_drafts.h"
+#include "rank/config/catalogue_models.h"
 #include "rank/config/config_reader.h"
 #include "rank/config/families.h"
 #include "rank/llm/layers.h"

@@ -4,7 +4,6 @@
 
 #include "proto/base/stop_flag.h"
 #include "rank/parallel/idle_backoff.h"
-#include "rank/parallel/wall_clock.h"
 
 namespace tpsim::rank {
 namespace {

@@ -6,9 +6,8 @@
 #include <utility>
 
 #include "proto/base/error.h"
+#include "rank/parallel/deployment_executor.h"
 #include "rank/parallel/idle_backoff.h"
-#include "rank/parallel/rank_lost.h"
-#include "rank/parallel/wall_clock.h"
 
 namespace tpsim::rank {
 namespace {

@@ -7,7 +7,6 @@
 #include "rank/parallel/dp_batches.h"
 
 namespace tpsim::rank {
-
 namespace {
 
 // The one place where a slowdown meets a cost: every process must round alike.
@@ -32,6 +31,12 @@ RankStateConfig state_of(const DeploymentConfig& config, std::uint32_t first_ran
   RankStateConfig state = config.state;
   state.rank = first_rank;
   return state;
+}
+
+template <typename T>
+void append(std::vector<char>& answer, const T& value) {
+  const char* const bytes = reinterpret_cast<const char*>(&value);
+  answer.insert(answer.end(), bytes, bytes + sizeof value);
 }
 
 }  // namespace
@@ -291,6 +296,18 @@ std::vector<proto::RankReport> LocalRanks::reports() const {
     reports.push_back(std::move(report));
   }
   return reports;
+}
+
+void PricedRanks::forward(const proto::ForwardBatch& batch, bool synchronous, std::vector<char>& answer) {
+  const StepTimes local = ranks_.price(batch);
+  if (batch.end_of_run()) return;
+  if (synchronous) {
+    append(answer, local);
+    return;
+  }
+  const StepTimes slowest = ranks_.slowest_of_deployment();
+  ranks_.account(slowest.arrival);
+  append(answer, slowest.step_time());
 }
 
 }  // namespace tpsim::rank

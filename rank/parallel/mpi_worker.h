@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
+#include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_session.h"
-#include "rank/parallel/worker_ranks.h"
 
 namespace tpsim::rank {
 

@@ -9,7 +9,7 @@
 #include "rank/config/image_layout.h"
 #include "rank/numeric/sampler.h"
 #include "rank/parallel/dp_batches.h"
-#include "rank/parallel/wall_clock.h"
+#include "rank/parallel/idle_backoff.h"
 
 namespace tpsim::rank {
 namespace {

@@ -16,7 +16,6 @@
 #include "rank/parallel/local_ranks.h"
 #include "rank/parallel/numeric_speculation.h"
 #include "rank/parallel/rank_state.h"
-#include "rank/parallel/worker_ranks.h"
 #include "scheduler/executor.h"
 
 namespace tpsim::rank {

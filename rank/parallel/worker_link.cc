@@ -10,9 +10,8 @@
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
 #include "proto/versions.h"
+#include "rank/parallel/deployment_executor.h"
 #include "rank/parallel/idle_backoff.h"
-#include "rank/parallel/rank_lost.h"
-#include "rank/parallel/wall_clock.h"
 
 namespace tpsim::rank {
 

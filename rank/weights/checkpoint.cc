@@ -9,8 +9,8 @@
 
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
-#include "rank/weights/in_quotes.h"
-#include "rank/weights/mapped_file.h"
+#include "rank/weights/safetensors.h"
+#include "rank/weights/stored_type.h"
 #include "rank/weights/weight_map.h"
 
 namespace tpsim::rank {

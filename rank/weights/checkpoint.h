@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "rank/weights/safetensors.h"
-#include "rank/weights/stored_view.h"
+#include "rank/weights/stored_type.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {

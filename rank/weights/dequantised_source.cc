@@ -4,7 +4,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
-#include "rank/weights/in_quotes.h"
+#include "rank/weights/stored_type.h"
 
 namespace tpsim::rank {
 

@@ -11,7 +11,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/number_format.h"
-#include "rank/weights/in_quotes.h"
+#include "rank/weights/stored_type.h"
 
 namespace tpsim::rank {
 namespace {

@@ -1,15 +1,32 @@
 // One safetensors file, mapped, with its tensors readable as fp32.
 #pragma once
 
+#include <boost/interprocess/mapped_region.hpp>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "rank/weights/mapped_file.h"
 #include "rank/weights/safetensors_header.h"
 
 namespace tpsim::rank {
+
+// A file's bytes, mapped read-only: pages come from the disk when they are read, and processes of one host
+// share them.
+//
+// The file must not shrink while it is mapped: reading behind its new end ends the process (SIGBUS).
+class MappedFile {
+ public:
+  // Throws UserError naming the file where it is not a regular file that can be read.
+  explicit MappedFile(const std::string& path);
+
+  std::string_view bytes() const {
+    return {static_cast<const char*>(region_.get_address()), region_.get_size()};
+  }
+
+ private:
+  boost::interprocess::mapped_region region_;  // of an empty file: of nothing
+};
 
 // Threads may read at the same time.
 class SafetensorsFile {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "proto/base/error.h"
-#include "rank/weights/in_quotes.h"
 #include "rank/weights/json_events.h"
+#include "rank/weights/stored_type.h"
 
 namespace tpsim::rank {
 namespace {

@@ -8,7 +8,7 @@
 #include "proto/base/error.h"
 #include "rank/weights/quantised_tensor.h"
 #include "rank/weights/safetensors_header.h"
-#include "rank/weights/stored_view.h"
+#include "rank/weights/stored_type.h"
 #include "rank/weights/weight_map.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/unit/rank/weights/safetensors_writer.h"

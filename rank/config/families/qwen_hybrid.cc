@@ -17,18 +17,9 @@ void read_layer_kinds(const ConfigReader& config, ModelConfig& model) {
   const std::uint32_t interval = config.number_or("full_attention_interval", 4);
   for (std::uint32_t i = 0; i < model.num_layers; ++i) model.layers[i].linear = (i + 1) % interval != 0;
   if (config.has("layer_types")) {
-    const Json& types = config.json()["layer_types"];
-    if (!types.is_array() || types.size() != model.num_layers) {
-      throw_user_error("{}: key \"layer_types\" has {} entries, but num_hidden_layers is {}", config.where(),
-                       types.is_array() ? types.size() : 0, model.num_layers);
-    }
-    for (std::uint32_t i = 0; i < model.num_layers; ++i) {
-      if (types[i] != "linear_attention" && types[i] != "full_attention") {
-        throw_user_error("{}: key \"layer_types\" may hold full_attention and linear_attention only",
-                         config.where());
-      }
-      model.layers[i].linear = types[i] == "linear_attention";
-    }
+    const std::vector<bool> linear =
+        read_kinds(config, "layer_types", model.num_layers, "full_attention", "linear_attention");
+    for (std::uint32_t i = 0; i < model.num_layers; ++i) model.layers[i].linear = linear[i];
   }
   for (const LayerConfig& layer : model.layers) model.linear.num_layers += layer.linear ? 1 : 0;
   // SGLang's layers are built for both kinds, and a KV pool of no layers is no pool.
