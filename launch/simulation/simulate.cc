@@ -27,7 +27,7 @@
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
 #include "rank/parallel/deployment_executor.h"
-#include "rank/parallel/modeled_executor.h"
+#include "rank/parallel/local_ranks.h"
 #include "scheduler/engine.h"
 
 namespace tpsim::launch {

@@ -7,7 +7,6 @@
 #include "launch/cli/action.h"
 #include "proto/base/stop_flag.h"
 #include "rank/parallel/local_ranks.h"
-#include "rank/parallel/modeled_executor.h"
 #include "rank/parallel/mpi_executor.h"
 #include "rank/parallel/mpi_worker.h"
 

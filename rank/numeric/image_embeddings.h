@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rank/numeric/image_positions.h"
+#include "rank/numeric/image_mask.h"
 #include "rank/numeric/token_batch.h"
 #include "rank/numeric/vision/image_encoder.h"
 #include "rank/vision/embedding_cache.h"

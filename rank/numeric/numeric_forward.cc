@@ -16,7 +16,6 @@
 #include "rank/llm/layers.h"
 #include "rank/numeric/attention_layer.h"
 #include "rank/numeric/expert_exchange.h"
-#include "rank/numeric/gated_delta_states.h"
 #include "rank/numeric/image_embeddings.h"
 #include "rank/numeric/linear_attention_layer.h"
 #include "rank/numeric/mlp_layer.h"

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
-#include "rank/parallel/dp_batches.h"
+#include "proto/base/archive.h"
 
 namespace tpsim::rank {
 namespace {
@@ -229,17 +230,7 @@ void LocalRanks::account(double arrival) {
   for (Class& c : classes_) {
     const StepCost cost = slowed(costs_[c.cost], c.slowdown);
     PassTotal& total = c.total(mode_);
-    total.cost.attention += cost.attention;
-    total.cost.gemm += cost.gemm;
-    total.cost.collective += cost.collective;
-    total.cost.other += cost.other;
-    total.cost.launch += cost.launch;
-    total.cost.encoder += cost.encoder;
-    total.cost.flops += cost.flops;
-    total.cost.memory_bytes += cost.memory_bytes;
-    total.cost.communicated_bytes += cost.communicated_bytes;
-    total.cost.draft_seconds += cost.draft_seconds;
-    total.cost.draft_extend_seconds += cost.draft_extend_seconds;
+    total.cost += cost;
     total.wait += (pp_size_ > 1 ? stage_times_[c.stage].arrival : arrival) - arrival_of(cost);
   }
 }
@@ -309,5 +300,17 @@ void PricedRanks::forward(const proto::ForwardBatch& batch, bool synchronous, st
   ranks_.account(slowest.arrival);
   append(answer, slowest.step_time());
 }
+
+scheduler::StepOutcome ModeledExecutor::forward(const proto::ForwardBatch& batch) {
+  const StepTimes times = ranks_.price(batch);
+  ranks_.account(times.arrival);
+  scheduler::StepOutcome outcome = times.outcome();
+  outcome.stages = ranks_.stages();
+  return outcome;
+}
+
+void ModeledExecutor::save(StateWriter& state) { state(ranks_); }
+
+void ModeledExecutor::load(StateReader& state) { state(ranks_); }
 
 }  // namespace tpsim::rank

@@ -2,18 +2,21 @@
 //
 // Ranks see the same batches, so they share one RankState; with data-parallel attention, those of one
 // data-parallel rank do, and every process keeps and prices them all, because all run every pass together and
-// the slowest decides. Where their shards have the same shapes they also
-// share one RankModel: a pass is priced once and accounted for each rank, with the same result as pricing it
-// for each. With pipeline stages, ranks are numbered stage by stage, all stages see the same batches, and
-// each has a RankModel of its own. An injected slowdown multiplies what a rank computes (attention, GEMM,
-// other), not its launches and not the wire.
+// the slowest decides. Where their shards have the same shapes they also share one RankModel: a pass is
+// priced once and accounted for each rank, with the same result as pricing it for each. With pipeline stages,
+// ranks are numbered stage by stage, all stages see the same batches, and each has a RankModel of its own. An
+// injected slowdown multiplies what a rank computes (attention, GEMM, other), not its launches and not the
+// wire.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "proto/base/error.h"
 #include "proto/forward.pb.h"
 #include "proto/report.pb.h"
 #include "rank/llm/rank_model.h"
@@ -172,6 +175,8 @@ class LocalRanks {
   std::vector<GroupKey> group_keys_;   // of groups()
 };
 
+// What a process does with batches for the ranks that it stands in for, as the loop of its messages
+// (mpi_worker.h) sees it: pricing or computing.
 class WorkerRanks {
  public:
   virtual ~WorkerRanks() = default;
@@ -193,6 +198,32 @@ class PricedRanks : public WorkerRanks {
   void forward(const proto::ForwardBatch& batch, bool synchronous, std::vector<char>& answer) override;
   void outcome(double arrival) override { ranks_.account(arrival); }
   std::vector<proto::RankReport> reports() const override { return ranks_.reports(); }
+
+ private:
+  LocalRanks ranks_;
+};
+
+// Throws UserError unless `batch` has one for each of `dp_size` ranks.
+inline void check_dp_batches(const proto::ForwardBatch& batch, std::size_t dp_size) {
+  const auto given = static_cast<std::size_t>(batch.dp_batches_size());
+  if (given == (dp_size == 1 ? 0 : dp_size)) return;
+  throw_user_error("batch {} is of {} data-parallel ranks, this deployment has {}", batch.sequence_number(),
+                   given == 0 ? 1 : given, dp_size);
+}
+
+// All ranks of a deployment in this process; needs no MPI.
+class ModeledExecutor : public DeploymentExecutor {
+ public:
+  // REQUIRES: `ranks` are all ranks of the deployment.
+  explicit ModeledExecutor(LocalRanks ranks) : ranks_(std::move(ranks)) {}
+
+  // The step takes as long as the slowest rank needs to arrive at the collectives, and the collectives.
+  scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override;
+  std::vector<proto::RankReport> finish() override { return ranks_.reports(); }
+  std::vector<RankGroup> rank_groups() const override { return ranks_.groups(); }
+  void last_pass(std::vector<RankSeconds>& seconds) const override { ranks_.last_pass(seconds); }
+  void save(StateWriter& state) override;
+  void load(StateReader& state) override;
 
  private:
   LocalRanks ranks_;

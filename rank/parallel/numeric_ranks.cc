@@ -8,8 +8,8 @@
 #include "proto/base/error.h"
 #include "rank/config/image_layout.h"
 #include "rank/numeric/sampler.h"
-#include "rank/parallel/dp_batches.h"
 #include "rank/parallel/idle_backoff.h"
+#include "rank/parallel/local_ranks.h"
 
 namespace tpsim::rank {
 namespace {

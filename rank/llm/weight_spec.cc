@@ -1,4 +1,4 @@
-#include "rank/llm/quantised_weights.h"
+#include "rank/llm/weight_spec.h"
 
 #include <cstddef>
 #include <string>
