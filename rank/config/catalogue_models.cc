@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string lower(std::string text) {
+std::string lower_case(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return text;
 }
@@ -41,7 +41,7 @@ Json draft(const std::string& name) { return Json::parse(*catalogue::find(kKind,
 }  // namespace
 
 std::string catalogue_key(const std::string& name) {
-  std::string key = lower(name);
+  std::string key = lower_case(name);
   for (const std::string_view publisher :
        {"meta-llama/", "qwen/", "mistralai/", "tinyllama/", "deepseek-ai/", "zai-org/", "moonshotai/",
         "openai/", "google/", "microsoft/", "nvidia/", "opengvlab/", "meta-"}) {
@@ -76,8 +76,8 @@ std::optional<std::string> catalogue_config(const std::string& key) {
 std::optional<ModelConfig> catalogue_draft(const std::string& name) {
   for (const std::string& known : catalogue::names(kKind)) {
     const Json json = draft(known);
-    bool meant = lower(name) == known;
-    for (const Json& id : json.at("_ids")) meant |= lower(name) == lower(id.get<std::string>());
+    bool meant = lower_case(name) == known;
+    for (const Json& id : json.at("_ids")) meant |= lower_case(name) == lower_case(id.get<std::string>());
     if (!meant) continue;
     ModelConfig model = parse_model_config(json.dump(), known);
     model.name = known;
