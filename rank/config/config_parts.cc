@@ -249,8 +249,8 @@ void read_dual_chunk(const ConfigReader& config, ModelConfig& model) {
   if (chunks.flag("sparse_attention_enabled", chunks.has("sparse_attention_config"))) {
     throw_user_error(
         "{}: its sparse_attention_config (vertical and slash lines of attention beyond "
-        "sparse_attention_threshold "
-        "tokens) is not simulated; set \"sparse_attention_enabled\" to false for the dense form",
+        "sparse_attention_threshold tokens) is not simulated; set \"sparse_attention_enabled\" to false for "
+        "the dense form",
         where);
   }
   // rotary_embedding/factory.py passes on what is given, and its class has no defaults.

@@ -24,8 +24,7 @@ Size smart_resize(const VisionConfig& vision, double height, double width) {
   constexpr double kMostRatio = 200;
   if (std::max(height, width) / std::min(height, width) > kMostRatio)
     throw_user_error(
-        "an image of {}x{} pixels: its sides differ by more than a factor of {}, which the model "
-        "refuses",
+        "an image of {}x{} pixels: its sides differ by more than a factor of {}, which the model refuses",
         width, height, kMostRatio);
   const double factor = double(vision.patch_size) * vision.merge_size;
   Size size{rounded(height, factor), rounded(width, factor)};

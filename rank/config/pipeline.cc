@@ -56,8 +56,7 @@ std::vector<LayerRange> pipeline_layers(std::uint32_t num_layers, std::uint32_t 
 void check_pipeline(const ModelConfig& model) {
   if (model.is_hybrid_linear())
     throw_user_error(
-        "--pp-size: stages of {}, whose gated delta-net layers keep states, are not simulated; "
-        "use --tp",
+        "--pp-size: stages of {}, whose gated delta-net layers keep states, are not simulated; use --tp",
         model.name);
   // InternVL's text model has an architecture of its own; the class that serves it makes no stages of it.
   const std::string& served = model.vision.present() ? model.vision.architecture : model.architecture;
@@ -65,8 +64,8 @@ void check_pipeline(const ModelConfig& model) {
     throw_user_error("--pp-size: SGLang's {} has no pipeline stages; use --tp", served);
   if (model.tie_word_embeddings && model.facts.tied_head_is_embedding)
     throw_user_error(
-        "--pp-size: {} ties its head to the embedding, and the last stage of SGLang's {} has no "
-        "embedding; use --tp",
+        "--pp-size: {} ties its head to the embedding, and the last stage of SGLang's {} has no embedding; "
+        "use --tp",
         model.name, model.architecture);
 }
 
@@ -74,8 +73,7 @@ void check_deepstack(const ModelConfig& model, const std::vector<LayerRange>& st
   if (stages.size() > 1 && model.vision.served && stages.front().count < model.vision.deepstack)
     throw_user_error(
         "--pp-size {}: the first stage has {} layers of {}, and image features go into its first {}; use "
-        "fewer "
-        "stages",
+        "fewer stages",
         stages.size(), stages.front().count, model.name, model.vision.deepstack);
 }
 

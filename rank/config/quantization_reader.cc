@@ -182,8 +182,7 @@ WeightFormat compressed_scheme(const ConfigReader& weights, const Json& activati
   } else {
     throw_user_error(
         "{}: {} weights of {} bits{} have not been measured; tpsim knows fp8 and int8 with quantised "
-        "activations, "
-        "int4 without, and nvfp4",
+        "activations, int4 without, and nvfp4",
         weights.where(), type, bits, activated ? " with quantised activations" : " with 16-bit activations");
   }
   return scheme;
@@ -286,8 +285,7 @@ QuantizationConfig read_quantization(const nlohmann::json& json, const std::stri
   if (method == "w8a8_fp8" || method == "w8a8_int8") return read_w8a8(config, method);
   throw_user_error(
       "{}: key \"quant_method\" is {}; tpsim knows fp8, w8a8_fp8, w8a8_int8, awq, gptq, mxfp4, "
-      "compressed-tensors and "
-      "modelopt",
+      "compressed-tensors and modelopt",
       config.where(), in_quotes(method));
 }
 

@@ -197,8 +197,7 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
   }
   if (draft.config.facts.draft_head != wanted)
     throw_user_error(
-        "{} {}: is a {}, --speculative-algorithm {} takes an architecture that ends with {}, for "
-        "example {}",
+        "{} {}: is a {}, --speculative-algorithm {} takes an architecture that ends with {}, for example {}",
         kFlag, path, architecture, algorithm, wanted == DraftHead::kEagle3 ? "Eagle3" : "Eagle",
         example_of(wanted));
   if (draft.config.hidden_size != target.hidden_size)

@@ -144,8 +144,8 @@ KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig&
     if (capacity.state_slots == 0 || taken >= rest) {
       throw_user_error(
           "--max-mamba-cache-size {}: the states of a request take {:.1f} MiB of each GPU, and {:.2f} GiB "
-          "are "
-          "left beside the weights; give --mamba-full-memory-ratio or --mem-fraction-static another value",
+          "are left beside the weights; give --mamba-full-memory-ratio or --mem-fraction-static another "
+          "value",
           capacity.state_slots, static_cast<double>(capacity.state_bytes) / kMiB, rest / kGiB);
     }
     rest -= taken;
@@ -186,8 +186,8 @@ std::uint64_t window_pool_tokens(const WindowPool& windows, std::uint64_t tokens
   if (std::uint64_t{windows.window} + page_size >= shared) {
     throw_user_error(
         "--swa-full-tokens-ratio {}: makes a pool of {} tokens for window layers, which cannot hold one "
-        "window of "
-        "{} tokens and a page of {}; use a larger ratio, a larger KV pool or --disable-hybrid-swa-memory",
+        "window of {} tokens and a page of {}; use a larger ratio, a larger KV pool or "
+        "--disable-hybrid-swa-memory",
         windows.full_tokens_ratio, shared, windows.window, page_size);
   }
   return shared;

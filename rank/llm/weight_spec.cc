@@ -30,8 +30,7 @@ void check_block(const WeightSpec& weight, const std::string& model) {
   if (size % block == 0) return;
   throw_user_error(
       "--tp: {} of {} is quantised in blocks of {}, and a rank's part of {} is not a multiple of it; use a "
-      "smaller "
-      "--tp, or --ep-size for experts",
+      "smaller --tp, or --ep-size for experts",
       weight.name, model, block, size);
 }
 

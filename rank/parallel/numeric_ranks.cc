@@ -81,8 +81,7 @@ void NumericRanks::read_input(const proto::ForwardBatch& batch) {
   if (given != wanted || batch.input_run_first_size() != batch.input_run_length_size()) {
     throw_user_error(
         "batch {} extends by {} tokens and carries the ids of {}: numeric execution needs them all, record "
-        "the "
-        "stream by --record-batches",
+        "the stream by --record-batches",
         batch.sequence_number(), wanted, given);
   }
   for (int i = 0; i < batch.input_run_first_size(); ++i) {

@@ -42,14 +42,12 @@ std::vector<std::string> files_ending_in(const fs::path& folder, std::string_vie
     if (paths.empty()) continue;
     throw_user_error(
         "--model-path {}: has no *.safetensors, only files like {}; convert the checkpoint to safetensors, "
-        "or "
-        "use --load-format dummy",
+        "or use --load-format dummy",
         folder.string(), fs::path(paths.front()).filename().string());
   }
   throw_user_error(
       "--model-path {}: has no *.safetensors; numeric execution needs a checkpoint's weights, or "
-      "--load-format "
-      "dummy",
+      "--load-format dummy",
       folder.string());
 }
 
@@ -133,8 +131,7 @@ void Checkpoint::require(const std::string& name, const std::vector<std::uint64_
   if (found == tensors_.end()) {
     throw_user_error(
         "{}: the checkpoint has no tensor {}, which its config.json asks for with shape {}; the two must be "
-        "of "
-        "the same model",
+        "of the same model",
         folder_, in_quotes(name), shape_text(shape));
   }
   const SafetensorsFile& file = files_[found->second.file];

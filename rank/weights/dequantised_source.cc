@@ -30,8 +30,7 @@ void DequantisedSource::require(const std::string& name, const std::vector<std::
   if (tensor->shape() == shape) return;
   throw_user_error(
       "{}: the quantised tensor {} makes up shape {}, but config.json asks for {}; the two must be of the "
-      "same "
-      "model",
+      "same model",
       checkpoint_.folder(), rank::in_quotes(name), shape_text(tensor->shape()), shape_text(shape));
 }
 

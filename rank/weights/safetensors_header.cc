@@ -216,8 +216,7 @@ SafetensorsHeader::SafetensorsHeader(std::string_view file, const std::string& p
   if (length > file.size() - kLengthBytes) {
     throw_user_error(
         "{}: the header is {} bytes long, but only {} bytes follow; the file is truncated, copy or download "
-        "it "
-        "again",
+        "it again",
         path, length, file.size() - kLengthBytes);
   }
   const std::string_view json = file.substr(kLengthBytes, length);

@@ -53,8 +53,8 @@ void read_linear(const ConfigReader& config, ModelConfig& model) {
   }
   if (linear.key_head_dim > 1024 || linear.value_head_dim > 1024 || linear.conv_kernel > 64) {
     throw_user_error(
-        "{}: linear_key_head_dim {} and linear_value_head_dim {} may be up to 1024, "
-        "linear_conv_kernel_dim {} up to 64",
+        "{}: linear_key_head_dim {} and linear_value_head_dim {} may be up to 1024, linear_conv_kernel_dim "
+        "{} up to 64",
         config.where(), linear.key_head_dim, linear.value_head_dim, linear.conv_kernel);
   }
 }

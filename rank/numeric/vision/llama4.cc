@@ -28,8 +28,7 @@ class Llama4Tower : public VisionTower {
     if (vision.small_copy_id == 0)
       throw_user_error(
           "config.json: image_token_index is not boi_token_index + 12, as in Llama 4's tokenizer, so that "
-          "the "
-          "ids of what separates tiles are not known");
+          "the ids of what separates tiles are not known");
     const TowerReader reader(source, type, {"vision_model.", "model.vision_model."}, "class_embedding");
     patches_ = reader.whole("patch_embedding.linear", hidden,
                             {std::uint64_t{3} * vision.patch_size * vision.patch_size}, false);
