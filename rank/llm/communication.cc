@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "proto/base/align.h"
-#include "rank/config/activation.h"
+#include "rank/config/weight_format.h"
 #include "rank/cost/power.h"
 
 namespace tpsim::rank {

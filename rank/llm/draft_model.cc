@@ -65,23 +65,6 @@ ModelConfig next_layer(const ModelConfig& target) {
   return layer;
 }
 
-}  // namespace
-
-std::uint32_t DraftModel::joined(bool extends) const {
-  switch (kind) {
-    case DraftKind::kEagle:
-    case DraftKind::kNextN:
-      return 2;
-    case DraftKind::kEagle3:
-      return extends ? (hidden_layers.empty() ? 3U : static_cast<std::uint32_t>(hidden_layers.size())) : 0;
-    case DraftKind::kModel:
-      break;
-  }
-  return 0;
-}
-
-namespace {
-
 // A layer for the next token that was published by itself ("lmsys/DeepSeek-V3-NextN") is that of its model.
 std::string model_of_next_layer(const std::string& path) {
   constexpr std::string_view kPublisher = "lmsys/", kEnd = "-NextN";
@@ -111,10 +94,6 @@ std::string known_heads(const ModelConfig& target) {
   const std::vector<std::string> ids = catalogue_drafts_for(target.name);
   return ids.empty() ? "" : fmt::format("; known for it: {}", fmt::join(ids, ", "));
 }
-
-}  // namespace
-
-namespace {
 
 // models/llama_eagle3.py.
 void read_eagle3(const std::string& path, const ModelConfig& target, DraftModel& draft) {
@@ -156,6 +135,19 @@ void read_eagle3(const std::string& path, const ModelConfig& target, DraftModel&
 }
 
 }  // namespace
+
+std::uint32_t DraftModel::joined(bool extends) const {
+  switch (kind) {
+    case DraftKind::kEagle:
+    case DraftKind::kNextN:
+      return 2;
+    case DraftKind::kEagle3:
+      return extends ? (hidden_layers.empty() ? 3U : static_cast<std::uint32_t>(hidden_layers.size())) : 0;
+    case DraftKind::kModel:
+      break;
+  }
+  return 0;
+}
 
 DraftModel load_draft_model(const std::string& algorithm, const std::string& path,
                             const ModelConfig& target) {

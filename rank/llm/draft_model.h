@@ -30,9 +30,8 @@ struct DraftModel {
   // EAGLE3. Layers of the target whose inputs it joins, ascending (set_eagle3_layers_to_capture of
   // models/llama.py, unless its eagle_config names others).
   std::vector<std::uint32_t> hidden_layers;
-  bool own_head = false;  // else the target's
-  bool norm_output =
-      false;  // it goes on from what its output head reads, else from that before the last norm
+  bool own_head = false;     // else the target's
+  bool norm_output = false;  // it goes on from what its output head reads, else from before the last norm
   std::string not_computed;  // of its config, a key that numeric execution cannot follow; empty: none
 
   bool is_head() const { return kind != DraftKind::kModel; }

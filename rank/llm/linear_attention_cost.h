@@ -43,6 +43,11 @@ struct StateMoves {
 
 class GatedDeltaCosts {
  public:
+  // A kernel's start in seconds, and the share of the device's bandwidth that it moves its bytes with.
+  struct Moving {
+    double fixed, share;
+  };
+
   explicit GatedDeltaCosts(const proto::HardwareProfile& profile, LinearAttnBackends backends = {});
 
   // One layer, `requests` of one token each (of a captured graph: its batch size).
@@ -60,7 +65,7 @@ class GatedDeltaCosts {
   KernelCost moves(const LinearLayers& layers, const StateMoves& moves, bool decodes) const;
 
  private:
-  KernelCost moving(double fixed, double share, double bytes, std::uint32_t launches) const;
+  KernelCost moving(const Moving& kernel, double bytes, std::uint32_t launches = 1, double flops = 0) const;
   KernelCost chunks_of_triton(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
   KernelCost chunks_of_flashinfer(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
 

@@ -22,7 +22,7 @@ enum class WeightRole : std::uint8_t {
 };
 
 // The part of a layer that a weight belongs to: which tokens it is multiplied with, and over which ranks it
-// is cut (rank/config/parallel_layout.h).
+// is cut (ParallelLayout).
 enum class ModelPart : std::uint8_t {
   kAttention,
   kDenseMlp,

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "rank/config/model_config.h"
-#include "rank/numeric/layer_weights.h"
+#include "rank/numeric/rank_weights.h"
 
 namespace tpsim::rank::dense {
 

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstring>
 
-#include "rank/linear/gated_delta_rule.h"
 #include "rank/linear/vector_ops.h"
 
 namespace tpsim::rank {

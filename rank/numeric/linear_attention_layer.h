@@ -1,4 +1,4 @@
-// A gated delta-net layer on one rank: projections, convolution, the rule itself (gated_delta_rule.h), the
+// A gated delta-net layer on one rank: projections, convolution, the rule itself (gated_delta_step), the
 // gated norm of its outputs, and the rank's part of the output projection.
 #pragma once
 

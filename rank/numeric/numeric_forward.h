@@ -16,7 +16,7 @@
 #include "attention/backend.h"
 #include "kvcache/storage/kv_store.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
 #include "rank/linear/packed_matrix.h"
 #include "rank/linear/thread_pool.h"
 #include "rank/numeric/attention_layer.h"

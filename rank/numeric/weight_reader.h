@@ -11,7 +11,7 @@
 #include "rank/config/shard.h"
 #include "rank/linear/packed_matrix.h"
 #include "rank/llm/layers.h"
-#include "rank/numeric/layer_weights.h"
+#include "rank/numeric/rank_weights.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {

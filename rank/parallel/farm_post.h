@@ -19,8 +19,6 @@ enum class FarmTag : int {
   kGoodbye,    // to process 0: the answer to kShutdown; empty
   kTask,       // from process 0
   kShutdown,   // from process 0: the exit status
-  // To a group that serves together, whose worker link (worker_link.h) has messages on the same communicator.
-  kSetting = 100
 };
 
 class FarmPost {

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "rank/config/activation.h"
+#include "proto/base/ceil_div.h"
+#include "rank/config/weight_format.h"
 
 namespace tpsim::rank {
 namespace {
@@ -27,8 +28,6 @@ constexpr double kPositionsResized = 1.66e-3;
 // Elements moved of each that the operator is about: layer norm beside the 2 of RMS norm, rotation in 32 bit
 // with its tables, the SigLIP activation in three kernels.
 constexpr double kLayerNorm = 5, kRotation = 15, kUnfusedGelu = 7;
-
-std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 
 std::uint64_t patch_elements(const VisionConfig& vision) {
   return kChannels * vision.temporal_patch * vision.patch_size * vision.patch_size;
