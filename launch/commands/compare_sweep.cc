@@ -34,7 +34,7 @@
 #include "proto/base/stop_flag.h"
 #include "rank/cost/hardware.h"
 #include "rank/parallel/deployment_executor.h"
-#include "rank/parallel/farm_post.h"
+#include "rank/parallel/farm.h"
 #include "rank/parallel/group_farm.h"
 #include "rank/parallel/idle_backoff.h"
 #include "rank/parallel/task_farm.h"

@@ -1,10 +1,12 @@
-// Messages between the processes of a farm: a tag and bytes, waited for without spinning. Main thread only.
+// Farms of processes, and the messages between them: a tag and bytes, waited for without spinning. Main
+// thread only.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rank/parallel/mpi_session.h"
 
@@ -29,19 +31,45 @@ class FarmPost {
     std::string bytes;
   };
 
-  explicit FarmPost(const ProcessGroup& group) : comm_(group.comm), processes_(group.num_processes) {}
+  explicit FarmPost(const ProcessGroup& group) : group_(group) {}
 
+  const ProcessGroup& group() const { return group_; }
   // Whatever has come, of any process; nothing in a group of one.
   std::optional<Message> receive() const;
   // Returns when the message is on its way.
   void send(std::uint32_t process, FarmTag tag, const std::string& bytes) const;
-  // Process 0, last of all: the others are told to end with this status, and answer. Where one does not,
-  // `session` is marked as lost.
-  void shut_down(int exit_status, MpiSession& session) const;
+
+ protected:
+  const ProcessGroup group_;
+};
+
+// What TaskFarm and GroupFarm have in common: the messages, and the end. Process 0 hands out the tasks.
+class Farm : public FarmPost {
+ public:
+  Farm(const Farm&) = delete;
+  Farm& operator=(const Farm&) = delete;
+
+  // The sentence of a lost process, if there was one.
+  const std::optional<std::string>& loss() const { return loss_; }
+  // Process 0, last of all: the others end with this status, and stop what they are doing. Where one does not
+  // answer, the session is marked as lost.
+  void shutdown(int exit_status) noexcept;
+
+ protected:
+  Farm(MpiSession& session, const ProcessGroup& group) : FarmPost(group), session_(session) {}
+  // On process 0: shutdown(2), where shutdown() was not called.
+  ~Farm();
+
+  // Says so in loss() where a process of `owing` (tasks by process) is dead; looks every 50 ms at most.
+  // `what`: "process {} has died …", of the process and its tasks.
+  void look_for_dead(const std::vector<std::uint32_t>& owing, const char* what);
+
+  MpiSession& session_;
+  std::optional<std::string> loss_;
 
  private:
-  MPI_Comm comm_;
-  std::uint32_t processes_;
+  bool shut_down_ = false;
+  double next_look_ = 0;
 };
 
 // Numbers, and structs of them, as bytes and back; zeros where there are too few.
