@@ -188,90 +188,36 @@ void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard&
                              kvcache::KvStore* index_keys, const float* x, float* out) {
   const std::uint32_t tokens = pass.tokens();
   const std::uint32_t heads = shard.q_heads.count();
-  if (!model_.is_mla()) {
+  const bool expanded = pass.mla().expanded();
+  const bool absorbed = model_.is_mla() && !expanded;
+  if (model_.is_mla()) {
+    project_latent(pass, layer, shard, weights.mla, store, x);
+    if (model_.layers[layer].indexer)
+      indexer_.select(pass, layer, weights.indexer, *index_keys, x, latent_.data());
+  } else {
     project_heads(pass, layer, shard, weights, store, x);
-    attended_.resize(std::size_t{tokens} * heads * model_.head_dim);
-    {
-      const Stopwatch watch(times_.attention);
-      attend(pass, layer, weights, store, attended_.data());
-    }
-    if (model_.attn_output_gate)
-      sigmoid_and_mul(gates_.data(), attended_.data(), attended_.size(), attended_.data());
-    const Stopwatch watch(times_.gemm);
-    weights.o.multiply(attended_.data(), tokens, heads * model_.head_dim, out, model_.hidden_size, nullptr,
-                       pool_);
-    return;
   }
-  project_latent(pass, layer, shard, weights.mla, store, x);
-  if (model_.layers[layer].indexer)
-    indexer_.select(pass, layer, weights.indexer, *index_keys, x, latent_.data());
-  const std::uint32_t latent = model_.mla.kv_lora_rank;
-  const std::uint32_t v_dim = model_.mla.v_head_dim;
-  if (pass.mla().expanded()) {
-    attended_.resize(std::size_t{tokens} * heads * v_dim);
-    {
-      const Stopwatch watch(times_.attention);
-      const attention::DenseKv dense = expansion_.expand(pass, model_.layers[layer].kv_layer, model_.mla,
-                                                         heads, weights.mla, store, values_.data(), pool_);
-      attend(pass, layer, weights, store, attended_.data(), &dense);
-    }
-    const Stopwatch watch(times_.gemm);
-    weights.o.multiply(attended_.data(), tokens, heads * v_dim, out, model_.hidden_size, nullptr, pool_);
-    return;
-  }
-  attended_.resize(std::size_t{tokens} * heads * latent);
-  values_.resize(std::size_t{tokens} * heads * v_dim);
+  const std::uint32_t v_dim = model_.is_mla() ? model_.mla.v_head_dim : model_.head_dim;
+  const std::uint32_t dim = absorbed ? model_.mla.kv_lora_rank : v_dim;
+  attended_.resize(std::size_t{tokens} * heads * dim);
   {
     const Stopwatch watch(times_.attention);
-    attend(pass, layer, weights, store, attended_.data());
+    attention::DenseKv dense;
+    if (expanded)
+      dense = expansion_.expand(pass, model_.layers[layer].kv_layer, model_.mla, heads, weights.mla, store,
+                                values_.data(), pool_);
+    attend(pass, layer, weights, store, attended_.data(), expanded ? &dense : nullptr);
   }
+  if (model_.attn_output_gate)
+    sigmoid_and_mul(gates_.data(), attended_.data(), attended_.size(), attended_.data());
   const Stopwatch watch(times_.gemm);
-  for (std::uint32_t h = 0; h < heads; ++h) {
-    weights.mla.absorb_v[h].multiply(attended_.data() + std::size_t{h} * latent, tokens, heads * latent,
+  if (absorbed) values_.resize(std::size_t{tokens} * heads * v_dim);
+  for (std::uint32_t h = 0; h < heads && absorbed; ++h) {
+    weights.mla.absorb_v[h].multiply(attended_.data() + std::size_t{h} * dim, tokens, heads * dim,
                                      values_.data() + std::size_t{h} * v_dim, heads * v_dim, nullptr, pool_);
   }
-  weights.o.multiply(values_.data(), tokens, heads * v_dim, out, model_.hidden_size, nullptr, pool_);
-}
-
-attention::DenseKv MlaExpansion::expand(const Pass& pass, std::uint32_t layer, const MlaConfig& mla,
-                                        std::uint32_t heads, const MlaWeights& weights,
-                                        const kvcache::KvStore& store, const float* latents,
-                                        ThreadPool& pool) {
-  const TokenBatch& batch = pass.batch();
-  const std::uint32_t width = mla.kv_lora_rank + mla.qk_rope_head_dim;
-  const std::uint32_t page_size = store.config().page_size;
-  const bool any_prefix = pass.mla().method != attention::MlaForwardMethod::kMha;
-  first_row_.clear();
-  std::uint32_t rows = 0;
-  for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {
-    first_row_.push_back(rows);
-    rows += batch.prefix_lens[i] + batch.q_lens[i];
-  }
-  latents_.resize(std::size_t{rows} * width);
-  pool.parallel_for(static_cast<std::uint32_t>(batch.q_lens.size()), [&](std::uint32_t i, std::uint32_t) {
-    const std::uint32_t prefix = batch.prefix_lens[i];
-    const std::uint32_t end = prefix + batch.q_lens[i];
-    float* const to = latents_.data() + std::size_t{first_row_[i]} * width;
-    const bool whole = any_prefix && pass.mla().method == attention::MlaForwardMethod::kMhaOneShot;
-    const std::uint32_t cached = whole ? end : prefix;
-    for (std::uint32_t at = 0; at < cached;) {
-      const std::uint32_t count = std::min(cached - at, page_size - at % page_size);
-      const std::uint32_t slot = batch.page_tables[i][at / page_size] * page_size + at % page_size;
-      store.load_keys(layer, slot, count, 0, to + std::size_t{at} * width);
-      at += count;
-    }
-    const float* const fresh = latents + std::size_t{pass.first_rows()[i]} * width;
-    std::copy(fresh + std::size_t{cached - prefix} * width, fresh + std::size_t{end - prefix} * width,
-              to + std::size_t{cached} * width);
-  });
-  const std::uint32_t own = mla.qk_nope_head_dim + mla.v_head_dim;
-  heads_.resize(std::size_t{rows} * heads * own);
-  weights.expand.multiply(latents_.data(), rows, width, heads_.data(), heads * own, nullptr, pool);
-  return {.first_row = first_row_,
-          .heads = heads_.data(),
-          .own = mla.qk_nope_head_dim,
-          .shared = latents_.data() + mla.kv_lora_rank,
-          .stride = width};
+  weights.o.multiply(absorbed ? values_.data() : attended_.data(), tokens, heads * v_dim, out,
+                     model_.hidden_size, nullptr, pool_);
 }
 
 }  // namespace tpsim::rank

@@ -54,7 +54,7 @@ class AttentionLayer {
                       kvcache::KvStore& store, const float* x);
   // `dense`: keys and values, where they are not the store's.
   void attend(const Pass& pass, std::uint32_t layer, const LayerWeights& weights,
-              const kvcache::KvStore& store, float* out, const attention::DenseKv* dense = nullptr);
+              const kvcache::KvStore& store, float* out, const attention::DenseKv* dense);
 
   const ModelConfig& model_;
   ThreadPool& pool_;

@@ -144,6 +144,20 @@ class PlainRope {
   double gain_ = 1;
 };
 
+// softmax(scores) v, where the first score is that of v[first]. `sink`: a score without a value, or null.
+Row mixed(const Row& scores, const Rows& v, std::size_t first, const float* sink = nullptr) {
+  double largest = *std::max_element(scores.begin(), scores.end());
+  if (sink != nullptr) largest = std::max<double>(largest, *sink);
+  double sum = sink != nullptr ? std::exp(*sink - largest) : 0;
+  for (const double score : scores) sum += std::exp(score - largest);
+  Row row(v[0].size(), 0.0);
+  for (std::size_t j = 0; j < scores.size(); ++j) {
+    const double weight = std::exp(scores[j] - largest) / sum;
+    for (std::size_t c = 0; c < row.size(); ++c) row[c] += weight * v[first + j][c];
+  }
+  return row;
+}
+
 // Attention of one head over the whole sequence. q, k [tokens, d], v [tokens, dv].
 Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double cap, const LayerConfig& layer,
             const float* sink, const std::vector<std::vector<bool>>* chosen = nullptr,
@@ -164,16 +178,7 @@ Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double ca
                        : cap > 0 ? cap * std::tanh(score / cap)
                                  : score);
     }
-    double largest = *std::max_element(scores.begin(), scores.end());
-    if (sink != nullptr) largest = std::max<double>(largest, *sink);
-    double sum = sink != nullptr ? std::exp(*sink - largest) : 0;
-    for (const double score : scores) sum += std::exp(score - largest);
-    Row row(v[0].size(), 0.0);
-    for (std::size_t j = first; j < end; ++j) {
-      const double weight = std::exp(scores[j - first] - largest) / sum;
-      for (std::size_t c = 0; c < row.size(); ++c) row[c] += weight * v[j][c];
-    }
-    out.push_back(std::move(row));
+    out.push_back(mixed(scores, v, first, sink));
   }
   return out;
 }
@@ -194,16 +199,9 @@ class ChunkedAttention {
   Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale) const {
     Rows out;
     for (std::size_t i = 0; i < q.size(); ++i) {
-      Row weights;
-      for (std::size_t j = 0; j <= i; ++j) weights.push_back(scale * score(q[i], k[j], distance(i, j)));
-      const double largest = *std::max_element(weights.begin(), weights.end());
-      double sum = 0;
-      for (double& weight : weights) sum += weight = std::exp(weight - largest);
-      Row row(v[0].size(), 0.0);
-      for (std::size_t j = 0; j <= i; ++j) {
-        for (std::size_t c = 0; c < row.size(); ++c) row[c] += weights[j] / sum * v[j][c];
-      }
-      out.push_back(std::move(row));
+      Row scores;
+      for (std::size_t j = 0; j <= i; ++j) scores.push_back(scale * score(q[i], k[j], distance(i, j)));
+      out.push_back(mixed(scores, v, 0));
     }
     return out;
   }

@@ -1,6 +1,7 @@
 #include "rank/weights/safetensors_header.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -25,152 +26,109 @@ class HeaderReader {
   std::vector<StoredTensor> take_tensors() { return std::move(tensors_); }
 
  private:
-  enum class State : std::uint8_t {
-    kOutside,   // the header's { is next, or the end
-    kNames,     // a name, or the header's }
-    kTensor,    // the { behind a tensor's name
-    kMetadata,  // the { behind "__metadata__"
-    kText,      // keys and texts of the metadata
-    kFields,    // a field's key, or the tensor's }
-    kType,
-    kShape,  // its [
-    kDimensions,
-    kOffsets,  // its [
-    kOffset,
-    kUnknown  // the value of a field that the format does not know
-  };
+  enum class Field : std::uint8_t { kType, kShape, kOffsets, kUnknown };
 
   template <typename... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
     throw_user_error("{}: tensor {} {}", path_, in_quotes(tensor_.name),
                      fmt::format(format, std::forward<Args>(args)...));
   }
+  void take_entry(const JsonEvent& event);
+  void take_field(const JsonEvent& event);
+  void take_element(const JsonEvent& event);
   void begin_field(std::string_view key);
   void end_tensor();
-  void once(bool& seen, const char* field) const {
-    if (seen) fail("has {} twice; a field is given once", field);
-    seen = true;
-  }
 
   const std::string& path_;
-  State state_ = State::kOutside;
   std::vector<StoredTensor> tensors_;
   StoredTensor tensor_;
-  bool has_metadata_ = false, has_type_ = false, has_shape_ = false, has_offsets_ = false;
+  std::size_t depth_ = 0;  // of objects and arrays that are open
+  bool has_metadata_ = false, in_metadata_ = false;
+  Field field_ = Field::kUnknown;
+  std::array<bool, 3> given_ = {};  // of the tensor, by Field
   std::size_t num_offsets_ = 0;
-  std::size_t unknown_depth_ = 0;
 };
 
 void HeaderReader::take(const JsonEvent& event) {
-  const Kind kind = event.kind;
-  switch (state_) {
-    case State::kOutside:
-      if (kind != Kind::kBeginObject) throw_user_error("{}: the header is not a JSON object", path_);
-      state_ = State::kNames;
-      return;
-    case State::kNames:
-      if (kind == Kind::kEndObject) {
-        state_ = State::kOutside;
-      } else if (event.text == "__metadata__") {
-        if (has_metadata_) throw_user_error("{}: the header has \"__metadata__\" twice", path_);
-        has_metadata_ = true;
-        state_ = State::kMetadata;
-      } else {
-        tensor_ = {};
-        tensor_.name = event.text;
-        has_type_ = has_shape_ = has_offsets_ = false;
-        state_ = State::kTensor;
-      }
-      return;
-    case State::kMetadata:
-      if (kind != Kind::kBeginObject && kind != Kind::kNull) {
-        throw_user_error("{}: \"__metadata__\" must be an object of texts", path_);
-      }
-      state_ = kind == Kind::kNull ? State::kNames : State::kText;
-      return;
-    case State::kText:
-      if (kind == Kind::kEndObject) {
-        state_ = State::kNames;
-      } else if (kind != Kind::kKey && kind != Kind::kString) {
-        throw_user_error("{}: \"__metadata__\" must be an object of texts; it has something else in it",
-                         path_);
-      }
-      return;
-    case State::kTensor:
-      if (kind != Kind::kBeginObject)
-        fail("is not described by an object with dtype, shape and data_offsets");
-      state_ = State::kFields;
-      return;
-    case State::kFields:
-      if (kind == Kind::kEndObject) return end_tensor();
-      return begin_field(event.text);
-    case State::kType: {
-      if (kind != Kind::kString) fail("has a dtype that is not a text");
-      const auto type = parse_stored_type(event.text);
-      if (!type) fail("has the dtype {}, which safetensors does not have", in_quotes(event.text));
-      tensor_.type = *type;
-      state_ = State::kFields;
-      return;
-    }
-    case State::kShape:
-      if (kind != Kind::kBeginArray) fail("has a shape that is not an array");
-      state_ = State::kDimensions;
-      return;
-    case State::kDimensions:
-      if (kind == Kind::kEndArray) {
-        state_ = State::kFields;
-        return;
-      }
-      if (kind != Kind::kUnsigned) fail("has a shape with something else than whole numbers from 0 up in it");
-      if (tensor_.shape.size() == SafetensorsHeader::kMaxDimensions) {
-        fail("has more than {} dimensions", SafetensorsHeader::kMaxDimensions);
-      }
-      tensor_.shape.push_back(event.number);
-      return;
-    case State::kOffsets:
-      if (kind != Kind::kBeginArray) fail("has data_offsets that are not an array");
-      num_offsets_ = 0;
-      state_ = State::kOffset;
-      return;
-    case State::kOffset:
-      if (kind == Kind::kEndArray) {
-        if (num_offsets_ != 2) fail("has {} data_offsets; begin and end are needed", num_offsets_);
-        state_ = State::kFields;
-        return;
-      }
-      if (kind != Kind::kUnsigned) fail("has data_offsets that are not whole numbers from 0 up");
-      if (num_offsets_ == 2) fail("has more than two data_offsets; begin and end are needed");
-      (num_offsets_ == 0 ? tensor_.begin : tensor_.end) = event.number;
-      ++num_offsets_;
-      return;
-    case State::kUnknown:
-      if (kind == Kind::kBeginObject || kind == Kind::kBeginArray) ++unknown_depth_;
-      if (kind == Kind::kEndObject || kind == Kind::kEndArray) --unknown_depth_;
-      if (unknown_depth_ == 0 && kind != Kind::kKey) state_ = State::kFields;
-      return;
+  if (event.kind == Kind::kEndObject || event.kind == Kind::kEndArray) --depth_;
+  if (depth_ == 0 && event.begins_value() && event.kind != Kind::kBeginObject)
+    throw_user_error("{}: the header is not a JSON object", path_);
+  if (depth_ == 1) take_entry(event);
+  if (depth_ == 2) take_field(event);
+  if (depth_ == 3 && field_ != Field::kUnknown) take_element(event);
+  if (event.kind == Kind::kBeginObject || event.kind == Kind::kBeginArray) ++depth_;
+}
+
+// A name, and what it begins or ends.
+void HeaderReader::take_entry(const JsonEvent& event) {
+  if (event.kind == Kind::kKey) {
+    in_metadata_ = event.text == "__metadata__";
+    if (in_metadata_ && std::exchange(has_metadata_, true))
+      throw_user_error("{}: the header has \"__metadata__\" twice", path_);
+    tensor_ = {};
+    tensor_.name = event.text;
+    given_ = {};
+  } else if (event.kind == Kind::kEndObject) {
+    if (!in_metadata_) end_tensor();
+  } else if (event.kind != Kind::kBeginObject) {
+    if (!in_metadata_) fail("is not described by an object with dtype, shape and data_offsets");
+    if (event.kind != Kind::kNull) throw_user_error("{}: \"__metadata__\" must be an object of texts", path_);
   }
 }
 
-void HeaderReader::begin_field(std::string_view key) {
-  if (key == "dtype") {
-    once(has_type_, "dtype");
-    state_ = State::kType;
-  } else if (key == "shape") {
-    once(has_shape_, "shape");
-    state_ = State::kShape;
-  } else if (key == "data_offsets") {
-    once(has_offsets_, "data_offsets");
-    state_ = State::kOffsets;
+void HeaderReader::take_field(const JsonEvent& event) {
+  const Kind kind = event.kind;
+  if (in_metadata_) {
+    if (kind != Kind::kKey && kind != Kind::kString)
+      throw_user_error("{}: \"__metadata__\" must be an object of texts; it has something else in it", path_);
+  } else if (kind == Kind::kKey) {
+    begin_field(event.text);
+  } else if (kind == Kind::kEndArray) {
+    if (field_ == Field::kOffsets && num_offsets_ != 2)
+      fail("has {} data_offsets; begin and end are needed", num_offsets_);
+  } else if (field_ == Field::kType) {
+    if (kind != Kind::kString) fail("has a dtype that is not a text");
+    const auto type = parse_stored_type(event.text);
+    if (!type) fail("has the dtype {}, which safetensors does not have", in_quotes(event.text));
+    tensor_.type = *type;
+  } else if (field_ == Field::kShape) {
+    if (kind != Kind::kBeginArray) fail("has a shape that is not an array");
+  } else if (field_ == Field::kOffsets) {
+    if (kind != Kind::kBeginArray) fail("has data_offsets that are not an array");
+    num_offsets_ = 0;
+  }
+}
+
+// Of the arrays of a tensor.
+void HeaderReader::take_element(const JsonEvent& event) {
+  const bool whole = event.kind == Kind::kUnsigned;
+  if (field_ == Field::kShape) {
+    if (!whole) fail("has a shape with something else than whole numbers from 0 up in it");
+    if (tensor_.shape.size() == SafetensorsHeader::kMaxDimensions)
+      fail("has more than {} dimensions", SafetensorsHeader::kMaxDimensions);
+    tensor_.shape.push_back(event.number);
   } else {
-    unknown_depth_ = 0;
-    state_ = State::kUnknown;
+    if (!whole) fail("has data_offsets that are not whole numbers from 0 up");
+    if (num_offsets_ == 2) fail("has more than two data_offsets; begin and end are needed");
+    (num_offsets_++ == 0 ? tensor_.begin : tensor_.end) = event.number;
+  }
+}
+
+constexpr std::array<const char*, 3> kFields = {"dtype", "shape", "data_offsets"};  // in the order of Field
+
+void HeaderReader::begin_field(std::string_view key) {
+  field_ = Field::kUnknown;
+  for (std::size_t i = 0; i < kFields.size(); ++i) {
+    if (key != kFields[i]) continue;
+    if (std::exchange(given_[i], true)) fail("has {} twice; a field is given once", kFields[i]);
+    field_ = static_cast<Field>(i);
   }
 }
 
 void HeaderReader::end_tensor() {
-  if (!has_type_) fail("has no dtype");
-  if (!has_shape_) fail("has no shape");
-  if (!has_offsets_) fail("has no data_offsets");
+  for (std::size_t i = 0; i < kFields.size(); ++i) {
+    if (!given_[i]) fail("has no {}", kFields[i]);
+  }
   if (tensor_.begin > tensor_.end) {
     fail("has data_offsets [{}, {}]; the end lies before the begin", tensor_.begin, tensor_.end);
   }
@@ -190,7 +148,6 @@ void HeaderReader::end_tensor() {
          tensor_.end, tensor_.end - tensor_.begin);
   }
   tensors_.push_back(std::move(tensor_));
-  state_ = State::kNames;
 }
 
 }  // namespace
