@@ -17,7 +17,6 @@
 #include "proto/base/plain_json.h"
 #include "proto/versions.h"
 #include "rank/catalogue/catalogue.h"
-#include "rank/cost/hardware_check.h"
 #include "rank/cost/json_message.h"
 
 namespace tpsim::rank {

@@ -21,7 +21,6 @@
 #include "rank/linear/thread_pool.h"
 #include "rank/numeric/attention_layer.h"
 #include "rank/numeric/collectives.h"
-#include "rank/numeric/expert_exchange.h"
 #include "rank/numeric/image_embeddings.h"
 #include "rank/numeric/linear_attention_layer.h"
 #include "rank/numeric/mlp_layer.h"

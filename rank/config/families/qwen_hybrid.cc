@@ -112,31 +112,20 @@ void read_qwen_hybrid(const ConfigReader& config, ModelConfig& model) {
   read_hybrid_experts(config, model);
 }
 
+constexpr ArchitectureFacts kHybridFacts = {.data_parallel_attention = true,
+                                            .deepep = true,
+                                            .next_layer = true,
+                                            .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4};
+constexpr ArchitectureFacts without_next_layer(ArchitectureFacts facts) {
+  facts.next_layer = false;
+  return facts;
+}
 constexpr std::array<Architecture, 5> kQwenHybridArchitectures = {{
-    {.name = "Qwen3NextForCausalLM",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .next_layer = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4}},
-    {.name = "Qwen3_5ForCausalLM",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4}},
-    {.name = "Qwen3_5MoeForCausalLM",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .next_layer = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4}},
-    {.name = "Qwen3_5ForConditionalGeneration",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .next_layer = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4}},
-    {.name = "Qwen3_5MoeForConditionalGeneration",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .next_layer = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4}},
+    {.name = "Qwen3NextForCausalLM", .facts = kHybridFacts},
+    {.name = "Qwen3_5ForCausalLM", .facts = without_next_layer(kHybridFacts)},
+    {.name = "Qwen3_5MoeForCausalLM", .facts = kHybridFacts},
+    {.name = "Qwen3_5ForConditionalGeneration", .facts = kHybridFacts},
+    {.name = "Qwen3_5MoeForConditionalGeneration", .facts = kHybridFacts},
 }};
 
 }  // namespace
