@@ -25,7 +25,7 @@
 #include "rank/numeric/dense_reference.h"
 #include "rank/numeric/image_mask.h"
 #include "rank/numeric/vision/image_encoder.h"
-#include "rank/numeric/vision/pixels.h"
+#include "rank/numeric/vision/patches.h"
 #include "rank/parallel/deployment_executor.h"
 #include "scheduler/engine.h"
 #include "scheduler/workload/images.h"

@@ -245,11 +245,10 @@ ModelConfig load_model_config(const std::string& model_path) {
     }
     if (folder_given) throw_user_error("--model-path {}: the folder has no config.json", model_path);
     const std::vector<std::string> known = model_catalogue();
-    std::string names;
-    for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
     const std::string_view guess = nearest(key.substr(key.find_last_of('/') + 1), known);
     throw_user_error("--model-path {}: neither a known model nor a folder with a config.json{} Known are {}",
-                     model_path, guess.empty() ? "." : fmt::format(", did you mean {}?", guess), names);
+                     model_path, guess.empty() ? "." : fmt::format(", did you mean {}?", guess),
+                     fmt::join(known, ", "));
   }
   ModelConfig model = parse_model_config(read_config(file), file.string());
   // ModelOpt's checkpoints may say how they are quantised in a file of their own.

@@ -89,14 +89,13 @@ LocalRanks::LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank,
     states_.emplace_back(state_of(config, config.dp_size == 1 ? first_rank : dp * ranks_of_dp_));
   }
   for (std::uint32_t i = 0; i < num_ranks; ++i) {
-    const std::uint32_t stage = stage_of(first_rank + i);
-    const std::size_t cost =
-        identical_shards() ? std::size_t{stage} * states_.size() + dp_rank(first_rank + i) : i;
-    const double slowdown = slowdown_[first_rank + i];
-    const auto found = std::find_if(classes_.begin(), classes_.end(),
-                                    [&](const Class& c) { return c.cost == cost && c.slowdown == slowdown; });
+    const GroupKey key = key_of(first_rank + i);
+    const auto found = std::find_if(classes_.begin(), classes_.end(), [&](const Class& c) {
+      return c.cost == key.cost && c.slowdown == key.slowdown;
+    });
     class_of_.push_back(static_cast<std::size_t>(found - classes_.begin()));
-    if (found == classes_.end()) classes_.push_back(Class{cost, stage, slowdown, {}, {}, {}});
+    if (found == classes_.end())
+      classes_.push_back(Class{key.cost, stage_of(first_rank + i), key.slowdown, {}, {}, {}});
   }
   const std::uint32_t first_known = identical_shards() ? 0 : first_rank;
   const std::uint32_t known = identical_shards() ? all : num_ranks;

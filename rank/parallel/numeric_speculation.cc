@@ -95,12 +95,25 @@ void ModelDrafter::lay_branches(std::span<const Verified> requests) {
   for (const std::vector<std::uint32_t>& branch : branches_) tables_.emplace_back(branch);
 }
 
+void ModelDrafter::clear_pass() {
+  for (std::vector<std::uint32_t>* const of : {&rows_, &tokens_, &prefix_lens_, &q_lens_}) of->clear();
+}
+
+TokenBatch ModelDrafter::pass() const {
+  TokenBatch batch;
+  batch.token_ids = tokens_;
+  batch.q_lens = q_lens_;
+  batch.prefix_lens = prefix_lens_;
+  batch.page_tables = tables_;
+  batch.rows = rows_;
+  batch.hidden = hidden_;
+  return batch;
+}
+
 // One token of each leaf, behind those that stood in its place before; hidden_: what the leaf's guesser was
 // left with.
 void ModelDrafter::grow(std::span<const Verified> requests, std::uint32_t step) {
-  rows_.clear();
-  tokens_.clear();
-  prefix_lens_.clear();
+  clear_pass();
   seq_lens_.clear();
   for (std::size_t i = 0; i < requests.size(); ++i) {
     for (const DraftBeams::Leaf& leaf : beams_[i].leaves()) {
@@ -111,15 +124,9 @@ void ModelDrafter::grow(std::span<const Verified> requests, std::uint32_t step) 
     }
   }
   q_lens_.assign(rows_.size(), 1);
-  TokenBatch batch;
+  TokenBatch batch = pass();
   batch.metadata.forward_mode = proto::DECODE;
   batch.metadata.decode_seq_lens = seq_lens_;
-  batch.token_ids = tokens_;
-  batch.q_lens = q_lens_;
-  batch.prefix_lens = prefix_lens_;
-  batch.page_tables = tables_;
-  batch.rows = rows_;
-  batch.hidden = hidden_;
   const std::span<const float> logits = draft_->forward({&batch, 1});
   const std::span<const float> hidden = draft_->hidden();
   const std::size_t width = hidden.size() / rows_.size();
@@ -137,11 +144,8 @@ void ModelDrafter::grow(std::span<const Verified> requests, std::uint32_t step) 
 }
 
 void ModelDrafter::follow(std::span<const Verified> requests, std::span<const float> hidden) {
-  rows_.clear();
+  clear_pass();
   tables_.clear();
-  tokens_.clear();
-  prefix_lens_.clear();
-  q_lens_.clear();
   hidden_.clear();
   const std::size_t width = hidden.size() / (requests.size() * config_.num_draft_tokens);
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -156,16 +160,10 @@ void ModelDrafter::follow(std::span<const Verified> requests, std::span<const fl
       hidden_.insert(hidden_.end(), of_node.begin(), of_node.end());
     }
   }
-  TokenBatch batch;
+  TokenBatch batch = pass();
   batch.metadata.forward_mode = proto::DRAFT_EXTEND;
   batch.metadata.extend_prefix_lens = prefix_lens_;
   batch.metadata.extend_lens = q_lens_;
-  batch.token_ids = tokens_;
-  batch.q_lens = q_lens_;
-  batch.prefix_lens = prefix_lens_;
-  batch.page_tables = tables_;
-  batch.rows = rows_;
-  batch.hidden = hidden_;
   keep_seeds(batch, draft_->forward({&batch, 1}));
 }
 

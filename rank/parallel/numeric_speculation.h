@@ -79,6 +79,9 @@ class ModelDrafter {
   void keep_seeds(const TokenBatch& batch, std::span<const float> logits);
   void lay_branches(std::span<const Verified> requests);
   void grow(std::span<const Verified> requests, std::uint32_t step);
+  // The pass that the members below describe, but for its metadata; and its requests taken out.
+  TokenBatch pass() const;
+  void clear_pass();
   std::span<const float> logits_of(std::span<const float> logits, std::size_t row) const {
     return logits.subspan(row * config_.draft_vocab_size, config_.draft_vocab_size);
   }

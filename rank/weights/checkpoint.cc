@@ -10,9 +10,9 @@
 
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
+#include "rank/weights/checkpoint_json.h"
 #include "rank/weights/safetensors.h"
 #include "rank/weights/stored_type.h"
-#include "rank/weights/weight_map.h"
 
 namespace tpsim::rank {
 namespace {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "proto/base/error.h"
-#include "rank/weights/json_events.h"
+#include "rank/weights/checkpoint_json.h"
 #include "rank/weights/stored_type.h"
 
 namespace tpsim::rank {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "proto/base/error.h"
+#include "rank/weights/checkpoint_json.h"
 #include "rank/weights/quantised_tensor.h"
 #include "rank/weights/safetensors.h"
 #include "rank/weights/stored_type.h"
-#include "rank/weights/weight_map.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/unit/rank/weights/safetensors_writer.h"
 

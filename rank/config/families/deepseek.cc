@@ -85,29 +85,22 @@ void read_deepseek(const ConfigReader& config, ModelConfig& model) {
     moe.num_fused_shared_experts = 1;
 }
 
+constexpr ArchitectureFacts kSparseFacts = {.data_parallel_attention = true,
+                                            .deepep = true,
+                                            .pipeline = true,
+                                            .next_layer = true,
+                                            .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4};
+constexpr ArchitectureFacts with(bool ArchitectureFacts::*fact) {
+  ArchitectureFacts facts = kSparseFacts;
+  facts.*fact = true;
+  return facts;
+}
 constexpr std::array<Architecture, 4> kDeepseekArchitectures = {{
     {.name = "DeepseekV2ForCausalLM",
      .facts = {.data_parallel_attention = true, .deepep = true, .pipeline = true, .grouped_topk = true}},
-    {.name = "DeepseekV3ForCausalLM",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .pipeline = true,
-               .next_layer = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4,
-               .may_prefill_eagerly = true}},
-    {.name = "DeepseekV32ForCausalLM",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .pipeline = true,
-               .next_layer = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4}},
-    {.name = "GlmMoeDsaForCausalLM",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .pipeline = true,
-               .next_layer = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4,
-               .glm_sparse = true}},
+    {.name = "DeepseekV3ForCausalLM", .facts = with(&ArchitectureFacts::may_prefill_eagerly)},
+    {.name = "DeepseekV32ForCausalLM", .facts = kSparseFacts},
+    {.name = "GlmMoeDsaForCausalLM", .facts = with(&ArchitectureFacts::glm_sparse)},
 }};
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "proto/base/error.h"
-#include "rank/numeric/vision/pixels.h"
+#include "rank/numeric/vision/patches.h"
 #include "rank/vision/vision_encoder.h"
 #include "rank/weights/host_memory.h"
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rank/linear/vector_ops.h"
+#include "rank/numeric/vision/patches.h"
 #include "rank/numeric/vision/tower.h"
 #include "rank/numeric/vision/vit_layers.h"
 

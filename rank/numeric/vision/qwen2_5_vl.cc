@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "rank/numeric/vision/qwen_patches.h"
+#include "rank/numeric/vision/patches.h"
 #include "rank/numeric/vision/tower.h"
 #include "rank/numeric/vision/vit_layers.h"
 

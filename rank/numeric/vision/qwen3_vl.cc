@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "proto/base/error.h"
-#include "rank/numeric/vision/qwen_patches.h"
+#include "rank/numeric/vision/patches.h"
 #include "rank/numeric/vision/tower.h"
 #include "rank/numeric/vision/vit_layers.h"
 

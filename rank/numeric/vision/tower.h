@@ -14,7 +14,7 @@
 #include "rank/config/image_layout.h"
 #include "rank/config/vision_config.h"
 #include "rank/linear/packed_matrix.h"
-#include "rank/numeric/vision/pixels.h"
+#include "rank/numeric/vision/patches.h"
 #include "rank/numeric/vision/tower_ranks.h"
 #include "rank/weights/tensor_source.h"
 

@@ -2,51 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 
 #include "rank/linear/vector_ops.h"
 
 namespace tpsim::rank {
-std::vector<float> square_patches(const ImagePixels& pixels, std::uint32_t patch) {
-  const std::uint32_t rows = pixels.height / patch;
-  const std::uint32_t columns = pixels.width / patch;
-  const std::size_t size = std::size_t{3} * patch * patch;
-  std::vector<float> out(size * pixels.tiles * rows * columns);
-  float* to = out.data();
-  for (std::uint32_t tile = 0; tile < pixels.tiles; ++tile) {
-    for (std::uint32_t place = 0; place < rows * columns; ++place) {
-      const std::size_t corner =
-          std::size_t{place / columns} * patch * pixels.width + std::size_t{place % columns} * patch;
-      for (std::uint32_t channel = 0; channel < 3; ++channel) {
-        const float* const plane = pixels.plane(tile, channel) + corner;
-        for (std::uint32_t y = 0; y < patch; ++y, to += patch)
-          std::memcpy(to, plane + std::size_t{y} * pixels.width, patch * sizeof(float));
-      }
-    }
-  }
-  return out;
-}
-
-std::vector<float> merge_squares(const float* x, std::uint32_t tiles, std::uint32_t side, std::uint32_t merge,
-                                 std::uint32_t size, bool transposed) {
-  const std::uint32_t merged = side / merge;
-  std::vector<float> out(std::size_t{tiles} * merged * merged * merge * merge * size);
-  float* to = out.data();
-  for (std::uint32_t tile = 0; tile < tiles; ++tile) {
-    for (std::uint32_t place = 0; place < merged * merged; ++place) {
-      const std::uint32_t row = transposed ? place % merged : place / merged;
-      const std::uint32_t column = transposed ? place / merged : place % merged;
-      for (std::uint32_t y = 0; y < merge; ++y) {
-        const std::size_t from =
-            (std::size_t{tile} * side + row * merge + y) * side + std::size_t{column} * merge;
-        std::memcpy(to, x + from * size, std::size_t{merge} * size * sizeof(float));
-        to += std::size_t{merge} * size;
-      }
-    }
-  }
-  return out;
-}
-
 VitLayers::VitLayers(const VisionConfig& vision, const VitNames& names, const TowerReader& reader,
                      const TowerRanks& ranks) {
   const std::uint32_t computed = vision.computed_layers > 0 ? vision.computed_layers : vision.num_layers;

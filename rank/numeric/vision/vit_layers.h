@@ -1,6 +1,6 @@
-// What the encoders are made of: layers x += attention(norm(x)), x += mlp(norm(x)), and how square tiles
-// become rows of patches. What the families differ in are the names of tensors, norms, positions, which rows
-// attend to each other, and what becomes of the rows afterwards.
+// What the encoders are made of: layers x += attention(norm(x)), x += mlp(norm(x)). What the families differ
+// in are the names of tensors, norms, positions, which rows attend to each other, and what becomes of the
+// rows afterwards.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,10 @@
 #include <vector>
 
 #include "rank/config/vision_config.h"
-#include "rank/numeric/vision/pixels.h"
 #include "rank/numeric/vision/tower_layers.h"
 #include "rank/numeric/vision/tower_ranks.h"
 
 namespace tpsim::rank {
-
-// Patches of all tiles, row by row: [tiles x patches, 3 x patch x patch], channels first, as a convolution
-// whose stride is its kernel reads them.
-std::vector<float> square_patches(const ImagePixels& pixels, std::uint32_t patch);
-
-// x [tiles, side x side, size]: squares of `merge` x `merge` rows become one, rows of the square after each
-// other: [tiles, (side / merge)^2, merge x merge x size]. `transposed`: squares come column by column
-// (ps_version v1 of InternVL).
-std::vector<float> merge_squares(const float* x, std::uint32_t tiles, std::uint32_t side, std::uint32_t merge,
-                                 std::uint32_t size, bool transposed);
 
 // Names of a layer's tensors after "PREFIX N."; empty: there is none.
 struct VitNames {

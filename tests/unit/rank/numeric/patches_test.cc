@@ -1,5 +1,5 @@
 // How tiles become rows of patches, and squares of rows become one.
-#include "rank/numeric/vision/vit_layers.h"
+#include "rank/numeric/vision/patches.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace tpsim::rank {
 namespace {
 
-TEST(VitLayers, PatchesAreReadAsAConvolutionReadsThem) {
+TEST(Patches, PatchesAreReadAsAConvolutionReadsThem) {
   ImagePixels pixels;
   pixels.tiles = 2;
   pixels.height = 4;
@@ -26,7 +26,7 @@ TEST(VitLayers, PatchesAreReadAsAConvolutionReadsThem) {
               EXPECT_EQ(*at, ((tile * 3 + channel) * 4 + row * 2 + y) * 6 + column * 2 + x);
 }
 
-TEST(VitLayers, SquaresOfRowsBecomeOneRow) {
+TEST(Patches, SquaresOfRowsBecomeOneRow) {
   constexpr int kSide = 6;
   constexpr int kMerge = 3;
   constexpr int kSize = 2;

@@ -1,14 +1,18 @@
-// A JSON text as a stream of events, so that nothing is kept but what the reader asks for and keys given
-// twice are seen: a header may have millions of entries, and comes from anywhere.
+// JSON texts of a checkpoint: as a stream of events, and model.safetensors.index.json, which says which file
+// has which tensor.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tpsim::rank {
 
+// A JSON text as a stream of events, so that nothing is kept but what the reader asks for and keys given
+// twice are seen: a header may have millions of entries, and comes from anywhere.
 struct JsonEvent {
   enum class Kind : std::uint8_t {
     kKey,
@@ -33,5 +37,13 @@ struct JsonEvent {
 // begins with `where` for text that is not one complete JSON value in UTF-8, at any depth of nesting.
 void parse_json_events(std::string_view text, const std::string& where,
                        const std::function<void(const JsonEvent&)>& handler);
+
+// File name in the checkpoint's folder -> names of its tensors, in the index's order.
+using WeightMap = std::map<std::string, std::vector<std::string>>;
+
+// `json`: the text of the index; `path` names it in errors. Only the object "weight_map" is read. Throws
+// UserError for text that is not JSON, has no weight_map, an empty one or two, names a tensor twice, or names
+// something else than a *.safetensors file of the same folder.
+WeightMap parse_weight_map(std::string_view json, const std::string& path);
 
 }  // namespace tpsim::rank
