@@ -1,4 +1,6 @@
 // What model_config.h declares: apart from it, so that families know what a model is and not who reads it.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

@@ -17,14 +17,10 @@ std::vector<LayerRange> partitioned(std::uint32_t num_layers, std::uint32_t pp_s
                                     const std::string& partition) {
   std::vector<LayerRange> stages;
   std::uint32_t first = 0;
-  std::size_t begin = 0;
-  while (begin <= partition.size()) {
-    const std::size_t comma = std::min(partition.find(',', begin), partition.size());
-    const auto count = static_cast<std::uint32_t>(
-        parse_count(kPartition, partition.substr(begin, comma - begin), 1, num_layers));
+  for (const std::string& part : split_list(partition)) {
+    const auto count = static_cast<std::uint32_t>(parse_count(kPartition, part, 1, num_layers));
     stages.push_back({first, count});
     first += count;
-    begin = comma + 1;
   }
   if (stages.size() != pp_size)
     throw_user_error("{} {}: names {} stages, --pp-size is {}", kPartition, partition, stages.size(),

@@ -37,8 +37,7 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
   projected_.resize(std::size_t{tokens} * width);
   {
     const Stopwatch watch(times_.gemm);
-    weights.qkv.multiply(x, tokens, weights.qkv.k(), projected_.data(), width,
-                         weights.qkv_bias.empty() ? nullptr : weights.qkv_bias.data(), pool_);
+    weights.qkv.multiply(x, tokens, projected_.data(), pool_, weights.qkv_bias);
   }
   const Stopwatch watch(times_.other);
   const bool chunks = model_.dual_chunk.enabled();
@@ -107,19 +106,17 @@ void AttentionLayer::project_latent(const Pass& pass, std::uint32_t layer, const
   {
     const Stopwatch watch(times_.gemm);
     const float* q_in = x;
-    std::uint32_t q_width = model_.hidden_size;
-    if (mla.q_lora_rank > 0) {
-      q_width = mla.q_lora_rank;
+    if (const std::uint32_t q_width = mla.q_lora_rank; q_width > 0) {
       latent_.resize(std::size_t{tokens} * q_width);
-      weights.q_a.multiply(x, tokens, model_.hidden_size, latent_.data(), q_width, nullptr, pool_);
+      weights.q_a.multiply(x, tokens, latent_.data(), pool_);
       for (std::uint32_t t = 0; t < tokens; ++t) {
         float* const row = latent_.data() + std::size_t{t} * q_width;
         rms_norm(row, q_width, weights.q_a_norm.data(), 0, eps, row);
       }
       q_in = latent_.data();
     }
-    weights.q_b.multiply(q_in, tokens, q_width, projected_.data(), heads * q_dim, nullptr, pool_);
-    weights.kv_a.multiply(x, tokens, model_.hidden_size, values_.data(), k_dim, nullptr, pool_);
+    weights.q_b.multiply(q_in, tokens, projected_.data(), pool_);
+    weights.kv_a.multiply(x, tokens, values_.data(), pool_);
     for (std::uint32_t h = 0; h < heads && !expanded; ++h) {
       weights.absorb_k[h].multiply(projected_.data() + std::size_t{h} * q_dim, tokens, heads * q_dim,
                                    queries_.data() + std::size_t{h} * k_dim, heads * k_dim, nullptr, pool_);
@@ -222,8 +219,7 @@ void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard&
     weights.mla.absorb_v[h].multiply(attended_.data() + std::size_t{h} * dim, tokens, heads * dim,
                                      values_.data() + std::size_t{h} * v_dim, heads * v_dim, nullptr, pool_);
   }
-  weights.o.multiply(absorbed ? values_.data() : attended_.data(), tokens, heads * v_dim, out,
-                     model_.hidden_size, nullptr, pool_);
+  weights.o.multiply(absorbed ? values_.data() : attended_.data(), tokens, out, pool_);
 }
 
 Indexer::Indexer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times)
@@ -241,9 +237,9 @@ void Indexer::select(const Pass& pass, std::uint32_t layer, const IndexerWeights
   weights_.resize(std::size_t{tokens} * heads);
   {
     const Stopwatch watch(times_.gemm);
-    weights.q.multiply(q_lora, tokens, model_.mla.q_lora_rank, queries_.data(), heads * dim, nullptr, pool_);
-    weights.k.multiply(x, tokens, model_.hidden_size, keys_.data(), dim, nullptr, pool_);
-    weights.heads.multiply(x, tokens, model_.hidden_size, weights_.data(), heads, nullptr, pool_);
+    weights.q.multiply(q_lora, tokens, queries_.data(), pool_);
+    weights.k.multiply(x, tokens, keys_.data(), pool_);
+    weights.heads.multiply(x, tokens, weights_.data(), pool_);
   }
   {
     const Stopwatch watch(times_.other);

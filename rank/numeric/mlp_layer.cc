@@ -55,8 +55,7 @@ void MlpLayer::gated(const MlpWeights& weights, const float* x, std::uint32_t to
   inner_.resize(std::size_t{tokens} * width);
   {
     const Stopwatch watch(times_.gemm);
-    weights.gate_up.multiply(x, tokens, model_.hidden_size, gate_up_.data(), 2 * width,
-                             weights.gate_up_bias.empty() ? nullptr : weights.gate_up_bias.data(), pool_);
+    weights.gate_up.multiply(x, tokens, gate_up_.data(), pool_, weights.gate_up_bias);
   }
   {
     const Stopwatch watch(times_.other);
@@ -77,8 +76,7 @@ void MlpLayer::gated(const MlpWeights& weights, const float* x, std::uint32_t to
     });
   }
   const Stopwatch watch(times_.gemm);
-  weights.down.multiply(inner_.data(), tokens, width, out, model_.hidden_size,
-                        weights.down_bias.empty() ? nullptr : weights.down_bias.data(), pool_);
+  weights.down.multiply(inner_.data(), tokens, out, pool_, weights.down_bias);
 }
 
 // Only for `rows`; zeros elsewhere.
@@ -97,9 +95,8 @@ const std::vector<std::vector<MlpLayer::Assigned>>& MlpLayer::assign(const MoeWe
   scores_.resize(std::size_t{rows.count} * num_experts);
   if (rows.count > 0) {
     const Stopwatch watch(times_.gemm);
-    weights.router.multiply(x + std::size_t{rows.first} * hidden, rows.count, hidden, scores_.data(),
-                            num_experts, weights.router_bias.empty() ? nullptr : weights.router_bias.data(),
-                            pool_);
+    weights.router.multiply(x + std::size_t{rows.first} * hidden, rows.count, scores_.data(), pool_,
+                            weights.router_bias);
   }
   assigned_.resize(num_experts);
   for (auto& tokens_of : assigned_) tokens_of.clear();

@@ -196,8 +196,7 @@ void NumericForward::join(std::span<const TokenBatch> batches, const DraftHeadWe
   }
   hidden_.resize(std::size_t{tokens_} * size);
   const Stopwatch watch(times_.gemm);
-  draft.join.multiply(joined_.data(), tokens_, draft.join.k(), hidden_.data(), size,
-                      draft.join_bias.empty() ? nullptr : draft.join_bias.data(), pool_);
+  draft.join.multiply(joined_.data(), tokens_, hidden_.data(), pool_, draft.join_bias);
 }
 
 // Fills normed_ with what the layer's attention reads, and returns how wide that is.
@@ -336,8 +335,7 @@ void NumericForward::gather_logits(const Rank& first) {
     const RankWeights& weights = ranks_[r]->weights.with_head();
     const PackedMatrix& matrix = weights.head_matrix();
     if (!own_head) {
-      matrix.multiply(normed_.data(), wanted_, size, part(r, std::size_t{wanted_} * columns).data(), columns,
-                      nullptr, pool_);
+      matrix.multiply(normed_.data(), wanted_, part(r, std::size_t{wanted_} * columns).data(), pool_);
       continue;
     }
     std::vector<float>& out = part(r, wanted_ * width);

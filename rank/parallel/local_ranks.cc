@@ -28,12 +28,6 @@ StepTimes times_of(const StepCost& cost) {
   return StepTimes{arrival_of(cost), cost.collective, cost.host_seconds, cost.issue_seconds, cost.launches};
 }
 
-RankStateConfig state_of(const DeploymentConfig& config, std::uint32_t first_rank) {
-  RankStateConfig state = config.state;
-  state.rank = first_rank;
-  return state;
-}
-
 template <typename T>
 void append(std::vector<char>& answer, const T& value) {
   const char* const bytes = reinterpret_cast<const char*>(&value);
@@ -86,7 +80,9 @@ LocalRanks::LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank,
   }
   states_.reserve(config.dp_size);
   for (std::uint32_t dp = 0; dp < config.dp_size; ++dp) {
-    states_.emplace_back(state_of(config, config.dp_size == 1 ? first_rank : dp * ranks_of_dp_));
+    RankStateConfig state = config.state;
+    state.rank = config.dp_size == 1 ? first_rank : dp * ranks_of_dp_;
+    states_.emplace_back(state);
   }
   for (std::uint32_t i = 0; i < num_ranks; ++i) {
     const GroupKey key = key_of(first_rank + i);

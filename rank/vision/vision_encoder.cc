@@ -37,22 +37,16 @@ std::uint64_t patch_elements(const VisionConfig& vision) {
 std::vector<VisionWeight> projector_weights(const VisionConfig& vision, std::uint32_t tp) {
   const std::uint64_t parts = vision.projector_sharded ? tp : 1;
   const std::uint64_t copies = 1 + vision.deepstack;
+  // k, n, bias, copies
   if (vision.projector_hidden == 0)  // Gemma 3
-    return {{.k = vision.projector_input, .n = vision.out_hidden_size, .bias = 0, .copies = copies}};
-  if (vision.second_projector > 0) {  // Llama 4: the adapter, without biases, and a layer that is not cut
-    return {{.k = vision.projector_input,
-             .n = ceil_div(vision.projector_hidden, parts),
-             .bias = 0,
-             .copies = copies},
-            {.k = ceil_div(vision.projector_hidden, parts),
-             .n = vision.second_projector,
-             .bias = 0,
-             .copies = copies},
-            {.k = vision.second_projector, .n = vision.out_hidden_size, .bias = 0, .copies = 1}};
-  }
+    return {{vision.projector_input, vision.out_hidden_size, 0, copies}};
   const std::uint64_t hidden = ceil_div(vision.projector_hidden, parts);
-  return {{.k = vision.projector_input, .n = hidden, .bias = hidden, .copies = copies},
-          {.k = hidden, .n = vision.out_hidden_size, .bias = vision.out_hidden_size, .copies = copies}};
+  if (vision.second_projector > 0)  // Llama 4: the adapter, without biases, and a layer that is not cut
+    return {{vision.projector_input, hidden, 0, copies},
+            {hidden, vision.second_projector, 0, copies},
+            {vision.second_projector, vision.out_hidden_size, 0, 1}};
+  return {{vision.projector_input, hidden, hidden, copies},
+          {hidden, vision.out_hidden_size, vision.out_hidden_size, copies}};
 }
 
 }  // namespace

@@ -85,13 +85,13 @@ void read_deepseek(const ConfigReader& config, ModelConfig& model) {
     moe.num_fused_shared_experts = 1;
 }
 
-constexpr ArchitectureFacts kSparseFacts = {.data_parallel_attention = true,
-                                            .deepep = true,
-                                            .pipeline = true,
-                                            .next_layer = true,
-                                            .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4};
+constexpr ArchitectureFacts kDeepseekFacts = {.data_parallel_attention = true,
+                                              .deepep = true,
+                                              .pipeline = true,
+                                              .next_layer = true,
+                                              .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4};
 constexpr ArchitectureFacts with(bool ArchitectureFacts::*fact) {
-  ArchitectureFacts facts = kSparseFacts;
+  ArchitectureFacts facts = kDeepseekFacts;
   facts.*fact = true;
   return facts;
 }
@@ -99,7 +99,7 @@ constexpr std::array<Architecture, 4> kDeepseekArchitectures = {{
     {.name = "DeepseekV2ForCausalLM",
      .facts = {.data_parallel_attention = true, .deepep = true, .pipeline = true, .grouped_topk = true}},
     {.name = "DeepseekV3ForCausalLM", .facts = with(&ArchitectureFacts::may_prefill_eagerly)},
-    {.name = "DeepseekV32ForCausalLM", .facts = kSparseFacts},
+    {.name = "DeepseekV32ForCausalLM", .facts = kDeepseekFacts},
     {.name = "GlmMoeDsaForCausalLM", .facts = with(&ArchitectureFacts::glm_sparse)},
 }};
 

@@ -69,8 +69,7 @@ class Gemma3Tower : public VisionTower {
       scale(mean, hidden, share);
       rms_norm(mean, hidden, soft_norm_.data(), 1, vision_.norm_eps, mean);
     }
-    projection_.multiply(pooled.data(), layout.embedded, hidden, out, vision_.out_hidden_size, nullptr,
-                         ranks.pool());
+    projection_.multiply(pooled.data(), layout.embedded, out, ranks.pool());
   }
 
  private:

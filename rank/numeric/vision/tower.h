@@ -1,4 +1,5 @@
-// The vision encoders of numeric execution: one file a family (qwen2_5_vl.cc, …), one list (tower.cc).
+// The vision encoders of numeric execution: one file a family (qwen2_5_vl.cc, …), one list
+// (image_encoder.cc).
 //
 // A tower stands for the encoder and its projector in all ranks of one process. It keeps their shards of the
 // weights and computes one image after the other, in lockstep with the towers of other processes: after every
@@ -56,7 +57,7 @@ std::unique_ptr<VisionTower> load_tower(const VisionConfig& vision, const Tensor
 }
 
 // The family of an architecture, or null: its images are not computed. A new family is a file that defines
-// its TowerFamily and a line in tower.cc.
+// its TowerFamily and a line in image_encoder.cc.
 const TowerFamily* find_vision_tower(std::string_view architecture);
 
 }  // namespace tpsim::rank

@@ -19,7 +19,7 @@ std::uint64_t elements(const std::vector<std::uint64_t>& shape) {
 }  // namespace
 
 void TowerLinear::forward(const float* x, std::uint32_t rows, float* y, ThreadPool& pool) const {
-  weight.multiply(x, rows, weight.k(), y, weight.n(), bias.empty() ? nullptr : bias.data(), pool);
+  weight.multiply(x, rows, y, pool, bias);
 }
 
 TowerReader::TowerReader(const TensorSource& source, WeightType type,
