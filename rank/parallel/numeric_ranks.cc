@@ -28,14 +28,6 @@ double add_spent(const NumericTimes& before, const NumericTimes& after, NumericT
   throw_user_error("batch {} is refused: {}", batch.sequence_number(), what);
 }
 
-RankStateConfig state_of(const NumericRanksConfig& config, std::uint32_t dp_rank) {
-  const DeploymentConfig& deployment = config.deployment;
-  RankStateConfig state = deployment.state;
-  state.rank =
-      deployment.dp_size == 1 ? config.first_rank : deployment.tp_size / deployment.dp_size * dp_rank;
-  return state;
-}
-
 }  // namespace
 
 NumericRanks::NumericRanks(NumericRanksConfig config, std::unique_ptr<TokenForward> forward,
@@ -44,8 +36,12 @@ NumericRanks::NumericRanks(NumericRanksConfig config, std::unique_ptr<TokenForwa
       forward_(std::move(forward)),
       speculation_(config_.drafting, std::move(draft)),
       collectives_(collectives) {
-  for (std::uint32_t dp = 0; dp < config_.deployment.dp_size; ++dp)
-    dp_ranks_.emplace_back(state_of(config_, dp));
+  const DeploymentConfig& deployment = config_.deployment;
+  for (std::uint32_t dp = 0; dp < deployment.dp_size; ++dp) {
+    RankStateConfig state = deployment.state;
+    state.rank = deployment.dp_size == 1 ? config_.first_rank : deployment.tp_size / deployment.dp_size * dp;
+    dp_ranks_.emplace_back(state);
+  }
   passes_.resize(dp_ranks_.size());
   requests_.resize(dp_ranks_.size());
 }
@@ -165,12 +161,9 @@ void NumericRanks::read_images(DpRank& dp_rank, const proto::ForwardBatch& batch
   bool any = false;
   for (std::size_t i = first; i < rows_.size(); ++i) {
     const std::size_t row = rows_[i];
-    if (row < dp_rank.images.size()) {
-      dp_rank.images_of_pass.emplace_back(dp_rank.images[row]);
-    } else {
-      dp_rank.images_of_pass.emplace_back();
-    }
-    any = any || !dp_rank.images_of_pass.back().empty();
+    std::span<const BatchImage>& images = dp_rank.images_of_pass.emplace_back();
+    if (row < dp_rank.images.size()) images = dp_rank.images[row];
+    any = any || !images.empty();
   }
   if (any) pass.images = dp_rank.images_of_pass;
 }
