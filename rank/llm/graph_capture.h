@@ -48,7 +48,10 @@ struct PrefillGraphs {
   std::uint32_t bucket(std::uint32_t rows) const;
 };
 
-// Captured numbers of tokens up to `max_tokens`.
+// Batch sizes of decode that are captured, ascending, up to `max_bs`; with speculative decoding they are
+// denser.
+std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs, bool speculative = false);
+// Captured numbers of tokens of prefill up to `max_tokens`.
 std::vector<std::uint32_t> capture_prefill_tokens(std::uint32_t max_tokens);
 
 }  // namespace tpsim::rank

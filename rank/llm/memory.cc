@@ -165,28 +165,6 @@ DeviceGraphs default_graphs(const proto::HardwareProfile& profile) {
           .prefill = attention::kCudaGenerations.contains(device)};
 }
 
-std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs, bool speculative) {
-  std::vector<std::uint32_t> sizes;
-  const auto add = [&sizes](std::uint32_t from, std::uint32_t end, std::uint32_t step) {
-    for (std::uint32_t bs = from; bs < end; bs += step) sizes.push_back(bs);
-  };
-  if (speculative) {
-    add(1, 9, 1);
-    add(10, 33, 2);
-    add(40, 65, 4);
-    add(72, 257, 8);
-    add(272, max_bs + 1, 16);
-  } else {
-    sizes = {1, 2, 4, 8, 12};
-    add(16, 257, 8);
-    add(272, 512, 16);
-    add(512, max_bs + 1, 32);
-  }
-  std::erase_if(sizes, [max_bs](std::uint32_t bs) { return bs > max_bs; });
-  if (sizes.empty() || sizes.back() != max_bs) sizes.push_back(max_bs);
-  return sizes;
-}
-
 KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig& model, const Shard& shard,
                        double mem_fraction_static, NumberFormat kv_format, std::uint32_t page_size,
                        const StatePool& states, std::uint32_t sparse_token_bytes, const WindowPool& windows,

@@ -46,9 +46,6 @@ struct DeviceGraphs {
 };
 DeviceGraphs default_graphs(const proto::HardwareProfile& profile);
 
-// Batch sizes that are captured, ascending, up to `max_bs`; with speculative decoding they are denser.
-std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs, bool speculative = false);
-
 // How the memory is shared where gated delta-net layers keep a state for each request.
 struct StatePool {
   double full_memory_ratio = 0.9;  // bytes of states to bytes of KV cache (--mamba-full-memory-ratio)

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,11 @@ struct DeploymentConfig {
 
   std::uint32_t num_ranks() const { return tp_size * pp_size; }
 };
+
+// Reads the values of --rank-slowdown, each "RANK:FACTOR" ("3:1.2": rank 3 takes 1.2 times as long to
+// compute), into one factor per rank; a rank that none names has 1. Throws UserError for anything else: a
+// factor is a finite number >= 1, a rank is below `tp_size` and named once.
+std::vector<double> parse_rank_slowdowns(std::span<const std::string> values, std::uint32_t tp_size);
 
 // When the slowest of some ranks has done a pass, in seconds.
 struct StepTimes {
@@ -176,7 +182,7 @@ class LocalRanks {
 };
 
 // What a process does with batches for the ranks that it stands in for, as the loop of its messages
-// (mpi_worker.h) sees it: pricing or computing.
+// (run_worker) sees it: pricing or computing.
 class WorkerRanks {
  public:
   virtual ~WorkerRanks() = default;

@@ -366,8 +366,6 @@ NumericTimes& NumericRanks::spent_in(proto::ForwardMode mode) {
   return mode == proto::DECODE || mode == proto::TARGET_VERIFY ? decode_ : prefill_;
 }
 
-void NumericRanks::forward(const proto::ForwardBatch& batch, bool, std::vector<char>&) { compute(batch); }
-
 std::vector<proto::RankReport> NumericRanks::reports() const {
   std::vector<proto::RankReport> reports;
   const NumericTimes& times = forward_->times();

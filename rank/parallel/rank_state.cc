@@ -416,11 +416,6 @@ void RankState::release(std::uint32_t row) {
   for (const PageRun& run : table_.runs(row)) held_pages_ -= references_.remove(run);
 }
 
-std::uint32_t RankState::seq_len(std::uint32_t row) const {
-  if (row >= rows_.size()) return 0;
-  return rows_[row].decoding ? set_of(rows_[row]).seq_lens[position_of(row)] : rows_[row].seq_len;
-}
-
 std::vector<PageRun> RankState::pages(std::uint32_t row) const {
   if (row >= rows_.size()) return {};
   const std::span<const PageRun> runs = table_.runs(row);

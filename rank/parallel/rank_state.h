@@ -61,8 +61,6 @@ class RankState {
   // Of the micro-batch that ran last.
   std::span<const std::uint32_t> decode_set() const { return sets_[micro_batch_].rows; }
   std::span<const std::uint32_t> decode_seq_lens() const { return sets_[micro_batch_].seq_lens; }
-  // Tokens of the request in row `row`; 0 where there never was one.
-  std::uint32_t seq_len(std::uint32_t row) const;
   // Pages of row `row`, those that a decoding request took implicitly included.
   std::vector<kvcache::PageRun> pages(std::uint32_t row) const;
 

@@ -58,15 +58,13 @@ std::uint64_t vision_weight_bytes(const VisionConfig& vision, const VisionSharin
   // Heads that do not divide evenly are padded (vision_utils.update_vit_attn_dummy_heads_config).
   const std::uint64_t q = ceil_div(vision.num_heads, tp) * vision.head_dim();
   const std::uint64_t width = ceil_div(vision.intermediate_size, tp);
+  const std::uint64_t up = (vision.gated_mlp ? 2 : 1) * width;
   const std::uint64_t layers = vision.num_layers;
   std::vector<VisionWeight> weights = {
       {.k = patch_elements(vision), .n = h, .bias = h},
       {.k = h, .n = 3 * q, .bias = 3 * q, .copies = layers},
       {.k = q, .n = h, .bias = h, .copies = layers},
-      {.k = h,
-       .n = (vision.gated_mlp ? 2 : 1) * width,
-       .bias = (vision.gated_mlp ? 2 : 1) * width,
-       .copies = layers},
+      {.k = h, .n = up, .bias = up, .copies = layers},
       {.k = width, .n = h, .bias = h, .copies = layers},
       {.k = 1, .n = (vision.layer_scale ? 6 : 4) * h, .bias = 0, .copies = layers},  // norms, scales
       {.k = vision.sharded_positions ? ceil_div(vision.position_embeddings, tp) : vision.position_embeddings,

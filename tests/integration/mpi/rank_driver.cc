@@ -17,8 +17,7 @@
 #include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_executor.h"
 #include "rank/parallel/mpi_session.h"
-#include "rank/parallel/mpi_worker.h"
-#include "rank/parallel/slowdown.h"
+#include "rank/parallel/worker_link.h"
 #include "tests/unit/rank/parallel/fake_model.h"
 #include "tests/unit/rank/parallel/random_stream.h"
 
