@@ -130,7 +130,7 @@ ImageLayout on_canvas(const VisionConfig& vision, std::uint32_t width, std::uint
   const std::uint32_t grid = rows * columns;
   ImageLayout layout = tiled(vision, grid > 1 ? grid + 1 : 1);
   layout.grid_columns = columns;
-  // <|tile_x_separator|> between the tiles of a row, <|tile_y_separator|> behind it, <|image|> before the
+  // <|tile_x_separator|> between the tiles of a row, <|tile_y_separator|> after it, <|image|> before the
   // last.
   layout.tokens += 1 + (grid > 1 ? rows * (columns - 1) + rows : 0);
   return layout;

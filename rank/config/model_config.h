@@ -236,14 +236,14 @@ struct ModelConfig {
   DualChunkConfig dual_chunk;
   LinearAttentionConfig linear;
   VisionConfig vision;
-  // Tokens that SGLang's pool of window layers keeps behind each sequence; 0: it gives the model no such pool
+  // Tokens that SGLang's pool of window layers keeps after each sequence; 0: it gives the model no such pool
   // (is_hybrid_swa_model of configs/model_config.py less what model_overrides/ disable).
   std::uint32_t swa_pool_window = 0;
 
   // What numeric execution needs besides shapes.
   double rms_norm_eps = 1e-6;
   bool norm_plus_one = false;      // Gemma: norm weights are stored less 1
-  bool post_norms = false;         // Gemma 2, 3: also norms behind attention and MLP
+  bool post_norms = false;         // Gemma 2, 3: also norms after attention and MLP
   double embedding_scale = 1;      // Gemma: sqrt(hidden_size)
   double attention_scale = 0;      // of q.k, YaRN's factor for MLA included
   double attention_logit_cap = 0;  // Gemma 2: 50; 0 = none

@@ -1,4 +1,4 @@
-// What model_config.h declares: apart from it, so that families know what a model is and not who reads it.
+// What model_config.h declares: apart from it, so that families know what a model is and not what reads it.
 #include <fmt/ranges.h>
 
 #include <algorithm>

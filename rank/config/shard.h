@@ -12,7 +12,7 @@ namespace tpsim::rank {
 // How the GPUs of a deployment share a model, under the names of SGLang's flags.
 //
 // Of tp_size GPUs, each dp_size-th part serves its own requests (--enable-dp-attention): attention is cut
-// over the tp_size / dp_size ranks of that part, and everything behind it over all, or as said below. Experts
+// over the tp_size / dp_size ranks of that part, and everything after it over all, or as said below. Experts
 // are spread over ep_size groups of ranks, and within a group each expert is cut by its width. (SGLang 0.5
 // distributed/parallel_state.py initialize_model_parallel, layers/dp_attention.py.)
 

@@ -28,7 +28,7 @@ std::vector<std::string> hardware_catalogue();
 // rank/catalogue/hosts, or a .json file of the same form beside it; else the machine of H200s that was
 // measured. Throws UserError, as load_hardware() does.
 proto::HostProfile load_host(const std::string& hardware);
-// What stands behind a constant of `profile`; null: it was not measured.
+// How a constant of `profile` was measured; null: it was not measured.
 const proto::ConstantFit* find_constant_fit(const proto::HardwareProfile& profile, std::string_view constant);
 
 inline constexpr std::uint32_t kHostProfileVersion = 1;

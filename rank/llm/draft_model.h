@@ -35,7 +35,7 @@ struct DraftModel {
   std::string not_computed;  // of its config, a key that numeric execution cannot follow; empty: none
 
   bool is_head() const { return kind != DraftKind::kModel; }
-  // Hidden vectors that are joined into one before the first layer, in a pass that extends behind the target,
+  // Hidden vectors that are joined into one before the first layer, in a pass that extends after the target,
   // and in one that goes on from its own; 0: none are.
   std::uint32_t joined(bool extends) const;
   // The layer's queries, keys and values are made of twice the hidden size.

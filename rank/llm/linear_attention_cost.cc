@@ -115,7 +115,7 @@ KernelCost GatedDeltaCosts::verify(const LinearLayers& layers, double requests, 
   const double values = double(layers.num_v_heads) * layers.v_dim;
   const double state = double(layers.num_v_heads) * layers.k_dim * layers.v_dim;  // elements
   KernelCost cost = moving(kDecodeSplit, tokens * 2 * (conv + values) * kElement);
-  // Windows behind each draft overlap in one of drafts + kernel - 2 columns.
+  // Windows after each draft overlap in one of drafts + kernel - 2 columns.
   cost += moving(
       kDecodeConv,
       tokens * 2 * conv * kElement + requests * (double(layers.conv_bytes()) +

@@ -55,9 +55,9 @@ class GatedDeltaCosts {
   // One layer, requests of these many new tokens.
   KernelCost extend(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
   // One layer of a pass that verifies `drafts` tokens of each of `requests`: a state is read once and written
-  // behind every one of them, beside the pool (MambaPool.SpeculativeState).
+  // after every one of them, beside the pool (MambaPool.SpeculativeState).
   KernelCost verify(const LinearLayers& layers, double requests, std::uint32_t drafts) const;
-  // All layers, behind it: the states of what was accepted become those of the requests, and `snapshots` of
+  // All layers, after it: the states of what was accepted become those of the requests, and `snapshots` of
   // them the tree's (scatter_mamba_states_after_mtp_verify); `may_snapshot`: that launches whether or not.
   KernelCost commit(const LinearLayers& layers, double requests, const StateMoves& moves) const;
   // All layers. Copies and clears are a few kernels each (MambaPool.copy_from, clear_slots); snapshots one at

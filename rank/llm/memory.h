@@ -50,7 +50,7 @@ DeviceGraphs default_graphs(const proto::HardwareProfile& profile);
 struct StatePool {
   double full_memory_ratio = 0.9;  // bytes of states to bytes of KV cache (--mamba-full-memory-ratio)
   std::optional<std::uint64_t> slots = std::nullopt;  // states that are kept; none: by the ratio
-  // Speculative decoding: beside them each running request has one behind every token that is verified
+  // Speculative decoding: beside them each running request has one after every token that is verified
   // (_handle_max_mamba_cache of SGLang 0.5.23's mem_cache/kv_cache_configurator.py). At most
   // running_requests run, and no more than have slots_per_request of the pool.
   std::uint32_t verified_tokens = 0;
@@ -82,7 +82,7 @@ struct KvCapacity {
   std::uint64_t window_tokens = 0;         // of the pool of window layers; 0: they have none
   std::uint64_t state_slots = 0;           // states that there is room for; 0: the model has none
   std::uint64_t state_bytes = 0;           // of one of them, all layers
-  std::uint64_t verified_state_bytes = 0;  // of all behind tokens that are verified
+  std::uint64_t verified_state_bytes = 0;  // of all after tokens that are verified
   std::uint64_t weight_bytes = 0;          // of one rank
   std::uint64_t kv_bytes_per_token =
       0;  // without window layers where these have a pool of their own; with a draft model's

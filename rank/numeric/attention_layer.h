@@ -24,7 +24,7 @@ class Indexer {
   Indexer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times);
 
   // x: normed activations [tokens, hidden_size]; q_lora: normed [tokens, q_lora_rank]. `keys` is this rank's
-  // store of index keys. Makes the selection of `layer`, which stays for the layers behind it.
+  // store of index keys. Makes the selection of `layer`, which stays for the layers after it.
   void select(const Pass& pass, std::uint32_t layer, const IndexerWeights& weights, kvcache::KvStore& keys,
               const float* x, const float* q_lora);
   // Positions in the token's sequence, ascending.

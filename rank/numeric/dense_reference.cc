@@ -557,7 +557,7 @@ class Forward {
     for (Row& row : rows) row = kept(row);
     return rows;
   }
-  // Of MLA: a latent and, behind it, the rotated part of the keys.
+  // Of MLA: a latent and, after it, the rotated part of the keys.
   void keep_latents(Rows& latents, Rows& shared) const {
     for (std::size_t t = 0; t < tokens_; ++t) {
       if (kept_.scaled_latents) {

@@ -23,14 +23,14 @@ struct DraftTree {
 // Steps from the root to each node.
 std::vector<std::uint32_t> depths_of(std::span<const std::uint32_t> parents);
 
-// The accepted path, from the root on: behind a node comes its first child whose token the target model
-// predicted at that node. predicted[i] is the target's token behind node i. What is sampled at the last node
+// The accepted path, from the root on: after a node comes its first child whose token the target model
+// predicted at that node. predicted[i] is the target's token after node i. What is sampled at the last node
 // is the next token of the request; nobody drafted it. SGLang's verify_tree_greedy
 // (sgl-kernel/csrc/speculative/eagle_utils.cu).
 void verify_tree(const DraftTree& tree, std::span<const std::uint32_t> predicted,
                  std::vector<std::uint32_t>& path);
 
-// The tree of drafts that a draft model grows, step by step: behind each of topk leaves it guesses topk
+// The tree of drafts that a draft model grows, step by step: after each of topk leaves it guesses topk
 // tokens, and the best of all these are the leaves of the next step. What is verified are the best nodes of
 // all steps. A node's score is the probability of its path, as the draft model has it.
 //
@@ -53,7 +53,7 @@ class DraftBeams {
  public:
   struct Leaf {
     std::uint32_t token = 0;
-    std::uint32_t parent = 0;  // its place among the leaves of the step before; behind the root: 0
+    std::uint32_t parent = 0;  // its place among the leaves of the step before; after the root: 0
   };
 
   // `first`: topk guesses for what follows the root.
@@ -61,7 +61,7 @@ class DraftBeams {
 
   // topk leaves, best first.
   std::span<const Leaf> leaves() const { return leaves_; }
-  // [topk, topk]: guesses behind each leaf.
+  // [topk, topk]: guesses after each leaf.
   void grow(std::span<const Guess> guesses);
   // The best num_draft_tokens - 1 nodes under the root, in the order in which they were guessed.
   // REQUIRES: so many were guessed.
@@ -75,7 +75,7 @@ class DraftBeams {
     std::uint32_t parent = kRoot;
     float score = 0;
   };
-  // Of nodes [first, end), the `count` best; ties: the first, so that a parent is never behind its child.
+  // Of nodes [first, end), the `count` best; ties: the first, so that a parent is never after its child.
   std::vector<std::uint32_t> best(std::size_t first, std::size_t count) const;
 
   std::vector<Node> nodes_;
@@ -95,7 +95,7 @@ struct NgramOptions {
 };
 
 // A tree of exactly num_draft_tokens nodes under text.back(); where the text has no more to offer, the rest
-// are guesses behind the root that nothing speaks for. REQUIRES: text is not empty.
+// are guesses after the root that nothing speaks for. REQUIRES: text is not empty.
 DraftTree draft_ngrams(std::span<const std::uint32_t> text, const NgramOptions& options);
 
 }  // namespace tpsim::rank

@@ -31,7 +31,7 @@ std::vector<std::uint8_t> image_mask(std::span<const BatchImage> images, std::ui
 // time, row and column.
 //
 // Text moves on by one in all three. The tokens of an image have the time at which it begins, and its rows
-// and columns counted from there; what follows begins behind its longer side (get_rope_index of Transformers'
+// and columns counted from there; what follows begins after its longer side (get_rope_index of Transformers'
 // modeling_qwen2_5_vl.py and modeling_qwen3_vl.py; one frame, whatever the video rules).
 
 // An image in a sequence, as merged patches.

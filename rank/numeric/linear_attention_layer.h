@@ -82,7 +82,7 @@ class LinearAttentionLayer {
   std::vector<float> convolved_;  // [tokens, conv_dim]
   std::vector<float> attended_;   // [tokens, values]
   std::vector<GatedDeltaStates::State*> of_request_;
-  // Of each request, where its pass takes a snapshot: behind `count` of its new tokens (at least one).
+  // Of each request, where its pass takes a snapshot: after `count` of its new tokens (at least one).
   struct Snapshot {
     GatedDeltaStates::State* state = nullptr;
     std::uint32_t count = 0;

@@ -41,7 +41,7 @@ class MlpLayer {
   void forward(const LayerWeights& weights, bool moe, const Shard& shard, const float* x,
                std::uint32_t tokens, Rows whole, float* out);
 
-  // The parts of a layer with experts, for whoever brings tokens to them in another way (ExpertExchange).
+  // The parts of a layer with experts, for what brings tokens to them in another way (ExpertExchange).
   struct Assigned {
     std::uint32_t token = 0;
     float weight = 0;

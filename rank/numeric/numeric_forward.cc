@@ -214,7 +214,7 @@ std::uint32_t NumericForward::norm_inputs(const LayerWeights& layer) {
   return 2 * size;
 }
 
-// What goes into `layer`, or, behind the last one, comes out.
+// What goes into `layer`, or, after the last one, comes out.
 void NumericForward::capture(std::uint32_t layer) {
   const std::size_t size = model_.hidden_size;
   const std::vector<std::uint32_t>& wanted = options_.hidden_layers;
@@ -370,7 +370,7 @@ std::span<const float> NumericForward::head() {
   return logits_;
 }
 
-// Pages that begin behind the stored prefix have a new owner.
+// Pages that begin after the stored prefix have a new owner.
 void NumericForward::hand_out_pages(std::uint32_t dp_rank, const TokenBatch& batch) {
   const std::uint32_t page_size = options_.page_size;
   for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {

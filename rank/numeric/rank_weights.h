@@ -63,7 +63,7 @@ struct LinearAttentionWeights {
 
 struct LayerWeights {
   std::vector<float> input_norm,
-      post_attention_norm;  // before attention; before the MLP, or behind attention
+      post_attention_norm;  // before attention; before the MLP, or after attention
   std::vector<float> pre_feedforward_norm, post_feedforward_norm;  // Gemma 2, 3
   PackedMatrix qkv, o;
   std::vector<float> qkv_bias, o_bias;
@@ -110,7 +110,7 @@ struct RankWeights {
 // Throws UserError where a tensor is missing or has another shape than the config says.
 RankWeights load_rank_weights(const ModelConfig& model, const Shard& shard, WeightType type,
                               const TensorSource& source);
-// The same in parts, for those who need one at a time: all but the layers, and layer `index`.
+// The same in parts, for callers that need one at a time: all but the layers, and layer `index`.
 RankWeights load_ends(const ModelConfig& model, const Shard& shard, WeightType type,
                       const TensorSource& source);
 LayerWeights load_layer(const ModelConfig& model, const Shard& shard, WeightType type,

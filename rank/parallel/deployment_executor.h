@@ -51,7 +51,7 @@ class DeploymentExecutor : public scheduler::Executor {
   // What each of them spent in the pass of the last forward().
   virtual void last_pass(std::vector<RankSeconds>& seconds) const { seconds.clear(); }
 
-  // State of a checkpoint (proto/base/archive.h), between two forward(). Who cannot be gone on with throws
+  // State of a checkpoint (proto/base/archive.h), between two forward(). One that cannot go on from it throws
   // std::logic_error.
   virtual void save(StateWriter&) { throw std::logic_error("no checkpoint of this executor"); }
   virtual void load(StateReader&) { throw std::logic_error("no checkpoint of this executor"); }

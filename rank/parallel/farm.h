@@ -15,7 +15,7 @@ namespace tpsim::rank {
 // The bytes of a task are its number; of a result the number, then what the task returned.
 enum class FarmTag : int {
   kReady = 1,  // to process 0: a thread, or a group, is free; empty
-  kResult,     // to process 0: a result; who worked on it is free again
+  kResult,     // to process 0: a result; what worked on it is free again
   kError,      // to process 0: a sentence
   kLoss,       // to process 0: a sentence
   kGoodbye,    // to process 0: the answer to kShutdown; empty

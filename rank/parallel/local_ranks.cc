@@ -188,7 +188,7 @@ StepTimes LocalRanks::slowest_of_deployment() const {
     sum.arrival += stage.arrival;
     sum.collective += stage.collective;
   }
-  sum.host = stage_times_.front().host;  // that of the others hides behind the stages before them
+  sum.host = stage_times_.front().host;  // that of the others is hidden by the stages before them
   return sum;
 }
 

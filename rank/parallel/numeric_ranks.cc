@@ -124,7 +124,7 @@ void NumericRanks::read_states(DpRank& dp_rank, const proto::ForwardBatch& batch
     const std::uint32_t tokens = batch.state_snapshot_lens(i);
     if (found == rows_.end() || tokens <= prefix_lens_[first + request] ||
         tokens > prefix_lens_[first + request] + q_lens_[first + request])
-      refuse(batch, "it wants the state of a request behind a token that it does not compute");
+      refuse(batch, "it wants the state of a request after a token that it does not compute");
     dp_rank.snapshots.push_back({request, tokens, batch.state_snapshot_slots(i)});
   }
   const auto span_of = [](const auto& field) {

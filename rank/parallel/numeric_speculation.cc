@@ -110,7 +110,7 @@ TokenBatch ModelDrafter::pass() const {
   return batch;
 }
 
-// One token of each leaf, behind those that stood in its place before; hidden_: what the leaf's guesser was
+// One token of each leaf, after those that stood in its place before; hidden_: what the leaf's guesser was
 // left with.
 void ModelDrafter::grow(std::span<const Verified> requests, std::uint32_t step) {
   clear_pass();

@@ -1,7 +1,7 @@
 // Drafts by a model: a second one (STANDALONE) or a head that reads the target's hidden states (EAGLE,
 // EAGLE3, NEXTN).
 //
-// It is one token ahead of the target: where the target has the token of position p, it has the one behind
+// It is one token ahead of the target: where the target has the token of position p, it has the one after
 // it, and beside it the target's hidden state at p. So what it computes for the last token that is confirmed
 // guesses at the token after the one that was sampled last. A pass that extends it therefore gives the first
 // guesses of the next step already, and a step has num_steps - 1 more passes.
@@ -28,7 +28,7 @@ namespace tpsim::rank {
 struct DraftingConfig {
   std::uint32_t num_draft_tokens = 0;  // 0: no speculation
   std::uint32_t num_steps = 0;         // of a draft model, the pass that extends it included
-  std::uint32_t topk = 1;              // guesses behind a token; of n-grams the breadth
+  std::uint32_t topk = 1;              // guesses after a token; of n-grams the breadth
   std::uint32_t page_size = 1;
   std::uint32_t num_pages = 0;
   std::uint32_t draft_vocab_size = 0;  // of a draft model
@@ -43,7 +43,7 @@ struct Verified {
   std::span<const std::uint32_t> page_table;
   DraftTree tree;
   std::vector<std::uint32_t> path;     // of the tree, accepted
-  std::vector<std::uint32_t> sampled;  // behind each node of the path
+  std::vector<std::uint32_t> sampled;  // after each node of the path
 };
 
 class ModelDrafter {
@@ -51,10 +51,10 @@ class ModelDrafter {
   // `draft` has scratch_pages(config) pages more than the pool.
   ModelDrafter(const DraftingConfig& config, std::unique_ptr<TokenForward> draft);
 
-  // Pages behind the pool's, in which branches grow; 0 for chains, which grow behind their request.
+  // Pages after the pool's, in which branches grow; 0 for chains, which grow after their request.
   static std::uint32_t scratch_pages(const DraftingConfig& config);
 
-  // A pass of the target that extended: the token behind each request's last, and the target's hidden states
+  // A pass of the target that extended: the token after each request's last, and the target's hidden states
   // (of every token; empty where the draft model reads none).
   void extend(const TokenBatch& batch, std::span<const std::uint32_t> next_tokens,
               std::span<const float> hidden);
@@ -69,7 +69,7 @@ class ModelDrafter {
   // Requests that draft together: more would need more scratch pages.
   static constexpr std::uint32_t kTogether = 32;
 
-  // What the pass behind the last confirmed token said.
+  // What the pass after the last confirmed token said.
   struct Seed {
     std::vector<Guess> guesses;  // [topk]
     std::vector<float> hidden;
@@ -113,7 +113,7 @@ class NumericSpeculation {
   // Of the draft model's passes; zeros where there is none.
   NumericTimes times() const { return drafter_ ? drafter_->times() : NumericTimes{}; }
 
-  // A pass of the target that extended, and the token behind each request's last.
+  // A pass of the target that extended, and the token after each request's last.
   void extend(const TokenBatch& batch, std::span<const std::uint32_t> next_tokens,
               const TokenForward& target);
   // Fills the trees of `requests`, of which `last_token` holds what was sampled last, by row.

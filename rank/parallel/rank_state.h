@@ -132,7 +132,7 @@ class RankState {
       archive(rows, seq_lens, covered, first_left);
     }
   };
-  // Where `row` stands in its decode set: who is looked for is mostly the oldest. REQUIRES: it decodes.
+  // Where `row` stands in its decode set: the one looked for is mostly the oldest. REQUIRES: it decodes.
   std::uint32_t position_of(std::uint32_t row) const;
   DecodeSet& set_of(const Row& row) { return sets_[row.micro_batch]; }
   const DecodeSet& set_of(const Row& row) const { return sets_[row.micro_batch]; }

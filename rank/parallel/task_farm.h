@@ -1,4 +1,4 @@
-// Numbered tasks shared out over the processes of a job and the threads of each: whoever is free takes the
+// Numbered tasks shared out over the processes of a job and the threads of each: whichever is free takes the
 // next one, so that nobody is idle while a task waits.
 //
 // Process 0 hands out the tasks, works on some itself and collects all results; the others ask it. Only the

@@ -349,7 +349,7 @@ void WorkerLink::wait_until(Done done) {
   }
 }
 
-// Counts `seconds` of silence; throws where somebody was silent for too long, or is dead.
+// Counts `seconds` of silence; throws where a process was silent for too long, or is dead.
 void WorkerLink::wait_more(double seconds) {
   const double timeout = StopFlag::requested() ? std::min(kLongestFarewell, options_.answer_timeout_seconds)
                                                : options_.answer_timeout_seconds;

@@ -80,7 +80,7 @@ class WorkerLink {
   void send();
   // Handles answers that have arrived, without waiting.
   void poll();
-  // For who waits for something else. Throws RankLost where a process has died.
+  // For a caller that waits for something else. Throws RankLost where a process has died.
   void check_alive();
   // Waits until every message sent is answered. Throws as send().
   void wait_for_answers();

@@ -16,7 +16,7 @@ constexpr std::uint64_t kChannels = 3;
 // too small to fill the device: 0.65 to 0.87 ms a layer.
 constexpr double kIssued = 2.5, kIssuedRotary = 7;
 // Each layer looks up its longest sequence on the host, which waits for the device, and the device then for
-// the kernels behind it: 0.13 to 0.15 ms a layer, in launches.
+// the kernels after it: 0.13 to 0.15 ms a layer, in launches.
 constexpr double kDrained = 3;
 // Qwen3-VL interpolates the position embeddings of each image by itself: 0.6 ms of the host.
 constexpr double kIssuedImage = 13;

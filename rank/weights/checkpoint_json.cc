@@ -130,7 +130,7 @@ bool JsonEvent::begins_value() const {
 
 void parse_json_events(std::string_view text, const std::string& where,
                        const std::function<void(const JsonEvent&)>& handler) {
-  // The parser takes a zero byte for the end of the text, and would not see what is behind it.
+  // The parser takes a zero byte for the end of the text, and would not see what is after it.
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
     throw_user_error("{} has a zero byte at byte {}; it must be JSON text", where, zero);
   }

@@ -23,7 +23,7 @@ struct StoredTensor {
   std::string name;
   std::vector<std::uint64_t> shape;  // row-major; the last dimension is contiguous
   StoredType type = StoredType::kF32;
-  std::uint64_t begin = 0;  // bytes behind the header
+  std::uint64_t begin = 0;  // bytes after the header
   std::uint64_t end = 0;
   std::uint64_t elements = 0;  // the product of shape
 };
@@ -58,7 +58,7 @@ class SafetensorsHeader {
 // A file's bytes, mapped read-only: pages come from the disk when they are read, and processes of one host
 // share them.
 //
-// The file must not shrink while it is mapped: reading behind its new end ends the process (SIGBUS).
+// The file must not shrink while it is mapped: reading beyond its new end ends the process (SIGBUS).
 class MappedFile {
  public:
   // Throws UserError naming the file where it is not a regular file that can be read.

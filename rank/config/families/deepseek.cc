@@ -1,5 +1,5 @@
 // DeepSeek V2, V3 and R1, Kimi K2 (which calls itself V3), V3.2 and GLM-5: latent attention, and experts
-// behind the first dense layers. V3.2 and GLM-5 attend to the tokens that an indexer chooses; GLM-5's
+// after the first dense layers. V3.2 and GLM-5 attend to the tokens that an indexer chooses; GLM-5's
 // successors have layers that take the choice of the layer before them.
 #include <array>
 #include <string>

@@ -1,4 +1,4 @@
-// Llama 4: tiles with a class token behind their patches, rotated by row and column, shuffled into fewer and
+// Llama 4: tiles with a class token after their patches, rotated by row and column, shuffled into fewer and
 // wider rows; an adapter of two layers, cut over the ranks, and a last one that is not. SGLang 0.5.23
 // models/mllama4.py, Transformers 5.23 modeling_llama4.py.
 #include <algorithm>
@@ -88,7 +88,7 @@ class Llama4Tower : public VisionTower {
     projection_.forward(adapted.data(), layout.embedded, out, ranks.pool());
   }
 
-  // Tiles row by row, <|tile_x_separator|> between two of a row, <|tile_y_separator|> behind a row; <|image|>
+  // Tiles row by row, <|tile_x_separator|> between two of a row, <|tile_y_separator|> after a row; <|image|>
   // and the small copy.
   std::vector<std::uint32_t> image_tokens(const ImageLayout& layout) const override {
     const std::uint32_t of_tile = layout.embedded / layout.tiles;

@@ -1,7 +1,7 @@
 // From pixels to rows of patches. A workload names an image's size and content and no picture: pixels are
 // made from the content, so that equal images are equal everywhere.
 //
-// Values are those behind the model's processor: resized, rescaled, normalised. Element i of an image,
+// Values are what the model's processor makes: resized, rescaled, normalised. Element i of an image,
 // counted in [tiles, 3, height, width], is
 //     2 * (splitmix64(seed + (i + 1) * 0x9e3779b97f4a7c15) >> 40) / 2^24 - 1
 // which fp32 holds exactly; splitmix64(z) is Steele, Lea and Flood's finaliser (z ^= z >> 30, times

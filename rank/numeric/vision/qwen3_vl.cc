@@ -1,4 +1,4 @@
-// Qwen3-VL: a grid of learned positions stretched over the image, LayerNorms, plain MLPs, and mergers behind
+// Qwen3-VL: a grid of learned positions stretched over the image, LayerNorms, plain MLPs, and mergers after
 // several layers, whose outputs the first text layers add (deepstack).
 //
 // Source: Transformers 5.23 models/qwen3_vl/modeling_qwen3_vl.py, vision_utils.py

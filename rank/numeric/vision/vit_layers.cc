@@ -40,7 +40,7 @@ VitLayers::Layer VitLayers::read_layer(const VisionConfig& vision, const VitName
       if (names.qkv.empty()) {
         const std::string* const separate[] = {&names.q, &names.k, &names.v};
         qkv.push_back({at + *separate[part], hidden, own});
-      } else {  // behind its part, the rest of a share is zero
+      } else {  // after its part, the rest of a share is zero
         qkv.push_back({at + names.qkv, 3 * hidden, {part * hidden + own.first, there}});
         qkv.push_back({at + names.qkv, 3 * hidden, {3 * hidden, own.count - there}});
       }

@@ -138,7 +138,7 @@ TEST(RankState, NumericRanksSayThemselvesWhatIsKept) {
 TEST(RankState, RefusesToVerifyWhatPagesDoNotCover) {
   RankState state(small_config());
   state.apply(first_batch());
-  EXPECT_NE(refusal(state, verify_of_row_5(6, 2)).find("verifies 6 tokens behind 7, but its pages cover 12"),
+  EXPECT_NE(refusal(state, verify_of_row_5(6, 2)).find("verifies 6 tokens after 7, but its pages cover 12"),
             std::string::npos);
   RankState other(small_config());
   other.apply(first_batch());
