@@ -24,8 +24,8 @@
 #include "proto/base/nearest.h"
 #include "proto/base/stop_flag.h"
 #include "proto/base/text.h"
+#include "rank/parallel/deployment_executor.h"
 #include "rank/parallel/mpi_session.h"
-#include "rank/parallel/rank_lost.h"
 
 namespace {
 

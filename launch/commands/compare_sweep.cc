@@ -33,10 +33,10 @@
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
 #include "rank/cost/hardware.h"
-#include "rank/parallel/farm_post.h"
+#include "rank/parallel/deployment_executor.h"
+#include "rank/parallel/farm.h"
 #include "rank/parallel/group_farm.h"
 #include "rank/parallel/idle_backoff.h"
-#include "rank/parallel/rank_lost.h"
 #include "rank/parallel/task_farm.h"
 
 namespace tpsim::launch {

@@ -28,7 +28,7 @@
 #include "proto/base/error.h"
 #include "proto/base/output_file.h"
 #include "proto/base/stop_flag.h"
-#include "rank/parallel/rank_lost.h"
+#include "rank/parallel/deployment_executor.h"
 
 namespace tpsim::launch {
 namespace {

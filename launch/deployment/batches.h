@@ -10,7 +10,7 @@
 #include "launch/flags/server_args.h"
 #include "proto/hardware.pb.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
 #include "scheduler/config.h"
 
 namespace tpsim::launch {

@@ -11,7 +11,7 @@
 #include "proto/host.pb.h"
 #include "proto/report.pb.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
 #include "rank/llm/linear_attention_cost.h"
 
 namespace tpsim::launch {

@@ -11,8 +11,8 @@
 #include "launch/flags/server_args.h"
 #include "proto/hardware.pb.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
-#include "rank/llm/prefill_graphs.h"
+#include "rank/config/shard.h"
+#include "rank/llm/graph_capture.h"
 
 namespace tpsim::launch {
 

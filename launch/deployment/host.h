@@ -14,7 +14,7 @@
 #include "proto/hardware.pb.h"
 #include "proto/host.pb.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
 #include "rank/llm/fresh_kernels.h"
 #include "scheduler/config.h"
 

@@ -16,7 +16,7 @@
 #include "proto/host.pb.h"
 #include "proto/report.pb.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
 #include "rank/parallel/image_encoding.h"
 #include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"

@@ -9,7 +9,6 @@
 #include "launch/deployment/switches.h"
 #include "launch/flags/server_args.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
 #include "rank/config/pipeline.h"
 #include "rank/config/shard.h"
 #include "rank/llm/expert_load.h"

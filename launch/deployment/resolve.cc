@@ -17,8 +17,8 @@
 #include "proto/versions.h"
 #include "rank/cost/hardware.h"
 #include "rank/llm/layers.h"
-#include "rank/llm/quantised_weights.h"
-#include "rank/parallel/slowdown.h"
+#include "rank/llm/weight_spec.h"
+#include "rank/parallel/local_ranks.h"
 #include "rank/vision/vision_encoder.h"
 
 namespace tpsim::launch {

@@ -18,7 +18,7 @@
 #include "launch/flags/server_args.h"
 #include "proto/host.pb.h"
 #include "proto/report.pb.h"
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
 #include "rank/llm/draft_model.h"
 #include "rank/llm/memory.h"
 #include "rank/llm/speculative_forward.h"

@@ -16,7 +16,7 @@ struct ModelArgs {
   std::uint32_t tp_size = 1;
   std::string executor = "modeled";
   std::optional<std::uint32_t> context_length;
-  std::vector<std::string> rank_slowdown;  // RANK:FACTOR, read by rank/parallel/slowdown.h
+  std::vector<std::string> rank_slowdown;  // RANK:FACTOR, read by rank/parallel/local_ranks.h
 
   bool numeric() const { return executor == "numeric"; }
 };

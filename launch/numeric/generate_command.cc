@@ -26,7 +26,7 @@
 #include "proto/base/error.h"
 #include "proto/base/output_file.h"
 #include "proto/base/text.h"
-#include "rank/parallel/rank_lost.h"
+#include "rank/parallel/deployment_executor.h"
 #include "scheduler/engine.h"
 
 namespace tpsim::launch {

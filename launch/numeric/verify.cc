@@ -25,8 +25,8 @@
 #include "rank/numeric/dense_reference.h"
 #include "rank/numeric/image_mask.h"
 #include "rank/numeric/vision/image_encoder.h"
-#include "rank/numeric/vision/pixels.h"
-#include "rank/parallel/rank_lost.h"
+#include "rank/numeric/vision/patches.h"
+#include "rank/parallel/deployment_executor.h"
 #include "scheduler/engine.h"
 #include "scheduler/workload/images.h"
 

@@ -19,7 +19,7 @@
 
 #include "launch/perfetto/lanes.h"
 #include "launch/perfetto/perfetto_writer.h"
-#include "rank/parallel/rank_groups.h"
+#include "rank/parallel/deployment_executor.h"
 #include "scheduler/records.h"
 
 namespace tpsim::launch {

@@ -29,7 +29,7 @@
 #include "launch/tokenizer/open.h"
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
-#include "rank/parallel/rank_lost.h"
+#include "rank/parallel/deployment_executor.h"
 #include "scheduler/releases/sglang_release.h"
 
 namespace tpsim::launch {

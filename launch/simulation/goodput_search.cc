@@ -12,7 +12,7 @@
 #include "launch/flags/service_level_flags.h"
 #include "launch/simulation/workload_args.h"
 #include "proto/base/text.h"
-#include "rank/parallel/modeled_executor.h"
+#include "rank/parallel/local_ranks.h"
 #include "scheduler/engine.h"
 #include "scheduler/load.h"
 

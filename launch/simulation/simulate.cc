@@ -26,8 +26,8 @@
 #include "launch/simulation/workload_args.h"
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
-#include "rank/parallel/modeled_executor.h"
-#include "rank/parallel/rank_lost.h"
+#include "rank/parallel/deployment_executor.h"
+#include "rank/parallel/local_ranks.h"
 #include "scheduler/engine.h"
 
 namespace tpsim::launch {

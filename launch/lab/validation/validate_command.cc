@@ -35,7 +35,7 @@
 #include "proto/base/output_file.h"
 #include "proto/base/stop_flag.h"
 #include "rank/cost/hardware.h"
-#include "rank/parallel/rank_lost.h"
+#include "rank/parallel/deployment_executor.h"
 #include "rank/parallel/task_farm.h"
 
 namespace tpsim::launch {
