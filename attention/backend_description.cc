@@ -1,11 +1,6 @@
 #include "attention/backend_description.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 namespace tpsim::attention {
-
-std::string PageSizes::text() const { return any() ? "any" : fmt::format("{}", fmt::join(list(), ",")); }
 
 std::string PageSizes::words() const {
   if (any()) return "any";

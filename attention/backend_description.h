@@ -62,8 +62,6 @@ class PageSizes {
     }
     return any();
   }
-  // "any", "1", "16,32,64"
-  std::string text() const;
   // "any", "1", "16, 32 or 64"
   std::string words() const;
 

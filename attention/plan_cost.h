@@ -90,6 +90,7 @@ class PlanCost {
   double block_compute(const LayerShape& layer) const;
   double memory_seconds(double bytes, const LayerShape& layer) const;
   double tiles_seconds(const Load& load, const LayerShape& layer, double rate) const;
+  KernelCost kernel(const Load& load, const LayerShape& layer, double rate) const;
 
   PlanCoefficients c_;
   Corrections corrections_;

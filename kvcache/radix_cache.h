@@ -29,10 +29,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "kvcache/components/state_component.h"
-#include "kvcache/components/tree.h"
 #include "kvcache/components/tree_component.h"
 #include "kvcache/components/window_component.h"
 #include "kvcache/eviction_policy.h"
@@ -170,10 +170,10 @@ class RadixCache final : public PrefixCache, public Tree {
     std::int64_t priority = 0;
     std::uint32_t extra_key = 0;
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive(key, pages, length, lock_ref, parent, first_child, last_child, next_sibling, previous_sibling,
-              next_in_bucket, hash, last_access, creation, life, generation, hit_count, priority, extra_key);
+    auto state() {
+      return std::tie(key, pages, length, lock_ref, parent, first_child, last_child, next_sibling,
+                      previous_sibling, next_in_bucket, hash, last_access, creation, life, generation,
+                      hit_count, priority, extra_key);
     }
   };
   // A position in a key.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <vector>
 
 namespace tpsim::kvcache {
@@ -38,15 +39,10 @@ class TokenSequence {
   std::size_t size() const { return size_; }  // tokens
   bool empty() const { return size_ == 0; }
   std::span<const TokenRun> runs() const { return runs_; }
-  // The id at position `index`, in time linear in the runs. REQUIRES: index < size().
-  TokenId at(std::size_t index) const;
 
   friend bool operator==(const TokenSequence&, const TokenSequence&) = default;
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(runs_, size_);
-  }
+  auto state() { return std::tie(runs_, size_); }
 
  private:
   std::vector<TokenRun> runs_;

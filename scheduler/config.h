@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -113,6 +114,12 @@ struct SchedulerConfig {
   // Steps of the same requests that decode are noted together (scheduler/steady_decode.h), with the same
   // result as one by one; false: one by one, for comparisons.
   bool defers_steady_decode = true;
+
+  // The size of the graph that decodes so many requests; 0: none does.
+  std::uint32_t capture_bucket(std::size_t requests) const {
+    const auto size = std::lower_bound(cuda_graph_bs.begin(), cuda_graph_bs.end(), requests);
+    return size == cuda_graph_bs.end() ? 0 : *size;
+  }
 };
 
 // When the later turns of a session are sent.

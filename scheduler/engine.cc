@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <tuple>
 
 #include "proto/base/stop_flag.h"
 #include "scheduler/checkpoints.h"
@@ -86,28 +87,25 @@ class Run : public ReplicaEvents {
   }
 
   // What a resumed run goes on with. REQUIRES: not between warm-up and run.
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(load_, replica_, recorder_, early_turns_);
-  }
+  auto state() { return std::tie(load_, replica_, recorder_, early_turns_); }
 
   void save() {
-    checkpoints_->save([this](StateWriter& state) { serialize(state); });
+    checkpoints_->save([this](StateWriter& out) { std::apply(out, state()); });
   }
 
   // Whether the run goes on from a checkpoint.
   bool resume() {
     if (checkpoints_ == nullptr || checkpoints_->resumed().empty()) return false;
-    StateReader state(checkpoints_->resumed());
-    serialize(state);
-    checkpoints_->read_rest(state);
+    StateReader in(checkpoints_->resumed());
+    std::apply(in, state());
+    checkpoints_->read_rest(in);
     return true;
   }
 
   // As SGLang's serving benchmark warms a server up, at once but within the places of the run.
   void warm_up() {
     constexpr std::uint32_t kMostTokens = 32;
-    WorkloadRequest request = *workload_.read()->next();
+    WorkloadRequest request = *workload_.read()();
     request.session = 0;
     request.max_new_tokens = std::min(request.max_new_tokens, kMostTokens);
     // An answer may end earlier by itself.

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "scheduler/config.h"
@@ -100,9 +101,8 @@ class FrontEnd {
   // When a client sees what leaves the scheduler at `time` behind all that was streamed.
   double seen(double time) const { return std::max(time, streamed_) + config_.response_seconds; }
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(under_way_, waiting_, config_.connections, in_flight_, client_free_, free_, streamed_);
+  auto state() {
+    return std::tie(under_way_, waiting_, config_.connections, in_flight_, client_free_, free_, streamed_);
   }
 
  private:
@@ -110,10 +110,7 @@ class FrontEnd {
     double arrival;
     RequestSource::Sent sent;
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive(arrival, sent);
-    }
+    auto state() { return std::tie(arrival, sent); }
   };
   // One that has not had its turn. `due`: of a connection that its client opens, when it was to be sent.
   struct Waiting {
@@ -121,10 +118,7 @@ class FrontEnd {
     std::optional<double> due;
     RequestSource::Sent sent;
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive(ready, seconds, due, sent);
-    }
+    auto state() { return std::tie(ready, seconds, due, sent); }
   };
 
   void wait(double due, double own, RequestSource::Sent sent) {

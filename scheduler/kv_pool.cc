@@ -4,19 +4,15 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <stdexcept>
 
 #include "kvcache/chunk_cache.h"
 #include "kvcache/radix_cache.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::scheduler {
 namespace {
-
-std::uint32_t pages_for(std::uint32_t tokens, std::uint32_t page_size) {
-  return (tokens + page_size - 1) / page_size;
-}
 
 kvcache::RadixCache::Options radix_options(const SchedulerConfig& config) {
   const ReleaseRules rules = config.sglang_release.rules;
@@ -53,7 +49,6 @@ std::optional<kvcache::WindowPages> make_window_pages(const SchedulerConfig& con
 
 KvPool::KvPool(const SchedulerConfig& config)
     : page_size_(config.page_size),
-      page_mask_(std::has_single_bit(page_size_) ? std::optional(page_size_ - 1) : std::nullopt),
       capacity_(config.max_total_num_tokens / config.page_size * config.page_size),
       evict_shortfall_(config.sglang_release.rules.evict_shortfall),
       window_(config.sliding_window_size),
@@ -117,8 +112,8 @@ void KvPool::evict_states(std::uint32_t states) {
 
 bool KvPool::alloc_for_extend(Req& req) {
   const bool first = req.kv_committed_len == 0;
-  const std::uint32_t prefix_pages = pages_for(req.prefix_len, page_size_);
-  const std::uint32_t new_pages = pages_for(req.fill_len(), page_size_) - prefix_pages;
+  const std::uint32_t prefix_pages = ceil_div(req.prefix_len, page_size_);
+  const std::uint32_t new_pages = ceil_div(req.fill_len(), page_size_) - prefix_pages;
   if (allocator_.available_pages() < new_pages) return false;
   if (has_windows() && window_pages_->available_pages() < new_pages) return false;
   scratch_.clear();
@@ -166,7 +161,7 @@ bool KvPool::open_page(Req& req) {
 bool KvPool::alloc_until(Req& req, std::uint32_t length) {
   const std::uint32_t row = req.cache.row;
   const std::uint32_t held = rows_.num_pages(row);
-  const std::uint32_t needed = pages_for(length, page_size_);
+  const std::uint32_t needed = ceil_div(length, page_size_);
   if (needed > held) {
     if (allocator_.available_pages() < needed - held) return false;
     if (has_windows() && window_pages_->available_pages() < needed - held) return false;
@@ -193,7 +188,7 @@ bool KvPool::alloc_until(Req& req, std::uint32_t length) {
 
 void KvPool::give_back(Req& req, std::uint32_t length) {
   const std::uint32_t row = req.cache.row;
-  const std::uint32_t kept = pages_for(length, page_size_);
+  const std::uint32_t kept = ceil_div(length, page_size_);
   const std::uint32_t held = rows_.num_pages(row);
   req.kv_allocated_len = length;
   if (kept >= held) return;
@@ -262,7 +257,7 @@ void KvPool::check_invariants(const std::vector<const Req*>& live) const {
   for (const Req* req : live) {
     if (req->kv_committed_len == 0) continue;
     const std::uint64_t pages = rows_.num_pages(req->cache.row);
-    if (pages != pages_for(req->allocated_len(), page_size_)) {
+    if (pages != ceil_div(req->allocated_len(), page_size_)) {
       throw std::logic_error(fmt::format("request {}: {} tokens in {} pages of {} tokens", req->id,
                                          req->allocated_len(), pages, page_size_));
     }

@@ -123,17 +123,14 @@ class KvPool {
   }
 
  private:
-  // Whether the token behind so many begins a page. A division by most page sizes is a mask.
-  bool opens_page(std::uint32_t tokens) const {
-    return page_mask_ ? (tokens & *page_mask_) == 0 : tokens % page_size_ == 0;
-  }
+  // Whether the token behind so many begins a page.
+  bool opens_page(std::uint32_t tokens) const { return tokens % page_size_ == 0; }
   // Tokens of windows that `live` hold beyond what the cache took over.
   std::uint64_t checked_windows(const std::vector<const Req*>& live) const;
   void check_sum(kvcache::Pool pool, std::uint64_t held) const;
   void evict_states(std::uint32_t states);
 
   std::uint32_t page_size_;
-  std::optional<std::uint32_t> page_mask_;  // where page_size_ is a power of two
   std::uint64_t capacity_;
   bool evict_shortfall_;
   std::uint32_t window_;

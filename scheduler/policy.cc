@@ -4,25 +4,21 @@
 #include <cstddef>
 #include <utility>
 
+#include "proto/base/hash.h"
+
 namespace tpsim::scheduler {
 namespace {
 
 using NodeId = kvcache::PrefixCache::NodeId;
 
-std::uint64_t mix(std::uint64_t h, std::uint64_t value) {
-  h ^= value + 0x9e3779b97f4a7c15ULL + (h << 6) + (h >> 2);
-  h *= 0xff51afd7ed558ccdULL;
-  return h ^ (h >> 33);
-}
-
 // Hash of the namespace and the first kInBatchDeprioritizeThreshold tokens; only asked for where there are
 // that many. Canonical runs make equal tokens hash equally.
 std::uint64_t first_tokens_hash(const Req& req) {
   std::uint32_t left = WaitingQueuePolicy::kInBatchDeprioritizeThreshold;
-  std::uint64_t h = mix(0, req.cache.extra_key);
+  std::uint64_t h = hash_with(0, req.cache.extra_key);
   for (const kvcache::TokenRun& run : req.tokens.runs()) {
     const std::uint32_t take = std::min(left, run.length);
-    h = mix(mix(h, run.first), take);
+    h = hash_with(hash_with(h, run.first), take);
     left -= take;
     if (left == 0) break;
   }

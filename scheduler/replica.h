@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <tuple>
 #include <vector>
 
 #include "proto/forward.pb.h"
@@ -78,11 +79,10 @@ class Replica {
   void write_report(proto::RunReport& report) const;
 
   // State of a checkpoint (proto/base/archive.h). Not of numeric execution.
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(front_end_, cancelled_, host_, schedulers_, pending_, queued_, pipeline_, in_flight_,
-            micro_batch_, round_idles_, idle_, sequence_number_, now_, look_, gpu_free_, last_mode_,
-            passes_since_look_, compiled_batch_, compiled_chunk_, compiled_decode_);
+  auto state() {
+    return std::tie(front_end_, cancelled_, host_, schedulers_, pending_, queued_, pipeline_, in_flight_,
+                    micro_batch_, round_idles_, idle_, sequence_number_, now_, look_, gpu_free_, last_mode_,
+                    passes_since_look_, compiled_batch_, compiled_chunk_, compiled_decode_);
   }
 
  private:
@@ -92,11 +92,7 @@ class Replica {
     double returned = 0;  // when the scheduler's thread has issued it and goes on
     double issued = 0;    // the same had the device's queue room for all
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive.pointer(batch);
-      archive(end, returned, issued);
-    }
+    auto state() { return std::tie(batch, end, returned, issued); }
   };
 
   struct Cancelled {

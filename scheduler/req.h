@@ -1,17 +1,35 @@
 // One request while it is served: SGLang's Req.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
+#include "kvcache/pools/state_slots.h"
 #include "kvcache/prefix_cache.h"
 #include "kvcache/token_runs.h"
-#include "scheduler/held_states.h"
 #include "scheduler/records.h"
 #include "scheduler/request_source.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
+
+// What a request has of the pool of states (scheduler/request_states.h, which hands them out).
+struct HeldStates {
+  static constexpr std::uint32_t kNone = kvcache::StateSlots::kNone;
+  std::uint32_t slot = kNone;         // that its passes read and write
+  std::uint32_t copied_from = kNone;  // a slot of the tree, until its first pass copies it
+  std::array<std::uint32_t, 2> tracking = {kNone, kNone};
+  std::uint8_t next = 0;            // tracking slot of the next snapshot
+  std::uint8_t last = 0;            // of the one that tracked_len is about
+  std::uint8_t in_flight = 0;       // of a decode pass whose result is not processed yet
+  std::uint32_t tracked_len = 0;    // tokens behind which the last snapshot was taken; 0: none
+  std::uint32_t previous_len = 0;   // of the one in the other tracking slot, where a verifying pass took both
+  bool overshot = false;            // its state is behind more tokens than its client got (speculation)
+  std::uint32_t branching_len = 0;  // tokens behind which the next extend should take one; 0: nowhere special
+  std::uint32_t missed_len = 0;  // tokens of the matched prefix behind its last state, until its first pass
+};
 
 // Invariants while running: kv_committed_len tokens have a place in the KV pool and the request's row names
 // their pages; output_len <= max_new_tokens.
@@ -95,16 +113,15 @@ struct Req {
   // Makes `tokens` hold the prompt, all output_len generated tokens and those accepted behind the end.
   void spell_out();
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(output_len, end_len, to_finish, cancelled, max_new_tokens, kv_committed_len, kv_allocated_len,
-            in_flight, extends, decodes, last_token_time, finished, retracted, may_stop, in_decode_set,
-            in_running, live, id, source, arrival_time, input_len, tokens, output_base, spelled_output,
-            output_ids, prompt_logits, cache, states, queue_cursor, admission_cursor,
-            num_matched_prefix_tokens, accepted_behind_end, ids_behind_end, verify_ct, prefix_len, extend_len,
-            priority, queue_entry, known_extend_len, known_fill_len, in_batch_prefix_hash,
-            in_batch_prefix_known, admitted_once, cached_tokens, retractions, first_scheduled_time,
-            first_token_time, interruptions);
+  auto state() {
+    return std::tie(output_len, end_len, to_finish, cancelled, max_new_tokens, kv_committed_len,
+                    kv_allocated_len, in_flight, extends, decodes, last_token_time, finished, retracted,
+                    may_stop, in_decode_set, in_running, live, id, source, arrival_time, input_len, tokens,
+                    output_base, spelled_output, output_ids, prompt_logits, cache, states, queue_cursor,
+                    admission_cursor, num_matched_prefix_tokens, accepted_behind_end, ids_behind_end,
+                    verify_ct, prefix_len, extend_len, priority, queue_entry, known_extend_len,
+                    known_fill_len, in_batch_prefix_hash, in_batch_prefix_known, admitted_once, cached_tokens,
+                    retractions, first_scheduled_time, first_token_time, interruptions);
   }
 };
 

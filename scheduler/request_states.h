@@ -26,6 +26,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <tuple>
 #include <vector>
 
 #include "kvcache/pools/state_slots.h"
@@ -85,9 +86,8 @@ class RequestStates {
   // Slots that `req` holds.
   std::uint32_t held_by(const Req& req) const;
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(counts_, copies_from_, copies_to_, snapshot_rows_, snapshot_lens_, snapshot_slots_);
+  auto state() {
+    return std::tie(counts_, copies_from_, copies_to_, snapshot_rows_, snapshot_lens_, snapshot_slots_);
   }
 
  private:

@@ -158,10 +158,6 @@ void Scheduler::select(std::uint32_t micro_batch) {
   selected_ = micro_batch;
 }
 
-ScheduleBatch* Scheduler::get_next_batch_to_run(double now, std::uint32_t micro_batch) {
-  return end_pass(begin_pass(now, micro_batch), /*may_decode=*/true);
-}
-
 ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
   pass_time_ = now;
   select(micro_batch);
@@ -253,11 +249,6 @@ ScheduleBatch& Scheduler::take_batch() {
   batch.extend_logits.clear();
   batch.extend_tokens = batch.cached_tokens = batch.capture_bucket = 0;
   return batch;
-}
-
-std::uint32_t Scheduler::capture_bucket(std::size_t bs) const {
-  const auto bucket = std::lower_bound(config_.cuda_graph_bs.begin(), config_.cuda_graph_bs.end(), bs);
-  return bucket == config_.cuda_graph_bs.end() ? 0 : *bucket;
 }
 
 bool Scheduler::on_idle(bool more_to_come) {

@@ -88,43 +88,6 @@ bool Scheduler::is_finished(const Req& req) const {
   return std::find(eos.begin(), eos.end(), req.output_ids.back()) != eos.end();
 }
 
-// A priced decode pass, which is most of what a run is made of. As process_batch_result(), without what such
-// a pass has not: everybody had a first token before, and nobody keeps what was sampled.
-void Scheduler::process_decoded(ScheduleBatch& batch, double now, PassResult& result) {
-  const bool wants_tokens = result.wants_tokens;
-  bool may_finish = false;
-  double last_time = 0;  // of a group of requests that got their last token at once
-  std::uint32_t count = 0;
-  for (Req* const decoded : batch.reqs) {
-    Req& req = *decoded;
-    --req.in_flight;
-    if (req.finished || req.retracted) [[unlikely]] {
-      if (req.in_flight == 0) req.retracted = false;
-      continue;
-    }
-    if (req.last_token_time != last_time) {
-      if (count > 0) add_gap(now - last_time, count);
-      last_time = req.last_token_time;
-      count = 0;
-    }
-    ++count;
-    req.last_token_time = now;
-    const std::uint32_t output_len = ++req.output_len;
-    if (req.steady != Req::kNotSteady) steady_.got_token(req);
-    if (wants_tokens) [[unlikely]]
-      result.tokens.push_back({&req, 1});
-    if (output_len >= req.end_len) [[unlikely]] {
-      finish(req);
-      result.finished.push_back(&req);
-    } else {
-      may_finish |= output_len + 1 >= req.max_new_tokens;
-    }
-  }
-  if (count > 0) add_gap(now - last_time, count);
-  running_may_finish_ = running_may_finish_ || may_finish;
-  flush_inter_token();
-}
-
 // Whether decode passes can be counted: everybody of them gets a token that nobody looks at, and nothing but
 // its length ends a request.
 bool Scheduler::counts_decodes() const {
@@ -172,10 +135,6 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now, PassResul
   if (!counts_decodes()) settle();
   if (steady_.covers(batch.steady_pass)) {
     process_steady(now, result);
-    return;
-  }
-  if (batch.forward_mode == proto::DECODE && pool_.states() == nullptr && batch.next_token_ids.empty()) {
-    process_decoded(batch, now, result);
     return;
   }
   for (std::size_t i = 0; i < batch.reqs.size(); ++i) {

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "proto/base/align.h"
+#include "proto/base/ceil_div.h"
 #include "proto/base/random.h"
 
 namespace tpsim::scheduler {

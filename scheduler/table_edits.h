@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "kvcache/pools/page_run.h"
@@ -35,10 +36,7 @@ class TableEdits {
   // Moves everything into `batch`. Keeps capacity.
   void flush(proto::ForwardBatch& batch);
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(rows_, starts_, counts_, leaves_, joins_, runs_);
-  }
+  auto state() { return std::tie(rows_, starts_, counts_, leaves_, joins_, runs_); }
 
  private:
   std::vector<std::uint32_t> rows_, starts_, counts_, leaves_, joins_;

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "proto/report.pb.h"
@@ -47,10 +48,7 @@ class WeightedSamples {
   void histogram(double scale, proto::Histogram& out) const;
 
   // State of a checkpoint (proto/base/archive.h). Before seal().
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(limit_, groups_, buckets_, moments_, max_);
-  }
+  auto state() { return std::tie(limit_, groups_, buckets_, moments_, max_); }
 
  private:
   struct Group {

@@ -16,12 +16,29 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <tuple>
 #include <vector>
 
-#include "kvcache/components/tree.h"
+#include "kvcache/pools/page_run.h"
 #include "kvcache/pools/pool.h"
 
 namespace tpsim::kvcache {
+
+// What a component sees of the tree whose nodes it has data for.
+class Tree {
+ public:
+  using NodeId = std::uint32_t;
+  static constexpr NodeId kRoot = 0;  // the end of the empty prefix
+  static constexpr NodeId kNoNode = 0xffffffffU;
+
+  virtual NodeId parent(NodeId node) const = 0;
+  virtual std::uint32_t length(NodeId node) const = 0;  // tokens, of the node's own key
+  virtual std::span<const PageRun> pages(NodeId node) const = 0;
+
+ protected:
+  ~Tree() = default;
+};
 
 class TreeComponent {
  public:
@@ -68,10 +85,7 @@ class TreeComponent {
   // Throws std::logic_error where the invariants are broken.
   void check_invariants(const Tree& tree) const;
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(entries_, newest_, oldest_, evictable_size_, protected_size_);
-  }
+  auto state() { return std::tie(entries_, newest_, oldest_, evictable_size_, protected_size_); }
 
  protected:
   // `node` gets data (it had none), as the most recently used.

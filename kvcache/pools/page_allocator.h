@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "kvcache/pools/page_run.h"
@@ -70,10 +71,7 @@ class PageAllocator {
   void clear();
   bool is_allocated(std::uint32_t page) const { return !free_.test(page); }
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(available_, rover_, free_, free_blocks_);
-  }
+  auto state() { return std::tie(available_, rover_, free_, free_blocks_); }
 
  private:
   std::uint32_t alloc_elsewhere();

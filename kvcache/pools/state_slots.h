@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 namespace tpsim::kvcache {
@@ -28,10 +29,7 @@ class StateSlots {
   void free(std::uint32_t slot);
   bool is_allocated(std::uint32_t slot) const { return slot < taken_.size() && taken_[slot]; }
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(held_, peak_held_, free_, taken_);
-  }
+  auto state() { return std::tie(held_, peak_held_, free_, taken_); }
 
  private:
   std::uint32_t num_slots_;

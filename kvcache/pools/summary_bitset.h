@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 namespace tpsim::kvcache {
@@ -62,10 +63,7 @@ class SummaryBitset {
     return std::max(from, behind) < size_ ? std::max(from, behind) : kNone;
   }
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(words_, summary_);
-  }
+  auto state() { return std::tie(words_, summary_); }
 
  private:
   static std::uint32_t low_bit(std::uint64_t bits) {

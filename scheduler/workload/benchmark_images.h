@@ -35,16 +35,6 @@ class ImageWorkload : public StreamedWorkload {
  public:
   // Throws UserError naming the flag that is out of range.
   explicit ImageWorkload(const ImageOptions& options);
-  const WorkloadOutline& outline() const override { return outline_; }
-  std::unique_ptr<RequestReader> read() const override;
-
- private:
-  ImageOptions options_;
-  // The benchmark draws in this order: counts, input lengths, output lengths, then sizes.
-  NumpyRandom counts_;
-  RandomWorkload text_;
-  NumpyRandom sizes_;
-  WorkloadOutline outline_;
 };
 
 }  // namespace tpsim::scheduler

@@ -8,7 +8,6 @@
 
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
-#include "scheduler/workload/arrival_order.h"
 #include "scheduler/workload/sampler.h"
 #include "scheduler/workload/trace_reader.h"
 

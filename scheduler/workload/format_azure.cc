@@ -14,7 +14,6 @@
 #include <optional>
 
 #include "scheduler/workload/csv_record.h"
-#include "scheduler/workload/image_limits.h"
 #include "scheduler/workload/trace_formats.h"
 
 namespace tpsim::scheduler {

@@ -3,7 +3,6 @@
 #include <string_view>
 #include <utility>
 
-#include "scheduler/workload/image_limits.h"
 #include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::scheduler {

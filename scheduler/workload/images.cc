@@ -28,24 +28,6 @@ void append_markers(const std::vector<std::uint32_t>& ids, kvcache::TokenRun inv
   if (ids.empty() && invented.length > 0) prompt.append(invented);
 }
 
-class PlacingReader : public RequestReader {
- public:
-  PlacingReader(std::unique_ptr<RequestReader> bare, PlacedImages::Place place)
-      : bare_(std::move(bare)), place_(std::move(place)) {}
-
-  std::shared_ptr<const WorkloadRequest> next() override {
-    const std::shared_ptr<const WorkloadRequest> bare = bare_->next();
-    if (bare == nullptr) return nullptr;
-    auto request = std::make_shared<WorkloadRequest>(*bare);
-    place_(*request);
-    return request;
-  }
-
- private:
-  std::unique_ptr<RequestReader> bare_;
-  PlacedImages::Place place_;
-};
-
 }  // namespace
 
 ImagePlacer::ImagePlacer(std::string workload, ImageRuleOf rule, std::uint32_t width, std::uint32_t height)
@@ -107,24 +89,17 @@ void ImagePlacer::place(WorkloadRequest& request) {
   request.prompt = std::move(prompt);
 }
 
-PlacedImages::PlacedImages(std::unique_ptr<const StreamedWorkload> bare, std::function<Place()> new_reading)
-    : bare_(std::move(bare)), new_reading_(std::move(new_reading)) {
-  OutlineBuilder builder;
-  const std::unique_ptr<RequestReader> reader = read();
-  while (const std::shared_ptr<const WorkloadRequest> request = reader->next()) builder.add(*request);
-  outline_ = builder.finish();
-  outline_.name = bare_->outline().name;
-  outline_.format = bare_->outline().format;
-  outline_.notes = bare_->outline().notes;
-}
-
-std::unique_ptr<RequestReader> PlacedImages::read() const {
-  return std::make_unique<PlacingReader>(bare_->read(), new_reading_());
-}
-
-bool has_images(const Workload& workload) {
-  return std::any_of(workload.requests.begin(), workload.requests.end(),
-                     [](const WorkloadRequest& request) { return !request.images.empty(); });
-}
+PlacedImages::PlacedImages(const std::shared_ptr<const StreamedWorkload>& bare,
+                           const std::function<Place()>& new_reading)
+    : StreamedWorkload(
+          bare->outline().name, bare->outline().format, bare->outline().notes, [bare, new_reading] {
+            return [next = bare->read(), place = new_reading()]() -> std::shared_ptr<const WorkloadRequest> {
+              const std::shared_ptr<const WorkloadRequest> request = next();
+              if (request == nullptr) return nullptr;
+              auto placed = std::make_shared<WorkloadRequest>(*request);
+              place(*placed);
+              return placed;
+            };
+          }) {}
 
 }  // namespace tpsim::scheduler

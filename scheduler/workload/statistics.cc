@@ -23,8 +23,8 @@ double percentile(const std::vector<double>& sorted, double percent) {
 // Calls `look` with every request of `workload`, in order.
 template <typename Look>
 void for_each(const StreamedWorkload& workload, Look look) {
-  const std::unique_ptr<RequestReader> reader = workload.read();
-  while (const std::shared_ptr<const WorkloadRequest> request = reader->next()) {
+  const RequestReader next = workload.read();
+  while (const std::shared_ptr<const WorkloadRequest> request = next()) {
     StopFlag::throw_if_requested();
     look(*request);
   }
@@ -121,11 +121,6 @@ Distribution describe(std::vector<double> values) {
   result.p99 = percentile(values, 99);
   result.max = values.back();
   return result;
-}
-
-WorkloadStatistics describe(const Workload& workload, std::span<const std::uint32_t> page_sizes,
-                            std::uint32_t intervals) {
-  return describe(WorkloadView(workload), page_sizes, intervals);
 }
 
 WorkloadStatistics describe(const StreamedWorkload& workload, std::span<const std::uint32_t> page_sizes,

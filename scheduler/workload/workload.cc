@@ -1,11 +1,9 @@
-#include "scheduler/workload/arrival_order.h"
+#include "scheduler/workload/workload.h"
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 namespace tpsim::scheduler {
 
