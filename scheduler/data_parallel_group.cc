@@ -226,16 +226,14 @@ void DataParallelGroup::flush_cache() {
   for (Rank& rank : ranks_) rank.scheduler->flush_cache();
 }
 
-void DataParallelGroup::visit_unfinished(const std::function<void(const Req&)>& visit) const {
-  if (ranks_.size() == 1) {
-    ranks_.front().scheduler->visit_unfinished(visit);
-    return;
-  }
+std::vector<const Req*> DataParallelGroup::unfinished() const {
   std::vector<const Req*> all;
-  for (const Rank& rank : ranks_)
-    rank.scheduler->visit_unfinished([&](const Req& req) { all.push_back(&req); });
-  std::sort(all.begin(), all.end(), [](const Req* a, const Req* b) { return a->id < b->id; });
-  for (const Req* req : all) visit(*req);
+  for (const Rank& rank : ranks_) {
+    const std::vector<const Req*> own = rank.scheduler->unfinished();
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  std::ranges::sort(all, {}, &Req::id);
+  return all;
 }
 
 void DataParallelGroup::check_invariants() const {

@@ -75,7 +75,8 @@ class DataParallelGroup {
   bool on_idle(bool more_to_come);
 
   void flush_cache();
-  void visit_unfinished(const std::function<void(const Req&)>& visit) const;
+  // What is neither finished nor rejected, by its position in the workload.
+  std::vector<const Req*> unfinished() const;
   void check_invariants() const;
 
   // Of all ranks together.

@@ -7,8 +7,6 @@
 #include <tuple>
 
 #include "proto/base/stop_flag.h"
-#include "scheduler/checkpoints.h"
-#include "scheduler/event_loop.h"
 #include "scheduler/load.h"
 #include "scheduler/recorder.h"
 #include "scheduler/replica.h"
@@ -69,19 +67,23 @@ class Run : public ReplicaEvents {
   }
 
  private:
-  // `early` counts the turns that were early, with those before.
+  // Places the requests of a source on the replica, event by event: requests come before the round of a
+  // scheduler at the same time. `early`: is counted up by those that were sent before the answer that they
+  // reply to had ended.
   void serve(RequestSource& source, std::uint64_t& early) {
     source_ = &source;
-    EventLoop loop(source, replica_);
-    const std::uint64_t before = early;
     Checkpoints* const checkpoints = recorder_.warming_up() ? nullptr : checkpoints_;
-    while (!stopped_ && loop.next_time() != RequestSource::kNever) {
-      loop.step();
-      if (checkpoints == nullptr || !checkpoints->due()) continue;
-      early = before + loop.early();
-      save();
+    const auto next_time = [&] { return std::min(source.next_time(), replica_.next_event_time()); };
+    while (!stopped_ && next_time() != RequestSource::kNever) {
+      if (source.next_time() <= replica_.next_event_time()) {
+        const RequestSource::Sent sent = source.pop();
+        early += sent.early ? 1 : 0;
+        replica_.submit(sent);
+      } else {
+        replica_.advance();
+      }
+      if (checkpoints != nullptr && checkpoints->due()) save();
     }
-    early = before + loop.early();
     // Who stopped it may want to go on later.
     if (stopped_ && checkpoints != nullptr) save();
   }

@@ -77,18 +77,15 @@ class FrontEnd {
   }
   // Takes request `id` out, where it is still under way; the others come when they would have.
   std::optional<RequestSource::Sent> withdraw(std::uint64_t id) {
-    const auto at = std::find_if(under_way_.begin(), under_way_.end(),
-                                 [id](const UnderWay& request) { return request.sent.id == id; });
-    if (at != under_way_.end()) {
-      RequestSource::Sent sent = std::move(at->sent);
-      under_way_.erase(at);
-      return sent;
-    }
-    const auto waits = std::find_if(waiting_.begin(), waiting_.end(),
-                                    [id](const Waiting& request) { return request.sent.id == id; });
-    if (waits == waiting_.end()) return std::nullopt;
-    RequestSource::Sent sent = std::move(waits->sent);
-    waiting_.erase(waits);
+    std::optional<RequestSource::Sent> sent;
+    const auto take_from = [&](auto& queue) {
+      const auto at = std::ranges::find(queue, id, [](const auto& request) { return request.sent.id; });
+      if (at == queue.end()) return;
+      sent = std::move(at->sent);
+      queue.erase(at);
+    };
+    take_from(under_way_);
+    if (!sent) take_from(waiting_);
     return sent;
   }
   // The scheduler has their first token for `first` requests and another one for `later` at `time`, not

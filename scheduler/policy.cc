@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <utility>
 
 #include "proto/base/hash.h"
@@ -100,8 +101,7 @@ void WaitingQueuePolicy::sort(std::span<Req*> waiting, SchedulePolicy policy) {
       sort_by_dfs_weight(waiting);
       return;
     case SchedulePolicy::kLof:
-      std::stable_sort(waiting.begin(), waiting.end(),
-                       [](const Req* a, const Req* b) { return a->max_new_tokens > b->max_new_tokens; });
+      std::ranges::stable_sort(waiting, std::ranges::greater(), &Req::max_new_tokens);
       return;
     case SchedulePolicy::kRandom:
       shuffle(waiting);
@@ -142,9 +142,8 @@ void WaitingQueuePolicy::sort_by_longest_prefix(std::span<Req*> waiting) {
     keyed_.push_back({key, req});
   }
   // The queue stays nearly sorted from pass to pass; std::is_sorted saves most passes the sort.
-  const auto by_key = [](const Keyed& a, const Keyed& b) { return a.key < b.key; };
-  if (std::is_sorted(keyed_.begin(), keyed_.end(), by_key)) return;
-  std::stable_sort(keyed_.begin(), keyed_.end(), by_key);
+  if (std::ranges::is_sorted(keyed_, {}, &Keyed::key)) return;
+  std::ranges::stable_sort(keyed_, {}, &Keyed::key);
   for (std::size_t i = 0; i < keyed_.size(); ++i) waiting[i] = keyed_[i].req;
 }
 
@@ -172,8 +171,8 @@ void WaitingQueuePolicy::sort_by_dfs_weight(std::span<Req*> waiting) {
     for (NodeId child : cache_.children(node)) {
       if (weight.contains(child)) frame.children.push_back(child);
     }
-    std::stable_sort(frame.children.begin(), frame.children.end(),
-                     [&](NodeId a, NodeId b) { return weight[a] > weight[b]; });
+    std::ranges::stable_sort(frame.children, std::ranges::greater(),
+                             [&](NodeId child) { return weight[child]; });
     return frame;
   };
   std::vector<Frame> stack;

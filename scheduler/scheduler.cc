@@ -274,23 +274,15 @@ bool Scheduler::on_idle(bool more_to_come) {
   return true;
 }
 
-void Scheduler::visit_unfinished(const std::function<void(const Req&)>& visit) {
+std::vector<const Req*> Scheduler::unfinished() {
   settle();
   std::vector<const Req*> live;
   for (const auto& req : arena_) {
     if (req->live && !req->finished) live.push_back(req.get());
   }
-  std::sort(live.begin(), live.end(), [](const Req* a, const Req* b) { return a->id < b->id; });
-  for (const Req* req : live) visit(*req);
+  return live;
 }
 
-void Scheduler::check_invariants() {
-  settle();
-  std::vector<const Req*> live;
-  for (const auto& req : arena_) {
-    if (req->live && !req->finished) live.push_back(req.get());
-  }
-  pool_.check_invariants(live);
-}
+void Scheduler::check_invariants() { pool_.check_invariants(unfinished()); }
 
 }  // namespace tpsim::scheduler

@@ -119,8 +119,8 @@ class Scheduler {
   // Speculative decoding: entry i counts the steps of a request that kept i + 1 tokens.
   const std::vector<std::uint64_t>& accept_histogram() const { return accept_histogram_; }
   void clear_accept_histogram() { accept_histogram_.assign(accept_histogram_.size(), 0); }
-  // Visits what is neither finished nor rejected.
-  void visit_unfinished(const std::function<void(const Req&)>& visit);
+  // What is neither finished nor rejected, in no order.
+  std::vector<const Req*> unfinished();
   // allocated + free + cached = capacity; throws std::logic_error.
   void check_invariants();
 

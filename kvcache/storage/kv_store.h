@@ -3,8 +3,8 @@
 // A slot is page * page_size + offset, the same number on every rank and in every layer. Within a layer the
 // elements of one head in one page are contiguous: [page][head][token of the page][dim].
 //
-// fp4_e2m1 keeps a power-of-two scale for every 16 elements (kv_format.h); the fp8 formats store what is
-// given, saturated, as SGLang does with scale 1.
+// fp4_e2m1 keeps a power-of-two scale for every 16 elements (proto/base/number_format.h); the fp8 formats
+// store what is given, saturated, as SGLang does with scale 1.
 //
 // Layers with a sliding window keep less: what nobody will look at again is given back (release_windows) and
 // its memory serves other pages. Within those layers a page number stands for a place that is taken when the

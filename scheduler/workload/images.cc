@@ -1,6 +1,5 @@
 #include "scheduler/workload/images.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -8,18 +7,6 @@
 
 namespace tpsim::scheduler {
 namespace {
-
-// `sequence` from token `begin` to `end`, appended to `out`.
-void append_range(const kvcache::TokenSequence& sequence, std::uint64_t begin, std::uint64_t end,
-                  kvcache::TokenSequence& out) {
-  std::uint64_t at = 0;
-  for (const kvcache::TokenRun& run : sequence.runs()) {
-    const std::uint64_t from = std::max(begin, at);
-    const std::uint64_t to = std::min(end, at + run.length);
-    if (from < to) out.append({run.first + (from - at), static_cast<std::uint32_t>(to - from)});
-    at += run.length;
-  }
-}
 
 // `ids`, or where there are none the run `invented`.
 void append_markers(const std::vector<std::uint32_t>& ids, kvcache::TokenRun invented,
@@ -71,21 +58,24 @@ void ImagePlacer::place(WorkloadRequest& request) {
                      text + added, kMaxRequestTokens);
   kvcache::TokenSequence prompt;
   std::uint64_t done = 0;  // of the text
+  const auto append_text = [&](std::uint64_t end) {
+    request.prompt.for_each_run(done, end, [&prompt](const kvcache::TokenRun& run) { prompt.append(run); });
+    done = end;
+  };
   for (std::size_t i = 0; i < request.images.size(); ++i) {
     ImageInput& image = request.images[i];
     if (image.position > text || image.position < done)
       throw_user_error("request {}: image {} stands behind {} tokens, and the prompt has {} of them{}",
                        requests_, i + 1, image.position, text,
                        image.position < done ? " before the image before it" : "");
-    append_range(request.prompt, done, image.position, prompt);
-    done = image.position;
+    append_text(image.position);
     append_markers(become[i].before_ids, {kBefore, become[i].before}, prompt);
     image.position = static_cast<std::uint32_t>(prompt.size());
     image.tokens = become[i].tokens;
     prompt.append(ids_of(image, image.tokens));
     append_markers(become[i].after_ids, {kAfter, become[i].after}, prompt);
   }
-  append_range(request.prompt, done, text, prompt);
+  append_text(text);
   request.prompt = std::move(prompt);
 }
 

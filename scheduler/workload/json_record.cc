@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "proto/base/plain_json.h"
+#include "scheduler/workload/plain_json.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {

@@ -27,14 +27,6 @@ void put(Buffer& out, fmt::format_string<Args...> format, Args&&... args) {
                    index + 1, format, what);
 }
 
-[[noreturn]] void refuse_unsized(std::size_t index) {
-  throw_user_error(
-      "request {} has images of unknown size, which no format but its own can hold; give the trace as it is "
-      "to "
-      "tpsim run, with --image-resolution",
-      index + 1);
-}
-
 void put_runs(Buffer& out, const kvcache::TokenSequence& sequence) {
   char separator = '[';
   for (const kvcache::TokenRun& run : sequence.runs()) {
@@ -67,7 +59,11 @@ std::string format_tpsim(const Workload& workload) {
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {
     const WorkloadRequest& request = workload.requests[i];
     StopFlag::throw_if_requested();
-    if (request.images_in_prompt) refuse_unsized(i);
+    if (request.images_in_prompt)
+      throw_user_error(
+          "request {} has images of unknown size, which no format but its own can hold; give the trace as it "
+          "is to tpsim run, with --image-resolution",
+          i + 1);
     put(out, "{{\"arrival_time\":{},\"prompt\":", request.arrival_time);
     put_runs(out, request.prompt);
     put(out, ",\"max_new_tokens\":{}", request.max_new_tokens);
