@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kvcache/eviction_policy.h"
+#include "scheduler/records.h"
 #include "scheduler/releases/sglang_release.h"
-#include "scheduler/service_levels.h"
 #include "scheduler/speculation.h"
 
 namespace tpsim::scheduler {

@@ -9,7 +9,6 @@
 
 #include "proto/report.pb.h"
 #include "scheduler/records.h"
-#include "scheduler/service_levels.h"
 #include "scheduler/weighted_samples.h"
 
 namespace tpsim::scheduler {

@@ -17,9 +17,9 @@
 #include "scheduler/data_parallel_group.h"
 #include "scheduler/executor.h"
 #include "scheduler/front_end.h"
-#include "scheduler/pass_result.h"
 #include "scheduler/pipeline_timeline.h"
 #include "scheduler/records.h"
+#include "scheduler/req.h"
 #include "scheduler/request_source.h"
 
 namespace tpsim::scheduler {
@@ -122,9 +122,6 @@ class Replica {
   void step_pipeline();
   void idle();
   Launched launch(LockstepBatch& batch, double not_before = 0);
-  double pass_gap(const LockstepBatch& batch) const;
-  double forming_extend(const LockstepBatch& batch) const;
-  double serial_extend(const LockstepBatch& batch) const;
   double compile_seconds(const LockstepBatch& batch);
   void finish(const Launched& launched);
   void record_step(const LockstepBatch& batch, StepRecord record, double gpu_seconds);

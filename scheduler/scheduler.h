@@ -21,7 +21,6 @@
 #include "scheduler/executor.h"
 #include "scheduler/kv_pool.h"
 #include "scheduler/new_token_ratio.h"
-#include "scheduler/pass_result.h"
 #include "scheduler/policy.h"
 #include "scheduler/prefill_adder.h"
 #include "scheduler/req.h"

@@ -90,8 +90,6 @@ class TreeComponent {
  protected:
   // `node` gets data (it had none), as the most recently used.
   void put(const Tree& tree, NodeId node);
-  // The same beside another node: next less recently used than `newer`, which has data.
-  void put_after(const Tree& tree, NodeId node, NodeId newer);
   // A split: the two halves hold together what `lower` held, with its locks. The sizes stay.
   void share(NodeId upper, NodeId lower);
   void lock_node(const Tree& tree, NodeId node);
