@@ -169,11 +169,7 @@ bool KvPool::alloc_until(Req& req, std::uint32_t length) {
     std::uint32_t last = rows_.last_page(row);
     for (std::uint32_t i = held; i < needed; ++i) {
       const std::uint32_t page = allocator_.alloc_next(last);
-      if (!scratch_.empty() && page == last + 1) {
-        ++scratch_.back().count;
-      } else {
-        scratch_.push_back({page, 1});
-      }
+      append_run(scratch_, {page, 1});
       last = page;
     }
     for (const kvcache::PageRun& run : scratch_) {

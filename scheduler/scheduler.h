@@ -205,7 +205,6 @@ class Scheduler {
   void join_steady(Req& req);
   void process_steady(double now, PassResult& result);
   void settle();
-  void take_verified(ScheduleBatch& batch, const StepOutcome& outcome);
   bool claims_bonus() const;
   std::uint32_t keep_accepted(Req& req, const ScheduleBatch& batch, std::size_t position,
                               std::uint32_t count);
@@ -253,8 +252,6 @@ class Scheduler {
   std::uint64_t retractions_ = 0;
   std::uint64_t retracted_input_tokens_ = 0, retracted_output_tokens_ = 0;
   std::vector<std::uint64_t> accept_histogram_;
-  std::vector<std::uint32_t> token_of_row_;  // scratch of take_sampled()
-  std::vector<std::uint32_t> count_of_row_;
   double gap_ = 0;
   std::uint32_t gap_count_ = 0;
   SteadyDecode steady_;

@@ -2,56 +2,45 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
+#include <unordered_map>
 
 #include "scheduler/scheduler.h"
 
 namespace tpsim::scheduler {
 
 void Scheduler::take_sampled(ScheduleBatch& batch, const StepOutcome& outcome) {
-  constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+  struct Sampled {
+    std::uint32_t first = 0;  // of next_token_ids
+    std::uint32_t count = 0;
+  };
   if (outcome.next_token_ids.empty()) return;
   computes_ = true;
-  if (batch.forward_mode == proto::TARGET_VERIFY) {
-    take_verified(batch, outcome);
-    return;
-  }
-  std::fill(token_of_row_.begin(), token_of_row_.end(), kNone);
-  for (std::size_t i = 0; i < outcome.next_token_rows.size(); ++i) {
-    const std::size_t row = outcome.next_token_rows[i];
-    if (row >= token_of_row_.size()) token_of_row_.resize(row + 1, kNone);
-    token_of_row_[row] = outcome.next_token_ids[i];
-  }
-  for (const Req* req : batch.reqs) {
-    const std::size_t row = req->cache.row;
-    if (row >= token_of_row_.size() || token_of_row_[row] == kNone) {
-      throw std::logic_error(fmt::format("request {}: the executor sampled no token for it", req->id));
-    }
-    batch.next_token_ids.push_back(token_of_row_[row]);
-  }
-  batch.extend_logits.assign(outcome.extend_logits.begin(), outcome.extend_logits.end());
-}
-
-// Of a pass that verified: the tokens of each request, and how many.
-void Scheduler::take_verified(ScheduleBatch& batch, const StepOutcome& outcome) {
-  std::fill(count_of_row_.begin(), count_of_row_.end(), 0U);
+  const bool verified = batch.forward_mode == proto::TARGET_VERIFY;
+  std::unordered_map<std::uint32_t, Sampled> of_row;
   std::uint32_t first = 0;
   for (std::size_t i = 0; i < outcome.next_token_rows.size(); ++i) {
-    const std::size_t row = outcome.next_token_rows[i];
-    if (row >= count_of_row_.size()) count_of_row_.resize(row + 1, 0);
-    if (row >= token_of_row_.size()) token_of_row_.resize(row + 1, 0);
-    count_of_row_[row] = outcome.accept_lens[i];
-    token_of_row_[row] = first;
-    first += outcome.accept_lens[i];
+    const Sampled sampled{first, verified ? outcome.accept_lens[i] : 1};
+    of_row[outcome.next_token_rows[i]] = sampled;
+    first += sampled.count;
   }
-  batch.next_token_ids.assign(outcome.next_token_ids.begin(), outcome.next_token_ids.end());
   for (const Req* req : batch.reqs) {
-    const std::size_t row = req->cache.row;
-    if (row >= count_of_row_.size() || count_of_row_[row] == 0)
-      throw std::logic_error(fmt::format("request {}: the executor verified no token of it", req->id));
-    batch.accept_lens.push_back(count_of_row_[row]);
-    batch.first_token.push_back(token_of_row_[row]);
+    const Sampled sampled = of_row[req->cache.row];
+    if (sampled.count == 0) {
+      throw std::logic_error(fmt::format("request {}: the executor {}", req->id,
+                                         verified ? "verified no token of it" : "sampled no token for it"));
+    }
+    if (verified) {
+      batch.accept_lens.push_back(sampled.count);
+      batch.first_token.push_back(sampled.first);
+    } else {
+      batch.next_token_ids.push_back(outcome.next_token_ids[sampled.first]);
+    }
+  }
+  if (verified) {
+    batch.next_token_ids.assign(outcome.next_token_ids.begin(), outcome.next_token_ids.end());
+  } else {
+    batch.extend_logits.assign(outcome.extend_logits.begin(), outcome.extend_logits.end());
   }
 }
 

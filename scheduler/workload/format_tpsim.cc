@@ -1,4 +1,4 @@
-// tpsim's own format: one JSON object in each line, in order of time, with the fields of proto/request.proto.
+// tpsim's own format: one JSON object in each line, in order of time.
 //
 //   arrival_time    seconds
 //   prompt          runs [[first id, length], …] or token ids [17, 4, …]; or
