@@ -47,6 +47,7 @@ class PlanCost {
   PlanCost(const proto::HardwareProfile& profile, std::string_view operator_class,
            Residency residency = Residency::kCold);
 
+  const PlanCoefficients& coefficients() const { return c_; }
   KernelCost decode(const DecodePlan& plan, const LayerShape& stored) const;
   KernelCost extend(const ExtendPlan& plan, const LayerShape& stored) const;
   // `q_len` query tokens against all of `kv_len` tokens, without a mask, in one kernel with the tiles of

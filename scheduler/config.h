@@ -92,8 +92,8 @@ struct SchedulerConfig {
   std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes, ascending; empty = no graphs
   std::uint64_t random_seed = 1;
   double scheduler_step_seconds = 0;  // host work of one step, overlapped unless disabled
-  double forming_extend_seconds =
-      0;  // more of it where the step prefills; serial_extend_seconds holds it, too
+  // More of it where the step prefills; serial_extend_seconds holds it, too.
+  double forming_extend_seconds = 0;
   // Host time between two passes that overlap does not hide, of a pass and of each request that decodes in
   // it.
   double pass_gap_seconds = 0;

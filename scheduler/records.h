@@ -39,8 +39,8 @@ struct RequestRecord {
   double first_scheduled_time = 0;  // start of its first prefill
   double first_token_time = 0;
   double finish_time = 0;
-  std::span<const Interruption>
-      interruptions;  // one for each retraction or preemption; valid during the call
+  // One for each retraction or preemption; valid during the call.
+  std::span<const Interruption> interruptions;
   // Numeric execution only; valid during the call.
   std::span<const std::uint32_t> output_ids;
   std::span<const float> prompt_logits;  // [vocabulary], at the last prompt token; where asked for

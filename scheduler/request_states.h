@@ -4,10 +4,9 @@
 // A request has a slot of its own from its admission on: zeros, or a copy of the state at the end of its
 // matched prefix. What the tree gets is a state behind so and so many tokens:
 //  - extra_buffer: passes take snapshots on the way into one of the request's tracking slots (two with
-//  overlap
-//    scheduling, so that a pass in flight never writes over the last one): an extend behind the last multiple
-//    of the chunk after its first token, or where another sequence branched off; a decode pass at every
-//    track_interval tokens. The tree takes the tracking slot itself, and the request gets another.
+//    overlap scheduling, so that a pass in flight never writes over the last one): an extend behind the last
+//    multiple of the chunk after its first token, or where another sequence branched off; a decode pass at
+//    every track_interval tokens. The tree takes the tracking slot itself, and the request gets another.
 //  - no_buffer: the state as it is when a prefill, or a chunk of one, or the request ends: a copy, at the end
 //    the slot itself. Needs pages of one token and no overlap.
 //

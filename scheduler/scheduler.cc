@@ -29,11 +29,9 @@ Scheduler::Scheduler(const SchedulerConfig& config, OnRejected on_rejected, OnIn
       put_away_(config.pipeline.micro_batches()),
       steady_(pool_, PrefillAdder::kClipMaxNewTokens, leaves_early()) {
   const std::uint64_t longest = std::min<std::uint64_t>(config.context_length, pool_.capacity());
-  limits_.max_req_len = longest > 0 ? clip32(longest - 1) : 0;
-  limits_.max_req_input_len = limits_.max_req_len > kInputHeadroom ? limits_.max_req_len - kInputHeadroom : 0;
+  max_req_len_ = longest > 0 ? clip32(longest - 1) : 0;
+  max_req_input_len_ = max_req_len_ > kInputHeadroom ? max_req_len_ - kInputHeadroom : 0;
 }
-
-Scheduler::~Scheduler() = default;
 
 void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
   const WorkloadRequest& source = *request;
@@ -59,7 +57,7 @@ void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
   next_output_base_ += source.max_new_tokens + config_.speculation.num_draft_tokens;
   req->cache.extra_key = source.extra_key;
   req->cache.prompt_len = req->input_len;
-  if (req->input_len >= limits_.max_req_input_len) {
+  if (req->input_len >= max_req_input_len_) {
     req->max_new_tokens = source.max_new_tokens;
     reject(*req, "its prompt is longer than the context length or the KV pool allows");
     return;
@@ -68,7 +66,7 @@ void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
   // (init_req_max_new_tokens).
   const std::int64_t page = pool_.page_size();
   const std::int64_t paged_input = (req->input_len + page - 1) / page * page;
-  const std::int64_t room = std::min(std::int64_t{limits_.max_req_len} - req->input_len - 1,
+  const std::int64_t room = std::min(std::int64_t{max_req_len_} - req->input_len - 1,
                                      static_cast<std::int64_t>(pool_.capacity()) - paged_input - page - 1);
   req->max_new_tokens = static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(source.max_new_tokens, 0, std::max<std::int64_t>(room, 0)));

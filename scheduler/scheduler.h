@@ -65,7 +65,6 @@ class Scheduler {
   using OnInterToken = std::function<void(double gap, std::uint32_t count)>;
 
   Scheduler(const SchedulerConfig& config, OnRejected on_rejected, OnInterToken on_inter_token);
-  ~Scheduler();
 
   // A request arrives. Rejected at once where its prompt cannot fit the context or the pool; its output is
   // clipped to what fits.
@@ -138,10 +137,6 @@ class Scheduler {
   }
 
  private:
-  struct Limits {
-    std::uint32_t max_req_len;
-    std::uint32_t max_req_input_len;
-  };
   // SGLang's running_batch: the flag belongs to the batch and goes with it.
   struct RunningBatch {
     std::vector<Req*> reqs;
@@ -220,7 +215,7 @@ class Scheduler {
 
   SchedulerConfig config_;
   ReleaseRules rules_;
-  Limits limits_;
+  std::uint32_t max_req_len_, max_req_input_len_;  // tokens
   OnRejected on_rejected_;
   OnInterToken on_inter_token_;
   KvPool pool_;

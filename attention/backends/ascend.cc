@@ -8,8 +8,7 @@
 //   grouped queries): into as many parts as there are cores for a pair, none shorter than 256 tokens, added
 //   up inside the operator;
 // - prefill: _npu_flash_attention_qlens, tiles of 128 query rows of one head and KV steps of 128 tokens with
-// a
-//   compressed causal mask.
+//   a compressed causal mask.
 // Decode is captured (NPU graphs). Lengths are passed as host lists, so that the host waits for them.
 #include <algorithm>
 #include <cstdint>

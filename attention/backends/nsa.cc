@@ -15,6 +15,7 @@
 #include <stdexcept>
 
 #include "attention/backend_description.h"
+#include "attention/plan.h"
 #include "attention/planned_backend.h"
 #include "attention/sparse_cost.h"
 
@@ -112,7 +113,7 @@ std::uint32_t NsaBackend::rows_of(SparseKernel kernel, std::uint32_t heads) cons
 }
 
 const SparsePlan& NsaBackend::sparse_plan(const LayerShape& layer) {
-  plan_.clear();
+  clear(plan_);
   add_items(plan_);
   const SparseKernel kernel = kernel_of(layer);
   plan_.top_k = layer.top_k;
@@ -178,7 +179,7 @@ MlaExtend NsaBackend::mla_extend() const {
 
 KernelCost NsaBackend::forward_extend(const LayerShape& layer) {
   if (layer.form != AttentionForm::kMlaExpanded) return sparse(layer);
-  plan_.clear();
+  clear(plan_);
   add_items(plan_);
   plan_.top_k = layer.top_k;
   const SparseLoad load = load_of(plan_);
