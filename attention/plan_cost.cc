@@ -97,10 +97,7 @@ double PlanCost::write_seconds(double tokens, const LayerShape& layer) const {
 }
 
 KernelCost PlanCost::gather(double bytes, const LayerShape& layer) const {
-  KernelCost cost;
-  cost.bytes = bytes;
-  cost.seconds = memory_seconds(bytes, layer) / c_.gather;
-  return cost;
+  return {.seconds = memory_seconds(bytes, layer) / c_.gather, .bytes = bytes};
 }
 
 template <typename Batch>

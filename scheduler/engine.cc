@@ -147,9 +147,4 @@ proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& l
   return Run(config, load, workload, executor, observer, checkpoints).run();
 }
 
-proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load, const Workload& workload,
-                              Executor& executor, RunObserver& observer) {
-  return run_workload(config, load, WorkloadView(workload), executor, observer);
-}
-
 }  // namespace tpsim::scheduler

@@ -10,7 +10,6 @@
 #include "scheduler/executor.h"
 #include "scheduler/records.h"
 #include "scheduler/workload/streamed_workload.h"
-#include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
 
@@ -40,8 +39,5 @@ class Checkpoints {
 proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load,
                               const StreamedWorkload& workload, Executor& executor, RunObserver& observer,
                               Checkpoints* checkpoints = nullptr);
-// Of a workload in memory.
-proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load, const Workload& workload,
-                              Executor& executor, RunObserver& observer);
 
 }  // namespace tpsim::scheduler

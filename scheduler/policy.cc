@@ -26,14 +26,6 @@ std::uint64_t first_tokens_hash(const Req& req) {
   return h;
 }
 
-// What a match looks at.
-void prefetch(const Req& req) {
-  __builtin_prefetch(&req);
-  __builtin_prefetch(&req.queue_cursor);
-  __builtin_prefetch(&req.tokens);
-  __builtin_prefetch(&req.cache);
-}
-
 bool is_cache_aware(SchedulePolicy policy) {
   return policy == SchedulePolicy::kLpm || policy == SchedulePolicy::kDfsWeight;
 }
@@ -69,8 +61,6 @@ void WaitingQueuePolicy::refresh_prefixes(std::span<Req*> waiting, SchedulePolic
   if (!refreshes_prefixes_ || waiting.empty() || is_cache_aware(policy)) return;
   if (refresh_calls_++ % kPrefixRefreshInterval != 0) return;
   for (std::size_t i = std::min(waiting.size(), kMaxWaitingForPrefixMatch); i-- > 0;) {
-    constexpr std::size_t kAhead = 4;  // requests lie here and there in memory
-    if (i >= kAhead) prefetch(*waiting[i - kAhead]);
     Req& req = *waiting[i];
     req.spell_out();
     cache_.match_prefix(req.tokens, req.full_len(), req.cache.extra_key, req.queue_cursor);

@@ -1,8 +1,8 @@
 // Attention of sequences that attend to all of themselves, without a cache and without a causal mask: vision
 // encoders, whose patches attend to all patches of their image or of their window (--mm-attention-backend).
 //
-// A kernel is one FullAttentionDescription of the list in full_attention.cc. What can be named, what SGLang chooses
-// and what is refused follow from that list.
+// A kernel is one FullAttentionDescription of the list in full_attention.cc. What can be named, what SGLang
+// chooses and what is refused follow from that list.
 //
 // Source: SGLang 0.5.23 and 0.5.12 layers/attention/vision.py (VisionAttention._determine_attention_backend
 // and the classes of QKV_BACKEND_IMPL), kernels/ops/attention/prefill_attention.py.

@@ -53,7 +53,6 @@ class TreeComponent {
 
   Pool pool() const { return pool_; }
   bool has(NodeId node) const { return node < entries_.size() && entries_[node].present; }
-  std::uint32_t lock_ref(NodeId node) const { return node < entries_.size() ? entries_[node].lock_ref : 0; }
   // In the component's own units; protected is what someone locks.
   std::uint64_t evictable_size() const { return evictable_size_; }
   std::uint64_t protected_size() const { return protected_size_; }

@@ -16,7 +16,6 @@ namespace tpsim::scheduler {
 struct ImageResolution {
   std::uint32_t min_width = 1920, min_height = 1080;
   std::uint32_t max_width = 1920, max_height = 1080;
-  bool fixed() const { return min_width == max_width && min_height == max_height; }
 };
 // Throws UserError naming --image-resolution.
 ImageResolution parse_image_resolution(const std::string& text);

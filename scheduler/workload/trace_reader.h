@@ -1,12 +1,5 @@
-// Reads a trace file of any supported format.
-//
-//   mooncake  JSON lines: timestamp (ms), input_length, output_length, hash_ids (one per 512-token block)
-//   azure     CSV: TIMESTAMP, ContextTokens, GeneratedTokens
-//   burstgpt  CSV: Timestamp, [Session ID, Elapsed time,] Model, Request tokens, Response tokens, …
-//   sharegpt  JSON array or lines of objects with prompt_len and output_len (or token-id arrays)
-//   tpsim     JSON lines: arrival_time, prompt, max_new_tokens, … (what `tpsim trace` writes)
-//
-// Where a format knows prompts only by their length, every prompt gets ids of its own: nothing is shared.
+// Reads a trace file of any supported format (format_*.cc). Where a format knows prompts only by their
+// length, every prompt gets ids of its own: nothing is shared.
 #pragma once
 
 #include <cstddef>
