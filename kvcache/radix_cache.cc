@@ -35,11 +35,6 @@ void split_runs(std::vector<Run>& from, std::uint32_t amount, Size Run::*size, s
 
 }  // namespace
 
-void RadixCache::KeyView::advance(std::uint32_t units) {
-  left -= units;
-  skip(units);
-}
-
 void RadixCache::KeyView::skip(std::uint32_t units) {
   while (units > 0) {
     const std::uint32_t step = std::min(units, runs[run].length - offset);

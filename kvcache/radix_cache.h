@@ -182,7 +182,10 @@ class RadixCache final : public PrefixCache, public Tree {
     std::size_t run = 0;
     std::uint32_t offset = 0;  // in the run
     std::uint32_t left = 0;    // units to the limit
-    void advance(std::uint32_t units);
+    void advance(std::uint32_t units) {
+      left -= units;
+      skip(units);
+    }
     void skip(std::uint32_t units);  // that `left` does not count
   };
   // Smaller is evicted first.

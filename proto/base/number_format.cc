@@ -47,11 +47,8 @@ std::array<float, 256> table_of(F from) {
   return table;
 }
 
-// The eight magnitudes of E2M1.
-constexpr float kE2M1[8] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
-
 std::uint8_t to_e2m1(float value) { return to_small<2, 1>(value, 7, 0); }
-float from_e2m1(std::uint8_t code) { return (code & 8) != 0 ? -kE2M1[code & 7] : kE2M1[code & 7]; }
+float from_e2m1(std::uint8_t code) { return from_small<2, 1>(code); }
 
 // Exponent of the power of two that scales a block so that its largest magnitude is at most 6.
 int block_exponent(const float* values, std::uint32_t count) {
