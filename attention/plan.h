@@ -55,11 +55,11 @@ struct DecodePlan {
   std::vector<DecodeItem> succ_items, inter_items;
 };
 
-// The extend of one request: query tokens [0, q_len) behind `prefix` cached tokens, in tiles of the plan's
+// The extend of one request: query tokens [0, q_len) after `prefix` cached tokens, in tiles of the plan's
 // tile_m tokens. The tile from token r on reads KV [max(0, prefix + r + 1 - window), prefix + min(r + tile_m,
 // q_len)), in steps of tile_n.
 // Chunked attention (Llama 4) makes one item of each chunk that has new tokens, counted from the chunk's
-// begin: kv_begin, behind first_row new tokens of the request.
+// begin: kv_begin, after first_row new tokens of the request.
 struct ExtendItem {
   std::uint32_t request = 0;
   std::uint32_t prefix = 0;

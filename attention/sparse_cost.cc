@@ -9,7 +9,7 @@ namespace tpsim::attention {
 namespace {
 
 constexpr double kLogitBytes = 4;
-// Kernels of the indexer behind its projections: norm and rotation, rounding of queries, of keys into their
+// Kernels of the indexer after its projections: norm and rotation, rounding of queries, of keys into their
 // pages, head weights, logits, selection. (dsa_indexer.py, forward_cuda)
 constexpr std::uint32_t kIndexKernels = 6;
 constexpr std::uint32_t kKeysOnlyKernels = 2;

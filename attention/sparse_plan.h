@@ -10,7 +10,7 @@
 
 namespace tpsim::attention {
 
-// q_len query tokens of one request behind `prefix` tokens that are stored already.
+// q_len query tokens of one request after `prefix` tokens that are stored already.
 struct SparseItem {
   std::uint32_t request = 0;  // position in the batch
   std::uint32_t prefix = 0;

@@ -21,7 +21,7 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t value) {
   return h ^ (h >> 32);
 }
 
-// Moves what lies behind the first `amount` units of `from` into `to`.
+// Moves what lies after the first `amount` units of `from` into `to`.
 template <typename Run, typename Size>
 void split_runs(std::vector<Run>& from, std::uint32_t amount, Size Run::*size, std::vector<Run>& to) {
   std::size_t i = 0;

@@ -125,7 +125,7 @@ class RadixCache final : public PrefixCache, public Tree {
     if (states_) archive(*states_);
   }
 
-  // Tokens of a key behind its units.
+  // Tokens of a key after its units.
   std::uint32_t overlap() const { return options_.bigram_keys ? 1 : 0; }
   // Whole pages of units that `tokens` tokens make.
   std::uint32_t whole_pages(std::uint32_t tokens) const {

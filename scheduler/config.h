@@ -46,7 +46,7 @@ struct DataParallelConfig {
 struct StateConfig {
   std::uint32_t slots = 0;             // states; 0: without such a pool
   std::uint32_t tracking_slots = 0;    // of a request beside its own: 2 or 1 (extra_buffer) or 0 (no_buffer)
-  std::uint32_t chunk = 64;            // tokens: snapshots of an extend are whole chunks behind its prefix
+  std::uint32_t chunk = 64;            // tokens: snapshots of an extend are whole chunks after its prefix
   std::uint32_t track_interval = 256;  // tokens: of decode passes, at its multiples; a multiple of `chunk`
 };
 

@@ -6,12 +6,12 @@
 // Each way is a queue with one server. To the scheduler: `pass_seconds` for everybody, side by side, and
 // `request_seconds` and `token_seconds` (of the prompt) in turn, and what preparing a request's images takes.
 // A client may need time of its own before it sends one, and do so one by one, too (`client_seconds` and
-// `client_token_seconds`): the request's clock starts behind it.
+// `client_token_seconds`): the request's clock starts after it.
 //
 // The server is one event loop: requests that are there together take turns, a step of each at a time, and
 // reach the scheduler together, `dispatch_seconds` apart, when the loop is done with all of them; those that
 // come meanwhile are the next to take turns. (A burst whose requests wait for each other so: its first
-// prefill holds one, the next a few, the one behind it all others.) `dispatch_seconds` 0: one by one instead.
+// prefill holds one, the next a few, the one after it all others.) `dispatch_seconds` 0: one by one instead.
 // `connections` of such a client are open when the run begins: a request beyond them opens another one, and
 // leaves when those that were due with it have all been made, for the client is one event loop, too.
 // Back: `stream_seconds` for each request that got something, in turn, and `response_seconds`. All zero:
@@ -95,7 +95,7 @@ class FrontEnd {
     streamed_ = std::max(streamed_, time) + config_.stream_seconds * messages;
     return seen(time);
   }
-  // When a client sees what leaves the scheduler at `time` behind all that was streamed.
+  // When a client sees what leaves the scheduler at `time` after all that was streamed.
   double seen(double time) const { return std::max(time, streamed_) + config_.response_seconds; }
 
   auto state() {

@@ -121,7 +121,7 @@ bool KvPool::alloc_for_extend(Req& req) {
     req.cache.row = rows_.alloc_row();
     if (req.cache.row == kvcache::ReqToTokenPool::kNoRow) return false;
     cache_->collect_pages(req.cache.last_node, scratch_);
-    // The match may end behind the prefix that is used (a match never covers the whole prompt).
+    // The match may end after the prefix that is used (a match never covers the whole prompt).
   }
   if (has_windows()) {
     fresh_.clear();
@@ -286,7 +286,7 @@ std::uint64_t KvPool::checked_windows(const std::vector<const Req*>& live) const
     if (req->kv_committed_len == 0) continue;
     const std::uint32_t own = std::max(req->cache.cache_protected_len, req->cache.window_evicted_len);
     held += std::uint64_t{rows_.num_pages(req->cache.row)} * page_size_ - own;
-    // Without a token behind it, the next one is at kv_committed_len.
+    // Without a token after it, the next one is at kv_committed_len.
     const std::uint32_t from = req->kv_committed_len > window_ ? req->kv_committed_len - window_ : 0;
     pages.clear();
     rows_.copy_out(req->cache.row, from / page_size_, rows_.num_pages(req->cache.row), pages);

@@ -96,7 +96,7 @@ void Replica::advance() {
   }
 }
 
-// When the last launch of `pass`, that comes behind queued_, finds room in the device's queue.
+// When the last launch of `pass`, that comes after queued_, finds room in the device's queue.
 double Replica::queue_room_time(const QueuedPass& pass) const {
   const double room = config_.launch_queue;
   if (room <= 0) return 0;
@@ -145,7 +145,7 @@ void Replica::step_normal() {
 }
 
 // The next pass is formed and launched while the one before still runs; only then is its result looked at,
-// however long the launch takes: the first tokens of a prefill wait until a prefill behind it is issued.
+// however long the launch takes: the first tokens of a prefill wait until a prefill after it is issued.
 void Replica::step_overlap() {
   LockstepBatch* batch = schedulers_.get_next_batch_to_run(now_);
   last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;

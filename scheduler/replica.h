@@ -59,7 +59,7 @@ class Replica {
   // At `time` the client of request `id` wants no more of it (SGLang's abort_request). Before it has reached
   // the scheduler it never does; else the scheduler learns of it in its next round (Scheduler::cancel()).
   // Returns whether the request was here and was cancelled for the first time; it is over with
-  // on_finished(), as kCancelled. REQUIRES: `time` is not before the one of the last call, nor behind
+  // on_finished(), as kCancelled. REQUIRES: `time` is not before the one of the last call, nor after
   // next_event_time().
   bool cancel(std::uint64_t id, double time);
   // When advance() has something to do; kNever: nothing until a submit().

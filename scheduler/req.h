@@ -24,11 +24,11 @@ struct HeldStates {
   std::uint8_t next = 0;            // tracking slot of the next snapshot
   std::uint8_t last = 0;            // of the one that tracked_len is about
   std::uint8_t in_flight = 0;       // of a decode pass whose result is not processed yet
-  std::uint32_t tracked_len = 0;    // tokens behind which the last snapshot was taken; 0: none
+  std::uint32_t tracked_len = 0;    // tokens after which the last snapshot was taken; 0: none
   std::uint32_t previous_len = 0;   // of the one in the other tracking slot, where a verifying pass took both
-  bool overshot = false;            // its state is behind more tokens than its client got (speculation)
-  std::uint32_t branching_len = 0;  // tokens behind which the next extend should take one; 0: nowhere special
-  std::uint32_t missed_len = 0;  // tokens of the matched prefix behind its last state, until its first pass
+  bool overshot = false;            // its state is after more tokens than its client got (speculation)
+  std::uint32_t branching_len = 0;  // tokens after which the next extend should take one; 0: nowhere special
+  std::uint32_t missed_len = 0;     // tokens of the matched prefix after its last state, until its first pass
 };
 
 // Invariants while running: kv_committed_len tokens have a place in the KV pool and the request's row names
@@ -46,7 +46,7 @@ struct Req {
   std::uint32_t extends = 0;    // passes formed since it was admitted
   std::uint32_t decodes = 0;
   std::uint32_t spelled_output = 0;  // generated tokens that `tokens` has
-  // Tokens behind its last one that its last step accepted, too; nobody sees them, but older releases cache
+  // Tokens after its last one that its last step accepted, too; nobody sees them, but older releases cache
   // them.
   std::uint32_t accepted_behind_end = 0;
   double last_token_time = 0;
@@ -80,7 +80,7 @@ struct Req {
   kvcache::PrefixCache::MatchCursor admission_cursor;  // of the admission's match
   std::uint32_t num_matched_prefix_tokens = 0;         // of the last match
 
-  std::vector<std::uint32_t> ids_behind_end;  // numeric execution: those accepted behind its end
+  std::vector<std::uint32_t> ids_behind_end;  // numeric execution: those accepted after its end
 
   std::uint32_t verify_ct = 0;  // steps that verified drafts of it (SGLang's spec_verify_ct)
 
@@ -110,7 +110,7 @@ struct Req {
     return kv_allocated_len > kv_committed_len ? kv_allocated_len : kv_committed_len;
   }
 
-  // Makes `tokens` hold the prompt, all output_len generated tokens and those accepted behind the end.
+  // Makes `tokens` hold the prompt, all output_len generated tokens and those accepted after the end.
   void spell_out();
 
   auto state() {

@@ -7,7 +7,7 @@
 namespace tpsim::scheduler {
 namespace {
 
-// SGLang keeps room for the sampled tokens behind the longest prompt it accepts (scheduler.py, tp_worker.py).
+// SGLang keeps room for the sampled tokens after the longest prompt it accepts (scheduler.py, tp_worker.py).
 constexpr std::uint32_t kInputHeadroom = 5;  // tokens
 
 std::uint32_t clip32(std::uint64_t value) {

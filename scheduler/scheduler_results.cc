@@ -168,7 +168,7 @@ bool Scheduler::claims_bonus() const {
 }
 
 // Of `count` tokens that a step accepted, those up to the request's last: they become output. All of them
-// have KV; in spec v1 the step has given back what came behind the last.
+// have KV; in spec v1 the step has given back what came after the last.
 std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std::size_t position,
                                        std::uint32_t count) {
   if (count > accept_histogram_.size()) accept_histogram_.resize(count, 0);

@@ -34,7 +34,7 @@ class DueWheel {
     slot(due.pass).push_back(due);
     ++size_;
   }
-  // Moves what is due at `pass` behind what `out` has, in the order in which it was added.
+  // Moves what is due at `pass` after what `out` has, in the order in which it was added.
   void take(std::int64_t pass, std::vector<Due>& out) {
     std::vector<Due>& dues = slot(pass);
     if (dues.empty()) return;
@@ -134,13 +134,13 @@ class SteadyDecode {
     std::uint64_t order = 0;   // of joining; unique
     std::int64_t joined = 0;   // its first pass
     std::int64_t left = 0;     // the first pass without it, where it has left
-    std::uint32_t named = 0;   // the page behind its last one that its row names
+    std::uint32_t named = 0;   // the page after its last one that its row names
     std::uint32_t bucket = 0;  // of opens_
     bool whole = false;
     bool has_left = false;
     bool is_long = false;
   };
-  // Who opens pages: the next one, behind those it has.
+  // Who opens pages: the next one, after those it has.
   struct Opener {
     std::uint32_t next_page;
     std::uint32_t member;

@@ -6,7 +6,7 @@
 // extend gathers the keys of its requests first, and stores new ones only where no request has more than
 // top_k tokens. Then dense attention over expanded keys and values takes the sparse kernel's place
 // (set_dsa_prefill_impl), but not for a pass in captured pieces. The kernels pad the query heads to what they
-// are built for, 64 or 128. Passes that verify drafts, or extend a draft model behind them, run the kernels
+// are built for, 64 or 128. Passes that verify drafts, or extend a draft model after them, run the kernels
 // of decode: every draft is a row of its own, with a list of its own (init_forward_metadata; forward_extend).
 #include <algorithm>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Data of another pool on the nodes of the radix tree: a component, as SGLang's unified cache calls it.
 //
 // A node of the tree holds the pages of its tokens' KV; a component may hold something more for it: the same
-// tokens' KV in sliding-window layers (window_component.h), or a state behind the last of them. A node may
+// tokens' KV in sliding-window layers (window_component.h), or a state after the last of them. A node may
 // lack it: what a component's own eviction takes from a node that stays is a tombstone. A match ends only
 // where every component can be used; a node locks its component by a count of its own, a part of the tree's
 // locks; the least recently used of the unlocked ones goes first.

@@ -1,5 +1,5 @@
 // Hands out the slots of a pool of states: what layers with a recurrence (gated delta-nets) keep of a
-// sequence in place of keys and values. A slot holds the state of one sequence behind one token, in all
+// sequence in place of keys and values. A slot holds the state of one sequence after one token, in all
 // layers.
 //
 // Slots are numbered from 1: SGLang's slot 0 takes what padding writes (mem_cache/allocator/mamba.py of

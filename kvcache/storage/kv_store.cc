@@ -95,7 +95,7 @@ void KvStore::load_values(std::uint32_t layer, std::uint32_t slot, std::uint32_t
       config_.value_in_key ? key_at(layer, slot, kv_head) : value_at(layer, slot, kv_head);
   const std::uint64_t stride = config_.value_in_key ? key_bytes_ : value_bytes_;
   if (config_.value_in_key && config_.format == NumberFormat::kFp4E2M1) {
-    // The scales lie behind all codes: the key is decoded whole.
+    // The scales lie after all codes: the key is decoded whole.
     thread_local std::vector<float> key;
     key.resize(config_.k_dim);
     for (std::uint32_t i = 0; i < count; ++i, from += stride, out += config_.v_dim) {

@@ -10,7 +10,7 @@
 namespace tpsim {
 namespace {
 
-// A small float of `exponent_bits` and `mantissa_bits` behind a sign bit, bias 2^(exponent_bits - 1) - 1.
+// A small float of `exponent_bits` and `mantissa_bits` after a sign bit, bias 2^(exponent_bits - 1) - 1.
 // `largest` is the code (without sign) of the largest finite value; beyond it values saturate.
 template <int exponent_bits, int mantissa_bits>
 std::uint8_t to_small(float value, std::uint8_t largest, std::uint8_t nan) {

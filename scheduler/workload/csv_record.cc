@@ -52,7 +52,7 @@ std::size_t CsvRecord::split(std::string_view line, const Place& place) {
       }
       while (at < line.size() && (line[at] == ' ' || line[at] == '\t')) ++at;
       if (at < line.size() && line[at] != ',') {
-        place.fail("column {} goes on behind its closing quote; put a comma there", count);
+        place.fail("column {} goes on after its closing quote; put a comma there", count);
       }
     } else {
       const std::size_t end = std::min(line.find(',', at), line.size());

@@ -39,7 +39,7 @@ void ImagePlacer::place(WorkloadRequest& request) {
     image.width = width_;
     image.height = height_;
   }
-  // Markers: the same ids for every image, before and behind it.
+  // Markers: the same ids for every image, before and after it.
   constexpr std::uint32_t kMostMarkers = 1024;
   constexpr kvcache::TokenId kBefore = kImageTokenBase - 2 * kMostMarkers;
   constexpr kvcache::TokenId kAfter = kImageTokenBase - kMostMarkers;
@@ -65,7 +65,7 @@ void ImagePlacer::place(WorkloadRequest& request) {
   for (std::size_t i = 0; i < request.images.size(); ++i) {
     ImageInput& image = request.images[i];
     if (image.position > text || image.position < done)
-      throw_user_error("request {}: image {} stands behind {} tokens, and the prompt has {} of them{}",
+      throw_user_error("request {}: image {} stands after {} tokens, and the prompt has {} of them{}",
                        requests_, i + 1, image.position, text,
                        image.position < done ? " before the image before it" : "");
     append_text(image.position);

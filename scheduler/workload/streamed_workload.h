@@ -35,7 +35,7 @@ struct WorkloadOutline {
   std::vector<bool> followed;
 };
 
-// One reading of a workload: the next request in order of arrival; null behind the last. Throws UserError
+// One reading of a workload: the next request in order of arrival; null after the last. Throws UserError
 // where a file no longer holds what it did.
 using RequestReader = std::function<std::shared_ptr<const WorkloadRequest>()>;
 

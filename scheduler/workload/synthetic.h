@@ -31,7 +31,7 @@ class RandomWorkload : public StreamedWorkload {
   // Throws as check() does.
   explicit RandomWorkload(const RandomOptions& options)
       : RandomWorkload(options, NumpyRandom(options.seed), nullptr) {}
-  // Of a generator that other things were drawn from before. `after`, unless null, becomes the one behind all
+  // Of a generator that other things were drawn from before. `after`, unless null, becomes the one after all
   // that this draws.
   RandomWorkload(const RandomOptions& options, NumpyRandom random, NumpyRandom* after);
 };

@@ -25,7 +25,7 @@ class TraceStream {
   TraceStream(std::unique_ptr<ByteSource> source, const std::string& name, const ReadOptions& options);
 
   // The next request, with its session and namespace numbered and checked against those before it; its
-  // arrival time counts from the zero of the file. `record` is overwritten. False behind the last, or behind
+  // arrival time counts from the zero of the file. `record` is overwritten. False after the last, or after
   // ReadOptions::num_prompts. Throws UserError "FILE:LINE: …".
   bool next(TraceRecord& record);
   // No later request is of this session (TraceRecord::session).
