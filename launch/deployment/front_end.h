@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "proto/host.pb.h"
-#include "scheduler/client_share.h"
 #include "scheduler/config.h"
 
 namespace tpsim::launch {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string_view>
 
-#include "attention/full/full_attention_list.h"
+#include "attention/full/full_attention.h"
 #include "launch/cli/flag_set.h"
 #include "launch/deployment/attention.h"
 #include "launch/deployment/image_host.h"

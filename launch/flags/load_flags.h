@@ -33,7 +33,7 @@ struct LoadArgs {
   bool fixed_interval = false;
   std::uint32_t max_concurrency = 0;
   std::optional<std::string> front_end;  // default: by the workload (launch/simulation/workload_args.cc)
-  std::optional<double> client_seconds;  // default: what was fitted (scheduler/client_share.h); serve: 0
+  std::optional<double> client_seconds;  // default: what was fitted (scheduler/config.h); serve: 0
   std::optional<double> tokenize_us;     // of a token of a prompt; default: the host's
   std::uint32_t stream_interval = 1;
   std::optional<double> time_scale;  // default 1

@@ -8,7 +8,7 @@
 
 #include "launch/cli/flag_set.h"
 #include "launch/flags/load_flags.h"
-#include "scheduler/service_levels.h"
+#include "scheduler/records.h"
 
 namespace tpsim::launch {
 

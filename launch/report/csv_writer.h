@@ -15,7 +15,6 @@
 #include "proto/base/output_file.h"
 #include "proto/forward.pb.h"
 #include "scheduler/records.h"
-#include "scheduler/service_levels.h"
 
 namespace tpsim {
 class StateReader;

@@ -9,7 +9,6 @@
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "scheduler/workload/image_fields.h"
-#include "scheduler/workload/image_limits.h"
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_input.h"
 #include "scheduler/workload/trace_reader.h"

@@ -10,7 +10,6 @@
 #include "proto/base/text.h"
 #include "scheduler/workload/benchmark_datasets.h"
 #include "scheduler/workload/benchmark_images.h"
-#include "scheduler/workload/streamed_trace.h"
 #include "scheduler/workload/synthetic.h"
 #include "scheduler/workload/trace_reader.h"
 

@@ -14,7 +14,6 @@
 
 #include "proto/base/error.h"
 #include "proto/base/nearest.h"
-#include "proto/base/plain_json.h"
 #include "proto/versions.h"
 #include "rank/catalogue/catalogue.h"
 #include "rank/cost/json_message.h"
@@ -69,7 +68,7 @@ void merge_attention(proto::HardwareProfile& profile) {
   for (const std::string& backend : backends) {
     const auto measured = catalogue::find(own, backend);
     for (const nlohmann::json& entry :
-         parse_json<nlohmann::json>(measured ? *measured : *catalogue::find(other, backend))) {
+         nlohmann::json::parse(measured ? *measured : *catalogue::find(other, backend))) {
       proto::OperatorEfficiency& fit = *profile.add_efficiencies();
       read_message(entry, fmt::format("attention/{}.json", backend), "coefficients", fit);
       if (measured) continue;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "proto/base/align.h"
+#include "proto/base/ceil_div.h"
 #include "rank/config/weight_format.h"
 #include "rank/cost/power.h"
 

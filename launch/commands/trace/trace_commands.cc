@@ -20,7 +20,6 @@
 #include "proto/base/error.h"
 #include "scheduler/workload/conversations.h"
 #include "scheduler/workload/statistics.h"
-#include "scheduler/workload/streamed_trace.h"
 #include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/trace_writer.h"
 

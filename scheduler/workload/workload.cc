@@ -1,11 +1,9 @@
-#include "scheduler/workload/arrival_order.h"
+#include "scheduler/workload/workload.h"
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 namespace tpsim::scheduler {
 
@@ -17,9 +15,7 @@ void start_at_zero(Workload& workload) {
 
 void sort_by_arrival(Workload& workload) {
   if (workload.requests.empty()) return;
-  std::stable_sort(
-      workload.requests.begin(), workload.requests.end(),
-      [](const WorkloadRequest& a, const WorkloadRequest& b) { return a.arrival_time < b.arrival_time; });
+  std::ranges::stable_sort(workload.requests, {}, &WorkloadRequest::arrival_time);
   start_at_zero(workload);
   std::unordered_map<std::uint32_t, std::uint32_t> sessions;
   std::unordered_map<std::uint32_t, std::uint32_t> namespaces;
