@@ -30,8 +30,6 @@ class RequestReader {
 
   // Reads on in `pending`, and takes away what it has used.
   State read(std::string& pending);
-  // Whether bytes of a request have been read that is not done.
-  bool begun() const { return parser_.has_value(); }
 
   struct Taken {
     HttpRequest request;  // `arrived` is the caller's to fill in

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "launch/serve/wire/connection.h"
 #include "launch/serve/wire/response_text.h"
 
 namespace tpsim::launch {
