@@ -5,6 +5,9 @@
 // connection).
 #pragma once
 
+// clang-format off
+#include <utility>  // first: awaitable.hpp of Boost 1.74 names std::exchange without it
+// clang-format on
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <chrono>

@@ -4,6 +4,9 @@
 // limited: heads, bodies, connections, and the time in which it neither sends nor takes a byte.
 #pragma once
 
+// clang-format off
+#include <utility>  // first: awaitable.hpp of Boost 1.74 names std::exchange without it
+// clang-format on
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <cstddef>
