@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "launch/serve/protocol/json_text.h"
+#include "launch/serve/protocol/json_fields.h"
 
 namespace tpsim::launch {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "launch/serve/call_choice.h"
-#include "launch/serve/protocol/json_text.h"
+#include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/protocol/refusal.h"
 
 namespace tpsim::launch {

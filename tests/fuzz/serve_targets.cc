@@ -12,7 +12,7 @@
 
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/generate_call.h"
-#include "launch/serve/protocol/json_text.h"
+#include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/protocol/refusal.h"
 #include "launch/serve/wire/request_reader.h"
 #include "tests/fuzz/fuzz_targets.h"

@@ -8,7 +8,6 @@
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/protocol/refusal.h"
-#include "launch/serve/protocol/sampling_fields.h"
 
 namespace tpsim::launch {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launch/serve/protocol/answer_format.h"
-#include "launch/serve/protocol/json_text.h"
+#include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/protocol/refusal.h"
 #include "launch/serve/server_info.h"
 
