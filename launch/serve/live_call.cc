@@ -23,7 +23,7 @@ class LiveCall::Choice final : public LiveRequest {
   void on_news(const TokenNews& news) override {
     if (call_.over_ || answer().finish) return;
     take(news);
-    if (!call_.context_.computes) call_.context_.lateness.note(news.due);
+    if (!call_.context_.computes) call_.context_.counts.note_due(news.due);
   }
 
   Answer& answer() { return text_.answer(); }
@@ -96,13 +96,13 @@ LiveCall::LiveCall(ServeContext& context, std::string_view route, GenerateCall c
       format_ = make_chat_format(call_, context_.format, created);
       break;
   }
-  context_.http.begin(route_, "POST");
+  context_.counts.begin(route_, "POST");
   answers_.resize(prompts_.size() * call_.n);
   unfinished_ = answers_.size();
 }
 
 LiveCall::~LiveCall() {
-  context_.http.end(route_, "POST");
+  context_.counts.end(route_, "POST");
   for (const std::unique_ptr<Choice>& choice : choices_) drop_name(*choice);
 }
 
@@ -147,13 +147,13 @@ void LiveCall::begin() {
   }
   if (call_.stream && format_->begins_at_once()) {
     streaming_ = true;
-    context_.http.add(route_, "POST", 200);
+    context_.counts.add(route_, "POST", 200);
     exchange_->begin_stream("text/event-stream; charset=utf-8", context_.answer_headers);
   }
   if (call_.n > 1) {
     submit_prefix(0);
   } else {
-    submit_choices(0, choices_.size(), arrived_);
+    submit_choices(arrived_);
   }
 }
 
@@ -188,13 +188,12 @@ void LiveCall::on_prefix(std::size_t prompt, const TokenNews& news) {
   } else if (prompt + 1 < prompts_.size()) {
     submit_prefix(prompt + 1);
   } else {
-    submit_choices(0, choices_.size(), std::chrono::steady_clock::now());
+    submit_choices(std::chrono::steady_clock::now());
   }
 }
 
-void LiveCall::submit_choices(std::size_t first, std::size_t count,
-                              std::chrono::steady_clock::time_point sent) {
-  for (std::size_t i = first; i < first + count; ++i) {
+void LiveCall::submit_choices(std::chrono::steady_clock::time_point sent) {
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
     Choice& choice = *choices_[i];
     const std::size_t prompt = i / call_.n;
     auto request = std::make_shared<scheduler::WorkloadRequest>(request_of(prompt, 0));
@@ -226,7 +225,7 @@ void LiveCall::fail(unsigned status, const std::string& message) {
     exchange_->end_stream();
   } else {
     const bool plain = call_.api == GenerateCall::Api::kGenerate && status == 400;
-    context_.http.add(route_, "POST", status);
+    context_.counts.add(route_, "POST", status);
     exchange_->respond(
         {.status = status,
          .body = error_body(plain ? ErrorStyle::kPlain : ErrorStyle::kOpenAi, status, type, message)});
@@ -246,7 +245,7 @@ void LiveCall::flush() {
 void LiveCall::flush_stream() {
   if (!streaming_) {
     streaming_ = true;
-    context_.http.add(route_, "POST", 200);
+    context_.counts.add(route_, "POST", 200);
     exchange_->begin_stream("text/event-stream; charset=utf-8", context_.answer_headers);
   }
   if (!exchange_->ready()) return;
@@ -259,7 +258,7 @@ void LiveCall::flush_stream() {
     if (format_->sends_deltas()) choice->text_.forget_sent();
   }
   const bool last = unfinished_ == 0;
-  if (last) format_->closing(answers(), out_);
+  if (last) format_->closing(answers_, out_);
   exchange_->write(out_);
   if (!last) return;
   exchange_->end_stream();
@@ -273,13 +272,8 @@ void LiveCall::answer_whole() {
     return;
   }
   for (const std::unique_ptr<Choice>& choice : choices_) choice->text_.before_event();
-  context_.http.add(route_, "POST", 200);
-  exchange_->respond({.body = format_->whole(answers()), .headers = context_.answer_headers});
-  end();
-}
-
-void LiveCall::on_gone() {
-  if (over_) return;
+  context_.counts.add(route_, "POST", 200);
+  exchange_->respond({.body = format_->whole(answers_), .headers = context_.answer_headers});
   end();
 }
 

@@ -7,8 +7,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace tpsim::launch {
@@ -95,13 +99,10 @@ struct LiveSample {
   double mean_inter_token = 0;  // seconds; 0: none
 };
 
-// Answers over HTTP.
-struct HttpCount {
-  std::string endpoint;  // the route's pattern, never what a client sent
-  std::string method;
-  unsigned status = 0;
-  std::uint64_t count = 0;
-};
+// Calls over HTTP by their route's pattern, never what a client sent, and their method: those for tokens that
+// are being answered; and answers, by their status, too. Views of constants.
+using HttpActive = std::map<std::pair<std::string_view, std::string_view>, std::uint64_t>;
+using HttpResponses = std::map<std::tuple<std::string_view, std::string_view, unsigned>, std::uint64_t>;
 
 // How a scheduler stands.
 struct LiveQueues {
@@ -161,8 +162,8 @@ struct LiveStatistics : LiveQueues {
   std::uint64_t merged_deltas =
       0;  // pieces of answers that went out with later ones, because a reader was slow
 
-  std::vector<HttpCount> http_responses;
-  std::vector<HttpCount> http_active;  // without a status: calls for tokens that are being answered
+  HttpResponses http_responses;
+  HttpActive http_active;
 
   LiveHistogram ttft{kTtftEdges};
   LiveHistogram inter_token{kInterTokenEdges};

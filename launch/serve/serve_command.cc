@@ -5,19 +5,20 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "launch/cli/flag_command.h"
 #include "launch/cli/standard_output.h"
 #include "launch/deployment/resolve.h"
 #include "launch/flags/logging.h"
-#include "launch/serve/drain.h"
 #include "launch/serve/live/live_replica.h"
 #include "launch/serve/live/wall_clock.h"
 #include "launch/serve/serve_args.h"
@@ -133,6 +134,48 @@ std::string url_of(const WireConfig& wire, std::uint16_t port) {
   return fmt::format("http://{}:{}", six ? fmt::format("[{}]", wire.host) : wire.host, port);
 }
 
+// The end of a server: a signal closes the door, and the calls inside are answered.
+class Drain {
+ public:
+  // `draining` is set when it begins. `timeout`: seconds that answers may take after it; none: as long as
+  // they take.
+  Drain(HttpServer& server, const StopFlag::Unhurried& signal, std::atomic<bool>& draining,
+        std::optional<double> timeout)
+      : server_(server), signal_(signal), draining_(draining), timeout_(timeout) {}
+
+  // Asked again and again: whether the server goes on. Begins the drain at the first signal
+  // (proto/base/stop_flag.h).
+  bool go_on() {
+    if (!signal_.asked()) return true;
+    const auto now = std::chrono::steady_clock::now();
+    if (!draining_) {
+      draining_ = true;
+      began_ = now;
+      server_.drain();
+      spdlog::warn("a signal came: no new calls are taken, {} that have begun are answered{}",
+                   server_.exchanges(), server_.exchanges() > 0 ? "; a second signal ends at once" : "");
+    }
+    if (server_.exchanges() == 0) return false;
+    return !timeout_ || std::chrono::duration<double>(now - began_).count() < *timeout_;
+  }
+
+  // After the answers that were cut off were told so: gives them a moment to get out.
+  void last_words() const {
+    constexpr std::chrono::milliseconds kMoment{500};
+    constexpr std::chrono::milliseconds kLook{5};
+    const auto end = std::chrono::steady_clock::now() + kMoment;
+    while (server_.exchanges() > 0 && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(kLook);
+  }
+
+ private:
+  HttpServer& server_;
+  const StopFlag::Unhurried& signal_;
+  std::atomic<bool>& draining_;
+  const std::optional<double> timeout_;
+  std::chrono::steady_clock::time_point began_;
+};
+
 int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deployment& deployment) {
   const auto began = std::chrono::steady_clock::now();
   for (const std::string& note : deployment.notes) spdlog::info("{}", note);
@@ -177,7 +220,6 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
                        .default_output_tokens = args.default_output_tokens,
                        .max_output_tokens = args.max_output_tokens,
                        .max_open_requests = args.max_open_requests,
-                       .model_name = args.model_name(),
                        .answer_headers = answer_headers(info)};
   Service service({.api_key = args.api_key, .admin_api_key = args.admin_api_key}, context, info);
   HttpServer server(args.wire, service);

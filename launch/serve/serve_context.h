@@ -2,16 +2,18 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "launch/serve/http_counts.h"
 #include "launch/serve/invented_answers.h"
-#include "launch/serve/lateness.h"
 #include "launch/serve/live/live_replica.h"
+#include "launch/serve/live_statistics.h"
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/request_names.h"
@@ -20,6 +22,42 @@
 #include "launch/tokenizer/tokenizer.h"
 
 namespace tpsim::launch {
+
+// What clients were answered, and how late. Any thread. `route` and `method` are views of constants.
+class ServeCounts {
+ public:
+  void add(std::string_view route, std::string_view method, unsigned status) {
+    const std::lock_guard lock(mutex_);
+    ++responses_[{route, method, status}];
+  }
+  // A call has begun, or is over, that takes a while.
+  void begin(std::string_view route, std::string_view method) {
+    const std::lock_guard lock(mutex_);
+    ++active_[{route, method}];
+  }
+  void end(std::string_view route, std::string_view method) {
+    const std::lock_guard lock(mutex_);
+    --active_[{route, method}];
+  }
+  // What was due at `due` has just left: the socket has it.
+  void note_due(std::chrono::steady_clock::time_point due) {
+    const double late = std::chrono::duration<double>(std::chrono::steady_clock::now() - due).count();
+    const std::lock_guard lock(mutex_);
+    lateness_.observe(late);
+  }
+  void copy_to(LiveStatistics& live) const {
+    const std::lock_guard lock(mutex_);
+    live.http_responses = responses_;
+    live.http_active = active_;
+    live.lateness = lateness_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  HttpResponses responses_;
+  HttpActive active_;
+  LiveHistogram lateness_{kLatenessEdges};
+};
 
 struct ServeContext {
   LiveReplica& replica;
@@ -36,12 +74,10 @@ struct ServeContext {
   std::uint32_t default_output_tokens = 256;
   std::optional<std::uint32_t> max_output_tokens = {};
   std::uint64_t max_open_requests = 65536;
-  std::string model_name;
   HttpHeaders answer_headers = {};  // of every answer that has tokens
 
   RequestNames names = {};
-  HttpCounts http = {};
-  Lateness lateness = {};
+  ServeCounts counts = {};
   std::atomic<std::uint64_t> answers = 0;        // seeds of invented ones
   std::atomic<std::uint64_t> merged_deltas = 0;  // see LiveStatistics
   std::atomic<std::uint64_t> invalid_requests = 0;

@@ -19,7 +19,6 @@
 #include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/protocol/refusal.h"
 #include "launch/serve/refused_routes.h"
-#include "launch/serve/token_routes.h"
 #include "proto/base/text.h"
 
 namespace tpsim::launch {
@@ -123,14 +122,14 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
 
 HttpResponse Service::refuse(unsigned status, const std::string& sentence) {
   ++context_.invalid_requests;
-  context_.http.add("other", "", status);
+  context_.counts.add("other", "", status);
   return {.status = status, .body = error_body(ErrorStyle::kOpenAi, status, status_name(status), sentence)};
 }
 
 void Service::respond(const Call& call, HttpResponse response) {
   static constexpr std::string_view kMethods[] = {"GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS"};
   const auto known = std::find(std::begin(kMethods), std::end(kMethods), call.request.method);
-  context_.http.add(call.route, known == std::end(kMethods) ? "" : *known, response.status);
+  context_.counts.add(call.route, known == std::end(kMethods) ? "" : *known, response.status);
   if (response.status >= 400 && response.status < 500) ++context_.invalid_requests;
   call.exchange->respond(response);
 }
@@ -185,7 +184,8 @@ void Service::begin(Call call, GenerateCall (*parse)(std::string_view, const Par
   const auto finish = [this, outcome] {
     if (outcome->refusal == nullptr) {
       try {
-        start(outcome->call, std::move(outcome->parsed), std::move(outcome->prompts));
+        LiveCall::start(context_, outcome->call.route, std::move(outcome->parsed),
+                        std::move(outcome->prompts), outcome->call.request.arrived, outcome->call.exchange);
       } catch (const Refusal& refusal) {
         refused(outcome->call, refusal, outcome->native_stream);
       }
@@ -199,11 +199,6 @@ void Service::begin(Call call, GenerateCall (*parse)(std::string_view, const Par
     outcome->call.exchange->thread().post(finish);
 }
 
-void Service::start(Call& call, GenerateCall parsed, std::vector<std::vector<std::uint32_t>> prompts) {
-  LiveCall::start(context_, call.route, std::move(parsed), std::move(prompts), call.request.arrived,
-                  call.exchange);
-}
-
 // What /generate finds wrong with a value it says within the stream that was asked for.
 void Service::refused(Call& call, const Refusal& refusal, bool native_stream) {
   const bool value = refusal.type == "BadRequestError";
@@ -213,7 +208,7 @@ void Service::refused(Call& call, const Refusal& refusal, bool native_stream) {
     return;
   }
   ++context_.invalid_requests;
-  context_.http.add(call.route, "POST", 200);
+  context_.counts.add(call.route, "POST", 200);
   call.exchange->begin_stream("text/event-stream; charset=utf-8", {});
   call.exchange->write(fmt::format("data: {}\n\ndata: [DONE]\n\n",
                                    error_body(ErrorStyle::kPlain, 400, refusal.type, refusal.what())));
@@ -266,7 +261,7 @@ void Service::on_health_generate(Call call) {
     void on_news(const TokenNews& news) override {
       if (std::exchange(answered_, true)) return;
       const unsigned status = news.count > 0 ? 200 : 503;
-      context_.http.add("/health_generate", "GET", status);
+      context_.counts.add("/health_generate", "GET", status);
       exchange_->respond({.status = status, .body = ""});
     }
 
@@ -364,9 +359,7 @@ LiveStatistics Service::statistics() const {
   live.invalid_requests = context_.invalid_requests;
   live.open_streams = context_.open_streams;
   if (server_ != nullptr) live.open_connections = server_->connections();
-  live.http_responses = context_.http.all();
-  live.http_active = context_.http.active();
-  live.lateness = context_.lateness.seconds();
+  context_.counts.copy_to(live);
   return live;
 }
 

@@ -59,7 +59,6 @@ class Service final : public HttpHandler {
   void generate(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&));
   void begin(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&));
   void answer_tokens(Call call, std::string (*answer)(const ServeContext&, std::string_view));
-  void start(Call& call, GenerateCall parsed, std::vector<std::vector<std::uint32_t>> prompts);
   void refused(Call& call, const Refusal& refusal, bool native_stream);
 
   void on_generate(Call call);

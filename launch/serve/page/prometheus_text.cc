@@ -221,23 +221,26 @@ class Metrics {
   }
 
   void http() {
-    std::map<std::pair<std::string, std::string>, std::uint64_t> requests;
-    for (const HttpCount& answers : s_.http_responses)
-      requests[{answers.endpoint, answers.method}] += answers.count;
+    const auto each = [this](const HttpActive& calls) {
+      for (const auto& [of, count] : calls)
+        out_.sample({{"endpoint", std::string(of.first)}, {"method", std::string(of.second)}}, number(count));
+    };
+    HttpActive requests;
+    for (const auto& [of, count] : s_.http_responses) requests[{std::get<0>(of), std::get<1>(of)}] += count;
     out_.metric("sglang:http_requests_active", "gauge", "Number of currently active HTTP requests");
-    for (const HttpCount& calls : s_.http_active)
-      out_.sample({{"endpoint", calls.endpoint}, {"method", calls.method}}, number(calls.count));
+    each(s_.http_active);
     out_.metric("sglang:http_requests_total", "counter",
                 "Total number of HTTP requests by endpoint and method");
-    for (const auto& [of, count] : requests)
-      out_.sample({{"endpoint", of.first}, {"method", of.second}}, number(count));
+    each(requests);
     out_.metric("sglang:http_responses_total", "counter",
                 "Total number of HTTP responses by endpoint and status code");
-    for (const HttpCount& answers : s_.http_responses)
-      out_.sample({{"endpoint", answers.endpoint},
-                   {"status_code", fmt::format("{}", answers.status)},
-                   {"method", answers.method}},
-                  number(answers.count));
+    for (const auto& [of, count] : s_.http_responses) {
+      const auto& [endpoint, method, status] = of;
+      out_.sample({{"endpoint", std::string(endpoint)},
+                   {"status_code", std::to_string(status)},
+                   {"method", std::string(method)}},
+                  number(count));
+    }
   }
 
   // What SGLang has no name for.

@@ -117,7 +117,7 @@ GenerateCall parse_generate(std::string_view body, const ParseLimits& limits) {
     read_prompts(fields, call);
     read_sampling(fields, call);
     read_common(fields, call);
-    call.log_metrics = fields.boolean("log_metrics", true);
+    fields.boolean("log_metrics", true);  // only checked: nobody logs requests here
     if (call.n > 1) call.single = false;
     check_size(call, limits);
   } catch (Refusal& refusal) {
