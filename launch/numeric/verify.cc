@@ -16,7 +16,7 @@
 #include "launch/deployment/images.h"
 #include "launch/deployment/resolve.h"
 #include "launch/numeric/computing_stage.h"
-#include "launch/simulation/outputs.h"
+#include "launch/simulation/prompts.h"
 #include "launch/simulation/run_monitor.h"
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"

@@ -13,9 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "launch/report/error_lines.h"
-#include "launch/report/goodput_figures.h"
 #include "launch/report/run_names.h"
+#include "launch/report/table_lines.h"
 #include "launch/report/text_table.h"
 
 namespace tpsim::launch {

@@ -1,7 +1,5 @@
 #include "launch/report/html_page.h"
 
-#include "launch/report/page_text.h"
-
 namespace tpsim::launch {
 namespace {
 

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "launch/tokenizer/shallow_json.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {
@@ -115,6 +113,15 @@ void parse_arguments(Json& calls, std::size_t number) {
 }
 
 }  // namespace
+
+ShallowJson parse_shallow_json(const std::string& text, std::string_view what) {
+  constexpr int kDeepest = 100;
+  const auto keep = [&](int depth, ShallowJson::parse_event_t, ShallowJson&) {
+    if (depth > kDeepest) throw_user_error("{}: nested deeper than {} levels", what, kDeepest);
+    return true;
+  };
+  return ShallowJson::parse(text, keep, /*allow_exceptions=*/false);
+}
 
 bool expects_parts(std::string_view chat_template) {
   for (const std::string_view medium : {"image", "audio", "video", "vision"}) {

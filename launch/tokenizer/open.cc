@@ -6,7 +6,6 @@
 
 #include "launch/tokenizer/chat_messages.h"
 #include "launch/tokenizer/four_bytes.h"
-#include "launch/tokenizer/jinja.h"
 #include "launch/tokenizer/kinds.h"
 #include "launch/tokenizer/tokenizer_config.h"
 

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/report/html_page.h"
-#include "launch/serve/page/page_text.h"
 
 namespace tpsim::launch {
 namespace {
