@@ -17,9 +17,8 @@ std::uint32_t cache_namespace(std::string_view key) {
   return hash == 0 ? 1 : hash;
 }
 
-CallChoice::CallChoice(ServeContext& context, const SamplingFields& sampling, Answer& answer,
-                       const Options& options)
-    : context_(context), sampling_(sampling), answer_(answer), options_(options), stops_(sampling.stop) {
+CallChoice::CallChoice(ServeContext& context, const SamplingFields& sampling, Answer& answer, bool wants_ids)
+    : context_(context), sampling_(sampling), answer_(answer), wants_ids_(wants_ids), stops_(sampling.stop) {
   if (context.computes && !context.format.skip_tokenizer)
     text_ = context.tokenizer->stream(sampling.skip_special_tokens);
 }
@@ -64,7 +63,7 @@ void CallChoice::take(const TokenNews& news) {
 void CallChoice::take_token(std::uint32_t id) {
   ++answer_.completion_tokens;
   last_id_ = id;
-  if (options_.wants_ids) answer_.add_id(id);
+  if (wants_ids_) answer_.add_id(id);
   const std::vector<std::uint32_t>& stop_ids = sampling_.stop_token_ids;
   if (!stop_ids.empty() && std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end()) {
     if (sampling_.no_stop_trim && text_ != nullptr) add_text(text_->push(id));

@@ -21,12 +21,8 @@ std::uint32_t cache_namespace(std::string_view key);
 
 class CallChoice {
  public:
-  struct Options {
-    bool wants_ids = true;
-  };
-
   // `answer` and `sampling` must outlive it.
-  CallChoice(ServeContext& context, const SamplingFields& sampling, Answer& answer, const Options& options);
+  CallChoice(ServeContext& context, const SamplingFields& sampling, Answer& answer, bool wants_ids);
 
   // How many tokens to ask the replica for.
   std::uint32_t tokens_to_ask(std::uint64_t prompt_tokens);
@@ -52,7 +48,7 @@ class CallChoice {
   ServeContext& context_;
   const SamplingFields& sampling_;
   Answer& answer_;
-  const Options options_;
+  const bool wants_ids_;
   StopStrings stops_;
   std::unique_ptr<TextStream> text_;  // of computed ids
   scheduler::RequestPtr request_;

@@ -16,7 +16,7 @@ class LiveCall::Choice final : public LiveRequest {
   Choice(LiveCall& call, Answer& answer, const SamplingFields& sampling)
       : call_(call),
         text_(call.context_, sampling, answer,
-              {.wants_ids = call.call_.api == GenerateCall::Api::kGenerate}) {}
+              /*wants_ids=*/call.call_.api == GenerateCall::Api::kGenerate) {}
 
   WireThread& thread() const override { return call_.exchange_->thread(); }
 
@@ -111,14 +111,10 @@ void LiveCall::drop_name(Choice& choice) {
   if (std::exchange(choice.named, false)) context_.names.erase(choice.answer().id);
 }
 
-void LiveCall::start(ServeContext& context, std::string_view route, GenerateCall call,
-                     std::vector<std::vector<std::uint32_t>> prompts,
-                     std::chrono::steady_clock::time_point arrived, std::shared_ptr<Exchange> exchange) {
-  const std::shared_ptr<LiveCall> live(
-      new LiveCall(context, route, std::move(call), std::move(prompts), arrived, std::move(exchange)));
-  live->take_names();
-  live->exchange_->listen(live);
-  if (!live->over_) live->begin();
+void LiveCall::start() {
+  take_names();
+  exchange_->listen(shared_from_this());
+  if (!over_) begin();
 }
 
 void LiveCall::take_names() {

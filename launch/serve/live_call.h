@@ -22,18 +22,19 @@
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/serve_context.h"
 #include "launch/serve/wire/exchange.h"
-#include "launch/serve/wire/http_request.h"
+#include "launch/serve/wire/http_message.h"
 
 namespace tpsim::launch {
 
 class LiveCall final : public ExchangeListener, public std::enable_shared_from_this<LiveCall> {
  public:
-  // `prompts`: the tokens of call.prompts. `route`, a constant, is what the answer counts for. Throws Refusal
-  // where a name is another request's.
-  static void start(ServeContext& context, std::string_view route, GenerateCall call,
-                    std::vector<std::vector<std::uint32_t>> prompts,
-                    std::chrono::steady_clock::time_point arrived, std::shared_ptr<Exchange> exchange);
+  // `prompts`: the tokens of call.prompts. `route`, a constant, is what the answer counts for.
+  LiveCall(ServeContext& context, std::string_view route, GenerateCall call,
+           std::vector<std::vector<std::uint32_t>> prompts, std::chrono::steady_clock::time_point arrived,
+           std::shared_ptr<Exchange> exchange);
   ~LiveCall() override;
+  // Serves it. Throws Refusal where a name is another request's.
+  void start();
 
   void on_ready() override { flush(); }
   void on_gone() override { end(); }
@@ -42,9 +43,6 @@ class LiveCall final : public ExchangeListener, public std::enable_shared_from_t
   class Choice;
   class Prefix;
 
-  LiveCall(ServeContext& context, std::string_view route, GenerateCall call,
-           std::vector<std::vector<std::uint32_t>> prompts, std::chrono::steady_clock::time_point arrived,
-           std::shared_ptr<Exchange> exchange);
   void take_names();
   void drop_name(Choice& choice);
   void begin();

@@ -131,7 +131,6 @@ struct LiveStatistics : LiveQueues {
   // How things stand.
   std::vector<LiveQueues> ranks;             // each data-parallel one; empty: there is one
   std::uint64_t pending_prefill_tokens = 0;  // prompts of waiting requests
-  std::uint64_t last_batch_requests = 0;     // of the last pass
   bool last_pass_used_graph = false;
   std::uint64_t decode_sum_seq_lens = 0;  // tokens of the requests that run
   double gen_throughput = 0;              // generated tokens per second over the last few seconds
@@ -159,8 +158,7 @@ struct LiveStatistics : LiveQueues {
   std::uint64_t graph_steps = 0;    // that replayed a captured graph
   double gpu_seconds = 0;           // of all passes
   double prefill_gpu_seconds = 0;   // of those with an extend part
-  std::uint64_t merged_deltas =
-      0;  // pieces of answers that went out with later ones, because a reader was slow
+  std::uint64_t merged_deltas = 0;  // pieces of answers that went out with later ones: a reader was slow
 
   HttpResponses http_responses;
   HttpActive http_active;

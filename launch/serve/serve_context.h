@@ -17,7 +17,7 @@
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/request_names.h"
-#include "launch/serve/wire/http_request.h"
+#include "launch/serve/wire/http_message.h"
 #include "launch/tokenizer/chat_template.h"
 #include "launch/tokenizer/tokenizer.h"
 

@@ -184,8 +184,10 @@ void Service::begin(Call call, GenerateCall (*parse)(std::string_view, const Par
   const auto finish = [this, outcome] {
     if (outcome->refusal == nullptr) {
       try {
-        LiveCall::start(context_, outcome->call.route, std::move(outcome->parsed),
-                        std::move(outcome->prompts), outcome->call.request.arrived, outcome->call.exchange);
+        std::make_shared<LiveCall>(context_, outcome->call.route, std::move(outcome->parsed),
+                                   std::move(outcome->prompts), outcome->call.request.arrived,
+                                   outcome->call.exchange)
+            ->start();
       } catch (const Refusal& refusal) {
         refused(outcome->call, refusal, outcome->native_stream);
       }

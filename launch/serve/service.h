@@ -11,7 +11,7 @@
 #include "launch/serve/serve_context.h"
 #include "launch/serve/server_info.h"
 #include "launch/serve/wire/exchange.h"
-#include "launch/serve/wire/http_request.h"
+#include "launch/serve/wire/http_message.h"
 #include "launch/serve/wire/http_server.h"
 
 namespace tpsim::launch {

@@ -34,7 +34,7 @@ class ReportOutput {
   void begin_sweep(const proto::Sweep& sweep) { *report_.mutable_sweep() = sweep; }
   void refuse(const std::map<std::string, std::string>& settings, const std::string& reason);
   // Of --attention-backends all: what was refused and left out.
-  void note(const AllBackends& all) { note_in(all, report_); }
+  void note(const AllBackends& all) { report_.MergeFrom(all.others); }
   // Records of the run that begins go there; those of a sweep are not kept.
   scheduler::RunObserver& begin_run(const std::string& backend);
   void end_run(proto::RunReport report);

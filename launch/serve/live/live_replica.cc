@@ -63,9 +63,7 @@ void LiveReplica::command(Command command) {
   WireThread& thread = command.listener->thread();
   thread.post([listener = std::move(command.listener)] {
     TokenNews news;
-    news.end = scheduler::RequestState::kUnfinished;
-    news.because = "The server has stopped.";
-    news.status = 503;
+    news.give_up(scheduler::RequestState::kUnfinished, "The server has stopped.");
     listener->on_news(news);
   });
 }
@@ -98,10 +96,8 @@ void LiveReplica::admit(Command& command) {
   if (config_.max_queued_requests > 0 &&
       replica_.schedulers().totals().waiting >= config_.max_queued_requests) {
     statistics_.on_queue_full();
-    TokenNews& news = deliveries_.add(sent, std::move(command.listener));
-    news.end = scheduler::RequestState::kRejected;
-    news.because = "The request queue is full.";
-    news.status = 503;
+    deliveries_.add(sent, std::move(command.listener))
+        .give_up(scheduler::RequestState::kRejected, "The request queue is full.");
     --open_requests_;
     return;
   }
@@ -174,10 +170,7 @@ void LiveReplica::abandon(const std::string& because) {
   }
   deliveries_.hand_over_now();
   const auto tell = [&](std::shared_ptr<LiveRequest> listener) {
-    TokenNews& news = deliveries_.add(0, std::move(listener));
-    news.end = scheduler::RequestState::kUnfinished;
-    news.because = because;
-    news.status = 503;
+    deliveries_.add(0, std::move(listener)).give_up(scheduler::RequestState::kUnfinished, because);
     --open_requests_;
   };
   for (auto& [id, open] : open_) tell(std::move(open.listener));

@@ -24,6 +24,13 @@ struct TokenNews {
   unsigned status = 400;
   double latency = 0;     // seconds of the replica's clock from its sending to this
   WallClock::Time due{};  // when it is to be told
+
+  // The end of a request that the server does not serve: 503.
+  void give_up(scheduler::RequestState state, const std::string& sentence) {
+    end = state;
+    because = sentence;
+    status = 503;
+  }
 };
 
 class LiveRequest {

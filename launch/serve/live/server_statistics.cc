@@ -110,7 +110,6 @@ void ServerStatistics::on_step(const scheduler::StepRecord& record, double gpu_s
   live_.decode_tokens += record.decode_tokens;
   current_.prefill_tokens += record.extend_tokens;
   current_.decode_tokens += record.decode_tokens + record.extend_requests;
-  live_.last_batch_requests = record.extend_requests + record.decode_requests;
   live_.last_pass_used_graph = record.capture_bucket > 0;
   if (record.forward_mode == proto::TARGET_VERIFY) {
     accepted_steps_ += record.decode_requests;

@@ -130,8 +130,7 @@ asio::awaitable<void> Connection::serve() {
       idle_ = false;
     }
     const Clock::time_point arrived = Clock::now();
-    RequestReader reader({.max_head_bytes = worker_.config().max_head_bytes,
-                          .max_body_bytes = worker_.config().max_body_bytes});
+    RequestReader reader(worker_.config());
     if (co_await receive(reader) == RequestReader::State::kDone) {
       dispatch(reader.take(), arrived);
     } else {

@@ -16,8 +16,8 @@
 #include <string>
 
 #include "launch/serve/wire/exchange.h"
+#include "launch/serve/wire/http_message.h"
 #include "launch/serve/wire/request_reader.h"
-#include "launch/serve/wire/response_text.h"
 #include "launch/serve/wire/worker.h"
 
 namespace tpsim::launch {
