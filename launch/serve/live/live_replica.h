@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -62,13 +63,6 @@ class LiveReplica final : private scheduler::ReplicaEvents {
   void abandon(const std::string& because);
 
  private:
-  struct Command {
-    std::uint64_t id = 0;
-    scheduler::RequestPtr request;  // none: cancel `id`, or flush
-    WallClock::Time sent{};
-    std::shared_ptr<LiveRequest> listener;
-    std::function<void(bool)> flushed;
-  };
   struct Open {
     std::shared_ptr<LiveRequest> listener;
     double sent = 0;           // seconds of the replica's clock
@@ -85,9 +79,11 @@ class LiveReplica final : private scheduler::ReplicaEvents {
   void on_inter_token(double gap, std::uint32_t count) override { statistics_.on_inter_token(gap, count); }
   void on_step(const scheduler::StepRecord& record, double gpu_seconds, bool computed) override;
 
-  void command(Command command);
+  // Has `work` done on the replica's thread; after abandon() here and now.
+  void command(std::function<void()> work);
   void take_commands();
-  void admit(Command& command);
+  void admit(std::uint64_t id, scheduler::RequestPtr request, WallClock::Time sent,
+             std::shared_ptr<LiveRequest> listener);
   void flush_if_idle();
   bool step();
   void wait_until(double seconds);
@@ -103,14 +99,14 @@ class LiveReplica final : private scheduler::ReplicaEvents {
   ServerStatistics::Lengths lengths_;               // of those in open_
   std::vector<std::function<void(bool)>> flushes_;  // waiting for the last round
   Deliveries deliveries_;
-  std::vector<Command> taken_;
   std::atomic<std::uint64_t> next_id_ = 0;
   std::atomic<std::uint64_t> open_requests_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Command> commands_;
-  bool ended_ = false;  // after abandon()
+  std::vector<std::function<void()>> commands_;
+  std::string because_;              // of abandon()
+  std::atomic<bool> ended_ = false;  // after it
 };
 
 }  // namespace tpsim::launch
