@@ -145,11 +145,9 @@ class Plan {
 };
 
 // A sweep keeps what each run sums up, and stops when the farm does.
-class SweepMonitor : public scheduler::RunObserver {
+class SweepMonitor : public scheduler::NoRecords {
  public:
   explicit SweepMonitor(std::function<bool()> go_on) : go_on_(std::move(go_on)) {}
-  void on_request(const scheduler::RequestRecord&) override {}
-  void on_step(const scheduler::StepRecord&) override {}
   bool on_progress(const scheduler::Progress&) override { return go_on_(); }
 
  private:

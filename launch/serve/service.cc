@@ -47,6 +47,19 @@ bool is_json(const HttpRequest& request) {
   return boost::algorithm::iequals(type, "application/json");
 }
 
+// Why `work` cannot be carried out; none: it was.
+template <typename Work>
+std::optional<Refusal> refusal_of(const Work& work) {
+  try {
+    work();
+    return std::nullopt;
+  } catch (const Refusal& refusal) {
+    return refusal;
+  } catch (const std::exception& error) {
+    return Refusal(500, "InternalServerError", fmt::format("Internal server error: {}", error.what()));
+  }
+}
+
 }  // namespace
 
 const Service::Route Service::kRoutes[] = {
@@ -98,14 +111,13 @@ bool Service::admitted(Key key, const HttpRequest& request) const {
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   const Route* const route = find_route(request.path);
-  const RefusedRoute* const refused = route == nullptr ? find_refused_route(request.path) : nullptr;
-  const std::string_view counted = route != nullptr     ? route->path
-                                   : refused != nullptr ? refused->path
-                                                        : std::string_view("other");
+  std::optional<RefusedRoute> refused;
+  if (route == nullptr) refused = find_refused_route(request.path);
+  const std::string_view counted = route != nullptr ? route->path : refused ? refused->path : "other";
   Call call{std::move(request), std::move(exchange), counted};
   if (!admitted(route == nullptr ? Key::kUser : route->key, call.request)) {
     respond(call, {.status = 401, .body = R"({"error":"Unauthorized"})"});
-  } else if (refused != nullptr) {
+  } else if (refused) {
     // No 5xx: clients would try again.
     refuse_call(call, 404, "NotFoundError", fmt::format("{}: {}", refused->path, refused->why));
   } else if (route == nullptr) {
@@ -164,36 +176,29 @@ void Service::begin(Call call, GenerateCall (*parse)(std::string_view, const Par
     Call call;
     GenerateCall parsed;
     std::vector<std::vector<std::uint32_t>> prompts;
-    std::unique_ptr<Refusal> refusal;
+    std::optional<Refusal> refusal;
     bool native_stream = false;
   };
   const auto outcome = std::make_shared<Outcome>();
   outcome->call = std::move(call);
   const bool here = outcome->call.request.body.size() < kLongBody;
-  try {
+  outcome->refusal = refusal_of([&] {
     outcome->parsed = parse(outcome->call.request.body, context_.parse_limits);
     std::string().swap(outcome->call.request.body);
     outcome->native_stream = outcome->parsed.stream && outcome->parsed.api == GenerateCall::Api::kGenerate;
     outcome->prompts = tokenize(context_, outcome->parsed);
-  } catch (const Refusal& refusal) {
-    outcome->refusal = std::make_unique<Refusal>(refusal);
-  } catch (const std::exception& error) {
-    outcome->refusal = std::make_unique<Refusal>(500, "InternalServerError",
-                                                 fmt::format("Internal server error: {}", error.what()));
-  }
+  });
   const auto finish = [this, outcome] {
-    if (outcome->refusal == nullptr) {
-      try {
+    if (!outcome->refusal) {
+      outcome->refusal = refusal_of([&] {
         std::make_shared<LiveCall>(context_, outcome->call.route, std::move(outcome->parsed),
                                    std::move(outcome->prompts), outcome->call.request.arrived,
                                    outcome->call.exchange)
             ->start();
-      } catch (const Refusal& refusal) {
-        refused(outcome->call, refusal, outcome->native_stream);
-      }
-    } else {
-      refused(outcome->call, *outcome->refusal, outcome->native_stream || outcome->refusal->in_stream);
+      });
     }
+    if (outcome->refusal)
+      refused(outcome->call, *outcome->refusal, outcome->native_stream || outcome->refusal->in_stream);
   };
   if (here)
     finish();
@@ -230,14 +235,8 @@ void Service::answer_tokens(Call call, std::string (*answer)(const ServeContext&
   boost::asio::post(*background_, [this, shared, answer] {
     HttpResponse response;
     response.headers = context_.answer_headers;
-    std::optional<Refusal> refusal;
-    try {
-      response.body = answer(context_, shared->request.body);
-    } catch (const Refusal& refused) {
-      refusal = refused;
-    } catch (const std::exception& error) {
-      refusal.emplace(500, "InternalServerError", fmt::format("Internal server error: {}", error.what()));
-    }
+    const std::optional<Refusal> refusal =
+        refusal_of([&] { response.body = answer(context_, shared->request.body); });
     shared->exchange->thread().post([this, shared, response, refusal] {
       if (refusal)
         refuse_call(*shared, refusal->status, refusal->type, refusal->what());

@@ -44,12 +44,10 @@ struct Output {
 };
 
 // Keeps the outputs by their position in the workload.
-class Outputs : public scheduler::RunObserver {
+class Outputs : public scheduler::NoRecords {
  public:
   explicit Outputs(std::size_t prompts) : outputs_(prompts) {}
   void on_request(const scheduler::RequestRecord& record) override;
-  void on_step(const scheduler::StepRecord&) override {}
-  bool on_progress(const scheduler::Progress&) override { return true; }
 
   const std::vector<Output>& all() const { return outputs_; }
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "launch/tokenizer/chat_messages.h"
-#include "launch/tokenizer/four_bytes.h"
 #include "launch/tokenizer/kinds.h"
+#include "launch/tokenizer/tokenizer.h"
 #include "launch/tokenizer/tokenizer_config.h"
 
 namespace tpsim::launch {
