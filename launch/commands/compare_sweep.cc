@@ -1,5 +1,3 @@
-#include "launch/commands/compare_sweep.h"
-
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -23,12 +21,14 @@
 #include "launch/deployment/images.h"
 #include "launch/deployment/resolve.h"
 #include "launch/flags/logging.h"
+#include "launch/simulation/all_backends.h"
 #include "launch/simulation/goodput_search.h"
 #include "launch/simulation/report_output.h"
 #include "launch/simulation/result_file.h"
 #include "launch/simulation/run_report.h"
 #include "launch/simulation/simulate.h"
 #include "launch/simulation/stage.h"
+#include "launch/simulation/sweep.h"
 #include "launch/simulation/workload_args.h"
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"

@@ -6,7 +6,7 @@
 namespace tpsim::launch {
 
 static void add_trace_command(CLI::App& command, rank::MpiSession&, Action& action) {
-  add_trace_commands(command, [&action](Action chosen) { action = std::move(chosen); });
+  add_trace_commands(command, action);
 }
 
 constexpr LinkedCommand kCommands[] = {{"run", add_run_command},

@@ -4,20 +4,46 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launch/serve/live/live_request.h"
 #include "launch/serve/protocol/answer.h"
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/serve_context.h"
-#include "launch/serve/stop_strings.h"
 #include "scheduler/request_source.h"
 
 namespace tpsim::launch {
 
 // The namespace of the prefix cache for a client's key; 0 for none.
 std::uint32_t cache_namespace(std::string_view key);
+
+// Finds where an answer ends by one of its stop strings, as its text comes.
+class StopStrings {
+ public:
+  explicit StopStrings(std::vector<std::string> stops);
+
+  struct Match {
+    std::string_view stop;
+    std::size_t bytes_from_start;  // of the text so far, from where the stop string begins to its end
+  };
+  // The next piece of the text. At the first stop string that is whole (the one that begins first), says so;
+  // no further call after it. Nothing for an empty list.
+  std::optional<Match> push(std::string_view piece);
+  // The last `bytes` bytes of the text, as many as a match reaches back at most.
+  std::string_view last(std::size_t bytes) const {
+    return std::string_view(tail_).substr(tail_.size() - bytes);
+  }
+  // Whether the end of the text may be the beginning of a stop string.
+  bool may_begin() const;
+
+ private:
+  const std::vector<std::string> stops_;
+  std::size_t longest_ = 0;
+  std::string tail_;  // what may still be part of a match, and the last piece
+};
 
 class CallChoice {
  public:

@@ -1,7 +1,10 @@
 #include "launch/serve/live_call.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <ctime>
+#include <random>
 #include <utility>
 
 #include "launch/serve/call_choice.h"
@@ -9,6 +12,16 @@
 #include "launch/serve/protocol/refusal.h"
 
 namespace tpsim::launch {
+
+namespace {
+
+// A name that no other request has: 32 hexadecimal digits.
+std::string invented_name() {
+  thread_local std::mt19937_64 random{(std::uint64_t{std::random_device{}()} << 32) | std::random_device{}()};
+  return fmt::format("{:016x}{:016x}", random(), random());
+}
+
+}  // namespace
 
 // One answer's request.
 class LiveCall::Choice final : public LiveRequest {
@@ -122,7 +135,7 @@ void LiveCall::take_names() {
     const std::vector<std::string>& given = call_.rids;
     std::string name;
     if (call_.n > 1 || given.empty()) {
-      name = RequestNames::invent();
+      name = invented_name();
     } else if (given.size() == answers_.size() && (call_.single || given.size() > 1)) {
       name = given[i];
     } else {

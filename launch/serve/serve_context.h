@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,7 +18,6 @@
 #include "launch/serve/live_statistics.h"
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/generate_call.h"
-#include "launch/serve/request_names.h"
 #include "launch/serve/wire/http_message.h"
 #include "launch/tokenizer/chat_template.h"
 #include "launch/tokenizer/tokenizer.h"
@@ -57,6 +58,44 @@ class ServeCounts {
   HttpResponses responses_;
   HttpActive active_;
   LiveHistogram lateness_{kLatenessEdges};
+};
+
+// The requests that are open under the names that clients know them by (SGLang's rid). Any thread.
+class RequestNames {
+ public:
+  // Makes `name` stand for a request that is not submitted yet. False: it stands for another one.
+  bool reserve(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    return ids_.emplace(name, kNotSubmitted).second;
+  }
+  // Submitted, as the replica's number `id`.
+  void set(const std::string& name, std::uint64_t id) {
+    const std::lock_guard lock(mutex_);
+    ids_.insert_or_assign(name, id);
+  }
+  void erase(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    ids_.erase(name);
+  }
+  bool contains(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    return ids_.contains(name);
+  }
+  // The numbers of all whose names begin with `prefix`; of all, if it is empty.
+  std::vector<std::uint64_t> starting_with(std::string_view prefix) const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::uint64_t> ids;
+    for (auto at = ids_.lower_bound(prefix); at != ids_.end() && at->first.starts_with(prefix); ++at) {
+      if (at->second != kNotSubmitted) ids.push_back(at->second);
+    }
+    return ids;
+  }
+
+ private:
+  static constexpr std::uint64_t kNotSubmitted = ~std::uint64_t{0};
+
+  mutable std::mutex mutex_;
+  std::map<std::string, std::uint64_t, std::less<>> ids_;
 };
 
 struct ServeContext {

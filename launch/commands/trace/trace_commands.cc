@@ -27,8 +27,6 @@
 namespace tpsim::launch {
 namespace {
 
-using SetAction = std::function<void(TraceAction)>;
-
 std::string format_list(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
@@ -135,18 +133,18 @@ CLI::Option* add_real(CLI::App& command, const std::string& name, double& value,
 
 // The flags live as long as the command: CLI11 keeps references to them.
 template <typename Flags>
-std::shared_ptr<Flags> flags_of(CLI::App& command, const SetAction& set_action, int (*act)(const Flags&)) {
+std::shared_ptr<Flags> flags_of(CLI::App& command, Action& action, int (*act)(const Flags&)) {
   auto flags = std::make_shared<Flags>();
   command.option_defaults()->always_capture_default();
-  command.final_callback([flags, set_action, act] { set_action([flags, act] { return act(*flags); }); });
+  command.final_callback([flags, &action, act] { action = [flags, act] { return act(*flags); }; });
   return flags;
 }
 
-void add_inspect(CLI::App& trace, const SetAction& set_action) {
+void add_inspect(CLI::App& trace, Action& action) {
   CLI::App& command = *trace.add_subcommand(
       "inspect",
       "Print counts, length percentiles, arrivals over time and the best possible prefix hit rate");
-  const auto flags = flags_of<InspectFlags>(command, set_action, inspect);
+  const auto flags = flags_of<InspectFlags>(command, action, inspect);
   command.add_option("FILE", flags->file, "Trace file, plain or gzip-compressed")->required();
   command.add_option("--format", flags->read.format,
                      "auto, or " + format_list(scheduler::trace_format_names()));
@@ -160,10 +158,10 @@ void add_inspect(CLI::App& trace, const SetAction& set_action) {
   command.add_flag("--json", flags->json, "Print one JSON object");
 }
 
-void add_convert(CLI::App& trace, const SetAction& set_action) {
+void add_convert(CLI::App& trace, Action& action) {
   CLI::App& command =
       *trace.add_subcommand("convert", "Write a trace in another format, in order, or at another speed");
-  const auto flags = flags_of<ConvertFlags>(command, set_action, convert);
+  const auto flags = flags_of<ConvertFlags>(command, action, convert);
   command.add_option("IN", flags->input, "Trace file, plain or gzip-compressed")->required();
   command.add_option("OUT", flags->output, "File to write; compressed if its name ends in .gz")->required();
   command.add_option("--from", flags->read.format,
@@ -177,10 +175,10 @@ void add_convert(CLI::App& trace, const SetAction& set_action) {
             "Keep this many requests, the first ones; 0 = all");
 }
 
-void add_generate(CLI::App& trace, const SetAction& set_action) {
+void add_generate(CLI::App& trace, Action& action) {
   CLI::App& command = *trace.add_subcommand(
       "generate", "Make a trace of multi-turn conversations with shared system prompts and bursty arrivals");
-  const auto flags = flags_of<GenerateFlags>(command, set_action, generate);
+  const auto flags = flags_of<GenerateFlags>(command, action, generate);
   scheduler::ConversationOptions& o = flags->options;
   command.add_option("--output", flags->output, "File to write; compressed if its name ends in .gz")
       ->required();
@@ -212,11 +210,11 @@ void add_generate(CLI::App& trace, const SetAction& set_action) {
 
 }  // namespace
 
-void add_trace_commands(CLI::App& trace, const SetAction& set_action) {
+void add_trace_commands(CLI::App& trace, Action& action) {
   trace.require_subcommand(1);
-  add_generate(trace, set_action);
-  add_inspect(trace, set_action);
-  add_convert(trace, set_action);
+  add_generate(trace, action);
+  add_inspect(trace, action);
+  add_convert(trace, action);
 }
 
 }  // namespace tpsim::launch
