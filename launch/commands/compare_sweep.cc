@@ -118,8 +118,7 @@ class Plan {
           continue;
         resolved.refusal = fmt::format(
             "--speculative-num-draft-tokens {}: with --speculative-eagle-topk 1 a step verifies {}, which "
-            "another "
-            "setting does already",
+            "another setting does already",
             resolved.setting->args.speculation.num_draft_tokens.value_or(0),
             resolved.deployment->scheduler.speculation.num_draft_tokens);
         resolved.deployment.reset();

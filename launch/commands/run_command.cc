@@ -1,6 +1,5 @@
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "launch/cli/flag_command.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,7 +15,6 @@
 #include "launch/cli/flag_values.h"
 #include "launch/cli/progress.h"
 #include "launch/cli/standard_output.h"
-#include "launch/deployment/deployment.h"
 #include "launch/flags/logging.h"
 #include "launch/flags/server_args.h"
 #include "launch/numeric/numeric_commands.h"
@@ -49,11 +47,10 @@ void declare_flags(FlagSet& flags, VerifyArgs& args) {
                      }
                    }
                  });
-  flags.add_value(
-      "--prompts", "FILE",
-      "JSONL of prompts, {\"prompt_ids\": [1, 2, 3]} a line (default: seeded random ones that share "
-      "prefixes)",
-      text(args.prompts));
+  flags.add_value("--prompts", "FILE",
+                  "JSONL of prompts, {\"prompt_ids\": [1, 2, 3]} a line (default: seeded random ones that "
+                  "share prefixes)",
+                  text(args.prompts));
   flags.add_value("--prompt-length", "TOKENS", "of the longest random prompt (default 48)",
                   count(args.prompt_length, 2, 1U << 20));
   flags.add_value("--max-new-tokens", "N", "greedy tokens of each prompt (default 16)",

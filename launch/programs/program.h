@@ -5,7 +5,6 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "launch/cli/action.h"
@@ -30,10 +29,9 @@ struct CommandName {
 inline constexpr CommandName kCommandNames[] = {
     {"run", "Serve a workload on one deployment", "tpsim", "tpsim-numeric"},
     {"compare",
-     "Serve the same workload once per attention backend or pair, and once for each value of the "
-     "lists that flags marked [list] are given, such as --tp 4,8 --page-size 1,64: the best setting, the "
-     "Pareto front and a row for each (--report-dir then receives sweep.csv instead of requests.csv and "
-     "steps.csv)",
+     "Serve the same workload once per attention backend or pair, and once for each value of the lists that "
+     "flags marked [list] are given, such as --tp 4,8 --page-size 1,64: the best setting, the Pareto front "
+     "and a row for each (--report-dir then receives sweep.csv instead of requests.csv and steps.csv)",
      "tpsim", "tpsim-numeric"},
     {"generate", "Compute the tokens that a model generates", "tpsim-numeric", "tpsim-numeric"},
     {"verify", "Hold every backend, --tp and way to serve against a dense reference, by computing",

@@ -22,7 +22,6 @@
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/serve_context.h"
 #include "launch/serve/wire/exchange.h"
-#include "launch/serve/wire/http_message.h"
 
 namespace tpsim::launch {
 

@@ -57,13 +57,11 @@ void check(const ServeContext& context, const std::vector<std::uint32_t>& ids,
   if (!sampling.max_new_tokens) return;
   const std::uint64_t wanted = *sampling.max_new_tokens;
   if (length + wanted > context.context_length)
-    refuse_value(
-        fmt::format("Requested token count exceeds the model's maximum context length of {} tokens. You "
-                    "requested a total of {} "
-                    "tokens: {} tokens from the input messages and {} tokens for the completion. Please "
-                    "reduce the number of "
-                    "tokens in the input messages or the completion to fit within the limit.",
-                    context.context_length, length + wanted, length, wanted));
+    refuse_value(fmt::format(
+        "Requested token count exceeds the model's maximum context length of {} tokens. You requested a "
+        "total of {} tokens: {} tokens from the input messages and {} tokens for the completion. Please "
+        "reduce the number of tokens in the input messages or the completion to fit within the limit.",
+        context.context_length, length + wanted, length, wanted));
   if (context.max_output_tokens && wanted > *context.max_output_tokens)
     refuse_value(fmt::format("{} tokens for the completion are more than --max-output-tokens {} allows",
                              wanted, *context.max_output_tokens));

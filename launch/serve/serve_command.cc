@@ -31,7 +31,6 @@
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
 #include "rank/parallel/rank_lost.h"
-#include "scheduler/releases/sglang_release.h"
 
 namespace tpsim::launch {
 namespace {

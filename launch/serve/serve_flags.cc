@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 #include <thread>
 
 #include "launch/cli/flag_values.h"

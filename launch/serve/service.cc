@@ -7,7 +7,6 @@
 #include <boost/algorithm/string/trim.hpp>
 #include <boost/asio/post.hpp>
 #include <charconv>
-#include <chrono>
 #include <iterator>
 #include <optional>
 #include <utility>

@@ -12,7 +12,6 @@
 #include "scheduler/workload/image_limits.h"
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_input.h"
-#include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::launch {
 

@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "rank/catalogue/catalogue.h"
 

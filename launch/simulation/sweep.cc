@@ -5,7 +5,6 @@
 
 #include "launch/report/run_names.h"
 #include "proto/base/error.h"
-#include "proto/base/text.h"
 
 namespace tpsim::launch {
 namespace {

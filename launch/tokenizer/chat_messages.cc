@@ -76,8 +76,7 @@ void check_content(const Json& content, std::size_t number) {
     if (!part.is_object() || !has_text("type") || (part["type"] == "text" && !has_text("text"))) {
       throw_user_error(
           "messages[{}].content has a part that is neither {{\"type\": \"text\", \"text\": …}} nor of "
-          "another "
-          "\"type\"",
+          "another \"type\"",
           number);
     }
   }

@@ -1,8 +1,6 @@
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <string>
-#include <utility>
 
 #include "launch/tokenizer/tokenizer.h"
 

@@ -1,7 +1,5 @@
-#include <cstddef>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "launch/tokenizer/chat_messages.h"
 #include "launch/tokenizer/chat_template.h"

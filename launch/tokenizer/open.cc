@@ -51,11 +51,10 @@ OpenedTokenizer open_tokenizer(const std::filesystem::path& folder, std::uint32_
     opened.notes.push_back(fmt::format("texts are counted as one token for four bytes: {}", why));
   }
 
-  why = folder.empty() ? "the model has no folder with a chat template"
-                       : fmt::format(
-                             "{} has no chat_template.jinja, and no chat_template in "
-                             "tokenizer_config.json",
-                             folder.string());
+  why = folder.empty()
+            ? "the model has no folder with a chat template"
+            : fmt::format("{} has no chat_template.jinja, and no chat_template in tokenizer_config.json",
+                          folder.string());
   if (!config.chat_templates.empty()) {
     const std::string missing = jinja_missing();
     if (missing.empty()) {

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
@@ -12,7 +11,6 @@
 #include <string>
 #include <system_error>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "launch/cli/standard_output.h"

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
-#include <vector>
 
 #include "launch/serve/live/wall_clock.h"
 #include "launch/serve/live_statistics.h"

@@ -1,7 +1,6 @@
 // Lines of Prometheus' text format.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>

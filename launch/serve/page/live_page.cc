@@ -1,6 +1,5 @@
 #include "launch/serve/page/live_page.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "launch/report/html_page.h"

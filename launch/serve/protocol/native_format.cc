@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/json_fields.h"

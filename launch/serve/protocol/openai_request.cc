@@ -34,9 +34,8 @@ void refuse_format(const JsonFields& fields) {
   if (!format->is_object()) refuse_field("response_format", "Input should be an object");
   const std::string type = JsonFields(*format, "response_format.").text("type").value_or("");
   if (type != "text")
-    refuse_value(
-        fmt::format("response_format: answers that follow a grammar are not simulated; leave it out, "
-                    "or say \"text\""));
+    refuse_value(fmt::format(
+        "response_format: answers that follow a grammar are not simulated; leave it out, or say \"text\""));
 }
 
 void read_shared(const JsonFields& fields, GenerateCall& call) {

@@ -3,7 +3,6 @@
 
 #include <boost/beast/http/dynamic_body.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <cstddef>
 #include <optional>
 #include <string>
 

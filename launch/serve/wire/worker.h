@@ -1,7 +1,6 @@
 // A thread of the server, with the connections that live on it.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
