@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "launch/cli/flag_command.h"
@@ -74,7 +75,7 @@ LiveDescription describe(const ServeArgs& args, const Deployment& deployment, co
 // What a client should know of the answers.
 std::vector<std::string> notes_of(const ServeArgs& args, const OpenedTokenizer& opened) {
   std::vector<std::string> notes = opened.notes;
-  if (args.skip_tokenizer_init) notes.clear();
+  if (args.format.skip_tokenizer) notes.clear();
   if (!args.server.numeric())
     notes.push_back(
         "answers are invented: no model computed them, only how long they take; they have max_new_tokens "
@@ -89,7 +90,7 @@ ServerInfo info_of(const ServeArgs& args, const Deployment& deployment, const Op
   info.model_path = args.server.model_path;
   info.tokenizer_path = args.tokenizer_path.empty() ? args.server.model_path : args.tokenizer_path;
   info.served_model_name = args.model_name();
-  info.weight_version = args.weight_version;
+  info.weight_version = args.format.weight_version;
   if (!deployment.model.architecture.empty()) info.architectures = {deployment.model.architecture};
   info.has_image_understanding = args.server.images.enable_multimodal;
   info.sglang_release = config.sglang_release.name;
@@ -104,10 +105,10 @@ ServerInfo info_of(const ServeArgs& args, const Deployment& deployment, const Op
   info.speedup = args.speedup;
   info.front_end = front_end_kind(args);
   info.client_seconds = args.server.client_seconds.value_or(0);
-  info.tokenizer = args.skip_tokenizer_init ? "none" : opened.tokenizer->name();
-  info.chat_template = args.skip_tokenizer_init ? "none" : opened.chat->name();
-  info.real_tokenizer = !args.skip_tokenizer_init && opened.tokenizer->real();
-  info.real_chat_template = !args.skip_tokenizer_init && opened.chat->real();
+  info.tokenizer = args.format.skip_tokenizer ? "none" : opened.tokenizer->name();
+  info.chat_template = args.format.skip_tokenizer ? "none" : opened.chat->name();
+  info.real_tokenizer = !args.format.skip_tokenizer && opened.tokenizer->real();
+  info.real_chat_template = !args.format.skip_tokenizer && opened.chat->real();
   info.notes = notes_of(args, opened);
   info.started = std::time(nullptr);
   return info;
@@ -200,16 +201,13 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
   LiveReplica replica({.computes = args.server.numeric(), .max_queued_requests = args.max_queued_requests},
                       deployment.scheduler, serve_front_end(args, deployment.host), *executor, clock,
                       std::move(description));
+  FormatOptions format = args.format;
+  format.tokenizer_note = tokenizer_note(info);
   ServeContext context{.replica = replica,
                        .tokenizer = opened.tokenizer,
                        .chat = opened.chat,
                        .invented = InventedAnswers(*opened.tokenizer, vocab_size),
-                       .format = {.weight_version = args.weight_version,
-                                  .skip_tokenizer = args.skip_tokenizer_init,
-                                  .tokenizer_note = tokenizer_note(info),
-                                  .incremental_streaming_output = args.incremental_streaming_output,
-                                  .enable_cache_report = args.enable_cache_report,
-                                  .default_include_usage = args.stream_response_default_include_usage},
+                       .format = std::move(format),
                        .parse_limits = {.max_prompts = args.max_prompts_per_call},
                        .computes = args.server.numeric(),
                        .eos_ids = eos_of(deployment, *opened.tokenizer),

@@ -16,6 +16,9 @@
 namespace tpsim::launch {
 namespace {
 
+using google::protobuf::util::ParseDelimitedFromZeroCopyStream;
+using google::protobuf::util::SerializeDelimitedToZeroCopyStream;
+
 constexpr std::size_t kBufferBytes = 1U << 20;
 constexpr std::uint32_t kMostRequests = 65535;
 
@@ -53,7 +56,7 @@ BatchStreamWriter::BatchStreamWriter(const std::filesystem::path& file,
 
 void BatchStreamWriter::write(const google::protobuf::MessageLite& message) {
   google::protobuf::io::StringOutputStream out(&buffer_);
-  google::protobuf::util::SerializeDelimitedToZeroCopyStream(message, &out);
+  SerializeDelimitedToZeroCopyStream(message, &out);
   if (buffer_.size() < kBufferBytes) return;
   file_.write(buffer_);
   buffer_.clear();
@@ -76,7 +79,7 @@ BatchStreamReader::BatchStreamReader(std::filesystem::path file) : file_(std::mo
   if (descriptor < 0) throw_user_error("{}: cannot be read", file_.string());
   input_.emplace(descriptor);
   input_->SetCloseOnDelete(true);
-  if (read(header_) != Found::kMessage || header_.version() == 0 ||
+  if (!ParseDelimitedFromZeroCopyStream(&header_, &*input_, nullptr) || header_.version() == 0 ||
       (header_.version() == kBatchStreamVersion && !plausible(header_))) {
     throw_user_error("{}: is not a recorded stream of batches; `tpsim run --record-batches` writes one",
                      file_.string());
@@ -87,24 +90,14 @@ BatchStreamReader::BatchStreamReader(std::filesystem::path file) : file_(std::mo
   }
 }
 
-BatchStreamReader::Found BatchStreamReader::read(google::protobuf::MessageLite& message) {
-  bool end = false;  // good only between two messages
-  if (google::protobuf::util::ParseDelimitedFromZeroCopyStream(&message, &*input_, &end))
-    return Found::kMessage;
-  return end ? Found::kEnd : Found::kDamage;
-}
-
 bool BatchStreamReader::next(proto::ForwardBatch& batch) {
-  switch (read(batch)) {
-    case Found::kEnd:
-      return false;
-    case Found::kDamage:
-      throw_user_error("{}: is damaged or cut off at batch {}", file_.string(), batches_);
-    case Found::kMessage:
-      break;
+  bool end = false;  // good only between two messages
+  if (ParseDelimitedFromZeroCopyStream(&batch, &*input_, &end)) {
+    ++batches_;
+    return true;
   }
-  ++batches_;
-  return true;
+  if (!end) throw_user_error("{}: is damaged or cut off at batch {}", file_.string(), batches_);
+  return false;
 }
 
 double BatchStreamReader::progress() const {

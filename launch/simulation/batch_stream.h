@@ -60,9 +60,6 @@ class BatchStreamReader {
   double progress() const;
 
  private:
-  enum class Found : std::uint8_t { kMessage, kEnd, kDamage };
-  Found read(google::protobuf::MessageLite& message);
-
   std::filesystem::path file_;
   std::optional<google::protobuf::io::FileInputStream> input_;
   proto::BatchStreamHeader header_;
