@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "launch/report/run_names.h"
+#include "launch/report/comparison.h"
 #include "launch/report/text_table.h"
 
 namespace tpsim::launch {

@@ -12,7 +12,6 @@
 #include "launch/error_bands/error_band.h"
 #include "launch/error_bands/measured_pairs.h"
 #include "launch/report/comparison.h"
-#include "launch/report/run_names.h"
 #include "launch/report/table_lines.h"
 
 namespace tpsim::launch {

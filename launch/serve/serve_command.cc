@@ -86,23 +86,19 @@ std::vector<std::string> notes_of(const ServeArgs& args, const OpenedTokenizer& 
 ServerInfo info_of(const ServeArgs& args, const Deployment& deployment, const OpenedTokenizer& opened) {
   ServerInfo info;
   const scheduler::SchedulerConfig& config = deployment.scheduler;
+  info.live = describe(args, deployment, opened);
   info.header = deployment.header;
-  info.model_path = args.server.model_path;
   info.tokenizer_path = args.tokenizer_path.empty() ? args.server.model_path : args.tokenizer_path;
-  info.served_model_name = args.model_name();
   info.weight_version = args.format.weight_version;
   if (!deployment.model.architecture.empty()) info.architectures = {deployment.model.architecture};
   info.has_image_understanding = args.server.images.enable_multimodal;
   info.sglang_release = config.sglang_release.name;
-  info.context_length = config.context_length;
   info.max_total_num_tokens = config.max_total_num_tokens;
   info.max_running_requests = config.max_running_requests;
   // As the scheduler refuses prompts: SGLang's max_req_input_len.
   constexpr std::uint64_t kHeadroom = 6;
   const std::uint64_t longest = std::min<std::uint64_t>(config.context_length, config.max_total_num_tokens);
   info.max_req_input_len = static_cast<std::uint32_t>(longest > kHeadroom ? longest - kHeadroom : 0);
-  info.dp_size = config.data_parallel.size;
-  info.speedup = args.speedup;
   info.front_end = front_end_kind(args);
   info.client_seconds = args.server.client_seconds.value_or(0);
   info.tokenizer = args.format.skip_tokenizer ? "none" : opened.tokenizer->name();
@@ -195,7 +191,7 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
   // From here on a signal means: answer what has begun.
   const StopFlag::Unhurried unhurried;
   const WallClock clock(args.speedup);
-  LiveDescription description = describe(args, deployment, opened);
+  LiveDescription description = info.live;
   description.startup_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   LiveReplica replica({.computes = args.server.numeric(), .max_queued_requests = args.max_queued_requests},
@@ -222,7 +218,8 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
   HttpServer server(args.wire, service);
   service.watch(server);
   server.start();
-  print(fmt::format("tpsim: {} is served at {}\n", info.served_model_name, url_of(args.wire, server.port())));
+  print(fmt::format("tpsim: {} is served at {}\n", info.live.served_model_name,
+                    url_of(args.wire, server.port())));
   flush_output();
 
   Drain drain(server, unhurried, context.draining, args.drain_timeout);

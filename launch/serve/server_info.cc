@@ -51,7 +51,7 @@ ordered_json server_args(const ServerInfo& info) {
       out[name] = text;
   }
   out["tokenizer_path"] = info.tokenizer_path;
-  out["served_model_name"] = info.served_model_name;
+  out["served_model_name"] = info.live.served_model_name;
   out["weight_version"] = info.weight_version;
   return out;
 }
@@ -73,13 +73,13 @@ ordered_json core_load(const LiveStatistics& live) {
 }
 
 ordered_json model_card(const ServerInfo& info) {
-  return {{"id", info.served_model_name},
+  return {{"id", info.live.served_model_name},
           {"object", "model"},
           {"created", info.started},
           {"owned_by", "sglang"},
-          {"root", info.served_model_name},
+          {"root", info.live.served_model_name},
           {"parent", nullptr},
-          {"max_model_len", info.context_length}};
+          {"max_model_len", info.live.context_length}};
 }
 
 std::string text(const ordered_json& body) {
@@ -89,16 +89,16 @@ std::string text(const ordered_json& body) {
 }  // namespace
 
 std::string model_info_json(const ServerInfo& info) {
-  const auto or_null = [](const auto& value) { return value.empty() ? ordered_json() : ordered_json(value); };
-  return text({{"model_path", info.model_path},
-               {"tokenizer_path", info.tokenizer_path},
-               {"is_generation", true},
-               {"preferred_sampling_params", nullptr},
-               {"weight_version", info.weight_version},
-               {"has_image_understanding", info.has_image_understanding},
-               {"has_audio_understanding", false},
-               {"model_type", or_null(info.model_type)},
-               {"architectures", or_null(info.architectures)}});
+  return text(
+      {{"model_path", info.live.model_path},
+       {"tokenizer_path", info.tokenizer_path},
+       {"is_generation", true},
+       {"preferred_sampling_params", nullptr},
+       {"weight_version", info.weight_version},
+       {"has_image_understanding", info.has_image_understanding},
+       {"has_audio_understanding", false},
+       {"model_type", nullptr},
+       {"architectures", info.architectures.empty() ? ordered_json() : ordered_json(info.architectures)}});
 }
 
 std::string server_info_json(const ServerInfo& info, const LiveStatistics& live) {
@@ -114,10 +114,10 @@ std::string server_info_json(const ServerInfo& info, const LiveStatistics& live)
   out["status"] = "ready";
   out["max_total_num_tokens"] = info.max_total_num_tokens;
   out["max_req_input_len"] = info.max_req_input_len;
-  out["internal_states"] = std::vector<ordered_json>(info.dp_size, state);
+  out["internal_states"] = std::vector<ordered_json>(info.live.dp_size, state);
   out["version"] = info.sglang_release;
   out["tpsim"] = {{"executor", live.description.executor},
-                  {"speedup", info.speedup},
+                  {"speedup", info.live.speedup},
                   {"front_end", info.front_end},
                   {"client_seconds", info.client_seconds},
                   {"tokenizer", info.tokenizer},

@@ -306,7 +306,7 @@ void Service::on_models(Call call) { respond(call, {.body = models_json(info_)})
 
 void Service::on_model(Call call) {
   const std::string name = call.request.path.substr(std::string_view("/v1/models/").size());
-  if (name == info_.served_model_name) {
+  if (name == info_.live.served_model_name) {
     respond(call, {.body = model_card_json(info_)});
     return;
   }

@@ -10,7 +10,7 @@
 
 #include "attention/selection/registry.h"
 #include "launch/deployment/attention.h"
-#include "launch/report/run_names.h"
+#include "launch/report/comparison.h"
 #include "proto/base/error.h"
 #include "rank/config/model_config.h"
 #include "rank/cost/hardware.h"

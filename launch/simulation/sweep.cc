@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "launch/report/run_names.h"
+#include "launch/report/comparison.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {

@@ -171,8 +171,8 @@ TEST(Errors, AreWrittenAsSglangs) {
 
 TEST(Pages, ListModelsAsSglang) {
   ServerInfo info;
-  info.served_model_name = "m";
-  info.context_length = 8192;
+  info.live.served_model_name = "m";
+  info.live.context_length = 8192;
   info.started = kCreated;
   EXPECT_EQ(models_json(info), recorded("models"));
 }

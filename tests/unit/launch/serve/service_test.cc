@@ -58,7 +58,7 @@ class Served : public testing::Test {
                                    .parse_limits = {},
                                    .vocab_size = kVocabulary,
                                    .context_length = config.context_length});
-    info.served_model_name = "model";
+    info.live.served_model_name = "model";
     info.sglang_release = "0.5.12";
     service = std::make_unique<Service>(keys, *context, info);
     wire.port = 0;
