@@ -59,7 +59,7 @@ class LiveReplica final : private scheduler::ReplicaEvents {
   // Steps the replica until `go_on`, asked at least twenty times a second, says no. Throws what the executor
   // throws.
   void run(const std::function<bool()>& go_on);
-  // After run(): tells all who still wait that nothing more comes, with `because` and 503.
+  // After run(): tells all requests that still wait that nothing more comes, with `because` and 503.
   void abandon(const std::string& because);
 
  private:

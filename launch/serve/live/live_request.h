@@ -1,4 +1,4 @@
-// A request of somebody who is waiting for its tokens.
+// A request whose client waits for its tokens.
 #pragma once
 
 #include <cstdint>
