@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launch/serve/live/live_request.h"
-#include "launch/serve/protocol/answer.h"
+#include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/serve_context.h"
 #include "scheduler/request_source.h"

@@ -171,9 +171,6 @@ void LiveReplica::abandon(const std::string& because) {
   deliveries_.hand_over_now();
 }
 
-// A request that even an idle server does not admit is refused: clients that may come later do not help it.
-bool LiveReplica::more_to_come() const { return false; }
-
 void LiveReplica::on_tokens(const scheduler::PassResult& result) {
   auto completed = result.finished.begin();  // in the order of the tokens
   for (const scheduler::RequestTokens& tokens : result.tokens) {
@@ -223,10 +220,6 @@ void LiveReplica::on_finished(const scheduler::Req& req, scheduler::RequestState
   }
   open_.erase(found);
   --open_requests_;
-}
-
-void LiveReplica::on_step(const scheduler::StepRecord& record, double gpu_seconds, bool) {
-  statistics_.on_step(record, gpu_seconds);
 }
 
 }  // namespace tpsim::launch

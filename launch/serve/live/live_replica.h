@@ -71,13 +71,16 @@ class LiveReplica final : private scheduler::ReplicaEvents {
     bool told_end = false;  // with its last tokens
   };
 
-  bool more_to_come() const override;
+  // A request that even an idle server does not admit is refused: clients that may come later do not help it.
+  bool more_to_come() const override { return false; }
   bool wants_tokens() const override { return true; }
   void on_tokens(const scheduler::PassResult& result) override;
   void on_finished(const scheduler::Req& req, scheduler::RequestState state, const char* because,
                    double time) override;
   void on_inter_token(double gap, std::uint32_t count) override { statistics_.on_inter_token(gap, count); }
-  void on_step(const scheduler::StepRecord& record, double gpu_seconds, bool computed) override;
+  void on_step(const scheduler::StepRecord& record, double gpu_seconds, bool) override {
+    statistics_.on_step(record, gpu_seconds);
+  }
 
   // Has `work` done on the replica's thread; after abandon() here and now.
   void command(std::function<void()> work);

@@ -1,4 +1,4 @@
-#include "launch/serve/protocol/answer.h"
+#include "launch/serve/protocol/answer_format.h"
 
 #include <fmt/format.h>
 
