@@ -126,15 +126,14 @@ void CallChoice::finish(const TokenNews& news) {
   const auto& eos = context_.eos_ids;
   switch (*news.end) {
     case scheduler::RequestState::kCompleted:
+      answer_.finish = FinishReason{.kind = Kind::kStop};
       if (context_.computes && !sampling_.ignore_eos && answer_.completion_tokens > 0 &&
           std::find(eos.begin(), eos.end(), last_id_) != eos.end())
-        answer_.finish = FinishReason{.kind = Kind::kStop, .matched = std::to_string(last_id_)};
-      else if (ends_by_itself_ && !eos.empty())
-        answer_.finish = FinishReason{.kind = Kind::kStop, .matched = std::to_string(eos.front())};
-      else if (ends_by_itself_)
-        answer_.finish = FinishReason{.kind = Kind::kStop};
-      else
+        answer_.finish->matched = std::to_string(last_id_);
+      else if (!ends_by_itself_)
         answer_.finish = FinishReason{.kind = Kind::kLength, .length = answer_.completion_tokens};
+      else if (!eos.empty())
+        answer_.finish->matched = std::to_string(eos.front());
       return;
     case scheduler::RequestState::kRejected:
       answer_.finish =

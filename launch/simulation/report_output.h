@@ -51,22 +51,6 @@ class ReportOutput {
   void write();
 
  private:
-  // To the CSV files, and the steps to the page.
-  class Records : public scheduler::RunObserver {
-   public:
-    Records(CsvWriter& csv, StepProfile& steps) : csv_(csv), steps_(steps) {}
-    void on_request(const scheduler::RequestRecord& record) override { csv_.on_request(record); }
-    void on_step(const scheduler::StepRecord& record) override {
-      csv_.on_step(record);
-      steps_.add(record);
-    }
-    bool on_progress(const scheduler::Progress& progress) override { return csv_.on_progress(progress); }
-
-   private:
-    CsvWriter& csv_;
-    StepProfile& steps_;
-  };
-
   void write_files();
 
   const Kind kind_;
@@ -78,7 +62,6 @@ class ReportOutput {
   OutputFile* sweep_ = nullptr;  // sweep.csv, of a sweep
   std::optional<CsvWriter> csv_;
   std::vector<StepProfile> steps_;  // of the runs
-  std::optional<Records> records_;  // of the run that goes on
   proto::ComparisonReport report_;
 };
 

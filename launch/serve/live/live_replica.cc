@@ -90,13 +90,13 @@ void LiveReplica::admit(std::uint64_t id, scheduler::RequestPtr request, WallClo
   const double sent = config_.computes ? replica_.now() : clock_.seconds_at(sent_at);
   if (config_.max_queued_requests > 0 &&
       replica_.schedulers().totals().waiting >= config_.max_queued_requests) {
-    statistics_.on_queue_full();
+    statistics_.on_arrival(/*accepted=*/false);
     deliveries_.add(sent, std::move(listener))
         .give_up(scheduler::RequestState::kRejected, "The request queue is full.");
     --open_requests_;
     return;
   }
-  statistics_.on_accepted();
+  statistics_.on_arrival(/*accepted=*/true);
   const std::uint64_t length = request->prompt.size();
   lengths_.pending += length;
   open_.emplace(id, Open{.listener = std::move(listener), .sent = sent, .length = length});

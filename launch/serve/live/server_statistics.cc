@@ -36,14 +36,9 @@ ServerStatistics::ServerStatistics(LiveDescription description, const WallClock&
   live_.description = std::move(description);
 }
 
-void ServerStatistics::on_accepted() {
+void ServerStatistics::on_arrival(bool accepted) {
   const std::lock_guard lock(mutex_);
-  ++live_.accepted_requests;
-}
-
-void ServerStatistics::on_queue_full() {
-  const std::lock_guard lock(mutex_);
-  ++live_.rejected_requests;
+  ++(accepted ? live_.accepted_requests : live_.rejected_requests);
 }
 
 void ServerStatistics::on_scheduled(double queue_seconds, std::uint32_t prompt_tokens,
