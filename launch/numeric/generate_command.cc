@@ -19,7 +19,6 @@
 #include "launch/flags/logging.h"
 #include "launch/flags/server_args.h"
 #include "launch/numeric/numeric_commands.h"
-#include "launch/simulation/outputs.h"
 #include "launch/simulation/prompts.h"
 #include "launch/simulation/run_monitor.h"
 #include "launch/simulation/stage.h"

@@ -59,7 +59,7 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
     recorder.emplace(*executor, *recording);
   }
   LossTolerantExecutor tolerant(recorder ? static_cast<scheduler::Executor&>(*recorder) : *executor);
-  Reach reach(measured_ranges(deployment), observer);
+  Reach reach(deployment, observer);
   if (checkpoints != nullptr) checkpoints->attach(*executor, reach);
   scheduler::RunObserver& traced = perfetto == nullptr ? static_cast<scheduler::RunObserver&>(reach)
                                                        : perfetto->begin_run(deployment, *executor, reach);

@@ -1,10 +1,10 @@
-#include "launch/serve/protocol/answer.h"
+#include "launch/serve/protocol/answer_format.h"
 
 #include <fmt/format.h>
 
 #include <iterator>
 
-#include "launch/serve/protocol/json_text.h"
+#include "launch/serve/protocol/json_fields.h"
 
 namespace tpsim::launch {
 

@@ -1,4 +1,4 @@
-// A request as it came over HTTP, and a whole answer to one.
+// A request as it came over HTTP, and answers as bytes.
 #pragma once
 
 #include <chrono>
@@ -29,9 +29,25 @@ struct HttpResponse {
   HttpHeaders headers = {};  // besides
 };
 
-// "Not Found"; empty for a status that nobody sends.
-std::string_view reason_phrase(unsigned status);
-// "BAD_REQUEST", as Python's http.HTTPStatus names it; empty as above.
-std::string_view status_name(unsigned status);
+// "BAD_REQUEST", as Python's http.HTTPStatus names it.
+std::string status_name(unsigned status);
+
+// How a connection goes on after an answer.
+struct AnswerFraming {
+  bool keep_alive = true;
+  bool http_1_0 = false;   // no chunks: a stream ends with the connection
+  bool head_only = false;  // the answer to HEAD
+};
+
+// The whole answer, or its head. `date`: of the Date header.
+std::string response_text(const HttpResponse& response, const AnswerFraming& framing, std::string_view date);
+// The head of a stream.
+std::string stream_head(std::string_view content_type, const HttpHeaders& headers,
+                        const AnswerFraming& framing, std::string_view date);
+// One piece of a stream, in a chunk of its own; and what ends it.
+void append_chunk(std::string_view piece, std::string& out);
+inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
+// Now, as HTTP writes it.
+std::string http_date();
 
 }  // namespace tpsim::launch

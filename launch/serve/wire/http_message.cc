@@ -1,39 +1,25 @@
-#include "launch/serve/wire/response_text.h"
+#include "launch/serve/wire/http_message.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <boost/beast/http/status.hpp>
+#include <cctype>
 #include <ctime>
 #include <iterator>
 
 namespace tpsim::launch {
 namespace {
 
-struct Status {
-  unsigned code;
-  std::string_view phrase;
-  std::string_view name;
-};
+namespace http = boost::beast::http;
 
-constexpr std::array<Status, 15> kStatuses = {{
-    {200, "OK", "OK"},
-    {204, "No Content", "NO_CONTENT"},
-    {400, "Bad Request", "BAD_REQUEST"},
-    {401, "Unauthorized", "UNAUTHORIZED"},
-    {403, "Forbidden", "FORBIDDEN"},
-    {404, "Not Found", "NOT_FOUND"},
-    {405, "Method Not Allowed", "METHOD_NOT_ALLOWED"},
-    {408, "Request Timeout", "REQUEST_TIMEOUT"},
-    {413, "Request Entity Too Large", "REQUEST_ENTITY_TOO_LARGE"},
-    {415, "Unsupported Media Type", "UNSUPPORTED_MEDIA_TYPE"},
-    {429, "Too Many Requests", "TOO_MANY_REQUESTS"},
-    {431, "Request Header Fields Too Large", "REQUEST_HEADER_FIELDS_TOO_LARGE"},
-    {500, "Internal Server Error", "INTERNAL_SERVER_ERROR"},
-    {501, "Not Implemented", "NOT_IMPLEMENTED"},
-    {503, "Service Unavailable", "SERVICE_UNAVAILABLE"},
-}};
+// "Not Found".
+std::string_view reason_phrase(unsigned status) {
+  if (status == 413) return "Request Entity Too Large";  // Python's name; Beast has the newer one
+  const boost::beast::string_view phrase = http::obsolete_reason(http::int_to_status(status));
+  return {phrase.data(), phrase.size()};
+}
 
 std::string head(unsigned status, const AnswerFraming& framing, std::string_view date) {
   std::string text =
@@ -55,18 +41,11 @@ std::string_view HttpRequest::parameter(std::string_view key) const {
   return {};
 }
 
-std::string_view reason_phrase(unsigned status) {
-  for (const Status& known : kStatuses) {
-    if (known.code == status) return known.phrase;
-  }
-  return {};
-}
-
-std::string_view status_name(unsigned status) {
-  for (const Status& known : kStatuses) {
-    if (known.code == status) return known.name;
-  }
-  return {};
+std::string status_name(unsigned status) {
+  std::string name(reason_phrase(status));
+  for (char& letter : name)
+    letter = letter == ' ' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  return name;
 }
 
 std::string response_text(const HttpResponse& response, const AnswerFraming& framing, std::string_view date) {

@@ -1,12 +1,22 @@
-// Error bands, ties and what was not measured, for a terminal.
+// What tables on the terminal say beside a run's latencies: service levels, overload, error bands, ties and
+// what was not measured.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "proto/report.pb.h"
 
 namespace tpsim::launch {
+
+// Columns: goodput and its share with --goodput, the rate found with --max-goodput-rate; none without.
+std::vector<std::string> goodput_heads(const proto::ComparisonReport& report);
+std::vector<std::string> goodput_cells(const proto::ComparisonReport& report, const proto::RunReport& run);
+
+// Sentences below the table: how each search ended, and which runs are overloaded. Empty where there are
+// none.
+std::string goodput_lines(const proto::ComparisonReport& report);
 
 // Of a figure as the report calls it ("mean_ttft_ms"); null where the run has no band of it.
 const proto::ErrorBand* find_band(const proto::RunReport& run, std::string_view figure);

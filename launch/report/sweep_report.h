@@ -1,5 +1,7 @@
-// What a sweep tells beyond its best setting.
+// What a sweep tells beyond its best setting; its table on the terminal and as sweep.csv.
 #pragma once
+
+#include <string>
 
 #include "proto/report.pb.h"
 
@@ -23,5 +25,13 @@ bool stands_out(const proto::ComparisonReport& report, const proto::RunReport& r
 
 // Drops the long parts (see kAllSettingsShown) of the runs that do not stand out.
 void keep_what_stands_out(proto::ComparisonReport& report);
+
+// One row for each setting with a column for each flag that varies, the best marked with a star and the
+// Pareto front with a plus; what cannot be carried out with its reason; the best setting, and the best at
+// each load where that varies. Of more than kAllSettingsShown settings: those that stand out. `colour`: ANSI.
+std::string sweep_table(const proto::ComparisonReport& report, bool colour);
+
+// One row for each setting, with every figure of its run under the names of report.json.
+std::string sweep_csv(const proto::ComparisonReport& report);
 
 }  // namespace tpsim::launch
