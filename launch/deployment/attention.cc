@@ -62,8 +62,7 @@ void note_whole_chunks(const rank::ModelConfig& model, AttentionChoice& choice) 
   if (!whole.empty())
     choice.notes.push_back(
         fmt::format("{}: reads the whole context in {}'s chunked layers, as in SGLang, where only fa3 and "
-                    "intel_xpu read their "
-                    "chunk of {} tokens",
+                    "intel_xpu read their chunk of {} tokens",
                     fmt::join(whole, ", "), model.name, chunk));
 }
 
@@ -217,8 +216,7 @@ SparseAttention choose_sparse_attention(const ServerArgs& args, const proto::Har
   if (args.numeric() && sparse.options.kernels.prefill == attention::SparseKernel::kFlashMlaSparseQ8)
     throw_user_error(
         "--nsa-prefill-backend flashmla_sparse_q8: --executor numeric does not round queries and latents to "
-        "fp8 "
-        "in the kernel; use flashmla_sparse");
+        "fp8 in the kernel; use flashmla_sparse");
   sparse.options.top_k = model.indexer.top_k;
   sparse.token_bytes = attention::sparse_token_bytes(sparse.options.kernels, kv_format,
                                                      model.mla.kv_lora_rank, model.mla.qk_rope_head_dim);

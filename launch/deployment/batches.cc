@@ -41,8 +41,7 @@ void apply_data_parallelism(const ServerArgs& args, const rank::ParallelLayout& 
   if (out.chunk == 0 || out.chunk % page_size != 0)
     throw_user_error(
         "--chunked-prefill-size {}: each of --dp-size {} data-parallel ranks has {} tokens of it, which must "
-        "be "
-        "a multiple of --page-size {}",
+        "be a multiple of --page-size {}",
         out.whole_chunk, layout.dp_size, out.chunk, page_size);
 }
 
@@ -55,8 +54,7 @@ void check_dispatched_tokens(const BatchArgs& args, const rank::ParallelLayout& 
   if (chunk == 0 || chunk > most)
     throw_user_error(
         "--deepep-mode low_latency: hands on at most {} tokens of a GPU at once, and a prefill of {} tokens "
-        "has "
-        "more; use auto, or --chunked-prefill-size {}",
+        "has more; use auto, or --chunked-prefill-size {}",
         kMost, chunk == 0 ? args.max_prefill_tokens : chunk, most * layout.dp_size);
 }
 

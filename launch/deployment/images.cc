@@ -125,8 +125,7 @@ Images resolve_images(const ServerArgs& args, const proto::HardwareProfile& hard
   if (profiled_qwen3_vl)
     out.notes.emplace_back(
         "Qwen3-VL on a large Hopper GPU: SGLang 0.5.23 also spaces prefills (--prefill-decode-interval 22), "
-        "which "
-        "tpsim does not; compare with a server started with --prefill-decode-interval 0");
+        "which tpsim does not; compare with a server started with --prefill-decode-interval 0");
   return out;
 }
 
@@ -189,9 +188,9 @@ void write_images(const proto::HardwareProfile& hardware, const proto::HostProfi
   }
   if (measured && hardware.name() == host.gpu()) {
     add("vision.host", host.images().median_error(),
-        fmt::format("images on the host of {}'s machine: clocks in SGLang 0.5.12's tokenizer process and "
-                    "scheduler",
-                    host.gpu_title()));
+        fmt::format(
+            "images on the host of {}'s machine: clocks in SGLang 0.5.12's tokenizer process and scheduler",
+            host.gpu_title()));
   } else {
     add("vision.host", 0,
         fmt::format("not measured here: images on the host as on {}'s machine with SGLang 0.5.12",
@@ -216,8 +215,7 @@ NewReading image_placement(const ServerArgs& args, const rank::ModelConfig& mode
   if (!vision.present())
     throw_user_error(
         "--model-path {}: has no vision encoder that is simulated, and {} has images; use qwen2.5-vl-7b, "
-        "qwen3-vl-8b, "
-        "qwen3-vl-30b-a3b, gemma-3-27b, llama-4-scout or internvl3.5-8b",
+        "qwen3-vl-8b, qwen3-vl-30b-a3b, gemma-3-27b, llama-4-scout or internvl3.5-8b",
         model.name, workload.name);
   if (!vision.served)
     throw_user_error(

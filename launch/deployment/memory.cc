@@ -64,14 +64,14 @@ void limit_by_states(std::uint32_t each, Memory& memory) {
 void note_speculation_memory(const MemoryArgs& args, std::uint32_t dp_size, std::uint32_t draft_tokens,
                              Memory& memory) {
   if (dp_size > 1 && !args.max_running_requests)
-    memory.notes.push_back(fmt::format(
-        "--max-running-requests: {}, SGLang's choice for speculative decoding, which are {} on each of "
-        "{} data-parallel ranks",
-        kSpeculativeRunningRequests, memory.max_running_requests, dp_size));
+    memory.notes.push_back(
+        fmt::format("--max-running-requests: {}, SGLang's choice for speculative decoding, which are {} on "
+                    "each of {} data-parallel ranks",
+                    kSpeculativeRunningRequests, memory.max_running_requests, dp_size));
   if (memory.verified_state_bytes > 0)
     memory.notes.push_back(fmt::format(
-        "states of gated delta-net layers behind the {} tokens that a step verifies take {:.2f} "
-        "GiB of each GPU",
+        "states of gated delta-net layers behind the {} tokens that a step verifies take {:.2f} GiB of each "
+        "GPU",
         draft_tokens, static_cast<double>(memory.verified_state_bytes) / (std::uint64_t{1} << 30)));
 }
 

@@ -55,10 +55,10 @@ void resolve_tree(const SpeculationArgs& args, const rank::ModelConfig& model, S
     config.num_steps = tree.num_steps;
     config.topk = tree.topk;
     config.num_draft_tokens = tree.num_draft_tokens;
-    out.notes.push_back(fmt::format(
-        "--speculative-num-steps {} --speculative-eagle-topk {} --speculative-num-draft-tokens {}: "
-        "SGLang's choice for {}",
-        config.num_steps, config.topk, config.num_draft_tokens, model.architecture));
+    out.notes.push_back(
+        fmt::format("--speculative-num-steps {} --speculative-eagle-topk {} --speculative-num-draft-tokens "
+                    "{}: SGLang's choice for {}",
+                    config.num_steps, config.topk, config.num_draft_tokens, model.architecture));
     return;
   }
   if (!args.eagle_topk)
@@ -71,10 +71,10 @@ void resolve_tree(const SpeculationArgs& args, const rank::ModelConfig& model, S
     out.draft_tokens_adjusted =
         args.num_draft_tokens.value_or(config.num_draft_tokens) != config.num_draft_tokens;
     if (out.draft_tokens_adjusted)
-      out.warnings.push_back(fmt::format(
-          "--speculative-num-draft-tokens {}: with --speculative-eagle-topk 1 SGLang verifies one "
-          "more than --speculative-num-steps, {}",
-          *args.num_draft_tokens, config.num_draft_tokens));
+      out.warnings.push_back(
+          fmt::format("--speculative-num-draft-tokens {}: with --speculative-eagle-topk 1 SGLang verifies "
+                      "one more than --speculative-num-steps, {}",
+                      *args.num_draft_tokens, config.num_draft_tokens));
     return;
   }
   if (!args.num_draft_tokens)
@@ -93,8 +93,7 @@ void resolve_ngram(const SpeculationArgs& args, Speculation& out) {
   if (args.eagle_topk)
     throw_user_error(
         "--speculative-eagle-topk {}: NGRAM drafts from the text, --speculative-ngram-max-bfs-breadth says "
-        "how "
-        "wide; leave it out",
+        "how wide; leave it out",
         *args.eagle_topk);
   config.topk = args.ngram_max_bfs_breadth;
   config.num_draft_tokens = args.num_draft_tokens.value_or(kNgramDraftTokens);
@@ -266,14 +265,12 @@ void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, cons
   if (model.is_hybrid_linear())
     throw_user_error(
         "--speculative-algorithm {}: --executor numeric does not take states of gated delta-net layers, "
-        "which {} "
-        "has, back to what was accepted; use --executor modeled",
+        "which {} has, back to what was accepted; use --executor modeled",
         algorithm, model.name);
   if (model.is_sparse())
     throw_user_error(
         "--speculative-algorithm {}: --executor numeric does not verify with sparse attention, which {} has; "
-        "use "
-        "--executor modeled",
+        "use --executor modeled",
         algorithm, model.name);
   if (args.parallel.data_parallel_attention())
     throw_user_error(
@@ -303,14 +300,13 @@ void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, cons
   }
   if (chunks)
     throw_user_error(
-        "--speculative-algorithm {}: --executor numeric verifies no attention within chunks, which {} "
-        "has; use --executor modeled",
+        "--speculative-algorithm {}: --executor numeric verifies no attention within chunks, which {} has; "
+        "use --executor modeled",
         algorithm, model.name);
   if (windows && speculation.config.topk > 1 && args.disable_radix_cache)
     throw_user_error(
         "--disable-radix-cache: with sliding windows --executor numeric lets go of what a tree of drafts is "
-        "masked "
-        "against; use --speculative-ngram-max-bfs-breadth 1, or leave it out");
+        "masked against; use --speculative-ngram-max-bfs-breadth 1, or leave it out");
 }
 
 // What does not go with it: mixed chunks, overlap.

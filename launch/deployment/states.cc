@@ -76,11 +76,11 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
                    const scheduler::SpeculationConfig& speculation, States& out) {
   if (!out.switches.radix_cache) return;
   if (!args.sglang_release.rules.caches_states) {
-    out.notes.push_back(fmt::format(
-        "{}: the radix cache is off, for tpsim keeps the states of gated delta-net layers as SGLang {} does, "
-        "and not as {}; compare with a server started with --disable-radix-cache",
-        model.name, scheduler::first_release_with(&scheduler::ReleaseRules::caches_states).name,
-        args.sglang_release.name));
+    out.notes.push_back(
+        fmt::format("{}: the radix cache is off, for tpsim keeps the states of gated delta-net layers as "
+                    "SGLang {} does, and not as {}; compare with a server started with --disable-radix-cache",
+                    model.name, scheduler::first_release_with(&scheduler::ReleaseRules::caches_states).name,
+                    args.sglang_release.name));
     out.switches.radix_cache = false;
     return;
   }
@@ -99,8 +99,8 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
     if (page != 1 && chosen)
       throw_user_error(
           "--mamba-radix-cache-strategy {}: without snapshots states are kept at the end of a sequence only, "
-          "which "
-          "needs --page-size 1 and not {}; use extra_buffer with triton's kernels, or --disable-radix-cache",
+          "which needs --page-size 1 and not {}; use extra_buffer with triton's kernels, or "
+          "--disable-radix-cache",
           asked, page);
     if (page != 1) {
       out.notes.push_back(
@@ -113,8 +113,8 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
       throw_user_error("--mamba-radix-cache-strategy no_buffer: needs --disable-overlap-schedule");
     if (out.switches.overlap)
       out.notes.push_back(
-          fmt::format("{}: overlap scheduling is off, for the radix cache keeps states without "
-                      "buffers for snapshots (no_buffer), as in SGLang",
+          fmt::format("{}: overlap scheduling is off, for the radix cache keeps states without buffers for "
+                      "snapshots (no_buffer), as in SGLang",
                       model.name));
     out.switches.overlap = false;
   }
@@ -126,8 +126,8 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
                      interval, speculation.num_draft_tokens);
   if (extra && std::max(kFlaChunk, page) % std::min(kFlaChunk, page) != 0)
     throw_user_error(
-        "--page-size {}: must divide the {} tokens of a chunk of gated delta-net layers, or be a "
-        "multiple of them",
+        "--page-size {}: must divide the {} tokens of a chunk of gated delta-net layers, or be a multiple of "
+        "them",
         page, kFlaChunk);
   out.config.tracking_slots = extra ? (out.switches.overlap ? 2 : 1) : 0;
   out.config.chunk = std::max(kFlaChunk, page);

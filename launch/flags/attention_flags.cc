@@ -94,13 +94,12 @@ void declare_cache(FlagSet& flags, AttentionArgs& args) {
 void declare_attention(FlagSet& flags, AttentionArgs& args, bool compare) {
   flags.group("Attention");
   if (compare) {
-    flags.add_list(
-        "--attention-backends", "LIST",
-        "backends and PREFILL+DECODE pairs to compare, for example fa3,triton,flashinfer+fa3, or all "
-        "that can serve (required; of a sweep, default: chosen for GPU and model)",
-        [&args](std::string_view flag, const std::vector<std::string>& values) {
-          read_backend_list(flag, values, args.attention_backends, args.all_attention_backends);
-        });
+    flags.add_list("--attention-backends", "LIST",
+                   "backends and PREFILL+DECODE pairs to compare, for example fa3,triton,flashinfer+fa3, or "
+                   "all that can serve (required; of a sweep, default: chosen for GPU and model)",
+                   [&args](std::string_view flag, const std::vector<std::string>& values) {
+                     read_backend_list(flag, values, args.attention_backends, args.all_attention_backends);
+                   });
   } else {
     flags.add_value("--attention-backend", "NAME",
                     "for prefill and decode (default: chosen for GPU and model)",

@@ -6,19 +6,17 @@
 
 namespace tpsim::launch {
 void declare_checkpoints(FlagSet& flags, CheckpointArgs& args) {
-  flags.add_value(
-      "--checkpoint", "FILE",
-      "receives the state of the run now and then, so that --resume goes on should the run be killed; "
-      "removed at the end of the run",
-      text(args.checkpoint));
+  flags.add_value("--checkpoint", "FILE",
+                  "receives the state of the run now and then, so that --resume goes on should the run be "
+                  "killed; removed at the end of the run",
+                  text(args.checkpoint));
   flags.add_value("--checkpoint-every", "SECONDS", "of the wall clock, between two states (default 60)",
                   real(args.checkpoint_every, 0, true, 1e6, true));
-  flags.add_value(
-      "--resume", "FILE",
-      "goes on from this checkpoint of a run with the same flags, and keeps writing it; the report is "
-      "that of a run that was never interrupted, byte for byte (with --checkpoint of the same FILE: begins "
-      "where there is none)",
-      text(args.resume));
+  flags.add_value("--resume", "FILE",
+                  "goes on from this checkpoint of a run with the same flags, and keeps writing it; the "
+                  "report is that of a run that was never interrupted, byte for byte (with --checkpoint of "
+                  "the same FILE: begins where there is none)",
+                  text(args.resume));
 }
 
 void check_checkpoints(const CheckpointArgs& args, const OutputArgs& output, bool compare, bool numeric) {

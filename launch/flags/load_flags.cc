@@ -118,9 +118,9 @@ void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& i
                   word({"auto", "mooncake", "azure", "burstgpt", "sharegpt", "tpsim"}, args.trace_format));
   flags.add_value(
       "--dataset-name", "NAME",
-      "a dataset of SGLang's benchmark instead of --trace, with its lengths and order for --seed: "
-      "random, random-ids, image, generated-shared-prefix, or from --dataset-path sharegpt (lengths in "
-      "tokens, no text) or mooncake (default: sharegpt where --dataset-path is given)",
+      "a dataset of SGLang's benchmark instead of --trace, with its lengths and order for --seed: random, "
+      "random-ids, image, generated-shared-prefix, or from --dataset-path sharegpt (lengths in tokens, no "
+      "text) or mooncake (default: sharegpt where --dataset-path is given)",
       word({"random", "random-ids", "image", "generated-shared-prefix", "sharegpt", "mooncake"},
            args.dataset_name));
   flags.add_value("--dataset-path", "FILE", "of --dataset-name sharegpt or mooncake",
@@ -142,18 +142,16 @@ void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& i
                   real(args.random_range_ratio, 0, true, 1, true));
   declare_shared_prefixes(flags, args);
   images();
-  flags.add_value(
-      "--session-mode", "MODE",
-      "later turns of the trace's conversations: closed sends one when the answer before it has "
-      "ended and its think_time is over (no think_time: its distance in the trace after the turn "
-      "before it was sent, not before the answer's end); timestamps sends all at the trace's times "
-      "and reports which were early (default closed)",
-      choice(kSessionModes, args.session_mode));
-  flags.add_value(
-      "--request-rate", "PER_S",
-      "arrivals per second, of conversations where turns are closed; inf for all at once (default: "
-      "the trace's times, random: inf)",
-      real(args.request_rate, 0, false, kInfinity, true));
+  flags.add_value("--session-mode", "MODE",
+                  "later turns of the trace's conversations: closed sends one when the answer before it has "
+                  "ended and its think_time is over (no think_time: its distance in the trace after the turn "
+                  "before it was sent, not before the answer's end); timestamps sends all at the trace's "
+                  "times and reports which were early (default closed)",
+                  choice(kSessionModes, args.session_mode));
+  flags.add_value("--request-rate", "PER_S",
+                  "arrivals per second, of conversations where turns are closed; inf for all at once "
+                  "(default: the trace's times, random: inf)",
+                  real(args.request_rate, 0, false, kInfinity, true));
   flags.add_value("--request-interval", "KIND", "of --request-rate: poisson or fixed (default poisson)",
                   [&args](std::string_view flag, const std::string& value) {
                     std::string kind;
@@ -163,26 +161,23 @@ void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& i
   flags.add_value("--max-concurrency", "N",
                   "most requests in flight; others wait to be sent (default: no limit)",
                   count(args.max_concurrency, 1));
-  flags.add_value(
-      "--front-end", "KIND",
-      "what lies between clients and scheduler: ids (SGLang's HTTP server, prompts as token ids), "
-      "text (prompts that it tokenizes), kit (ids, drawn by the client of launch/lab/measure when a request "
-      "is "
-      "due) or none (default ids; none for traces of tpsim's own format, which name when requests reach the "
-      "scheduler)",
-      [&args](std::string_view flag, const std::string& value) {
-        word({"ids", "text", "kit", "none"}, args.front_end.emplace())(flag, value);
-      });
+  flags.add_value("--front-end", "KIND",
+                  "what lies between clients and scheduler: ids (SGLang's HTTP server, prompts as token "
+                  "ids), text (prompts that it tokenizes), kit (ids, drawn by the client of "
+                  "launch/lab/measure when a request is due) or none (default ids; none for traces of "
+                  "tpsim's own format, which name when requests reach the scheduler)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    word({"ids", "text", "kit", "none"}, args.front_end.emplace())(flag, value);
+                  });
   flags.add_value("--client-seconds", "S",
                   "of the front end's time, what a client itself takes before its request is out and when a "
                   "token has come; 0 tells what the server's own metrics would (default 0.00102: the Python "
                   "client whose stamps the times were fitted to)",
                   real(args.client_seconds, 0, true, 1, true));
-  flags.add_value(
-      "--tokenize-us", "US",
-      "host time of tokenizing one token of a prompt, of --front-end text (default 7: a byte-level "
-      "BPE of 32,000 entries; DeepSeek's takes 3.6)",
-      real(args.tokenize_us, 0, true, 1e6, true));
+  flags.add_value("--tokenize-us", "US",
+                  "host time of tokenizing one token of a prompt, of --front-end text (default 7: a "
+                  "byte-level BPE of 32,000 entries; DeepSeek's takes 3.6)",
+                  real(args.tokenize_us, 0, true, 1e6, true));
   flags.add_value("--stream-interval", "TOKENS",
                   "of an answer that go to its client together; gaps between tokens are reported as if each "
                   "went alone (default 1)",
@@ -190,11 +185,10 @@ void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& i
   flags.add_value("--time-scale,--mooncake-slowdown-factor", "X",
                   "multiplies the times of the trace, think times too; 0.5 is twice as fast (default 1)",
                   real(args.time_scale, 0, false, 1e6, true));
-  flags.add_value(
-      "--warmup-requests", "N",
-      "copies of the first request, of at most 32 output tokens, served before the clock starts and "
-      "counted only in the totals of the ranks; their prefix stays in the cache (default 0)",
-      count(args.warmup_requests, 0, 1'000'000));
+  flags.add_value("--warmup-requests", "N",
+                  "copies of the first request, of at most 32 output tokens, served before the clock starts "
+                  "and counted only in the totals of the ranks; their prefix stays in the cache (default 0)",
+                  count(args.warmup_requests, 0, 1'000'000));
   flags.add_switch("--flush-cache", "empties the cache after --warmup-requests", args.flush_cache);
   flags.add_value("--seed", "N", "of dataset and arrivals (default: --random-seed)",
                   count(args.seed, 0, std::numeric_limits<std::uint32_t>::max()));

@@ -65,8 +65,8 @@ void declare_speculation(FlagSet& flags, SpeculationArgs& args) {
       noted(word({"none", "deepep"}, args.moe_a2a_backend)));
   flags.add_value(
       "--speculative-accept-rates", "RATES",
-      "modeled execution: how often the first guess of draft 1, 2 … is right where those before it "
-      "were, for example 0.8,0.7,0.6, of which the last goes on; or trace: what the trace says",
+      "modeled execution: how often the first guess of draft 1, 2 … is right where those before it were, for "
+      "example 0.8,0.7,0.6, of which the last goes on; or trace: what the trace says",
       noted([&args](std::string_view flag, const std::string& value) {
         args.accept_rates.clear();
         args.accept_from_trace = value == "trace";

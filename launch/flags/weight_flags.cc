@@ -5,18 +5,17 @@
 
 namespace tpsim::launch {
 void declare_weights(FlagSet& flags, WeightArgs& args) {
-  flags.add_value(
-      "--load-format", "FORMAT",
-      "of weights: auto, safetensors (for numeric execution), or dummy, seeded random ones: for a "
-      "DeepSeek-V2 priced with every token at the same experts (default auto; dummy for a folder "
-      "without weights in modeled execution)",
-      [&args](std::string_view flag, const std::string& value) {
-        word({"auto", "safetensors", "dummy"}, args.load_format.emplace())(flag, value);
-      });
+  flags.add_value("--load-format", "FORMAT",
+                  "of weights: auto, safetensors (for numeric execution), or dummy, seeded random ones: for "
+                  "a DeepSeek-V2 priced with every token at the same experts (default auto; dummy for a "
+                  "folder without weights in modeled execution)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    word({"auto", "safetensors", "dummy"}, args.load_format.emplace())(flag, value);
+                  });
   flags.add_value(
       "--dtype", "TYPE",
-      "of weights: auto, bfloat16, float16, half, or float32 and float for numeric execution "
-      "(default auto: the model's)",
+      "of weights: auto, bfloat16, float16, half, or float32 and float for numeric execution (default auto: "
+      "the model's)",
       [&args](std::string_view flag, const std::string& value) {
         word({"auto", "bfloat16", "float16", "half", "float32", "float"}, args.dtype)(flag, value);
         if (args.dtype == "half") args.dtype = "float16";
@@ -31,11 +30,10 @@ void declare_shared_experts(FlagSet& flags, WeightArgs& args) {
 }
 
 void declare_quantization(FlagSet& flags, WeightArgs& args) {
-  flags.add_value(
-      "--quantization", "METHOD",
-      "fp8 or w8a8_fp8 quantise 16-bit weights while they are loaded; of a quantised checkpoint only "
-      "its own method is accepted (default: what its config.json declares)",
-      text(args.quantization));
+  flags.add_value("--quantization", "METHOD",
+                  "fp8 or w8a8_fp8 quantise 16-bit weights while they are loaded; of a quantised checkpoint "
+                  "only its own method is accepted (default: what its config.json declares)",
+                  text(args.quantization));
   flags.add_value("--fp8-gemm-backend", "KERNEL",
                   "what multiplies with weights of fp8 in blocks: auto (DeepGEMM where a GPU has it) or "
                   "flashinfer_trtllm, on Blackwell (default auto)",

@@ -49,9 +49,8 @@ void declare(FlagSet& flags, CalibrateArgs& args) {
   flags.group("Measurements");
   flags.add_list(
       "--from", "FILE",
-      "one or more files of measured loads as `tpsim validate --measurements` takes them; steps are "
-      "fitted where the server's log is there, of a server started with --decode-log-interval 1 "
-      "(required)",
+      "one or more files of measured loads as `tpsim validate --measurements` takes them; steps are fitted "
+      "where the server's log is there, of a server started with --decode-log-interval 1 (required)",
       [&args](std::string_view, const std::vector<std::string>& values) { args.from = values; });
   flags.add_value("--hardware", "GPU",
                   "what is calibrated: a GPU of the catalogue, or a profile's file (required)",

@@ -199,8 +199,8 @@ void TableFit::mla_beside() {
       attention_class(source, kernel, rows_beside(file_.folder, source, known, kernel, profile_));
     } else {
       refuse(begin(class_of(source, kernel), 0),
-             "its modules tell a kernel only beside those of fa3, measured in the same table and with "
-             "a price of its own");
+             "its modules tell a kernel only beside those of fa3, measured in the same table and with a "
+             "price of its own");
     }
   }
 }

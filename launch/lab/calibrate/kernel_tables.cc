@@ -143,10 +143,9 @@ void check_table(const KernelTableFile& file) {
     table.check(i, "latency_ms", 0, kMostLatency);
     if (file.table.starts_with("dsa_") && source.find("indexer_") == std::string::npos &&
         source.find("dense_mha") == std::string::npos)
-      table.fail(i,
-                 fmt::format("kernel_source is {}; sglang_dsa_indexer_KERNEL, sglang_dsa_skip_indexer_KERNEL "
-                             "or sglang_dsa_dense_mha_KERNEL is needed",
-                             in_quotes(source)));
+      table.fail(i, fmt::format("kernel_source is {}; sglang_dsa_indexer_KERNEL, "
+                                "sglang_dsa_skip_indexer_KERNEL or sglang_dsa_dense_mha_KERNEL is needed",
+                                in_quotes(source)));
     for (const Column& column : kColumns)
       if (file.table.ends_with(column.table)) table.check(i, column.name, column.least, column.most);
   }

@@ -208,8 +208,7 @@ void offer_requests(const std::vector<MeasuredRequest>& requests, const Measurem
   // A few tokens may be found by chance: prompts begin with a template, or the same random token.
   if (cached > input / 50 && load.load_kind != "azure") {
     load.refusal = fmt::format(
-        "{} of the {} prompt tokens of {} were cached, and the rows do not say which "
-        "prompts share what",
+        "{} of the {} prompt tokens of {} were cached, and the rows do not say which prompts share what",
         cached, input, load.load);
     return;
   }

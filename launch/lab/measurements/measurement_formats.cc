@@ -51,10 +51,9 @@ std::vector<MeasuredLoad> read(scheduler::TraceInput input, const MeasurementFil
     return loads;
   }
   input.place().fail(
-      "the line is of no format of measurements; they are requests.csv of a measured server, a client's "
-      "JSON lines, those of sglang.bench_serving, a server's log, and CSV files with a row a load (tpot_ms, "
-      "ttft_ms, duration_s) or a benchmark "
-      "(silicon_ttft_ms, silicon_tpot_ms)");
+      "the line is of no format of measurements; they are requests.csv of a measured server, a client's JSON "
+      "lines, those of sglang.bench_serving, a server's log, and CSV files with a row a load (tpot_ms, "
+      "ttft_ms, duration_s) or a benchmark (silicon_ttft_ms, silicon_tpot_ms)");
 }
 
 }  // namespace
