@@ -10,7 +10,7 @@
 #include "attention/mla_extend.h"
 #include "attention/selection/registry.h"
 #include "attention/sparse_kernels.h"
-#include "launch/deployment/rows.h"
+#include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"

@@ -13,10 +13,10 @@
 #include "launch/deployment/draft.h"
 #include "launch/deployment/graphs.h"
 #include "launch/deployment/memory.h"
+#include "launch/deployment/model.h"
 #include "launch/deployment/parallel.h"
 #include "launch/deployment/speculation.h"
 #include "launch/deployment/states.h"
-#include "launch/deployment/weights.h"
 #include "proto/hardware.pb.h"
 #include "proto/host.pb.h"
 #include "proto/report.pb.h"
@@ -66,6 +66,8 @@ struct Deployment {
   rank::LocalRanks local_ranks(const rank::ProcessGroup& group) const;
   // Puts into `report` what the pipeline stages have and leave room for; of one stage nothing.
   void describe_stages(proto::RunReport& report) const;
+  // Puts into `report` what capturing decode in CUDA graphs costs before the server is ready; priced runs.
+  void describe_captures(proto::RunReport& report) const;
   // Of everything that decides prices; equal in every process.
   std::uint64_t configuration_hash() const;
 };

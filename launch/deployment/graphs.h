@@ -7,7 +7,7 @@
 
 #include "launch/deployment/attention.h"
 #include "launch/deployment/batches.h"
-#include "launch/deployment/rows.h"
+#include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "proto/hardware.pb.h"
 #include "rank/config/model_config.h"

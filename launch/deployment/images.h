@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "proto/report.pb.h"
 #include "rank/config/model_config.h"
 #include "rank/config/parallel_layout.h"
+#include "rank/config/vision_config.h"
 #include "rank/parallel/image_encoding.h"
 #include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"
@@ -46,6 +48,25 @@ rank::ImageEncoderConfig make_image_encoder(const proto::HardwareProfile& hardwa
 // others.
 void write_images(const proto::HardwareProfile& hardware, const proto::HostProfile& host,
                   const rank::VisionConfig& vision, bool priced, proto::RunReport& header);
+
+// What the host does with the images of a request before the GPU encodes them: SGLang's tokenizer process
+// decodes, resizes and cuts them into patches, request by request, and hands the tensors over in shared
+// memory; the scheduler copies and hashes them in its loop, which waits for that.
+//
+// Source: SGLang 0.5.12 multimodal/processors/base_processor.py (load_mm_data, process_mm_data),
+// managers/mm_utils.py (ShmPointerMMData, hash_feature); what that takes on a host is among its constants
+// (rank/catalogue/hosts). Tensors above 32 MiB get fresh pages of memory each time and cost two to three
+// times as much a byte. InternVL's stay on the GPU and are pickled, each image with the tensor of all. Llama
+// 4 was not measured: as Gemma 3.
+struct ImageHost {
+  double prepare_seconds = 0;  // of the tokenizer process
+  double receive_seconds = 0;  // of the scheduler
+};
+
+// Of one request. REQUIRES: sides of images are from 1 to rank::kMaxImageSide. Throws UserError as
+// rank::image_layout() does.
+ImageHost image_host(const rank::VisionConfig& vision, const proto::HostProfile::Images& constants,
+                     std::span<const scheduler::ImageInput> images);
 
 // Puts the tokens of the workload's images into its prompts, and notes what they take of `host`. Throws
 // UserError where the model has no encoder, or it is off.

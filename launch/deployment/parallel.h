@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/deployment/rows.h"
-#include "launch/deployment/switches.h"
+#include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "rank/config/model_config.h"
 #include "rank/config/parallel_layout.h"

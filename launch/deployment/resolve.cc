@@ -9,11 +9,8 @@
 #include "kvcache/pools/page_allocator.h"
 #include "launch/deployment/batches.h"
 #include "launch/deployment/calibration.h"
-#include "launch/deployment/capture_report.h"
 #include "launch/deployment/host.h"
 #include "launch/deployment/images.h"
-#include "launch/deployment/load.h"
-#include "launch/deployment/model.h"
 #include "proto/versions.h"
 #include "rank/cost/hardware.h"
 #include "rank/llm/layers.h"
@@ -107,32 +104,15 @@ void write_header(const ServerArgs& args, Deployment& deployment) {
   if (deployment.scheduler.pipeline.staged()) header.set_pp_size(deployment.scheduler.pipeline.size);
   header.set_executor(args.executor);
   header.set_clock(args.numeric() ? "wall" : "virtual");
-  if (!args.numeric()) {
-    write_calibration({.model = deployment.model,
-                       .hardware = deployment.hardware,
-                       .host = deployment.host,
-                       .backends = deployment.attention.backends,
-                       .layout = deployment.parallel.layout,
-                       .pipeline = deployment.scheduler.pipeline.staged(),
-                       .sparse = deployment.sparse.options.kernels,
-                       .kv_format = deployment.attention.kv_format,
-                       .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
-                       .prefill_pieces = !deployment.graphs.prefill.tokens.empty(),
-                       .speculation = deployment.speculation.algorithm,
-                       .linear_attention = deployment.states.kernels,
-                       .launch_queue = deployment.scheduler.launch_queue,
-                       .queue_stated = args.launch_queue.has_value()},
-                      header);
-  }
+  if (!args.numeric()) write_calibration(deployment, args.launch_queue.has_value(), header);
   if (deployment.speculation.config.enabled())
     header.mutable_speculation()->set_algorithm(deployment.speculation.algorithm);
   write_images(deployment.hardware, deployment.host, deployment.model.vision, /*priced=*/!args.numeric(),
                header);
-  if (!args.numeric()) write_capture_cost(deployment, header);
+  if (!args.numeric()) deployment.describe_captures(header);
   const scheduler::SchedulerConfig& config = deployment.scheduler;
   Rows& rows = *header.mutable_server_args();
-  write_model(args, deployment.hardware, config.context_length, rows);
-  write_weights(args, deployment.weights, deployment.model, rows);
+  write_model(args, deployment.hardware, deployment.model, deployment.weights, config.context_length, rows);
   write_attention(args, deployment.model, deployment.attention, deployment.sparse, rows);
   write_states(args, deployment.model, deployment.states, deployment.memory.states.full_memory_ratio,
                deployment.memory.state_slots, rows);
@@ -155,7 +135,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
     out.warnings.insert(out.warnings.end(), warnings.begin(), warnings.end());
   };
   rank::ModelConfig& model = out.model;
-  model = load_model(args, args);
+  model = load_model(args);
   model.linear.state_bytes = state_bytes(args, model);
   check_window_flags(args, model);
   out.hardware = with_gemm_kernels(args, load_device(args));

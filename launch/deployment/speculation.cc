@@ -328,7 +328,7 @@ Speculation resolve_speculation(const ServerArgs& server, const proto::HostProfi
                                 const rank::ModelConfig& model) {
   const SpeculationArgs& args = server.speculation;
   Speculation out;
-  out.switches = asked_switches(server);
+  out.switches = {server.enable_mixed_chunk, !server.disable_overlap_schedule, !server.disable_radix_cache};
   out.verifies_with_prefill = args.verifies_with_prefill();
   if (args.algorithm.empty()) {
     if (!args.given.empty()) throw_user_error("{}: needs --speculative-algorithm", args.given);

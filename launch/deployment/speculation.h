@@ -13,8 +13,7 @@
 #include <vector>
 
 #include "attention/backend_description.h"
-#include "launch/deployment/rows.h"
-#include "launch/deployment/switches.h"
+#include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "proto/host.pb.h"
 #include "proto/report.pb.h"

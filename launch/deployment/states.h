@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/deployment/rows.h"
-#include "launch/deployment/switches.h"
+#include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "proto/hardware.pb.h"
 #include "rank/config/model_config.h"

@@ -78,17 +78,13 @@ void declare_cache(FlagSet& flags, AttentionArgs& args) {
         if (!good) throw_user_error("{} {}: must be 1, 16, 32, 64 or 128", flag, value);
         args.page_size = static_cast<std::uint32_t>(parse_count(flag, value, 1, 128));
       });
-  flags.add_value("--kv-cache-dtype", "TYPE",
-                  "auto, bf16, bfloat16, fp8_e4m3, fp8_e5m2, fp4_e2m1; for numeric execution also float16, "
-                  "float32 (default auto: the model's; numeric: --dtype's, else float32)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    word({"auto", "bf16", "bfloat16", "fp16", "float16", "fp32", "float32", "fp8_e4m3",
-                          "fp8_e5m2", "fp4_e2m1"},
-                         args.kv_cache_dtype)(flag, value);
-                    if (args.kv_cache_dtype == "bf16") args.kv_cache_dtype = "bfloat16";
-                    if (args.kv_cache_dtype == "fp16") args.kv_cache_dtype = "float16";
-                    if (args.kv_cache_dtype == "fp32") args.kv_cache_dtype = "float32";
-                  });
+  flags.add_value(
+      "--kv-cache-dtype", "TYPE",
+      "auto, bf16, bfloat16, fp8_e4m3, fp8_e5m2, fp4_e2m1; for numeric execution also float16, "
+      "float32 (default auto: the model's; numeric: --dtype's, else float32)",
+      word({"auto", "bf16", "bfloat16", "fp16", "float16", "fp32", "float32", "fp8_e4m3", "fp8_e5m2",
+            "fp4_e2m1"},
+           args.kv_cache_dtype, {{"bf16", "bfloat16"}, {"fp16", "float16"}, {"fp32", "float32"}}));
 }
 
 void declare_attention(FlagSet& flags, AttentionArgs& args, bool compare) {

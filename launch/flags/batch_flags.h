@@ -1,4 +1,4 @@
-// Batches, the queue and the cache of prefixes.
+// Batches, the queue with its priorities, and the cache of prefixes.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,18 @@ struct BatchArgs {
   bool disable_radix_cache = false;
   kvcache::EvictionPolicy radix_eviction_policy = kvcache::EvictionPolicy::kLru;
   bool disable_overlap_schedule = false;
+  scheduler::PriorityConfig priority;
+  scheduler::RetractionPolicy retraction_policy = scheduler::RetractionPolicy::kLength;
 };
 
 void declare_batches(FlagSet& flags, BatchArgs& args);
 // Further down in the help.
 void declare_schedule(FlagSet& flags, BatchArgs& args);
-void declare_radix_cache(FlagSet& flags, BatchArgs& args);
 void declare_eviction(FlagSet& flags, BatchArgs& args);
+void check_batches(const BatchArgs& args);
 
 std::string_view to_string(scheduler::SchedulePolicy policy);
 std::string_view to_string(kvcache::EvictionPolicy policy);
+std::string_view to_string(scheduler::RetractionPolicy policy);
 
 }  // namespace tpsim::launch

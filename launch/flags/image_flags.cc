@@ -8,6 +8,7 @@
 #include "scheduler/workload/benchmark_images.h"
 
 namespace tpsim::launch {
+
 void declare_image_server(FlagSet& flags, ImageArgs& images) {
   flags.group("Images");
   flags.add_switch("--enable-multimodal",

@@ -17,6 +17,9 @@ constexpr std::array<Named<scheduler::SessionMode>, 2> kSessionModes = {{
     {"closed", scheduler::SessionMode::kClosed},
     {"timestamps", scheduler::SessionMode::kTimestamps},
 }};
+// What sets gsp_zipf, and fixed_interval.
+constexpr std::array<Named<bool>, 2> kGroupDistributions = {{{"uniform", false}, {"zipf", true}}};
+constexpr std::array<Named<bool>, 2> kRequestIntervals = {{{"poisson", false}, {"fixed", true}}};
 
 // The flags of --dataset-name generated-shared-prefix.
 void declare_shared_prefixes(FlagSet& flags, LoadArgs& args) {
@@ -44,11 +47,7 @@ void declare_shared_prefixes(FlagSet& flags, LoadArgs& args) {
   flags.add_switch("--gsp-ordered", "group after group (default: shuffled)", gsp.ordered);
   flags.add_value("--gsp-group-distribution", "KIND",
                   "uniform, or zipf: the group of each prompt is drawn (default uniform)",
-                  noted([&args](std::string_view flag, const std::string& value) {
-                    std::string kind;
-                    word({"uniform", "zipf"}, kind)(flag, value);
-                    args.gsp_zipf = kind == "zipf";
-                  }));
+                  noted(choice(kGroupDistributions, args.gsp_zipf)));
   flags.add_value("--gsp-zipf-alpha", "A", "of zipf: the k-th group comes 1/k^A as often as the first",
                   noted(real(gsp.zipf_alpha, 0, false, 1000, true)));
 }
@@ -153,11 +152,7 @@ void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& i
                   "(default: the trace's times, random: inf)",
                   real(args.request_rate, 0, false, kInfinity, true));
   flags.add_value("--request-interval", "KIND", "of --request-rate: poisson or fixed (default poisson)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    std::string kind;
-                    word({"poisson", "fixed"}, kind)(flag, value);
-                    args.fixed_interval = kind == "fixed";
-                  });
+                  choice(kRequestIntervals, args.fixed_interval));
   flags.add_value("--max-concurrency", "N",
                   "most requests in flight; others wait to be sent (default: no limit)",
                   count(args.max_concurrency, 1));
@@ -166,9 +161,7 @@ void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& i
                   "ids), text (prompts that it tokenizes), kit (ids, drawn by the client of "
                   "launch/lab/measure when a request is due) or none (default ids; none for traces of "
                   "tpsim's own format, which name when requests reach the scheduler)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    word({"ids", "text", "kit", "none"}, args.front_end.emplace())(flag, value);
-                  });
+                  word({"ids", "text", "kit", "none"}, args.front_end));
   flags.add_value("--client-seconds", "S",
                   "of the front end's time, what a client itself takes before its request is out and when a "
                   "token has come; 0 tells what the server's own metrics would (default 0.00102: the Python "

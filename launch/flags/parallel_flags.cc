@@ -58,9 +58,7 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
   flags.add_value("--expert-distribution", "LOAD",
                   "of tokens over experts: uniform, zipf:ALPHA, or a JSON file with recorded logical_count "
                   "(default uniform)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    text(args.expert_distribution.emplace())(flag, value);
-                  });
+                  text(args.expert_distribution));
 }
 
 std::string_view to_string(scheduler::LoadBalanceMethod method) {

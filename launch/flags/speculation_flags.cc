@@ -8,6 +8,7 @@
 #include "proto/base/text.h"
 
 namespace tpsim::launch {
+
 void declare_speculation(FlagSet& flags, SpeculationArgs& args) {
   flags.group("Speculative decoding");
   // Notes that a flag was given that means nothing without an algorithm.
@@ -47,15 +48,11 @@ void declare_speculation(FlagSet& flags, SpeculationArgs& args) {
                   noted(word({"prefill", "decode"}, args.attention_mode)));
   flags.add_value("--speculative-draft-attention-backend", "NAME",
                   "of the model that drafts (default: the one that verifies)",
-                  noted([&args](std::string_view flag, const std::string& value) {
-                    text(args.draft_attention_backend.emplace())(flag, value);
-                  }));
+                  noted(text(args.draft_attention_backend)));
   flags.add_value(
       "--speculative-draft-kv-cache-dtype", "DTYPE",
       "of the draft model's KV: auto, bf16, fp8_e4m3 or fp8_e5m2 (default: as --kv-cache-dtype)",
-      noted([&args](std::string_view flag, const std::string& value) {
-        word({"auto", "bf16", "bfloat16", "fp8_e4m3", "fp8_e5m2"}, args.draft_kv_cache_dtype)(flag, value);
-      }));
+      noted(word({"auto", "bf16", "bfloat16", "fp8_e4m3", "fp8_e5m2"}, args.draft_kv_cache_dtype)));
   flags.add_value("--speculative-draft-model-quantization", "METHOD",
                   "of the draft model's weights, as --quantization, or unquant (default: as the target's)",
                   noted(text(args.draft_quantization)));

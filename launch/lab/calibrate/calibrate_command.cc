@@ -19,7 +19,6 @@
 #include "launch/cli/progress.h"
 #include "launch/cli/standard_output.h"
 #include "launch/cli/terminal.h"
-#include "launch/flags/logging.h"
 #include "launch/flags/server_args.h"
 #include "launch/lab/calibrate/fit_report.h"
 #include "launch/lab/calibrate/kernel_fits.h"

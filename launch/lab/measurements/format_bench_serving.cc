@@ -125,11 +125,6 @@ void offer(const Json& line, const std::vector<MeasuredRequest>& requests, const
 
 }  // namespace
 
-bool is_bench_serving_file(std::string_view first_line) {
-  return first_line.front() == '{' && first_line.find("\"total_input_tokens\"") != std::string_view::npos &&
-         first_line.find("\"mean_ttft_ms\"") != std::string_view::npos;
-}
-
 std::vector<MeasuredLoad> read_bench_serving_file(scheduler::TraceInput& input, const MeasurementFile& file) {
   std::optional<ServerAccount> beside;
   std::vector<double> tokens;

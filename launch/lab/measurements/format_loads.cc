@@ -43,12 +43,6 @@ std::vector<std::pair<std::uint32_t, double>> read_accept_lens(const std::string
 
 }  // namespace
 
-bool is_loads_file(std::string_view first_line) {
-  return first_line.find("tpot_ms") != std::string_view::npos &&
-         first_line.find("load") != std::string_view::npos &&
-         first_line.find("silicon_") == std::string_view::npos && first_line.front() != '{';
-}
-
 std::vector<MeasuredLoad> read_loads_file(scheduler::TraceInput& input, const MeasurementFile& file) {
   constexpr std::array<std::string_view, 15> kColumns = {
       "server",  "model",   "backend", "load",   "flags",      "load_format", "tp",         "hardware",

@@ -113,11 +113,6 @@ void set_flags(const LoadRows& rows, const ServerAccount& account, const Measure
 
 }  // namespace
 
-bool is_requests_file(std::string_view first_line) {
-  return first_line.find("sent_s") != std::string_view::npos &&
-         first_line.find("first_token_s") != std::string_view::npos && first_line.front() != '{';
-}
-
 std::vector<MeasuredLoad> read_requests_file(scheduler::TraceInput& input, const MeasurementFile& file) {
   const std::vector<LoadRows> all = read_rows(input);
   const auto servers = read_beside(file, {"servers.jsonl"}, read_servers);

@@ -11,7 +11,6 @@
 #include "launch/lab/measurements/csv_rows.h"
 #include "launch/lab/measurements/measurement_formats.h"
 #include "launch/lab/measurements/server_account.h"
-#include "launch/lab/measurements/server_args_text.h"
 
 namespace tpsim::launch {
 namespace {

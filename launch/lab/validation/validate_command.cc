@@ -21,7 +21,6 @@
 #include "launch/cli/standard_output.h"
 #include "launch/cli/terminal.h"
 #include "launch/error_bands/residuals.h"
-#include "launch/flags/logging.h"
 #include "launch/flags/server_args.h"
 #include "launch/lab/measurements/measurement_formats.h"
 #include "launch/lab/served/measurement_flags.h"
