@@ -223,16 +223,16 @@ std::vector<std::vector<GridWish>> mla_stages(kernels::AttentionKernel kernel) {
 
 }  // namespace
 
-SearchSpace searched(std::span<const RowPlan> all, const RowPlanner& planner, PlanCoefficients& c) {
-  SearchSpace space;
+CoordinateSearch searched(std::span<const RowPlan> all, const RowPlanner& planner, PlanCoefficients& c) {
+  CoordinateSearch search;
   const RowSet rows(all);
-  const auto vary = [&space](double& value, double least, double most) { space.vary(value, least, most); };
+  const auto vary = [&search](double& value, double least, double most) { search.vary(value, least, most); };
   if (kernels::is_mla(planner.kernel())) {
     vary_mla(rows, planner.decodes(), c, vary);
   } else {
     vary_full(rows, planner.decodes(), planner.gathers(), c, vary);
   }
-  return space;
+  return search;
 }
 
 std::vector<std::vector<GridWish>> correction_stages(kernels::AttentionKernel kernel) {

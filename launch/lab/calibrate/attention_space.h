@@ -13,9 +13,9 @@
 namespace tpsim::calibrate {
 
 // Those of `c`, which must outlive it, that some of `rows` can tell.
-SearchSpace searched(std::span<const RowPlan> rows, const RowPlanner& planner, PlanCoefficients& c);
+CoordinateSearch searched(std::span<const RowPlan> rows, const RowPlanner& planner, PlanCoefficients& c);
 
-// As choose_corrections() takes them.
+// As add_corrections() takes them.
 std::vector<std::vector<GridWish>> correction_stages(kernels::AttentionKernel kernel);
 
 }  // namespace tpsim::calibrate

@@ -56,12 +56,12 @@ std::string kernel_report(const std::vector<KernelFit>& fits, bool colour) {
   table.rows.push_back(
       {"class", "table", "rows", "left out", "median error before, %", "after", "p90 before", "after"});
   std::string left;
-  for (const KernelFit& fit : fits) {
-    if (!fit.reason.empty()) left += fmt::format("  {}: {}\n", fit.operator_class, fit.reason);
-    if (fit.before.rows == 0 || !fit.reason.empty()) continue;
-    table.rows.push_back({fit.operator_class, fit.table, std::to_string(fit.rows),
-                          std::to_string(fit.before.rows), percent(fit.before.median),
-                          percent(fit.after.median), percent(fit.before.p90), percent(fit.after.p90)});
+  for (const auto& [name, source, fit, reason] : fits) {
+    if (!reason.empty()) left += fmt::format("  {}: {}\n", name, reason);
+    if (fit.before.rows == 0 || !reason.empty()) continue;
+    table.rows.push_back({name, source, std::to_string(fit.rows), std::to_string(fit.before.rows),
+                          percent(fit.before.median), percent(fit.left_out.median), percent(fit.before.p90),
+                          percent(fit.left_out.p90)});
   }
   std::string out = table.rows.size() == 1 ? "No class of kernels was fitted.\n" : to_text(table, colour);
   if (!left.empty()) out += "\nLeft as they were:\n" + left;

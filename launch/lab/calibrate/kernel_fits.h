@@ -18,9 +18,8 @@ namespace tpsim::calibrate {
 struct KernelFit {
   std::string operator_class;
   std::string table;
-  std::size_t rows = 0;
-  RelativeErrors before, after;  // of the rows left out
-  std::string reason;            // why the class was left as it was; empty: it was fitted
+  ClassFit fit;
+  std::string reason;  // why the class was left as it was; empty: it was fitted
 };
 
 // Fits every class that the tables have rows of, into `profile`. `on_class` is called before each. Throws
