@@ -75,9 +75,7 @@ std::vector<rank::ServedLoad> parse_served_before(std::string_view flag, const s
       "azure:FROM:TO:SCALE, divided by commas";
   std::vector<rank::ServedLoad> loads;
   for (const std::string& name : split_list(text)) {
-    std::string words = name;
-    std::replace(words.begin(), words.end(), ':', ',');
-    const std::vector<std::string> parts = split_list(words);
+    const std::vector<std::string> parts = split_list(name, ':');
     const auto number = [&](std::size_t i) {
       try {
         return static_cast<std::uint32_t>(parse_count(flag, parts[i], 1, kMaxCount));

@@ -128,27 +128,23 @@ AcceptanceByStep read_accept_lengths(const std::string& path, std::uint32_t most
         !line.empty() && ((line[0] >= 'a' && line[0] <= 'z') || (line[0] >= 'A' && line[0] <= 'Z'));
     if (line.empty() || (number == 1 && heading)) continue;
     const std::string where = fmt::format("--speculative-accept-lengths {}:{}", path, number);
-    const auto commas = static_cast<std::size_t>(std::count(line.begin(), line.end(), ','));
-    if (commas < 1 || commas > 2 || (fields > 0 && commas + 1 != fields))
+    const std::vector<std::string> parts = split_list(line);
+    if (parts.size() < 2 || parts.size() > 3 || (fields > 0 && parts.size() != fields))
       throw_user_error(
           "{}: is no line of a length and how often it was, for example 3,120, nor, like all others, of a "
           "request's step, a length and how often that was, for example 0,3,120",
           where);
-    fields = commas + 1;
-    std::string rest = line;
+    fields = parts.size();
     if (fields == 3) {
-      const std::size_t comma = rest.find(',');
-      const std::uint64_t here = parse_count(where + " step", rest.substr(0, comma), 0, 1U << 31);
-      rest = rest.substr(comma + 1);
+      const std::uint64_t here = parse_count(where + " step", parts[0], 0, 1U << 31);
       const bool first = !all.known() && number_of_draws(weights) <= 0;
       if (here < step)
-        throw_user_error("{}: step {} stands behind step {}; sort the lines", where, here, step);
+        throw_user_error("{}: step {} stands after step {}; sort the lines", where, here, step);
       if (here > step && !first) close();
       step = here;
     }
-    const std::size_t comma = rest.find(',');
-    const std::uint64_t length = parse_count(where + " length", rest.substr(0, comma), 1, most);
-    weights[length - 1] += parse_real(where + " weight", rest.substr(comma + 1), 0, true, 1e18, true);
+    const std::uint64_t length = parse_count(where + " length", parts[fields - 2], 1, most);
+    weights[length - 1] += parse_real(where + " weight", parts[fields - 1], 0, true, 1e18, true);
   }
   close();
   return all;

@@ -38,17 +38,14 @@ void read_backend_list(std::string_view flag, const std::vector<std::string>& va
   all = values.size() == 1 && values.front() == "all";
   if (all) return;
   for (const std::string& value : values) {
-    std::size_t start = 0;
-    while (start <= value.size()) {
-      const std::size_t comma = std::min(value.find(',', start), value.size());
-      BackendPair pair = parse_pair(flag, value.substr(start, comma - start));
+    for (const std::string& part : split_list(value)) {
+      BackendPair pair = parse_pair(flag, part);
       if (pair.prefill == "all" || pair.decode == "all")
         throw_user_error("{} {}: all stands for every backend and pair, give it alone", flag, value);
       for (const BackendPair& other : target) {
         if (other.name() == pair.name()) throw_user_error("{} {}: is named twice", flag, pair.name());
       }
       target.push_back(std::move(pair));
-      start = comma + 1;
     }
   }
 }

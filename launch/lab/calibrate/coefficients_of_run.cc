@@ -20,8 +20,10 @@ constexpr double kFixedWidth = 0.5;  // of a kernel's fixed time
 constexpr double kHostWidth = 0.7;
 constexpr double kFurthest = 1.5;  // logarithm of a factor: beyond 4.5 it is no matter of calibration
 
-const google::protobuf::FieldDescriptor* constant_field(const std::string& name) {
-  const auto* const field = proto::HardwareProfile::descriptor()->FindFieldByName(name);
+// A number of a profile, or of a class's entry.
+template <typename Message>
+const google::protobuf::FieldDescriptor* number_field(const std::string& name) {
+  const auto* const field = Message::descriptor()->FindFieldByName(name);
   return field != nullptr && field->cpp_type() == field->CPPTYPE_DOUBLE && !field->is_repeated() ? field
                                                                                                  : nullptr;
 }
@@ -87,22 +89,22 @@ std::vector<Coefficient> coefficients_of_run(const proto::RunReport& header) {
 
 std::optional<double> value_of(const proto::HardwareProfile& profile, const Coefficient& coefficient) {
   if (coefficient.operator_class.empty()) {
-    const auto* const field = constant_field(coefficient.field);
+    const auto* const field = number_field<proto::HardwareProfile>(coefficient.field);
     return field == nullptr ? std::nullopt
                             : std::optional(profile.GetReflection()->GetDouble(profile, field));
   }
   const auto entry = entry_of(profile, coefficient.operator_class);
   if (!entry) return std::nullopt;
-  if (coefficient.field == "compute") return entry->compute();
-  if (coefficient.field == "memory") return entry->memory();
-  if (coefficient.field == "fixed_seconds") return entry->fixed_seconds();
+  if (const auto* const field = number_field<proto::OperatorEfficiency>(coefficient.field))
+    return entry->GetReflection()->GetDouble(*entry, field);
   const auto found = entry->parameters().find(coefficient.field);
   return found == entry->parameters().end() ? std::nullopt : std::optional(found->second);
 }
 
 void set_value(const Coefficient& coefficient, double value, proto::HardwareProfile& profile) {
   if (coefficient.operator_class.empty()) {
-    profile.GetReflection()->SetDouble(&profile, constant_field(coefficient.field), value);
+    profile.GetReflection()->SetDouble(&profile, number_field<proto::HardwareProfile>(coefficient.field),
+                                       value);
     return;
   }
   auto& entries = *profile.mutable_efficiencies();
@@ -113,12 +115,8 @@ void set_value(const Coefficient& coefficient, double value, proto::HardwareProf
     *entries.Add() = *entry_of(profile, coefficient.operator_class);
     entry = std::prev(entries.end());
   }
-  if (coefficient.field == "compute") {
-    entry->set_compute(value);
-  } else if (coefficient.field == "memory") {
-    entry->set_memory(value);
-  } else if (coefficient.field == "fixed_seconds") {
-    entry->set_fixed_seconds(value);
+  if (const auto* const field = number_field<proto::OperatorEfficiency>(coefficient.field)) {
+    entry->GetReflection()->SetDouble(&*entry, field, value);
   } else {
     (*entry->mutable_parameters())[coefficient.field] = value;
   }
