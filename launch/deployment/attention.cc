@@ -31,13 +31,12 @@ CombinationRequest request_for(const proto::HardwareProfile& hardware, const att
 }
 
 // --prefill-attention-backend and --decode-attention-backend over --attention-backend over the automatic one.
-BackendPair named_backends(const ServerArgs& args, const attention::Selection& selection,
-                           std::vector<std::string>& notes) {
+BackendPair named_backends(const ServerArgs& args, const attention::Selection& selection, Notes& notes) {
   std::string base = args.attention_backend.value_or("");
   if (base.empty() && !(args.prefill_attention_backend && args.decode_attention_backend)) {
     const attention::AutomaticChoice choice = attention::choose_backend(selection);
     base = choice.backend;
-    notes.push_back(fmt::format("--attention-backend: {} is chosen ({})", choice.backend, choice.reason));
+    say(notes, "--attention-backend: {} is chosen ({})", choice.backend, choice.reason);
   }
   return {args.prefill_attention_backend.value_or(base), args.decode_attention_backend.value_or(base)};
 }
@@ -60,10 +59,10 @@ void note_whole_chunks(const rank::ModelConfig& model, AttentionChoice& choice) 
     if (!local && std::find(whole.begin(), whole.end(), name) == whole.end()) whole.push_back(name);
   }
   if (!whole.empty())
-    choice.notes.push_back(
-        fmt::format("{}: reads the whole context in {}'s chunked layers, as in SGLang, where only fa3 and "
-                    "intel_xpu read their chunk of {} tokens",
-                    fmt::join(whole, ", "), model.name, chunk));
+    say(choice.notes,
+        "{}: reads the whole context in {}'s chunked layers, as in SGLang, where only fa3 and "
+        "intel_xpu read their chunk of {} tokens",
+        fmt::join(whole, ", "), model.name, chunk);
 }
 
 bool takes_profiled_qwen3_vl(const ServerArgs& args, const proto::HardwareProfile& hardware,
@@ -159,9 +158,8 @@ AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* comp
       return backend->row.decodes_profiled_qwen3_vl;
     });
     choice.backends.decode = (*profiled)->row.name;
-    choice.notes.push_back(
-        fmt::format("--decode-attention-backend: {} is chosen, SGLang's for Qwen3-VL on this GPU",
-                    choice.backends.decode));
+    say(choice.notes, "--decode-attention-backend: {} is chosen, SGLang's for Qwen3-VL on this GPU",
+        choice.backends.decode);
   }
   KvFormatChoice kv = choose_kv_format(args, selection, choice.backends, model);
   choice.kv_format = kv.format;

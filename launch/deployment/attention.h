@@ -38,9 +38,9 @@ struct AttentionChoice {
   NumberFormat kv_format = NumberFormat::kBf16;
   std::uint32_t page_size = 1;
   attention::MlaOptions mla;
-  bool profiled_qwen3_vl = false;     // SGLang takes what it profiled for Qwen3-VL on a large Hopper GPU
-  std::vector<std::string> notes;     // what was chosen where the user left it open, a sentence each
-  std::vector<std::string> warnings;  // what was changed of what the user said
+  bool profiled_qwen3_vl = false;  // SGLang takes what it profiled for Qwen3-VL on a large Hopper GPU
+  Notes notes;                     // what was chosen where the user left it open, a sentence each
+  Notes warnings;                  // what was changed of what the user said
 };
 // `compared`: the pair of `tpsim compare`, in place of the flags that name backends. Throws UserError with
 // the sentence of what cannot be carried out.

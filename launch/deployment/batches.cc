@@ -19,7 +19,7 @@ void apply_dual_chunks(const rank::ModelConfig& model, std::uint32_t page_size, 
   }
   if (dual_chunk.enabled() && (out.switches.mixed_chunk || out.switches.radix_cache)) {
     // server_args.py of 0.5.12, _handle_attention_backend_compatibility
-    out.notes.emplace_back("dual_chunk_flash_attn: mixed chunks and the radix cache are off, as in SGLang");
+    say(out.notes, "dual_chunk_flash_attn: mixed chunks and the radix cache are off, as in SGLang");
     out.switches.mixed_chunk = false;
     out.switches.radix_cache = false;
   }

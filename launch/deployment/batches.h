@@ -20,7 +20,7 @@ struct Batches {
   double schedule_conservativeness = 1;
   scheduler::DataParallelConfig data_parallel;
   Switches switches;
-  std::vector<std::string> notes;
+  Notes notes;
 };
 // With SGLang's defaults for the GPU. Throws UserError.
 Batches resolve_batches(const ServerArgs& args, const proto::HardwareProfile& hardware,

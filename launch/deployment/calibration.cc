@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/full/full_attention_list.h"
 #include "attention/selection/registry.h"
 #include "proto/coefficients.h"
 #include "rank/config/shard.h"
@@ -26,14 +27,18 @@ proto::Calibration& add_row(proto::RunReport& report, std::string_view name) {
   return row;
 }
 
-// From an OperatorEfficiency or a ConstantFit. A source without an error says where the figure was carried
-// over from.
+// A source without an error says where the figure was carried over from.
+void take(double median_error, const std::string& source, proto::Calibration& row) {
+  row.set_source(source);
+  row.set_median_error(median_error);
+  if (median_error > 0 && !source.empty()) row.set_status("calibrated");
+}
+
+// From an OperatorEfficiency or a ConstantFit.
 template <typename Fit>
 void take(const Fit& fit, proto::Calibration& row) {
-  row.set_source(fit.source());
-  row.set_median_error(fit.median_error());
+  take(fit.median_error(), fit.source(), row);
   if constexpr (requires { fit.p90_error(); }) row.set_p90_error(fit.p90_error());
-  if (fit.median_error() > 0 && !fit.source().empty()) row.set_status("calibrated");
 }
 
 void add_operator(const Deployment& run, const std::string& name, proto::RunReport& report) {
@@ -58,6 +63,46 @@ void add_launch_queue(const Deployment& run, bool queue_stated, proto::RunReport
     take(run.host.launch_queue(), row);
   } else {
     row.set_source(fmt::format("not measured here: launches that wait on {}", run.host.gpu_title()));
+  }
+}
+
+// Of a deployment that serves images: their encoder, and what the host does with them.
+void add_images(const Deployment& run, proto::RunReport& report) {
+  const rank::VisionConfig& vision = run.model.vision;
+  if (!vision.served) return;
+  const attention::FullAttentionDescription& kernel = attention::find_full_attention(
+      vision.attention_backend, generation_of(run.hardware), run.hardware.name());
+  // Llama 4's encoder was measured nowhere.
+  const bool measured = vision.rule != rank::ImageRule::kCanvas;
+  const auto fit_of = [&](const std::string& name) {
+    return measured ? rank::find_constant_fit(run.hardware, name) : nullptr;
+  };
+  const std::string name = fmt::format("vision.attention.{}", kernel.name);
+  proto::Calibration& attention = add_row(report, name);
+  if (const auto* const fit = fit_of(name)) {
+    take(fit->median_error(),
+         fmt::format("the efficiencies of {}, and {}", kernel.operator_class(), fit->source()), attention);
+  } else {
+    attention.set_source(fmt::format("not measured: the efficiencies of {}, causal prefill, without its mask",
+                                     kernel.operator_class()));
+  }
+  proto::Calibration& encoder = add_row(report, "vision.encoder");
+  if (const auto* const fit = fit_of("vision.encoder")) {
+    take(*fit, encoder);
+  } else {
+    encoder.set_source(
+        "not measured on this device: the text model's prices of its operators, issued one by one");
+  }
+  proto::Calibration& host = add_row(report, "vision.host");
+  if (measured && run.hardware.name() == run.host.gpu()) {
+    take(run.host.images().median_error(),
+         fmt::format(
+             "images on the host of {}'s machine: clocks in SGLang 0.5.12's tokenizer process and scheduler",
+             run.host.gpu_title()),
+         host);
+  } else {
+    host.set_source(fmt::format("not measured here: images on the host as on {}'s machine with SGLang 0.5.12",
+                                run.host.gpu_title()));
   }
 }
 
@@ -192,6 +237,7 @@ void write_calibration(const Deployment& run, bool queue_stated, proto::RunRepor
   if (proto::Calibration& row = *report.mutable_calibration()->rbegin(); row.source().empty())
     row.set_source(
         "not measured on this GPU: what CUDA and its libraries take of an H200, which the KV pool lacks");
+  add_images(run, report);
 }
 
 }  // namespace tpsim::launch

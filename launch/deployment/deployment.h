@@ -52,8 +52,8 @@ struct Deployment {
   proto::RunReport header;
   // What was chosen or changed from what the user might expect, one sentence each; and what was changed of
   // what was said.
-  std::vector<std::string> notes;
-  std::vector<std::string> warnings;
+  Notes notes;
+  Notes warnings;
 
   // Other constants and coefficients of the same GPU from now on: prices change, what was chosen stays.
   void price_by(const proto::HardwareProfile& profile);

@@ -76,12 +76,11 @@ Graphs resolve_graphs(const ServerArgs& args, const proto::HardwareProfile& hard
   const std::string& captured = by_prefill ? attention.backends.prefill : attention.backends.decode;
   if (decodes_eagerly || !captures(captured, "--decode-attention-backend")) {
     if (!on_device)
-      out.notes.push_back(fmt::format("{}: decode is not captured on this device", hardware.name()));
+      say(out.notes, "{}: decode is not captured on this device", hardware.name());
     else if (never_captured(layout))
-      out.notes.emplace_back("--deepep-mode normal: cannot be captured, so nothing runs in CUDA graphs");
+      say(out.notes, "--deepep-mode normal: cannot be captured, so nothing runs in CUDA graphs");
     else if (!decodes_eagerly)
-      out.notes.push_back(
-          fmt::format("{}: cannot be captured, so decode runs without CUDA graphs", captured));
+      say(out.notes, "{}: cannot be captured, so decode runs without CUDA graphs", captured);
     out.decode.clear();
   }
   if (rules.torch_native_prefill_is_eager &&
@@ -93,8 +92,8 @@ Graphs resolve_graphs(const ServerArgs& args, const proto::HardwareProfile& hard
       attention::find_backend(attention.backends.prefill, "--prefill-attention-backend").row;
   if (rules.deepseek_v3_prefill_may_be_eager && prefill.eager_deepseek_v3_prefill &&
       model.facts.may_prefill_eagerly && !out.prefill.tokens.empty()) {
-    out.notes.push_back(fmt::format("{}: prefill of {} runs without CUDA graphs, as in SGLang",
-                                    attention.backends.prefill, model.name));
+    say(out.notes, "{}: prefill of {} runs without CUDA graphs, as in SGLang", attention.backends.prefill,
+        model.name);
     out.prefill.tokens.clear();
   }
   return out;

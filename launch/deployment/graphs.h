@@ -21,7 +21,7 @@ struct Graphs {
   rank::PrefillGraphs prefill;
   // What memory is kept free for, whether or not the backend can be captured.
   std::uint32_t reserved_decode_bs = 0, reserved_prefills = 0;
-  std::vector<std::string> notes;
+  Notes notes;
 };
 // `staged`: in pipeline stages.
 Graphs resolve_graphs(const ServerArgs& args, const proto::HardwareProfile& hardware,

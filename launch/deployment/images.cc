@@ -108,8 +108,7 @@ Images resolve_images(const ServerArgs& args, const proto::HardwareProfile& hard
     if (flag != nullptr)
       throw_user_error("{}: {} has no vision encoder that is simulated; leave it out", flag, model.name);
     if (args.images.enable_multimodal)
-      out.notes.push_back(
-          fmt::format("--enable-multimodal: {} takes text only, nothing happens, as in SGLang", model.name));
+      say(out.notes, "--enable-multimodal: {} takes text only, nothing happens, as in SGLang", model.name);
     return out;
   }
   vision.served = vision.on_by_default || args.images.enable_multimodal;
@@ -135,10 +134,10 @@ Images resolve_images(const ServerArgs& args, const proto::HardwareProfile& hard
     vision.reserved_bytes = (mib + features) << 20;
   }
   if (args.images.mm_attention_backend.empty())
-    out.notes.push_back(fmt::format("--mm-attention-backend: {} is chosen, SGLang's default on this device",
-                                    vision.attention_backend));
+    say(out.notes, "--mm-attention-backend: {} is chosen, SGLang's default on this device",
+        vision.attention_backend);
   if (profiled_qwen3_vl)
-    out.notes.emplace_back(
+    say(out.notes,
         "Qwen3-VL on a large Hopper GPU: SGLang 0.5.23 also spaces prefills (--prefill-decode-interval 22), "
         "which tpsim does not; compare with a server started with --prefill-decode-interval 0");
   return out;
@@ -162,55 +161,12 @@ rank::ImageEncoderConfig make_image_encoder(const proto::HardwareProfile& hardwa
           vision.cache_bytes, vision.encoded_by_request};
 }
 
-void write_images(const proto::HardwareProfile& hardware, const proto::HostProfile& host,
-                  const rank::VisionConfig& vision, bool priced, proto::RunReport& header) {
+void write_images(const rank::VisionConfig& vision, Rows& rows) {
   if (!vision.served) return;
-  auto& out = *header.mutable_server_args();
-  out["enable_multimodal"] = "true";
-  out["mm_attention_backend"] = std::string(vision.attention_backend);
-  out["mm_enable_dp_encoder"] = vision.replicated ? "true" : "false";
-  out["vlm_cache_size_mb"] = std::to_string(vision.cache_bytes >> 20);
-  if (!priced) return;
-  const attention::FullAttentionDescription& kernel =
-      attention::find_full_attention(vision.attention_backend, generation_of(hardware), hardware.name());
-  // `error`: a median; 0 where nothing was measured.
-  const auto add = [&header](std::string name, double error, std::string source) {
-    proto::Calibration& calibration = *header.add_calibration();
-    calibration.set_operator_class(std::move(name));
-    calibration.set_median_error(error);
-    calibration.set_status(error > 0 ? "calibrated" : "uncalibrated");
-    calibration.set_source(std::move(source));
-  };
-  // Llama 4's encoder was measured nowhere.
-  const bool measured = vision.rule != rank::ImageRule::kCanvas;
-  const auto fit_of = [&](const std::string& name) {
-    return measured ? rank::find_constant_fit(hardware, name) : nullptr;
-  };
-  const std::string name = fmt::format("vision.attention.{}", kernel.name);
-  if (const auto* const fit = fit_of(name)) {
-    add(name, fit->median_error(),
-        fmt::format("the efficiencies of {}, and {}", kernel.operator_class(), fit->source()));
-  } else {
-    add(name, 0,
-        fmt::format("not measured: the efficiencies of {}, causal prefill, without its mask",
-                    kernel.operator_class()));
-  }
-  if (const auto* const fit = fit_of("vision.encoder")) {
-    add("vision.encoder", fit->median_error(), fit->source());
-  } else {
-    add("vision.encoder", 0,
-        "not measured on this device: the text model's prices of its operators, issued one by one");
-  }
-  if (measured && hardware.name() == host.gpu()) {
-    add("vision.host", host.images().median_error(),
-        fmt::format(
-            "images on the host of {}'s machine: clocks in SGLang 0.5.12's tokenizer process and scheduler",
-            host.gpu_title()));
-  } else {
-    add("vision.host", 0,
-        fmt::format("not measured here: images on the host as on {}'s machine with SGLang 0.5.12",
-                    host.gpu_title()));
-  }
+  rows["enable_multimodal"] = "true";
+  rows["mm_attention_backend"] = std::string(vision.attention_backend);
+  rows["mm_enable_dp_encoder"] = on_off(vision.replicated);
+  rows["vlm_cache_size_mb"] = std::to_string(vision.cache_bytes >> 20);
 }
 
 ImageHost image_host(const rank::VisionConfig& vision, const proto::HostProfile::Images& constants,

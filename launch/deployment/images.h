@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "proto/hardware.pb.h"
 #include "proto/host.pb.h"
@@ -28,7 +29,7 @@ namespace tpsim::launch {
 // What the server makes of the model's encoder, served or not.
 struct Images {
   rank::VisionConfig vision;
-  std::vector<std::string> notes;
+  Notes notes;
 };
 // `profiled_qwen3_vl`: of the choice of attention. Throws UserError naming the flag that cannot be carried
 // out.
@@ -44,10 +45,8 @@ rank::ImageEncoderConfig make_image_encoder(const proto::HardwareProfile& hardwa
                                             const rank::ParallelLayout& layout,
                                             const rank::ModelConfig& model);
 
-// Options of a deployment that serves images, and where they are `priced` the calibration of that; nothing of
-// others.
-void write_images(const proto::HardwareProfile& hardware, const proto::HostProfile& host,
-                  const rank::VisionConfig& vision, bool priced, proto::RunReport& header);
+// Of a deployment that serves images; nothing of others.
+void write_images(const rank::VisionConfig& vision, Rows& rows);
 
 // What the host does with the images of a request before the GPU encodes them: SGLang's tokenizer process
 // decodes, resizes and cuts them into patches, request by request, and hands the tensors over in shared

@@ -37,7 +37,7 @@ struct Memory {
   std::uint64_t verified_state_bytes = 0;  // of each GPU, for those behind tokens that are verified
   std::uint64_t kv_bytes_per_token = 0;
   std::uint32_t max_running_requests = 0;
-  std::vector<std::string> notes;
+  Notes notes;
 };
 // `context_length` in tokens; `switches` as all subjects leave them. Throws UserError for flags that leave no
 // room.

@@ -32,10 +32,10 @@ void resolve_routing(const ServerArgs& args, const rank::ModelConfig& model, Wei
   if (!rank::dummy_weights_share_experts(model)) return;
   const std::uint32_t top_k = model.moe.top_k;
   if (!args.load_format && holds_no_weights(args.model_path)) {
-    weights.warnings.push_back(
-        fmt::format("--model-path {}: has no weights: priced as a server with --load-format dummy, whose "
-                    "router sends every token to the same {} experts; --load-format auto prices even routing",
-                    args.model_path, top_k));
+    say(weights.warnings,
+        "--model-path {}: has no weights: priced as a server with --load-format dummy, whose "
+        "router sends every token to the same {} experts; --load-format auto prices even routing",
+        args.model_path, top_k);
   } else if (!args.dummy_weights()) {
     return;
   }

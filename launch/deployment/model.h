@@ -25,7 +25,7 @@ std::uint32_t resolve_context_length(const ModelArgs& args, const rank::ModelCon
 struct Weights {
   rank::QuantizationConfig quantization;
   std::uint32_t experts_in_use = 0;  // as ModeledForward::Options
-  std::vector<std::string> warnings;
+  Notes warnings;
 };
 // Throws UserError for a format that neither the checkpoint nor the GPU has.
 Weights resolve_weights(const ServerArgs& args, const proto::HardwareProfile& hardware,

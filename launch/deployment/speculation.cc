@@ -55,10 +55,10 @@ void resolve_tree(const SpeculationArgs& args, const rank::ModelConfig& model, S
     config.num_steps = tree.num_steps;
     config.topk = tree.topk;
     config.num_draft_tokens = tree.num_draft_tokens;
-    out.notes.push_back(
-        fmt::format("--speculative-num-steps {} --speculative-eagle-topk {} --speculative-num-draft-tokens "
-                    "{}: SGLang's choice for {}",
-                    config.num_steps, config.topk, config.num_draft_tokens, model.architecture));
+    say(out.notes,
+        "--speculative-num-steps {} --speculative-eagle-topk {} --speculative-num-draft-tokens "
+        "{}: SGLang's choice for {}",
+        config.num_steps, config.topk, config.num_draft_tokens, model.architecture);
     return;
   }
   if (!args.eagle_topk)
@@ -71,10 +71,10 @@ void resolve_tree(const SpeculationArgs& args, const rank::ModelConfig& model, S
     out.draft_tokens_adjusted =
         args.num_draft_tokens.value_or(config.num_draft_tokens) != config.num_draft_tokens;
     if (out.draft_tokens_adjusted)
-      out.warnings.push_back(
-          fmt::format("--speculative-num-draft-tokens {}: with --speculative-eagle-topk 1 SGLang verifies "
-                      "one more than --speculative-num-steps, {}",
-                      *args.num_draft_tokens, config.num_draft_tokens));
+      say(out.warnings,
+          "--speculative-num-draft-tokens {}: with --speculative-eagle-topk 1 SGLang verifies "
+          "one more than --speculative-num-steps, {}",
+          *args.num_draft_tokens, config.num_draft_tokens);
     return;
   }
   if (!args.num_draft_tokens)
@@ -309,13 +309,13 @@ void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, cons
 void switch_off(const BatchArgs& args, Speculation& out) {
   const bool mixes = out.config.has_head() && args.sglang_release.rules.heads_mix_chunks;
   if (out.switches.mixed_chunk && !mixes) {
-    out.notes.push_back(fmt::format("--enable-mixed-chunk: is off, {} of SGLang {} does not mix",
-                                    out.algorithm, args.sglang_release.name));
+    say(out.notes, "--enable-mixed-chunk: is off, {} of SGLang {} does not mix", out.algorithm,
+        args.sglang_release.name);
     out.switches.mixed_chunk = false;
   }
   if (!out.config.v2 && out.switches.overlap) {
-    out.notes.push_back(fmt::format("the schedule is not overlapped: {} of SGLang {} is spec v1",
-                                    out.algorithm, args.sglang_release.name));
+    say(out.notes, "the schedule is not overlapped: {} of SGLang {} is spec v1", out.algorithm,
+        args.sglang_release.name);
     out.switches.overlap = false;
   }
 }

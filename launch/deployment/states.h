@@ -29,7 +29,7 @@ struct States {
   std::uint32_t slots_per_request = 1;    // of the pool, as SGLang counts them for a running request
   rank::LinearAttnBackends kernels = {};  // modeled execution
   Switches switches;
-  std::vector<std::string> notes;
+  Notes notes;
 };
 // `chunk`: of prefill on a data-parallel rank, tokens; 0: there are none. Throws UserError for what SGLang
 // refuses or the device cannot run.

@@ -2,9 +2,12 @@
 // turn off.
 #pragma once
 
+#include <fmt/format.h>
 #include <google/protobuf/map.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "launch/flags/server_args.h"
 
@@ -17,6 +20,15 @@ inline const char* on_off(bool on) { return on ? "true" : "false"; }
 
 // The rows of the load, which no subject chooses, under the names of SGLang's serving benchmark.
 void write_load(const ServerArgs& args, Rows& rows);
+
+// Sentences for the user: what was chosen, or changed of what was said.
+using Notes = std::vector<std::string>;
+
+// Adds one, formatted.
+template <typename... Args>
+void say(Notes& notes, fmt::format_string<Args...> format, Args&&... args) {
+  notes.push_back(fmt::format(format, std::forward<Args>(args)...));
+}
 
 // Each subject takes what is left on by those before it, and hands on what it leaves on.
 struct Switches {

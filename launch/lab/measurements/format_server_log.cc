@@ -27,7 +27,7 @@ struct LoggedRequests {
 };
 
 constexpr std::uint32_t kMostRequests = 1 << 20;   // of a batch
-constexpr std::uint64_t kMostTokens = 1ULL << 30;  // of a prompt
+constexpr std::uint64_t kLongestPrompt = 1ULL << 30;  // of a prompt
 
 struct Logged {
   double arrival = 0;
@@ -78,11 +78,11 @@ LoggedRequests requests_of_batches(const std::vector<MeasuredBatch>& batches, st
   for (const Logged& logged : requests) {
     scheduler::WorkloadRequest request;
     request.arrival_time = logged.arrival;
-    const auto tokens = static_cast<std::uint32_t>(std::min(logged.prompt, kMostTokens));
+    const auto tokens = static_cast<std::uint32_t>(std::min(logged.prompt, kLongestPrompt));
     request.prompt.append({next, tokens});
     next += tokens + 1;  // two prompts do not become one run
     request.max_new_tokens =
-        static_cast<std::uint32_t>(std::clamp(std::round(logged.answer), 1.0, double{kMostTokens}));
+        static_cast<std::uint32_t>(std::clamp(std::round(logged.answer), 1.0, double{kLongestPrompt}));
     out.workload.requests.push_back(std::move(request));
   }
   return out;
