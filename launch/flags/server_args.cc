@@ -70,7 +70,6 @@ void declare_server(FlagSet& flags, ServerArgs& args, bool compare) {
 void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_server(flags, args, compare);
   declare_load(flags, args, [&] { declare_image_dataset(flags, args.images); });
-  declare_service_levels(flags, args);
   declare_output(flags, args);
   if (!compare) {
     flags.refuse_lists(sweepable_flags());
@@ -120,7 +119,7 @@ void check_server_args(const ServerArgs& args, bool compare) {
                      *args.jobs);
   check_load(args);
   check_images(args.images, args);
-  check_service_levels(args, args, args.numeric());
+  check_service_levels(args, args.numeric());
   check_checkpoints(args, compare, args.numeric());
 }
 

@@ -22,7 +22,6 @@
 #include "launch/flags/model_flags.h"
 #include "launch/flags/output_flags.h"
 #include "launch/flags/parallel_flags.h"
-#include "launch/flags/service_level_flags.h"
 #include "launch/flags/speculation_flags.h"
 #include "launch/flags/state_flags.h"
 
@@ -38,7 +37,6 @@ struct ServerArgs : ModelArgs,
                     HostArgs,
                     GraphArgs,
                     LoadArgs,
-                    ServiceLevelArgs,
                     OutputArgs {
   ParallelArgs parallel;
   SpeculationArgs speculation;

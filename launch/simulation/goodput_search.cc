@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "launch/flags/service_level_flags.h"
+#include "launch/flags/load_flags.h"
 #include "launch/simulation/workload_args.h"
 #include "proto/base/text.h"
 #include "rank/parallel/modeled_executor.h"

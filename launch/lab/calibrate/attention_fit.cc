@@ -6,7 +6,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "launch/lab/calibrate/attention_space.h"
 #include "launch/lab/calibrate/row_plans.h"
 #include "proto/correction_surface.h"
 

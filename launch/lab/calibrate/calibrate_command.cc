@@ -22,7 +22,6 @@
 #include "launch/flags/server_args.h"
 #include "launch/lab/calibrate/fit_report.h"
 #include "launch/lab/calibrate/kernel_fits.h"
-#include "launch/lab/calibrate/profile_text.h"
 #include "launch/lab/calibrate/serving_fit.h"
 #include "launch/lab/calibrate/serving_rows.h"
 #include "launch/lab/measurements/measurement_formats.h"

@@ -24,7 +24,6 @@
 #include "launch/flags/server_args.h"
 #include "launch/lab/measurements/measurement_formats.h"
 #include "launch/lab/served/measurement_flags.h"
-#include "launch/lab/validation/band_check.h"
 #include "launch/lab/validation/kernel_errors.h"
 #include "launch/lab/validation/leave_one_out.h"
 #include "launch/lab/validation/predict_load.h"

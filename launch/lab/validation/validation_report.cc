@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "launch/lab/served/error_figures.h"
-#include "launch/lab/validation/band_check.h"
 #include "launch/lab/validation/page_text.h"
 #include "launch/lab/validation/row_groups.h"
 #include "launch/report/html_page.h"

@@ -15,7 +15,7 @@ DEPLOYMENT = ROOT / "launch" / "deployment"
 # The subject's file of launch/deployment, where it has another name than that of launch/flags.
 HOMES = {"state": "states", "batch": "batches", "graph": "graphs", "image": "images"}
 # Subjects of a run, which no deployment knows.
-OF_RUNS = {"output", "service_level"}
+OF_RUNS = {"output"}
 # Subjects that are members of ServerArgs; of the others it has the fields themselves.
 MEMBERS = {"parallel": "parallel", "speculation": "speculation", "image": "images"}
 # What files of other subjects read as well: how large the deployment is and what is to be served, what one
