@@ -10,8 +10,8 @@
 
 #include "attention/backend.h"
 #include "launch/deployment/attention.h"
+#include "launch/deployment/batches.h"
 #include "launch/deployment/draft.h"
-#include "launch/deployment/graphs.h"
 #include "launch/deployment/memory.h"
 #include "launch/deployment/model.h"
 #include "launch/deployment/parallel.h"

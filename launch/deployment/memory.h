@@ -7,7 +7,6 @@
 
 #include "launch/deployment/attention.h"
 #include "launch/deployment/batches.h"
-#include "launch/deployment/graphs.h"
 #include "launch/deployment/parallel.h"
 #include "launch/deployment/speculation.h"
 #include "launch/deployment/states.h"

@@ -106,7 +106,6 @@ void check_deployment_args(const ServerArgs& args) {
     check_modeled_cache(args);
   }
   check_batches(args);
-  check_graphs(args);
 }
 
 void check_server_args(const ServerArgs& args, bool compare) {

@@ -14,7 +14,6 @@
 #include "launch/cli/flag_set.h"
 #include "launch/flags/attention_flags.h"
 #include "launch/flags/batch_flags.h"
-#include "launch/flags/graph_flags.h"
 #include "launch/flags/host_flags.h"
 #include "launch/flags/image_flags.h"
 #include "launch/flags/load_flags.h"
@@ -35,7 +34,6 @@ struct ServerArgs : ModelArgs,
                     StateArgs,
                     BatchArgs,
                     HostArgs,
-                    GraphArgs,
                     LoadArgs,
                     OutputArgs {
   ParallelArgs parallel;

@@ -1,5 +1,3 @@
-#include "launch/lab/calibrate/kernel_tables.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,6 +8,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "launch/lab/calibrate/kernel_fits.h"
 #include "launch/lab/kernels/attention_rows.h"
 #include "launch/lab/kernels/kernel_table.h"
 #include "proto/base/error.h"
