@@ -8,7 +8,6 @@
 // adds its "flags" and what it "set"s, then those of "all" its inner rules and of the "first" one of them
 // that applies. A value {"of": COLUMN} is a column's, with "plus" and "least".
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -202,23 +201,8 @@ MeasuredLoad load_of(const Row& row) {
 }  // namespace
 
 std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, const MeasurementFile&) {
-  constexpr std::array<std::string_view, 15> kColumns = {"id",
-                                                         "model_path",
-                                                         "system",
-                                                         "isl",
-                                                         "osl",
-                                                         "concurrency",
-                                                         "tp_size",
-                                                         "silicon_ttft_ms",
-                                                         "silicon_tpot_ms",
-                                                         "backend_version",
-                                                         "precision",
-                                                         "pp_size",
-                                                         "attention_dp_size",
-                                                         "moe_tp_size",
-                                                         "moe_ep_size"};
-  constexpr std::size_t kOptionalFrom = 9;
-  CsvRows cells(input, kColumns, kOptionalFrom);
+  CsvRows cells(input, "id model_path system isl osl concurrency tp_size silicon_ttft_ms silicon_tpot_ms",
+                "backend_version precision pp_size attention_dp_size moe_tp_size moe_ep_size");
   std::vector<Row> rows;
   while (cells.next()) {
     Row& row = rows.emplace_back();

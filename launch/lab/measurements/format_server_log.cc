@@ -26,7 +26,7 @@ struct LoggedRequests {
   std::uint64_t prompt_tokens = 0, cached_tokens = 0;
 };
 
-constexpr std::uint32_t kMostRequests = 1 << 20;   // of a batch
+constexpr std::uint32_t kMostRequests = 1 << 20;      // of a batch
 constexpr std::uint64_t kLongestPrompt = 1ULL << 30;  // of a prompt
 
 struct Logged {
