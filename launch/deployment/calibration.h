@@ -1,5 +1,5 @@
-// What stands behind the prices of a run: one row for each operator class and each host constant that enters
-// them, with the table that it was fitted on, or `uncalibrated`.
+// What the prices of a run were fitted on: one row for each operator class and each host constant that enters
+// them, with its table, or `uncalibrated`.
 #pragma once
 
 #include "launch/deployment/deployment.h"

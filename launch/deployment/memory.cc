@@ -70,7 +70,7 @@ void note_speculation_memory(const MemoryArgs& args, std::uint32_t dp_size, std:
         kSpeculativeRunningRequests, memory.max_running_requests, dp_size);
   if (memory.verified_state_bytes > 0)
     say(memory.notes,
-        "states of gated delta-net layers behind the {} tokens that a step verifies take {:.2f} GiB of each "
+        "states of gated delta-net layers after the {} tokens that a step verifies take {:.2f} GiB of each "
         "GPU",
         draft_tokens, static_cast<double>(memory.verified_state_bytes) / (std::uint64_t{1} << 30));
 }

@@ -33,7 +33,7 @@ struct Memory {
   std::uint64_t window_tokens = 0;
   rank::StatePool states;                  // as it was asked for
   std::uint64_t state_slots = 0;           // states that there is room for
-  std::uint64_t verified_state_bytes = 0;  // of each GPU, for those behind tokens that are verified
+  std::uint64_t verified_state_bytes = 0;  // of each GPU, for those after tokens that are verified
   std::uint64_t kv_bytes_per_token = 0;
   std::uint32_t max_running_requests = 0;
   Notes notes;

@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <set>
 #include <string_view>
@@ -12,26 +11,21 @@
 #include "launch/lab/kernels/attention_rows.h"
 #include "launch/lab/kernels/kernel_table.h"
 #include "proto/base/error.h"
+#include "proto/base/text.h"
 
 namespace tpsim::calibrate {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 14> kTables = {"gemm_perf",
-                                                      "moe_perf",
-                                                      "custom_allreduce_perf",
-                                                      "nccl_perf",
-                                                      "context_attention_perf",
-                                                      "generation_attention_perf",
-                                                      "context_mla_perf",
-                                                      "generation_mla_perf",
-                                                      "mla_context_module_perf",
-                                                      "wideep_context_mla_perf",
-                                                      "wideep_generation_mla_perf",
-                                                      "mla_bmm_perf",
-                                                      "dsa_context_module_perf",
-                                                      "dsa_generation_module_perf"};
+const std::vector<std::string>& known_tables() {
+  static const std::vector<std::string> tables = split_list(
+      "gemm_perf moe_perf custom_allreduce_perf nccl_perf context_attention_perf generation_attention_perf "
+      "context_mla_perf generation_mla_perf mla_context_module_perf wideep_context_mla_perf "
+      "wideep_generation_mla_perf mla_bmm_perf dsa_context_module_perf dsa_generation_module_perf",
+      ' ');
+  return tables;
+}
 
 // "gemm_perf" of ".../gemm_perf.csv.gz"; empty where the name is no table's.
 std::string table_of_file(const fs::path& path) {
@@ -40,7 +34,7 @@ std::string table_of_file(const fs::path& path) {
     if (!name.ends_with(end)) continue;
     name.resize(name.size() - end.size());
   }
-  return std::find(kTables.begin(), kTables.end(), name) == kTables.end() ? "" : name;
+  return std::ranges::count(known_tables(), name) > 0 ? name : "";
 }
 
 // Which of our own tools' tables a plain CSV begins as; empty: none.
@@ -122,7 +116,7 @@ std::vector<KernelTableFile> kernel_tables(const fs::path& given) {
     if (const std::string table = table_of_file(entry.path()); !table.empty()) names.insert(table);
   if (names.empty())
     throw_user_error("--from {}: is a folder without tables of kernels; {} are known, each .csv or .csv.gz",
-                     given.string(), fmt::join(kTables, ", "));
+                     given.string(), fmt::join(known_tables(), ", "));
   for (const std::string& name : names) tables.push_back({path, name, ""});
   return tables;
 }
