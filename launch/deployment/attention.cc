@@ -72,6 +72,35 @@ bool takes_profiled_qwen3_vl(const ServerArgs& args, const proto::HardwareProfil
          generation_of(hardware) == attention::GpuGeneration::kHopper && hardware.memory_bytes() >= kLargeGpu;
 }
 
+struct KvFormatChoice {
+  NumberFormat format = NumberFormat::kBf16;
+  std::string note;  // why it is not what --dtype says; may be empty
+};
+
+// Numeric ranks compute in fp32, and "auto" rounds nothing on the way to the KV cache: a checkpoint in 16 bit
+// then gives what Transformers gives in fp32. --dtype bfloat16 or --kv-cache-dtype make it a narrower one. A
+// modeled cache is 16 bit unless --kv-cache-dtype or the backend says otherwise.
+KvFormatChoice choose_kv_format(const ServerArgs& args, const attention::Selection& selection,
+                                const BackendPair& backends, const rank::ModelConfig& model) {
+  const bool open = args.kv_cache_dtype == "auto";
+  const attention::BackendRow& row =
+      attention::find_backend(backends.decode, "--decode-attention-backend").row;
+  if (open && !args.numeric() && row.fp8_by_default.contains(selection.generation))
+    return {NumberFormat::kFp8E4M3,
+            fmt::format("--kv-cache-dtype: fp8_e4m3 is chosen, SGLang's default for {} on this device",
+                        row.name)};
+  // configure_kv_cache_dtype of SGLang's model_runner.py.
+  if (open && !args.numeric() && model.quantization.kv_cache_fp8)
+    return {NumberFormat::kFp8E4M3, "--kv-cache-dtype: fp8_e4m3 is chosen, which the checkpoint asks for"};
+  const std::string dtype = !args.numeric() ? "bfloat16" : args.dtype == "auto" ? "float32" : args.dtype;
+  const std::string& name = open ? dtype : args.kv_cache_dtype;
+  for (const auto format : {NumberFormat::kFp32, NumberFormat::kFp16, NumberFormat::kFp8E4M3,
+                            NumberFormat::kFp8E5M2, NumberFormat::kFp4E2M1}) {
+    if (to_string(format) == name) return {format, ""};
+  }
+  return {NumberFormat::kBf16, ""};
+}
+
 }  // namespace
 
 std::string hardware_name(const ServerArgs& args) {
@@ -96,30 +125,6 @@ attention::Selection selection_of(const proto::HardwareProfile& hardware, const 
     selection.attention_chunk = selection.attention_chunk || kind.attention_chunk > 0;
   }
   return selection;
-}
-
-// Numeric ranks compute in fp32, and "auto" rounds nothing on the way to the KV cache: a checkpoint in 16 bit
-// then gives what Transformers gives in fp32. --dtype bfloat16 or --kv-cache-dtype make it a narrower one. A
-// modeled cache is 16 bit unless --kv-cache-dtype or the backend says otherwise.
-KvFormatChoice choose_kv_format(const ServerArgs& args, const attention::Selection& selection,
-                                const BackendPair& backends, const rank::ModelConfig& model) {
-  const bool open = args.kv_cache_dtype == "auto";
-  const attention::BackendRow& row =
-      attention::find_backend(backends.decode, "--decode-attention-backend").row;
-  if (open && !args.numeric() && row.fp8_by_default.contains(selection.generation))
-    return {NumberFormat::kFp8E4M3,
-            fmt::format("--kv-cache-dtype: fp8_e4m3 is chosen, SGLang's default for {} on this device",
-                        row.name)};
-  // configure_kv_cache_dtype of SGLang's model_runner.py.
-  if (open && !args.numeric() && model.quantization.kv_cache_fp8)
-    return {NumberFormat::kFp8E4M3, "--kv-cache-dtype: fp8_e4m3 is chosen, which the checkpoint asks for"};
-  const std::string dtype = !args.numeric() ? "bfloat16" : args.dtype == "auto" ? "float32" : args.dtype;
-  const std::string& name = open ? dtype : args.kv_cache_dtype;
-  for (const auto format : {NumberFormat::kFp32, NumberFormat::kFp16, NumberFormat::kFp8E4M3,
-                            NumberFormat::kFp8E5M2, NumberFormat::kFp4E2M1}) {
-    if (to_string(format) == name) return {format, ""};
-  }
-  return {NumberFormat::kBf16, ""};
 }
 
 PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const std::string& flag,

@@ -25,14 +25,6 @@ attention::GpuGeneration generation_of(const proto::HardwareProfile& hardware);
 // What device and model ask of a backend.
 attention::Selection selection_of(const proto::HardwareProfile& hardware, const rank::ModelConfig& model);
 
-// What --kv-cache-dtype and --dtype make of the cache.
-struct KvFormatChoice {
-  NumberFormat format = NumberFormat::kBf16;
-  std::string note;  // why it is not what --dtype says; may be empty
-};
-KvFormatChoice choose_kv_format(const ServerArgs& args, const attention::Selection& selection,
-                                const BackendPair& backends, const rank::ModelConfig& model);
-
 struct AttentionChoice {
   BackendPair backends;
   NumberFormat kv_format = NumberFormat::kBf16;

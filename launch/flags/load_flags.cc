@@ -133,6 +133,16 @@ void read_pair(std::string_view flag, const std::string& pair, scheduler::Servic
   level = parse_real(fmt::format("{} {}", flag, name), pair.substr(colon + 1), 0, false, kLongest, true);
 }
 
+// Pairs in several words or separated by commas: "ttft:2000", "tpot:50", "e2e:30000" (or the benchmark's
+// "e2el").
+scheduler::ServiceLevels read_service_levels(std::string_view flag, const std::vector<std::string>& values) {
+  scheduler::ServiceLevels levels;
+  for (const std::string& value : values) {
+    for (const std::string& pair : split_list(value)) read_pair(flag, pair, levels);
+  }
+  return levels;
+}
+
 }  // namespace
 
 void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& images) {
@@ -242,14 +252,6 @@ void check_load(const LoadArgs& args) {
   if (args.flush_cache && args.warmup_requests == 0)
     throw_user_error("--flush-cache: the cache is empty at the start, it is for --warmup-requests");
   check_times(args);
-}
-
-scheduler::ServiceLevels read_service_levels(std::string_view flag, const std::vector<std::string>& values) {
-  scheduler::ServiceLevels levels;
-  for (const std::string& value : values) {
-    for (const std::string& pair : split_list(value)) read_pair(flag, pair, levels);
-  }
-  return levels;
 }
 
 std::string to_string(const scheduler::ServiceLevels& levels) {

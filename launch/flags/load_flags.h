@@ -59,10 +59,6 @@ void check_numeric_load(const LoadArgs& args);
 
 std::string_view to_string(scheduler::SessionMode mode);
 
-// Pairs in several words or separated by commas: "ttft:2000", "tpot:50", "e2e:30000" (or the benchmark's
-// "e2el"). Throws UserError naming `flag`.
-scheduler::ServiceLevels read_service_levels(std::string_view flag, const std::vector<std::string>& values);
-
 // "ttft:2000 tpot:50".
 std::string to_string(const scheduler::ServiceLevels& levels);
 

@@ -66,6 +66,12 @@ std::vector<Coefficient> of_class(const std::string& name) {
   return {};
 }
 
+// The least and the greatest value that a profile may have.
+std::pair<double, double> range_of(const Coefficient& coefficient) {
+  const bool seconds = coefficient.field.ends_with("seconds");
+  return seconds ? std::pair(1e-9, 1.0) : std::pair(1e-3, 1.0);
+}
+
 }  // namespace
 
 std::vector<Coefficient> coefficients_of_run(const proto::RunReport& header) {
@@ -124,11 +130,6 @@ void set_value(const Coefficient& coefficient, double value, proto::HardwareProf
 
 bool is_host_constant(const Coefficient& coefficient) {
   return coefficient.operator_class.empty() || coefficient.field == "launch_seconds";
-}
-
-std::pair<double, double> range_of(const Coefficient& coefficient) {
-  const bool seconds = coefficient.field.ends_with("seconds");
-  return seconds ? std::pair(1e-9, 1.0) : std::pair(1e-3, 1.0);
 }
 
 std::vector<Unknown> unknowns_of(const std::vector<Coefficient>& coefficients,
