@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/cli/repeated_flags.h"
+#include "launch/cli/flag_command.h"
 #include "launch/cli/standard_output.h"
 #include "launch/deployment/numeric_execution.h"
 #include "launch/programs/program.h"

@@ -20,7 +20,7 @@
 #include "launch/commands/commands.h"
 #include "launch/deployment/images.h"
 #include "launch/deployment/resolve.h"
-#include "launch/flags/logging.h"
+#include "launch/flags/server_args.h"
 #include "launch/simulation/all_backends.h"
 #include "launch/simulation/goodput_search.h"
 #include "launch/simulation/report_output.h"

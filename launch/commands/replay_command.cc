@@ -17,7 +17,6 @@
 #include "launch/cli/standard_output.h"
 #include "launch/commands/commands.h"
 #include "launch/deployment/resolve.h"
-#include "launch/flags/logging.h"
 #include "launch/flags/server_args.h"
 #include "launch/report/json_writer.h"
 #include "launch/report/report_dir.h"

@@ -16,7 +16,6 @@
 #include "launch/cli/standard_output.h"
 #include "launch/deployment/images.h"
 #include "launch/deployment/resolve.h"
-#include "launch/flags/logging.h"
 #include "launch/flags/server_args.h"
 #include "launch/numeric/numeric_commands.h"
 #include "launch/simulation/prompts.h"

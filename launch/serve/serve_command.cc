@@ -19,7 +19,7 @@
 #include "launch/cli/flag_command.h"
 #include "launch/cli/standard_output.h"
 #include "launch/deployment/resolve.h"
-#include "launch/flags/logging.h"
+#include "launch/flags/server_args.h"
 #include "launch/serve/live/live_replica.h"
 #include "launch/serve/live/wall_clock.h"
 #include "launch/serve/serve_args.h"

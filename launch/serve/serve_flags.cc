@@ -2,7 +2,7 @@
 #include <thread>
 
 #include "launch/cli/flag_values.h"
-#include "launch/deployment/front_end.h"
+#include "launch/deployment/host.h"
 #include "launch/flags/server_args.h"
 #include "launch/serve/serve_args.h"
 #include "proto/base/error.h"

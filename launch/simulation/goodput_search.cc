@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "launch/flags/service_level_flags.h"
+#include "launch/flags/load_flags.h"
 #include "launch/simulation/workload_args.h"
 #include "proto/base/text.h"
 #include "rank/parallel/local_ranks.h"

@@ -13,7 +13,7 @@
 #include "launch/deployment/images.h"
 #include "launch/deployment/resolve.h"
 #include "launch/deployment/speculation.h"
-#include "launch/flags/logging.h"
+#include "launch/flags/server_args.h"
 #include "launch/simulation/batch_stream.h"
 #include "launch/simulation/checkpoint.h"
 #include "launch/simulation/goodput_search.h"

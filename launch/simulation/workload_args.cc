@@ -4,9 +4,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "launch/deployment/front_end.h"
 #include "launch/deployment/host.h"
-#include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "scheduler/workload/benchmark_datasets.h"
 #include "scheduler/workload/benchmark_images.h"
