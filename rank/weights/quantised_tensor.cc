@@ -186,7 +186,8 @@ class PackedInt4 final : public QuantisedTensor {
         refuse(where, groups, fmt::format("groups below {}", num_groups_));
     }
     if (!parts_.zeros) return;
-    const Shape wanted = compressed ? Shape{ceil_div(n, 8U), num_groups_} : Shape{num_groups_, ceil_div(n, 8U)};
+    const Shape wanted =
+        compressed ? Shape{ceil_div(n, 8U), num_groups_} : Shape{num_groups_, ceil_div(n, 8U)};
     if (parts_.zeros->type != StoredType::kI32 || parts_.zeros->shape != wanted)
       refuse(where, *parts_.zeros, fmt::format("I32 of shape {}", shape_text(wanted)));
   }
