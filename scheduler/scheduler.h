@@ -253,7 +253,7 @@ class Scheduler {
   std::vector<Req*> ended_running_;  // of the running batch, since filter_running()
   PrefillAdder::Lists adder_lists_;
   bool computes_ = false;      // the executor samples: tokens must be looked at
-  bool shows_tokens_ = false;  // the observer wants to know which got them
+  bool shows_tokens_ = false;  // the result processed last asks which got them
   bool idle_retried_ = false;
 };
 
