@@ -3,7 +3,7 @@
 // prefill of a burst holds one and the next what has come meanwhile. Answers go back through the same process
 // a token at a time: where it cannot keep up with the scheduler, clients see tokens later and later.
 //
-// Each way is a queue with one server. To the scheduler: `pass_seconds` for everybody, side by side, and
+// Each way is a queue with one server. To the scheduler: `pass_seconds` for each, side by side, and
 // `request_seconds` and `token_seconds` (of the prompt) in turn, and what preparing a request's images takes.
 // A client may need time of its own before it sends one, and do so one by one, too (`client_seconds` and
 // `client_token_seconds`): the request's clock starts after it.

@@ -62,7 +62,7 @@ class RequestStates {
   // and `after`: tokens with KV.
   void plan_verify(Req& req);
   void on_verified(Req& req, std::uint32_t before, std::uint32_t after);
-  // Whether the tree may have what `req` leaves: a state without snapshots is of no use to who has fewer
+  // Whether the tree may have what `req` leaves: a state without snapshots is of no use to one that has fewer
   // tokens.
   bool can_cache(const Req& req) const;
 

@@ -81,7 +81,7 @@ void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
   enqueue(*req);
 }
 
-// Of all that are here: whoever is cancelled is looked for once in its life.
+// Of all that are here: a cancelled one is looked for once in its life.
 Req* Scheduler::find(std::uint64_t id) const {
   const auto found = std::find_if(arena_.begin(), arena_.end(), [id](const std::unique_ptr<Req>& req) {
     return req->live && !req->finished && !req->cancelled && req->id == id;
@@ -98,7 +98,7 @@ bool Scheduler::cancel(std::uint64_t id, std::uint32_t micro_batch) {
   req.cancelled = true;
   if (std::find(waiting_.begin(), waiting_.end(), &req) != waiting_.end()) {
     waiting_.remove(1, [&req](const Req* other) { return other == &req; });
-    idle_retried_ = false;  // whoever is first now may be admitted
+    idle_retried_ = false;  // the one that is first now may be admitted
     reject(req, nullptr);
   } else if (&req == chunked_req_ && rules_.abort_ends_chunks) {
     chunked_req_ = nullptr;

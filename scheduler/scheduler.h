@@ -79,7 +79,7 @@ class Scheduler {
 
   // SGLang's get_next_batch_to_run() in two halves, for ranks that must know whether another one prefills:
   // the pass of `micro_batch` that prefills, or null; then what is run, or null where there is nothing to
-  // run, with one more token for who decodes unless `may_decode` is false. The batch stays valid until
+  // run, with one more token for those that decode unless `may_decode` is false. The batch stays valid until
   // process_batch_result(). At most two are out at a time; with pipeline stages, one of each micro-batch.
   ScheduleBatch* begin_pass(double now, std::uint32_t micro_batch);
   ScheduleBatch* end_pass(ScheduleBatch* prefill, bool may_decode);
@@ -253,7 +253,7 @@ class Scheduler {
   std::vector<Req*> ended_running_;  // of the running batch, since filter_running()
   PrefillAdder::Lists adder_lists_;
   bool computes_ = false;      // the executor samples: tokens must be looked at
-  bool shows_tokens_ = false;  // somebody wants to know who got them
+  bool shows_tokens_ = false;  // the result processed last asks which got them
   bool idle_retried_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Scheduler: the running batch: room for its next step, and who gives up their place where there is none.
+// Scheduler: the running batch: room for its next step, and which give up their place where there is none.
 #include <fmt/format.h>
 
 #include <algorithm>

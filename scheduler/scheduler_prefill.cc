@@ -1,4 +1,4 @@
-// Scheduler: who is admitted, on which pages, and what a pass that prefills is made of.
+// Scheduler: which requests are admitted, on which pages, and what a pass that prefills is made of.
 #include <algorithm>
 
 #include "scheduler/scheduler.h"
@@ -135,7 +135,7 @@ bool Scheduler::preempt_to_schedule(const Req& req, PrefillAdder& adder) {
   return true;
 }
 
-// Preempted requests wait again, behind everybody. Where nobody was admitted in their place, older releases
+// Preempted requests wait again, after all others. Where none was admitted in their place, older releases
 // forget them: their clients wait for ever.
 void Scheduler::return_preempted(bool admitted) {
   for (Req* req : preempted_) {

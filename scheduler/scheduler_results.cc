@@ -77,7 +77,7 @@ bool Scheduler::is_finished(const Req& req) const {
   return std::find(eos.begin(), eos.end(), req.output_ids.back()) != eos.end();
 }
 
-// Whether decode passes can be counted: everybody of them gets a token that nobody looks at, and nothing but
+// Whether decode passes can be counted: every request gets a token that nobody looks at, and nothing but
 // its length ends a request.
 bool Scheduler::counts_decodes() const {
   return config_.defers_steady_decode && !computes_ && !shows_tokens_ && !config_.speculation.enabled() &&

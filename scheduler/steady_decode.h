@@ -4,7 +4,7 @@
 // by when it is due: the next page that a member opens, the pass whose token is its last.
 //
 // The result is that of passes one by one, to the last bit: the same pages in the same order, the same gaps
-// between tokens. Every pass is still one of its own to the executor and to whoever watches.
+// between tokens. Every pass is still one of its own to the executor and to those who watch.
 #pragma once
 
 #include <array>
@@ -66,7 +66,7 @@ class DueWheel {
   std::size_t size_ = 0;
 };
 
-// Invariants while active: every request of the running batch that has not finished is a member; so is who
+// Invariants while active: every request of the running batch that has not finished is a member; so is one that
 // left it and waits for the token in flight. Passes formed since begin() have their results processed in
 // order.
 class SteadyDecode {
@@ -81,7 +81,7 @@ class SteadyDecode {
   bool active() const { return active_; }
   // Without members. What was formed before is none of its passes.
   void begin();
-  // Everybody is told and goes; passes that are out are to be processed request by request.
+  // Every member is told and goes; passes that are out are to be processed request by request.
   void end();
 
   // Whether all that is to come of `req` is foreseeable.
@@ -91,7 +91,7 @@ class SteadyDecode {
   void join(Req& req, bool whole);
   // Takes no part in the next pass. REQUIRES: `req` is a member, and a pass in flight is its last.
   void leave(const Req& req);
-  // Who has, with one token more, max_new_tokens, and that token in flight: in their order, to leave().
+  // Members that have, with one token more, max_new_tokens, and that token in flight: in their order, to leave().
   const std::vector<Req*>& about_to_end();
   // A member ends: it is told, and is none any more. Passes in flight that it takes part in count down.
   void settle_ended(Req& req);
@@ -120,7 +120,7 @@ class SteadyDecode {
                                          : req.output_len + processed_since(members_[req.steady]);
   }
   // Tokens that the members of the running batch may still generate: of those that are counted whole, and of
-  // the others. False where somebody has more than `clip`.
+  // the others. False where one has more than `clip`.
   struct Reserved {
     std::int64_t whole = 0;
     std::int64_t shared = 0;
@@ -140,7 +140,7 @@ class SteadyDecode {
     bool has_left = false;
     bool is_long = false;
   };
-  // Who opens pages: the next one, after those it has.
+  // A member that opens pages: the next one, after those it has.
   struct Opener {
     std::uint32_t next_page;
     std::uint32_t member;
@@ -196,8 +196,8 @@ class SteadyDecode {
   };
   std::vector<Dropped> dropped_;
   std::uint32_t told_ = 0;  // members that got a token of the result processed last, and live
-  // Of members of the running batch, shared [0] and whole [1]: tokens to come, and who got one of the result
-  // processed last.
+  // Of members of the running batch, shared [0] and whole [1]: tokens to come, and those that got one of the
+  // result processed last.
   std::int64_t to_come_[2] = {};
   std::int64_t counted_[2] = {};
   std::uint32_t long_ = 0;  // members that had more than clip_ to come

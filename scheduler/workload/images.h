@@ -41,7 +41,7 @@ class ImagePlacer {
   // `workload`: its name, for messages.
   ImagePlacer(std::string workload, ImageRuleOf rule, std::uint32_t width, std::uint32_t height);
   // The next request in order, with or without images. REQUIRES: no image of it has tokens yet. Throws
-  // UserError where its prompt becomes longer than kMaxRequestTokens, or an image stands behind its end.
+  // UserError where its prompt becomes longer than kMaxRequestTokens, or an image stands after its end.
   void place(WorkloadRequest& request);
 
  private:

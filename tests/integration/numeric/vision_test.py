@@ -208,7 +208,7 @@ class Serving(Images):
     def test_refused(self):
         base = ["generate", "--model-path", os.path.join(numeric_test.MODELS, "qwen3-vl")]
         for image, words in (("7", "is not a list of images"), ("7:40", "is not a list of images"), ("7:0x24", "--image"),
-                             ("7:40x24@3,8:40x24@2", "positions must ascend"), ("7:40x24@9", "image 1 stands behind 9 tokens"),
+                             ("7:40x24@3,8:40x24@2", "positions must ascend"), ("7:40x24@9", "image 1 stands after 9 tokens"),
                              ("7:4000x4", "200"), ("x:40x24", "--image")):
             self.assert_refused([*base, "--prompt-ids", "3,4", "--image", image], words)
         self.assert_refused([*base, "--prompts", self.write_prompts([[1]]), "--image", "7:40x24"], "--image: belongs to")

@@ -76,7 +76,7 @@ std::vector<Case> cases() {
       {"OpenObject", "[\n{\"prompt_len\": 1, \n", "t.x:2: ", "not closed"},
       {"ArrayWithoutComma", "[{\"prompt_len\": 1, \"output_len\": 1}\n{}]", "t.x:2: ", "comma"},
       {"ArrayOfNumbers", "[1, 2]", "t.x:1: ", "not an object"},
-      {"TextBehindArray", "[{\"prompt_len\": 1, \"output_len\": 1}]\n]", "t.x:2: ", "behind the end"},
+      {"TextBehindArray", "[{\"prompt_len\": 1, \"output_len\": 1}]\n]", "t.x:2: ", "after the end"},
       {"FaultInsideArray", "[\n{\"prompt_len\": 1, \"output_len\": 1},\n{\n\"prompt_len\": x}]",
        "t.x:4: ", "not valid JSON at column 15"},
       // Mooncake.
@@ -132,7 +132,7 @@ std::vector<Case> cases() {
       {"MissingColumn", "TIMESTAMP,ContextTokens\n", "t.x:1: ", "no column GeneratedTokens"},
       {"TwoColumnsAlike", "TIMESTAMP,ContextTokens,ContextTokens,GeneratedTokens\n", "t.x:1: ", "twice"},
       {"OpenQuote", azure("\"2023-11-16 18:15:47,3,4"), "t.x:3: ", "a quote is not closed"},
-      {"TextBehindQuote", azure("\"2023-11-16 18:15:47\"x,3,4"), "t.x:3: ", "behind its closing quote"},
+      {"TextBehindQuote", azure("\"2023-11-16 18:15:47\"x,3,4"), "t.x:3: ", "after its closing quote"},
       {"CsvNegative", azure("2023-11-16 18:15:47,-3,4"), "t.x:3: ", "ContextTokens is \"-3\""},
       {"CsvEmptyCell", azure("2023-11-16 18:15:47,,4"), "t.x:3: ", "ContextTokens is empty"},
       {"CsvText", azure("2023-11-16 18:15:47,many,4"), "t.x:3: ", "ContextTokens is \"many\""},

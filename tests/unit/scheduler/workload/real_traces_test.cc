@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "scheduler/workload/statistics.h"
+#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/trace_writer.h"
 
@@ -31,7 +32,7 @@ TEST_P(RealTraces, LoadWhole) {
       std::filesystem::path(TPSIM_SOURCE_DIR) / "../shared/data/traces" / GetParam().file;
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not here";
   const Workload workload = read_trace(path);
-  const WorkloadStatistics statistics = describe(workload, {}, 10);
+  const WorkloadStatistics statistics = describe(WorkloadView(workload), {}, 10);
   EXPECT_EQ(workload.format, GetParam().format);
   EXPECT_EQ(statistics.requests, GetParam().requests);
   EXPECT_EQ(statistics.input_tokens, GetParam().input_tokens);

@@ -13,6 +13,7 @@
 #include "scheduler/workload/conversations.h"
 #include "scheduler/workload/sampler.h"
 #include "scheduler/workload/statistics.h"
+#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/trace_writer.h"
 #include "tests/unit/scheduler/workload/test_files.h"
@@ -194,7 +195,7 @@ TEST(Conversations, FollowTheirParameters) {
   options.burstiness = 3;
   const Workload workload = make_conversations(options);
   const std::uint32_t page_sizes[] = {1};
-  const WorkloadStatistics statistics = describe(workload, page_sizes, 10);
+  const WorkloadStatistics statistics = describe(WorkloadView(workload), page_sizes, 10);
   // 3 % below the rate at most: conversations are cut at the end, and where the prompt becomes too long.
   EXPECT_NEAR(statistics.request_rate, 2, 0.15);
   EXPECT_NEAR(static_cast<double>(statistics.requests) / static_cast<double>(statistics.sessions), 2, 0.1);
