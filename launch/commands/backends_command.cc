@@ -131,14 +131,14 @@ DefaultBackend default_backend(const proto::HardwareProfile& hardware, bool mla)
 }
 
 // The machine-readable forms.
-nlohmann::ordered_json to_json(const attention::SupportMatrix& matrix) {
+nlohmann::ordered_json as_json(const attention::SupportMatrix& matrix) {
   nlohmann::ordered_json json = {{"columns", matrix.columns}, {"rows", nlohmann::ordered_json::array()}};
   for (const attention::SupportMatrix::Line& line : matrix.lines)
     json["rows"].push_back({{"backend", line.backend}, {"cells", line.cells}});
   return json;
 }
 
-nlohmann::ordered_json to_json(const BackendsReport& report) {
+nlohmann::ordered_json as_json(const BackendsReport& report) {
   nlohmann::ordered_json json = {{"hardware", report.hardware},
                                  {"model", report.model},
                                  {"chosen", report.chosen},
@@ -162,7 +162,7 @@ nlohmann::ordered_json to_json(const BackendsReport& report) {
   return json;
 }
 
-nlohmann::ordered_json to_json(const DefaultBackend& choice) {
+nlohmann::ordered_json as_json(const DefaultBackend& choice) {
   return {{"hardware", choice.hardware},
           {"form", choice.mla ? "MLA" : "MHA"},
           {"backend", choice.backend},
@@ -229,10 +229,10 @@ void print_report(const BackendsReport& report) {
 }
 
 int print_json(const std::vector<BackendsReport>& reports, const std::vector<DefaultBackend>& defaults) {
-  nlohmann::ordered_json json = {{"mha", to_json(attention::mha_matrix())},
-                                 {"mla", to_json(attention::mla_matrix())}};
-  for (const BackendsReport& report : reports) json["deployments"].push_back(to_json(report));
-  for (const DefaultBackend& choice : defaults) json["defaults"].push_back(to_json(choice));
+  nlohmann::ordered_json json = {{"mha", as_json(attention::mha_matrix())},
+                                 {"mla", as_json(attention::mla_matrix())}};
+  for (const BackendsReport& report : reports) json["deployments"].push_back(as_json(report));
+  for (const DefaultBackend& choice : defaults) json["defaults"].push_back(as_json(choice));
   print(json.dump(2) + "\n");
   return kDone;
 }

@@ -95,10 +95,8 @@ std::vector<Deployment> resolve(ReplayArgs& args, const proto::BatchStreamHeader
   return deployments;
 }
 
-void count(const proto::ForwardBatch& batch, std::uint64_t decoding, proto::RunReport& report) {
-  std::uint64_t extended = 0;
-  for (const std::uint32_t length : batch.extend_lens()) extended += length;
-  report.set_total_input_tokens(report.total_input_tokens() + extended);
+void count(const proto::ForwardBatch& batch, const scheduler::StepRecord& record, proto::RunReport& report) {
+  report.set_total_input_tokens(report.total_input_tokens() + record.extend_tokens);
   report.set_steps(report.steps() + 1);
   switch (batch.forward_mode()) {
     case proto::EXTEND:
@@ -110,7 +108,7 @@ void count(const proto::ForwardBatch& batch, std::uint64_t decoding, proto::RunR
     default:
       report.set_decode_steps(report.decode_steps() + 1);
   }
-  std::uint64_t tokens = batch.forward_mode() != proto::EXTEND ? decoding : 0;
+  std::uint64_t tokens = record.decode_requests;
   if (batch.forward_mode() == proto::TARGET_VERIFY)
     tokens = std::accumulate(batch.accept_lens().begin(), batch.accept_lens().end(), std::uint64_t{0});
   report.set_total_output_tokens(report.total_output_tokens() + tokens);
@@ -199,9 +197,10 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
       report.set_stopped_early(true);
       break;
     }
-    if (traced != nullptr) traced->on_step(record_of(batch, decoding, duration, outcome));
+    const scheduler::StepRecord record = record_of(batch, decoding, duration, outcome);
+    if (traced != nullptr) traced->on_step(record);
     duration += outcome.step_time + (deployment.scheduler.disable_overlap_schedule ? outcome.host_time : 0);
-    count(batch, decoding, report);
+    count(batch, record, report);
     constexpr std::uint64_t kParts = 10000;
     progress.update(
         {duration, static_cast<std::uint64_t>(stream.progress() * kParts), kParts, report.steps()});

@@ -1,6 +1,6 @@
 // tpsim-serve: a live server whose batches are priced.
 #include "launch/programs/program.h"
-#include "launch/serve/serve_command.h"
+#include "launch/serve/serve_args.h"
 
 namespace tpsim::launch {
 

@@ -1,7 +1,7 @@
 // tpsim-serve-numeric: a live server whose batches are computed.
 #include "launch/numeric/numeric_commands.h"
 #include "launch/programs/program.h"
-#include "launch/serve/serve_command.h"
+#include "launch/serve/serve_args.h"
 
 namespace tpsim::launch {
 

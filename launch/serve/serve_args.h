@@ -1,15 +1,22 @@
-// The flags of `tpsim serve`, checked one by one.
+// `tpsim serve`: a deployment on the wall clock, for clients that come when they like; its flags, checked one
+// by one.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "launch/cli/action.h"
 #include "launch/cli/flag_set.h"
 #include "launch/flags/server_args.h"
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/wire/wire_config.h"
 #include "proto/host.pb.h"
+#include "rank/parallel/mpi_session.h"
+
+namespace CLI {
+class App;
+}
 
 namespace tpsim::launch {
 
@@ -39,5 +46,8 @@ void check_serve_args(const ServeArgs& args);
 // SGLang take by it on `host`.
 std::string front_end_kind(const ServeArgs& args);
 scheduler::FrontEndConfig serve_front_end(const ServeArgs& args, const proto::HostProfile& host);
+
+// `session`, `command` and `action` must outlive the action.
+void add_serve_command(CLI::App& command, rank::MpiSession& session, Action& action);
 
 }  // namespace tpsim::launch

@@ -1,5 +1,3 @@
-#include "launch/serve/serve_command.h"
-
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
@@ -21,7 +19,7 @@
 #include "launch/deployment/resolve.h"
 #include "launch/flags/server_args.h"
 #include "launch/serve/live/live_replica.h"
-#include "launch/serve/live/wall_clock.h"
+#include "launch/serve/live/live_request.h"
 #include "launch/serve/serve_args.h"
 #include "launch/serve/serve_context.h"
 #include "launch/serve/server_info.h"

@@ -84,13 +84,13 @@ AllBackends all_backends(std::span<const ServerArgs> settings) {
     halves.push_back(&row);
     captured = captured || row.supports_cuda_graph;
   }
-  std::vector<std::string> slow;  // halves that are left out
-  for (const attention::BackendRow* row : halves) {
-    if (captured && !row->supports_cuda_graph) slow.emplace_back(row->name);
-  }
-  const auto is_slow = [&](const attention::BackendRow* row) {
-    return std::ranges::find(slow, row->name) != slow.end();
+  const auto is_slow = [captured](const attention::BackendRow* row) {
+    return captured && !row->supports_cuda_graph;
   };
+  std::vector<std::string_view> slow;  // halves that are left out
+  for (const attention::BackendRow* row : halves) {
+    if (is_slow(row)) slow.push_back(row->name);
+  }
   std::size_t unrun = 0;
   for (const attention::BackendRow* prefill : halves) {
     for (const attention::BackendRow* decode : halves) {

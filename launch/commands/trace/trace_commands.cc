@@ -233,23 +233,17 @@ bool reads(const std::string& text) {
   return error == std::errc() && stop == end;
 }
 
-// An option for whole numbers. CLI11 alone would take -1, and what is too large, for the largest one.
+// An option for a number, or several. CLI11 alone would take -1, and what is too large, for the largest whole
+// number, and nothing for 0.
 template <typename Number>
-CLI::Option* add_count(CLI::App& command, const std::string& name, Number& value,
-                       const std::string& description) {
+CLI::Option* add_number(CLI::App& command, const std::string& name, Number& value,
+                        const std::string& description) {
   return command.add_option(name, value, description)->check([](const std::string& text) {
-    using Item = std::conditional_t<std::is_integral_v<Number>, Number, std::uint32_t>;
-    return reads<Item>(text)
-               ? std::string()
-               : fmt::format("{} is not a whole number from 0 to {}", text, std::numeric_limits<Item>::max());
-  });
-}
-
-// An option for any number. CLI11 alone would take nothing for 0.
-CLI::Option* add_real(CLI::App& command, const std::string& name, double& value,
-                      const std::string& description) {
-  return command.add_option(name, value, description)->check([](const std::string& text) {
-    return reads<double>(text) ? std::string() : text + " is not a number";
+    using Item = std::conditional_t<std::is_arithmetic_v<Number>, Number, std::uint32_t>;
+    if (reads<Item>(text)) return std::string();
+    return std::is_integral_v<Item>
+               ? fmt::format("{} is not a whole number from 0 to {}", text, std::numeric_limits<Item>::max())
+               : text + " is not a number";
   });
 }
 
@@ -270,13 +264,13 @@ void add_inspect(CLI::App& trace, Action& action) {
   command.add_option("FILE", flags->file, "Trace file, plain or gzip-compressed")->required();
   command.add_option("--format", flags->read.format,
                      "auto, or " + format_list(scheduler::trace_format_names()));
-  add_count(command, "--num-prompts", flags->read.num_prompts,
-            "Look at this many requests, the first ones; 0 = all");
+  add_number(command, "--num-prompts", flags->read.num_prompts,
+             "Look at this many requests, the first ones; 0 = all");
   command.add_flag("--sort", flags->read.sort, "Put requests in order of arrival first");
-  add_count(command, "--page-size", flags->page_sizes, "Page sizes to give hit rates for, besides 1: 16,64")
+  add_number(command, "--page-size", flags->page_sizes, "Page sizes to give hit rates for, besides 1: 16,64")
       ->delimiter(',')
       ->allow_extra_args(false);
-  add_count(command, "--intervals", flags->intervals, "Lines of the chart of arrivals");
+  add_number(command, "--intervals", flags->intervals, "Lines of the chart of arrivals");
   command.add_flag("--json", flags->json, "Print one JSON object");
 }
 
@@ -291,10 +285,10 @@ void add_convert(CLI::App& trace, Action& action) {
   command.add_option("--format", flags->format,
                      "Format of OUT: " + format_list(scheduler::writable_format_names()));
   command.add_flag("--sort", flags->read.sort, "Put requests in order of arrival");
-  add_real(command, "--time-scale", flags->time_scale,
-           "Arrival and think times are multiplied by this; 0.5 = twice as fast");
-  add_count(command, "--num-prompts", flags->read.num_prompts,
-            "Keep this many requests, the first ones; 0 = all");
+  add_number(command, "--time-scale", flags->time_scale,
+             "Arrival and think times are multiplied by this; 0.5 = twice as fast");
+  add_number(command, "--num-prompts", flags->read.num_prompts,
+             "Keep this many requests, the first ones; 0 = all");
 }
 
 void add_generate(CLI::App& trace, Action& action) {
@@ -304,30 +298,30 @@ void add_generate(CLI::App& trace, Action& action) {
   scheduler::ConversationOptions& o = flags->options;
   command.add_option("--output", flags->output, "File to write; compressed if its name ends in .gz")
       ->required();
-  add_count(command, "--num-conversations", o.num_conversations, "0 = as many as begin within --duration");
-  add_real(command, "--duration", o.duration, "Seconds after which nothing arrives; 0 = no limit");
-  add_real(command, "--request-rate", o.request_rate,
-           "Requests per second that the starts of conversations are spaced for");
-  add_real(command, "--burstiness", o.burstiness,
-           "Coefficient of variation of the gaps between starts; 1 = Poisson");
-  add_count(command, "--system-prompts", o.system_prompts, "Different system prompts; 0 = none");
-  add_real(command, "--system-prompt-median", o.system_prompt_median, "Tokens");
-  add_real(command, "--system-prompt-sigma", o.system_prompt_sigma, "Deviation of the logarithm");
-  add_real(command, "--turns-mean", o.turns_mean, "Turns of a conversation (geometric)");
-  add_real(command, "--message-median", o.message_median, "Tokens of a user's message");
-  add_real(command, "--message-sigma", o.message_sigma, "Deviation of the logarithm");
-  add_real(command, "--document-probability", o.document_probability,
-           "Share of conversations that begin with a document");
-  add_real(command, "--document-median", o.document_median, "Tokens");
-  add_real(command, "--document-sigma", o.document_sigma, "Deviation of the logarithm");
-  add_real(command, "--answer-median", o.answer_median, "Generated tokens");
-  add_real(command, "--answer-sigma", o.answer_sigma, "Deviation of the logarithm");
-  add_real(command, "--think-time-mean", o.think_time_mean, "Seconds between an answer and the next turn");
-  add_real(command, "--answer-rate", o.answer_rate,
-           "Tokens per second at which an answer is taken to arrive, for the arrival times of later turns");
-  add_count(command, "--max-prompt-len", o.max_prompt_len, "A conversation ends before a prompt is longer");
-  add_count(command, "--max-answer-len", o.max_answer_len, "Longer answers are cut");
-  add_count(command, "--seed", o.seed, "Equal seed and flags, equal file");
+  add_number(command, "--num-conversations", o.num_conversations, "0 = as many as begin within --duration");
+  add_number(command, "--duration", o.duration, "Seconds after which nothing arrives; 0 = no limit");
+  add_number(command, "--request-rate", o.request_rate,
+             "Requests per second that the starts of conversations are spaced for");
+  add_number(command, "--burstiness", o.burstiness,
+             "Coefficient of variation of the gaps between starts; 1 = Poisson");
+  add_number(command, "--system-prompts", o.system_prompts, "Different system prompts; 0 = none");
+  add_number(command, "--system-prompt-median", o.system_prompt_median, "Tokens");
+  add_number(command, "--system-prompt-sigma", o.system_prompt_sigma, "Deviation of the logarithm");
+  add_number(command, "--turns-mean", o.turns_mean, "Turns of a conversation (geometric)");
+  add_number(command, "--message-median", o.message_median, "Tokens of a user's message");
+  add_number(command, "--message-sigma", o.message_sigma, "Deviation of the logarithm");
+  add_number(command, "--document-probability", o.document_probability,
+             "Share of conversations that begin with a document");
+  add_number(command, "--document-median", o.document_median, "Tokens");
+  add_number(command, "--document-sigma", o.document_sigma, "Deviation of the logarithm");
+  add_number(command, "--answer-median", o.answer_median, "Generated tokens");
+  add_number(command, "--answer-sigma", o.answer_sigma, "Deviation of the logarithm");
+  add_number(command, "--think-time-mean", o.think_time_mean, "Seconds between an answer and the next turn");
+  add_number(command, "--answer-rate", o.answer_rate,
+             "Tokens per second at which an answer is taken to arrive, for the arrival times of later turns");
+  add_number(command, "--max-prompt-len", o.max_prompt_len, "A conversation ends before a prompt is longer");
+  add_number(command, "--max-answer-len", o.max_answer_len, "Longer answers are cut");
+  add_number(command, "--seed", o.seed, "Equal seed and flags, equal file");
 }
 
 }  // namespace

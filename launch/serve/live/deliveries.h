@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "launch/serve/live/live_request.h"
-#include "launch/serve/live/wall_clock.h"
 
 namespace tpsim::launch {
 

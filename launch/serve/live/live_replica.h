@@ -23,7 +23,6 @@
 #include "launch/serve/live/deliveries.h"
 #include "launch/serve/live/live_request.h"
 #include "launch/serve/live/server_statistics.h"
-#include "launch/serve/live/wall_clock.h"
 #include "scheduler/config.h"
 #include "scheduler/executor.h"
 #include "scheduler/replica.h"

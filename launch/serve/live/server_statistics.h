@@ -7,7 +7,7 @@
 #include <deque>
 #include <mutex>
 
-#include "launch/serve/live/wall_clock.h"
+#include "launch/serve/live/live_request.h"
 #include "launch/serve/live_statistics.h"
 #include "scheduler/records.h"
 #include "scheduler/replica.h"

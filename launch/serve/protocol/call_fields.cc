@@ -24,8 +24,6 @@ bool asks(const json* value) {
   return !value->empty();
 }
 
-constexpr std::int64_t kMostTokens = 1'000'000'000;
-
 // SGLang's SamplingParams.verify().
 double checked(std::string_view name, double value, bool holds, std::string_view range) {
   if (!holds) refuse_value(fmt::format("{} must be in {}, got {}.", name, range, value));

@@ -18,7 +18,8 @@ void read_common(const JsonFields& fields, GenerateCall& call);
 // Throws Refusal where prompts times n are more than `limits` allows.
 void check_size(const GenerateCall& call, const ParseLimits& limits);
 
-inline constexpr std::int64_t kMostAnswers = 1'000'000;  // `n` of a prompt
+inline constexpr std::int64_t kMostTokens = 1'000'000'000;  // of an answer
+inline constexpr std::int64_t kMostAnswers = 1'000'000;     // `n` of a prompt
 
 // How the fields of one protocol differ from another's.
 struct SamplingNames {

@@ -16,8 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kMostTokens = 1'000'000'000;
-
 void read_stream_options(const JsonFields& fields, GenerateCall& call) {
   call.stream = fields.boolean("stream", false);
   const json* const options = fields.find("stream_options");
