@@ -79,20 +79,13 @@ void FlagSet::add_word(const std::string& metavar, const std::string& help, std:
   app_.add_option(metavar, target, help)->required();
 }
 
-void FlagSet::mark_lists(std::span<const std::string_view> names, Lists lists) {
+void FlagSet::mark_lists(std::span<const std::string_view> names, bool taken) {
   for (Flag& flag : flags_) {
-    if (std::find(names.begin(), names.end(), flag.name) != names.end()) flag.lists = lists;
+    if (std::find(names.begin(), names.end(), flag.name) == names.end()) continue;
+    flag.lists = taken ? Lists::kTaken : Lists::kRefused;
+    if (taken) flag.option->description(flag.option->get_description() + " [list]");
   }
 }
-
-void FlagSet::take_lists(std::span<const std::string_view> names) {
-  mark_lists(names, Lists::kTaken);
-  for (Flag& flag : flags_) {
-    if (flag.lists == Lists::kTaken) flag.option->description(flag.option->get_description() + " [list]");
-  }
-}
-
-void FlagSet::refuse_lists(std::span<const std::string_view> names) { mark_lists(names, Lists::kRefused); }
 
 void FlagSet::read_values(const Flag& flag, const std::vector<std::string>& values) {
   if (flag.kind != Kind::kSwitch || values.back() != "false")

@@ -43,10 +43,9 @@ class FlagSet {
   // The word that the command is about, which must be given: its only one without a dash.
   void add_word(const std::string& metavar, const std::string& help, std::string& target);
   // Of `names` (canonical), the flags declared so far take a list of values separated by commas, or by YAML's
-  // list in a config file; each is read like a single one, and the last stays. See lists().
-  void take_lists(std::span<const std::string_view> names);
-  // The same, for a command that takes no lists: one is refused with a sentence about the command that does.
-  void refuse_lists(std::span<const std::string_view> names);
+  // list in a config file; each is read like a single one, and the last stays. See lists(). Not `taken`: by a
+  // command that takes no lists; one is refused with a sentence about the command that does.
+  void mark_lists(std::span<const std::string_view> names, bool taken);
   // A switch; a config file may say false.
   void add_switch(const std::string& names, const std::string& help, bool& target);
 
@@ -63,7 +62,7 @@ class FlagSet {
     std::string flag;                 // canonical
     std::vector<std::string> values;  // two or more, no two alike
   };
-  // After read(): what take_lists() made possible and the user made use of, in the order of declaration.
+  // After read(): what mark_lists() made possible and the user made use of, in the order of declaration.
   const std::vector<List>& lists() const { return lists_; }
   // After read(): what was given, on the command line or in the config file, by canonical name; of several
   // values with a blank between them.
@@ -85,7 +84,6 @@ class FlagSet {
 
   void add(Kind kind, const std::string& names, const std::string& metavar, const std::string& help,
            ReadList read);
-  void mark_lists(std::span<const std::string_view> names, Lists lists);
   void read_values(const Flag& flag, const std::vector<std::string>& values);
   void refuse_missing_values() const;
   [[noreturn]] void refuse_unknown(std::string_view name) const;

@@ -84,11 +84,10 @@ std::vector<rank::ServedLoad> parse_served_before(std::string_view flag, const s
       }
     };
     if (name == "warmup") continue;
-    if (parts[0] == "closed" && parts.size() == 5) {
+    const bool drawn = parts[0] == "closed" || parts[0] == "burst";
+    if (drawn && parts.size() == (parts[0] == "closed" ? 5 : 4)) {
       loads.push_back({number(1), number(3), number(2)});
-    } else if (parts[0] == "burst" && parts.size() == 4) {
-      loads.push_back({number(1), number(3), number(2)});
-    } else if (parts.size() > 1 && parts[0] != "closed" && parts[0] != "burst" &&
+    } else if (parts.size() > 1 && !drawn &&
                std::isalpha(static_cast<unsigned char>(parts[0].empty() ? 0 : parts[0].front())) != 0) {
       loads.push_back({});
     } else {

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -40,12 +39,14 @@ constexpr std::array<Named<scheduler::RetractionPolicy>, 2> kRetractionPolicies 
     {"priority", scheduler::RetractionPolicy::kPriority},
 }};
 
-FlagSet::ReadValue priority_value(std::function<void(std::int32_t)> take) {
-  return [take = std::move(take)](std::string_view flag, const std::string& value) {
+// `target` is a number or an optional one.
+template <typename T>
+FlagSet::ReadValue priority_value(T& target) {
+  return [&target](std::string_view flag, const std::string& value) {
     constexpr double kMost = std::numeric_limits<std::int32_t>::max();
     const double number = parse_real(flag, value, -kMost, true, kMost, true);
     if (number != std::floor(number)) throw_user_error("{} {}: must be a whole number", flag, value);
-    take(static_cast<std::int32_t>(number));
+    target = static_cast<std::int32_t>(number);
   };
 }
 
@@ -105,11 +106,11 @@ void declare_schedule(FlagSet& flags, BatchArgs& args) {
                    priority.low_values_first);
   flags.add_value("--priority-scheduling-preemption-threshold", "N",
                   "a request preempts where its priority is higher by more (default 10)",
-                  priority_value([&](std::int32_t value) { priority.preemption_threshold = value; }));
+                  priority_value(priority.preemption_threshold));
   flags.add_switch("--disable-priority-preemption", "priorities order the queue only",
                    priority.disable_preemption);
   flags.add_value("--default-priority-value", "N", "priority of requests without one (default: the lowest)",
-                  priority_value([&](std::int32_t value) { priority.default_value = value; }));
+                  priority_value(priority.default_value));
   flags.add_switch("--abort-on-priority-when-disabled",
                    "refuses requests with a priority unless priorities are scheduled",
                    priority.abort_when_disabled);

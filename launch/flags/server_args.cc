@@ -71,11 +71,8 @@ void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_server(flags, args, compare);
   declare_load(flags, args, [&] { declare_image_dataset(flags, args.images); });
   declare_output(flags, args);
-  if (!compare) {
-    flags.refuse_lists(sweepable_flags());
-    return;
-  }
-  flags.take_lists(sweepable_flags());
+  flags.mark_lists(sweepable_flags(), /*taken=*/compare);
+  if (!compare) return;
   flags.add_value("--jobs", "N",
                   "settings of a sweep served at once by each process (default: its share of the cores)",
                   count(args.jobs, 1, 1024));
@@ -83,7 +80,7 @@ void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
 
 void declare_deployment_flags(FlagSet& flags, ServerArgs& args) {
   declare_server(flags, args, /*compare=*/false);
-  flags.refuse_lists(sweepable_flags());
+  flags.mark_lists(sweepable_flags(), /*taken=*/false);
   flags.group("Output");
   flags.add_value("--random-seed,--seed", "N", "of everything random (default 1)",
                   count(args.random_seed, 0, std::numeric_limits<std::uint32_t>::max()));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launch/deployment/host.h"
+#include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "scheduler/workload/benchmark_datasets.h"
 #include "scheduler/workload/benchmark_images.h"
