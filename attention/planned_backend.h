@@ -47,8 +47,8 @@ class PlannedBackend : public AttentionBackend {
   // Fill `plan` for metadata(); `plan` is empty but keeps its capacity.
   virtual void plan_decode(const LayerShape& layer, DecodePlan& plan) = 0;
   virtual void plan_extend(const LayerShape& layer, ExtendPlan& plan) = 0;
-  // The same as plan_decode() where it is only priced: `plan` has totals and no items. False, and nothing done,
-  // where the price needs them.
+  // The same as plan_decode() where it is only priced: `plan` has totals and no items. False, and nothing
+  // done, where the price needs them.
   virtual bool sum_decode(const LayerShape&, DecodePlan&) { return false; }
   // Prices the MHA extends of this pass: by the class "attention.NAME.extend", unless kernels differ by pass.
   virtual const PlanCost& extend_model() const { return extend_cost_; }

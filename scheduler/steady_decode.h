@@ -66,8 +66,8 @@ class DueWheel {
   std::size_t size_ = 0;
 };
 
-// Invariants while active: every request of the running batch that has not finished is a member; so is one that
-// left it and waits for the token in flight. Passes formed since begin() have their results processed in
+// Invariants while active: every request of the running batch that has not finished is a member; so is one
+// that left it and waits for the token in flight. Passes formed since begin() have their results processed in
 // order.
 class SteadyDecode {
  public:
@@ -91,7 +91,8 @@ class SteadyDecode {
   void join(Req& req, bool whole);
   // Takes no part in the next pass. REQUIRES: `req` is a member, and a pass in flight is its last.
   void leave(const Req& req);
-  // Members that have, with one token more, max_new_tokens, and that token in flight: in their order, to leave().
+  // Members that have, with one token more, max_new_tokens, and that token in flight: in their order, to
+  // leave().
   const std::vector<Req*>& about_to_end();
   // A member ends: it is told, and is none any more. Passes in flight that it takes part in count down.
   void settle_ended(Req& req);
