@@ -13,7 +13,6 @@
 #include "proto/hardware.pb.h"
 #include "rank/config/model_config.h"
 #include "rank/config/shard.h"
-#include "rank/llm/weight_spec.h"
 
 namespace tpsim::rank {
 
@@ -97,9 +96,5 @@ KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig&
 std::uint64_t window_pool_tokens(const WindowPool& windows, std::uint64_t tokens, std::uint32_t page_size);
 
 std::uint32_t default_max_running_requests(std::uint64_t pool_tokens, std::uint32_t context_length);
-
-// Bytes beyond those of the weights themselves that stay reserved, for the linear layers of `weights` in
-// their order, layer by layer. Experts are quantised one by one into memory of their own and leave nothing.
-std::uint64_t loading_leftover_bytes(const std::vector<WeightSpec>& weights);
 
 }  // namespace tpsim::rank

@@ -1,6 +1,8 @@
 #include "rank/llm/weight_spec.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <list>
 #include <string>
 #include <utility>
 
@@ -32,6 +34,81 @@ void check_block(const WeightSpec& weight, const std::string& model) {
       "--tp: {} of {} is quantised in blocks of {}, and a rank's part of {} is not a multiple of it; use a "
       "smaller --tp, or --ep-size for experts",
       weight.name, model, block, size);
+}
+
+constexpr std::uint64_t kMebibyte = 1 << 20;
+
+// c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.11: sizes in steps of 512 bytes; above 1 MiB out of segments
+// of 20 MiB, from 10 MiB on of the size itself in steps of 2 MiB; the smallest free block that fits, cut
+// where more than 1 MiB is left; neighbours that are free become one. Smaller blocks are left out.
+class CachingAllocator {
+ public:
+  struct Block {
+    std::uint64_t size = 0;
+    bool free = true;
+    std::size_t segment = 0;
+  };
+  using Handle = std::list<Block>::iterator;
+
+  Handle allocate(std::uint64_t bytes) {
+    bytes = (bytes + 511) / 512 * 512;
+    Handle best = blocks_.end();
+    for (Handle it = blocks_.begin(); it != blocks_.end(); ++it) {
+      if (it->free && it->size >= bytes && (best == blocks_.end() || it->size < best->size)) best = it;
+    }
+    if (best == blocks_.end()) {
+      const std::uint64_t size = bytes < 10 * kMebibyte
+                                     ? 20 * kMebibyte
+                                     : (bytes + 2 * kMebibyte - 1) / (2 * kMebibyte) * (2 * kMebibyte);
+      best = blocks_.insert(blocks_.end(), {size, true, segments_++});
+    }
+    if (const std::uint64_t rest = best->size - bytes; rest > kMebibyte) {
+      blocks_.insert(std::next(best), {rest, true, best->segment});
+      best->size = bytes;
+    }
+    best->free = false;
+    return best;
+  }
+  void free(Handle block) {
+    block->free = true;
+    const Handle next = std::next(block);
+    if (next != blocks_.end() && next->free && next->segment == block->segment) {
+      block->size += next->size;
+      blocks_.erase(next);
+    }
+    if (block == blocks_.begin()) return;
+    const Handle before = std::prev(block);
+    if (!before->free || before->segment != block->segment) return;
+    before->size += block->size;
+    blocks_.erase(block);
+  }
+  // After giving back the segments that are wholly free.
+  std::uint64_t reserved_bytes() const {
+    std::uint64_t bytes = 0;
+    for (auto it = blocks_.begin(); it != blocks_.end();) {
+      auto end = it;
+      std::uint64_t size = 0;
+      bool used = false;
+      for (; end != blocks_.end() && end->segment == it->segment; ++end) {
+        size += end->size;
+        used = used || !end->free;
+      }
+      if (used) bytes += size;
+      it = end;
+    }
+    return bytes;
+  }
+
+ private:
+  std::list<Block> blocks_;  // the blocks of a segment stand together, in their order
+  std::size_t segments_ = 0;
+};
+
+// The quantised copy, a byte each; its scales are another, small allocation.
+std::uint64_t copy_bytes(const WeightSpec& weight) { return weight.n * weight.k; }
+
+bool is_copied(const WeightSpec& weight) {
+  return weight.role == WeightRole::kLinear && weight.format.quantized() && copy_bytes(weight) > kMebibyte;
 }
 
 }  // namespace
@@ -76,6 +153,31 @@ std::vector<WeightSpec> with_formats(const ModelConfig& model, std::vector<Weigh
 
 void check_blocks(const std::vector<WeightSpec>& weights, const std::string& model) {
   for (const WeightSpec& weight : weights) check_block(weight, model);
+}
+
+std::uint64_t loading_leftover_bytes(const std::vector<WeightSpec>& weights) {
+  CachingAllocator allocator;
+  std::vector<CachingAllocator::Handle> originals;
+  std::uint32_t layers = 0;
+  for (const WeightSpec& weight : weights)
+    layers = is_copied(weight) ? std::max(layers, weight.layers) : layers;
+  const auto for_each = [&](const auto& act) {
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
+      for (const WeightSpec& weight : weights) {
+        if (is_copied(weight) && layer < weight.layers) act(weight);
+      }
+    }
+  };
+  for_each(
+      [&](const WeightSpec& weight) { originals.push_back(allocator.allocate(2 * weight.n * weight.k)); });
+  std::uint64_t kept = 0;
+  std::size_t next = 0;
+  for_each([&](const WeightSpec& weight) {
+    allocator.allocate(copy_bytes(weight));
+    allocator.free(originals[next++]);
+    kept += copy_bytes(weight);
+  });
+  return allocator.reserved_bytes() - kept;
 }
 
 }  // namespace tpsim::rank

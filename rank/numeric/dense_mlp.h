@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "rank/config/model_config.h"
-#include "rank/numeric/rank_weights.h"
+#include "rank/numeric/weight_reader.h"
 
 namespace tpsim::rank::dense {
 

@@ -7,7 +7,6 @@
 
 #include "proto/base/error.h"
 #include "rank/llm/layers.h"
-#include "rank/numeric/weight_reader.h"
 
 namespace tpsim::rank {
 namespace {

@@ -1,4 +1,5 @@
-// Reads shards of tensors: rows or columns of them, as PackedMatrix or as plain vectors; gated MLPs and
+// What one layer computes with on one rank (rank/numeric/rank_weights.h says how it is cut), and how it is
+// read: rows or columns of tensors, as PackedMatrix or as plain vectors; gated MLPs and
 // experts of one tensor per expert and projection, or all fused in one, as Transformers 5 and gpt-oss keep
 // them.
 #pragma once
@@ -11,10 +12,67 @@
 #include "rank/config/shard.h"
 #include "rank/linear/packed_matrix.h"
 #include "rank/llm/layers.h"
-#include "rank/numeric/rank_weights.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {
+
+// A gated MLP, or one expert: gate_up is [2 x width, hidden] (gate first), down [hidden, width].
+struct MlpWeights {
+  PackedMatrix gate_up, down;
+  std::vector<float> gate_up_bias, down_bias;  // empty: none
+  std::uint32_t width = 0;                     // of this rank
+};
+
+struct MoeWeights {
+  PackedMatrix router;  // [experts, hidden], fp32 on every rank
+  std::vector<float> router_bias, correction_bias;
+  std::uint32_t first_expert = 0;   // of this rank
+  std::vector<MlpWeights> experts;  // of this rank
+  MlpWeights shared;                // width 0: none
+  std::vector<float> shared_gate;   // [hidden]; empty: none
+};
+
+struct MlaWeights {
+  PackedMatrix q_a, q_b;  // with q_lora_rank; else q_b is the whole projection
+  std::vector<float> q_a_norm;
+  PackedMatrix kv_a;  // [kv_lora_rank + qk_rope_head_dim, hidden]
+  std::vector<float> kv_a_norm;
+  std::vector<PackedMatrix> absorb_k;  // per head of this rank: [kv_lora_rank, qk_nope_head_dim]
+  std::vector<PackedMatrix> absorb_v;  // per head of this rank: [v_head_dim, kv_lora_rank]
+  PackedMatrix expand;  // kv_b_proj: [heads of this rank x (qk_nope_head_dim + v_head_dim), kv_lora_rank]
+};
+
+// The indexer of sparse attention, the same on every rank.
+struct IndexerWeights {
+  PackedMatrix q;      // [heads x dim, q_lora_rank]
+  PackedMatrix k;      // [dim, hidden]
+  PackedMatrix heads;  // [heads, hidden]: the weights of the heads
+  std::vector<float> k_norm, k_norm_bias;
+};
+
+// A gated delta-net. Of each kind, what belongs to this rank's heads, in their order.
+struct LinearAttentionWeights {
+  PackedMatrix qkvz;  // q, k, v, and the gate of the output
+  PackedMatrix ba;    // write strengths, then decays, of the value heads
+  PackedMatrix out;
+  std::vector<float> conv;  // [channels of q, k and v, conv_kernel]
+  std::vector<float> a_log, dt_bias, norm;
+};
+
+struct LayerWeights {
+  std::vector<float> input_norm,
+      post_attention_norm;  // before attention; before the MLP, or after attention
+  std::vector<float> pre_feedforward_norm, post_feedforward_norm;  // Gemma 2, 3
+  PackedMatrix qkv, o;
+  std::vector<float> qkv_bias, o_bias;
+  std::vector<float> q_norm, k_norm;
+  std::vector<float> sinks;  // of this rank's heads
+  MlaWeights mla;
+  IndexerWeights indexer;
+  LinearAttentionWeights linear;
+  MlpWeights mlp;
+  MoeWeights moe;
+};
 
 class WeightReader {
  public:

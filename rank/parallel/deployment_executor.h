@@ -17,6 +17,7 @@ class StateWriter;
 
 namespace tpsim::rank {
 
+// A rank is gone or does not answer: the run cannot go on, but what was finished can be reported.
 // what() is a sentence that names the ranks and their process. tpsim writes its report and exits with 3.
 class RankLost : public scheduler::ExecutorLost {
  public:

@@ -25,6 +25,7 @@
 
 namespace tpsim::rank {
 
+// The numbers of speculative decoding where passes are computed.
 struct DraftingConfig {
   std::uint32_t num_draft_tokens = 0;  // 0: no speculation
   std::uint32_t num_steps = 0;         // of a draft model, the pass that extends it included
