@@ -43,6 +43,13 @@ void add_operator(const PricedRun& run, const std::string& name, proto::RunRepor
         "this MLA kernel was not measured on this GPU: efficiencies of the backend's other kernels, or "
         "defaults");
   if (const auto* const entry = find_efficiency(run.hardware, name)) take(*entry, row);
+  // Its one server had a GPU to itself, and dummy weights that sent every token to the same experts.
+  const bool triton_kernels = name == rank::matrix_class(rank::MatrixClass::kMoeTritonKernels).name;
+  if (triton_kernels && (run.experts_in_use == 0 || run.layout.tp_size > 1)) {
+    row.set_status("uncalibrated");
+    row.clear_median_error();
+    row.clear_p90_error();
+  }
 }
 
 void add_constant(const PricedRun& run, const std::string& name, proto::RunReport& report) {
@@ -79,7 +86,7 @@ std::vector<std::string_view> matrix_classes(const PricedRun& run) {
     const bool trtllm = rank::chooses_trtllm(run.model.facts.trtllm_experts, weight.format, run.hardware);
     for (const double tokens : {1.0, weight.experts + 1.0}) {  // few, and more than there are experts
       add(rank::expert_kernel(weight.format, run.hardware, weight.experts,
-                              static_cast<std::uint32_t>(weight.n / 2), tokens, trtllm));
+                              static_cast<std::uint32_t>(weight.n / 2), tokens, trtllm, run.layout.ep_size));
     }
   }
   return names;

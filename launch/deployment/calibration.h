@@ -2,6 +2,7 @@
 // them, with the table that it was fitted on, or `uncalibrated`.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "attention/sparse_kernels.h"
@@ -26,9 +27,10 @@ struct PricedRun {
   bool pipeline = false;                 // stages hand over to each other
   attention::SparseKernels sparse = {};  // models with sparse attention only
   NumberFormat kv_format = NumberFormat::kBf16;
-  bool decode_graphs = false;    // some decode replays a captured graph
-  bool prefill_pieces = false;   // some prefill runs in captured pieces
-  std::string speculation = {};  // algorithm; empty: none
+  bool decode_graphs = false;        // some decode replays a captured graph
+  bool prefill_pieces = false;       // some prefill runs in captured pieces
+  std::string speculation = {};      // algorithm; empty: none
+  std::uint32_t experts_in_use = 0;  // Weights::experts_in_use
   rank::LinearAttnBackends linear_attention = {};
   double launch_queue = 0;    // scheduler::SchedulerConfig
   bool queue_stated = false;  // by --launch-queue

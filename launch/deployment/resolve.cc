@@ -119,6 +119,7 @@ void write_header(const ServerArgs& args, Deployment& deployment) {
                        .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
                        .prefill_pieces = !deployment.graphs.prefill.tokens.empty(),
                        .speculation = deployment.speculation.algorithm,
+                       .experts_in_use = deployment.weights.experts_in_use,
                        .linear_attention = deployment.states.kernels,
                        .launch_queue = deployment.scheduler.launch_queue,
                        .queue_stated = args.launch_queue.has_value()},

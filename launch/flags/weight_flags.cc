@@ -7,9 +7,9 @@ namespace tpsim::launch {
 void declare_weights(FlagSet& flags, WeightArgs& args) {
   flags.add_value(
       "--load-format", "FORMAT",
-      "of weights: auto, safetensors (for numeric execution), or dummy, seeded random ones: for a "
-      "DeepSeek-V2 priced with every token at the same experts (default auto; dummy for a folder "
-      "without weights in modeled execution)",
+      "of weights: auto, safetensors (for numeric execution), or dummy, seeded random ones: a "
+      "DeepSeek-V2 or gpt-oss is then priced with every token at the same experts (default auto; dummy for a "
+      "folder without weights in modeled execution)",
       [&args](std::string_view flag, const std::string& value) {
         word({"auto", "safetensors", "dummy"}, args.load_format.emplace())(flag, value);
       });
