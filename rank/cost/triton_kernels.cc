@@ -21,6 +21,10 @@ constexpr std::uint32_t kLaunches = 14;
 constexpr double kFewestRows = 16;
 constexpr double kFewestSaving = 17e-6;
 
+std::uint32_t loaded(const RoutedExperts& experts) {
+  return experts.loaded_experts > 0 ? experts.loaded_experts : experts.experts;
+}
+
 // Rows that all experts would have of an even choice decide, whatever the choice is.
 double block_rows(double rows, std::uint32_t experts) {
   const auto each = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(rows) / experts);
@@ -32,8 +36,7 @@ double block_rows(double rows, std::uint32_t experts) {
 
 TritonExpertsPlan plan_triton_experts(const RoutedExperts& experts, const ExpertWork& work) {
   TritonExpertsPlan plan;
-  plan.block_rows =
-      block_rows(work.rows, experts.loaded_experts > 0 ? experts.loaded_experts : experts.experts);
+  plan.block_rows = block_rows(work.rows, loaded(experts));
   const double each = work.rows / work.hit;
   // Where rows fall at random, an expert's last block is half full on average.
   const double own =
@@ -49,9 +52,10 @@ TritonExpertsPlan plan_triton_experts(const RoutedExperts& experts, const Expert
   return plan;
 }
 
-KernelCost triton_experts_cost(const RoutedExperts& experts, const ExpertWork& work,
-                               const WeightFormat& weight, const OperatorCoefficients& coefficients,
-                               const TritonExpertsDevice& device) {
+namespace {
+
+KernelCost planned_cost(const RoutedExperts& experts, const ExpertWork& work, const WeightFormat& weight,
+                        const OperatorCoefficients& coefficients, const TritonExpertsDevice& device) {
   const TritonExpertsPlan plan = plan_triton_experts(experts, work);
   const auto hidden = static_cast<double>(experts.hidden);
   const auto padded = static_cast<std::uint64_t>(plan.width);
@@ -72,6 +76,28 @@ KernelCost triton_experts_cost(const RoutedExperts& experts, const ExpertWork& w
               product(plan.up_tiles, hidden, up) + product(plan.down_tiles, plan.width, down) +
               sums / device.bandwidth,
           6 * work.rows * hidden * static_cast<double>(experts.width), up + down, kLaunches};
+}
+
+}  // namespace
+
+KernelCost triton_experts_cost(const RoutedExperts& experts, const ExpertWork& work,
+                               const WeightFormat& weight, const OperatorCoefficients& coefficients,
+                               const TritonExpertsDevice& device) {
+  KernelCost cost = planned_cost(experts, work, weight, coefficients, device);
+  // Larger blocks make fewer tiles, and the kernel may be faster with more rows; a price is not.
+  const double own = block_rows(work.rows, loaded(experts));
+  for (std::uint64_t each : {kLeastBlock / 2, kFewRows / 4, kFewRows}) {  // the most rows of a block size
+    const double rows = static_cast<double>((each + 1) * loaded(experts) - 1);
+    if (rows >= work.rows || block_rows(rows, loaded(experts)) >= own) break;
+    RoutedExperts fewer = experts;
+    fewer.tokens = std::floor(experts.tokens * rows / work.rows);
+    fewer.rows = experts.rows * fewer.tokens / experts.tokens;
+    fewer.hit = std::min(experts.hit, fewer.rows);
+    if (fewer.tokens < 1) continue;
+    const ExpertWork their = OperatorCosts::work_of(fewer);
+    cost.seconds = std::max(cost.seconds, planned_cost(fewer, their, weight, coefficients, device).seconds);
+  }
+  return cost;
 }
 
 }  // namespace tpsim::rank

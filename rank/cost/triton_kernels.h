@@ -33,8 +33,8 @@ struct TritonExpertsDevice {
 };
 
 // Both products by the plan: whole waves of tiles, a tile's k elements at `k_seconds` each besides its
-// arithmetic; at least what the weights of the experts hit take to be read once. `fixed_seconds`: the kernels
-// around; `rows`: bytes of the last one, as counted.
+// arithmetic; at least what the weights of the experts hit take to be read once, and what fewer rows take in
+// smaller blocks. `fixed_seconds`: the kernels around; `rows`: bytes of the last one, as counted.
 KernelCost triton_experts_cost(const RoutedExperts& experts, const ExpertWork& work,
                                const WeightFormat& weight, const OperatorCoefficients& coefficients,
                                const TritonExpertsDevice& device);

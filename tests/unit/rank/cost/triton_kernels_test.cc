@@ -55,10 +55,9 @@ TEST(TritonKernels, TilesAreBlocksByColumns) {
   EXPECT_EQ(plan(same_four(1, 4)).width, 768);
   EXPECT_EQ(plan(same_four(1, 8)).width, 384);
   EXPECT_EQ(plan(same_four(1, 1)).width, 2880);
-  // A block for each expert that is hit, and more the more rows it has.
-  EXPECT_NEAR(plan(gpt_oss(16)).blocks, OperatorCosts::work_of(gpt_oss(16)).hit * (2.26 / 16 + 15.0 / 32),
-              16);
-  EXPECT_GE(plan(gpt_oss(16)).blocks, OperatorCosts::work_of(gpt_oss(16)).hit);
+  // Of an even choice: a block for each expert that is hit, and its last one half full where it has more.
+  EXPECT_DOUBLE_EQ(plan(gpt_oss(16)).blocks, OperatorCosts::work_of(gpt_oss(16)).hit);
+  EXPECT_NEAR(plan(gpt_oss(4096)).blocks, 4096 * 4 / 128.0 + 32 * 127.0 / 256, 1e-6);
 }
 
 TEST(TritonKernels, NeverBeatsTheDatasheet) {
@@ -78,8 +77,7 @@ TEST(TritonKernels, NeverBeatsTheDatasheet) {
   }
 }
 
-// Twice the tokens are never cheaper. One token more may be, by little: where blocks become larger there are
-// fewer tiles, in the real kernel as well.
+// Also where blocks become larger, so that there are fewer tiles.
 TEST(TritonKernels, MoreTokensAreNotCheaper) {
   for (const char* const gpu : kHopper) {
     const OperatorCosts costs(load_hardware(gpu));
@@ -90,8 +88,8 @@ TEST(TritonKernels, MoreTokensAreNotCheaper) {
         const auto us = [&](double tokens) { return costs.moe(kKernel, make(tokens, tp), kMxfp4).seconds; };
         for (double tokens = 1; tokens < 16384;
              tokens = tokens < 64 ? tokens + 1 : std::floor(tokens * 1.07)) {
-          EXPECT_GE(us(2 * tokens), 0.999 * us(tokens)) << gpu << " " << tp << " " << tokens;
-          EXPECT_GE(us(tokens + 1), 0.9 * us(tokens)) << gpu << " " << tp << " " << tokens;
+          EXPECT_GE(us(2 * tokens), us(tokens)) << gpu << " " << tp << " " << tokens;
+          EXPECT_GE(us(tokens + 1), us(tokens)) << gpu << " " << tp << " " << tokens;
         }
       }
     }
