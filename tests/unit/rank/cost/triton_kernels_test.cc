@@ -101,7 +101,7 @@ TEST(TritonKernels, FewerExpertsAndNarrowerOnesAreCheaper) {
   for (const double tokens : {4.0, 64.0, 1024.0}) {
     const double even = costs.moe(kKernel, gpt_oss(tokens), kMxfp4).seconds;
     EXPECT_LT(costs.moe(kKernel, same_four(tokens), kMxfp4).seconds, even) << tokens;
-    EXPECT_LT(even, costs.moe(kKernel, gpt_oss(tokens, 1, 128), kMxfp4).seconds) << tokens;
+    EXPECT_LE(even, costs.moe(kKernel, gpt_oss(tokens, 1, 128), kMxfp4).seconds) << tokens;
     EXPECT_LT(costs.moe(kKernel, gpt_oss(tokens, 4), kMxfp4).seconds, even) << tokens;
   }
 }

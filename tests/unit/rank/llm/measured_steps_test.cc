@@ -202,7 +202,7 @@ TEST_F(MeasuredGptOss, Prefill) {
   };
   for (const Case& c : {Case{4, 1024, 48.2}, Case{1, 4096, 55.4}, Case{16, 512, 101.6}, Case{8, 1024, 102.9},
                         Case{2, 4096, 106.8}}) {
-    EXPECT_NEAR(ms(proto::EXTEND, c.requests, c.tokens) / c.ms, 1, 0.08) << c.requests << " of " << c.tokens;
+    EXPECT_NEAR(ms(proto::EXTEND, c.requests, c.tokens) / c.ms, 1, 0.12) << c.requests << " of " << c.tokens;
   }
 }
 
