@@ -48,6 +48,13 @@ void add_operator(const Deployment& run, const std::string& name, proto::RunRepo
         "this MLA kernel was not measured on this GPU: efficiencies of the backend's other kernels, or "
         "defaults");
   if (const auto* const entry = find_efficiency(run.hardware, name)) take(*entry, row);
+  // Its one server had a GPU to itself, and dummy weights that sent every token to the same experts.
+  const bool triton_kernels = name == rank::matrix_class(rank::MatrixClass::kMoeTritonKernels).name;
+  if (triton_kernels && (run.weights.experts_in_use == 0 || run.parallel.layout.tp_size > 1)) {
+    row.set_status("uncalibrated");
+    row.clear_median_error();
+    row.clear_p90_error();
+  }
 }
 
 void add_constant(const Deployment& run, const std::string& name, proto::RunReport& report) {
@@ -124,7 +131,7 @@ std::vector<std::string_view> matrix_classes(const Deployment& run) {
     const bool trtllm = rank::chooses_trtllm(run.model.facts.trtllm_experts, weight.format, run.hardware);
     for (const double tokens : {1.0, weight.experts + 1.0}) {  // few, and more than there are experts
       add(rank::expert_kernel(weight.format, run.hardware, weight.experts,
-                              static_cast<std::uint32_t>(weight.n / 2), tokens, trtllm));
+                              static_cast<std::uint32_t>(weight.n / 2), tokens, trtllm, run.parallel.layout.ep_size));
     }
   }
   return names;

@@ -20,8 +20,8 @@ void declare_model(FlagSet& flags, ModelArgs& args) {
                   word({"modeled", "numeric"}, args.executor));
   flags.add_value(
       "--load-format", "FORMAT",
-      "of weights: auto, safetensors (for numeric execution), or dummy, seeded random ones: for a "
-      "DeepSeek-V2 priced with every token at the same experts (default auto; dummy for a folder "
+      "of weights: auto, safetensors (for numeric execution), or dummy, seeded random ones: a "
+      "DeepSeek-V2 or gpt-oss is then priced with every token at the same experts (default auto; dummy for a folder "
       "without weights in modeled execution)",
       word({"auto", "safetensors", "dummy"}, args.load_format));
   flags.add_value("--dtype", "TYPE",

@@ -29,6 +29,7 @@ constexpr std::array<MatrixClassRow, kMatrixClasses> kRows = {{
     {"moe.w4a16_mxfp4", MatrixClass::kMoe, Rate::k16Bit, 2},
     {"moe.w4a8_mxfp4_mxfp8", MatrixClass::kMoeMxfp4, Rate::kFp8, 1},
     {"moe.nvfp4", MatrixClass::kMoe, Rate::kFp4, 0.5625},
+    {"moe.mxfp4.triton_kernels", MatrixClass::kMoeMxfp4, Rate::k16Bit, 2},
 }};
 
 bool has(const proto::HardwareProfile& profile, MatrixClass id) {
@@ -59,7 +60,8 @@ MatrixClass linear_kernel(const WeightFormat& format, const proto::HardwareProfi
 }
 
 MatrixClass expert_kernel(const WeightFormat& format, const proto::HardwareProfile& profile,
-                          std::uint32_t experts, std::uint32_t width, double tokens, bool trtllm) {
+                          std::uint32_t experts, std::uint32_t width, double tokens, bool trtllm,
+                          std::uint32_t ep_size) {
   switch (format.kind) {
     case Kind::k16Bit:
       if (trtllm && has(profile, MatrixClass::kMoeTrtllm)) return MatrixClass::kMoeTrtllm;
@@ -73,6 +75,7 @@ MatrixClass expert_kernel(const WeightFormat& format, const proto::HardwareProfi
     case Kind::kInt4:
       return MatrixClass::kMoeInt4;
     case Kind::kMxfp4:
+      if (ep_size == 1 && has(profile, MatrixClass::kMoeTritonKernels)) return MatrixClass::kMoeTritonKernels;
       return has(profile, MatrixClass::kMoeMxfp4Fp8) ? MatrixClass::kMoeMxfp4Fp8 : MatrixClass::kMoeMxfp4;
     case Kind::kNvfp4:
       return MatrixClass::kMoeNvfp4;

@@ -28,8 +28,9 @@ enum class MatrixClass : std::uint8_t {
   kMoeMxfp4,       // mxfp4 weights, 16-bit inputs
   kMoeMxfp4Fp8,    // mxfp4 weights, mxfp8 inputs: TensorRT-LLM on Blackwell
   kMoeNvfp4,
+  kMoeTritonKernels,  // mxfp4 weights, 16-bit inputs: triton_kernels on Hopper (rank/cost/triton_kernels.h)
 };
-inline constexpr std::size_t kMatrixClasses = 15;
+inline constexpr std::size_t kMatrixClasses = 16;
 
 struct MatrixClassRow {
   enum class Rate : std::uint8_t { k16Bit, kFp8, kFp4 };
@@ -47,9 +48,11 @@ const MatrixClassRow& matrix_class(MatrixClass id);
 MatrixClass linear_kernel(const WeightFormat& format, const proto::HardwareProfile& profile);
 
 // The kernel of a rank's experts. `tokens`: of the pass, before they are spread over their experts.
-// `trtllm`: SGLang's --moe-runner-backend is flashinfer_trtllm, given or chosen.
+// `trtllm`: SGLang's --moe-runner-backend is flashinfer_trtllm, given or chosen. `ep_size`: ranks with other
+// experts.
 MatrixClass expert_kernel(const WeightFormat& format, const proto::HardwareProfile& profile,
-                          std::uint32_t experts, std::uint32_t width, double tokens, bool trtllm);
+                          std::uint32_t experts, std::uint32_t width, double tokens, bool trtllm,
+                          std::uint32_t ep_size = 1);
 
 // Whether SGLang chooses flashinfer_trtllm by itself on this GPU, of a model with `chosen` among its facts.
 bool chooses_trtllm(TrtllmExperts chosen, const WeightFormat& experts, const proto::HardwareProfile& profile);

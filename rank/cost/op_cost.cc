@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rank/cost/power.h"
+#include "rank/cost/triton_kernels.h"
 
 namespace tpsim::rank {
 namespace {
@@ -229,7 +230,7 @@ KernelCost OperatorCosts::gemm(MatrixClass kernel, double m, std::uint64_t n, st
 MatrixClass OperatorCosts::experts(TrtllmExperts chosen, const RoutedExperts& experts,
                                    const WeightFormat& weight) const {
   return expert_kernel(weight, profile_, experts.experts, static_cast<std::uint32_t>(experts.width),
-                       experts.tokens, chooses_trtllm(chosen, weight, profile_));
+                       experts.tokens, chooses_trtllm(chosen, weight, profile_), experts.ep_size);
 }
 
 ExpertWork OperatorCosts::work_of(const RoutedExperts& experts) {
@@ -248,6 +249,8 @@ ExpertWork OperatorCosts::work_of(const RoutedExperts& experts) {
 KernelCost OperatorCosts::moe_physics(MatrixClass kernel, const RoutedExperts& experts,
                                       const ExpertWork& work, const WeightFormat& weight) const {
   const OperatorCoefficients& c = matrix(kernel).coefficients;
+  if (kernel == MatrixClass::kMoeTritonKernels)
+    return triton_experts_cost(experts, work, weight, c, {rate(kernel), bandwidth_, multiprocessors_});
   const double input = matrix_class(kernel).input_bytes;
   const auto hidden = static_cast<double>(experts.hidden);
   const auto width = static_cast<double>(experts.width);

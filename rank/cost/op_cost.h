@@ -67,6 +67,7 @@ struct RoutedExperts {
   // All tokens choose the same few experts, as with dummy weights: `experts` are these. No measured kernel
   // was so, and corrections of those that were, with few rows an expert, are not for it.
   bool same_choice = false;
+  std::uint32_t loaded_experts = 0;  // of this rank, where `experts` are those in use; 0: `experts`
 };
 
 // Rows that a rank's experts work on.

@@ -39,8 +39,9 @@ constexpr double kEagerLaunch = 264.0 / 1024;
 }  // namespace
 
 bool dummy_weights_share_experts(const ModelConfig& model) {
-  return model.moe.num_layers > 0 && model.facts.grouped_topk &&
-         model.moe.scoring == ExpertScoring::kSoftmaxThenTopK;
+  if (model.moe.num_layers == 0) return false;
+  return model.moe.router_bias ||
+         (model.facts.grouped_topk && model.moe.scoring == ExpertScoring::kSoftmaxThenTopK);
 }
 
 ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile,
@@ -146,6 +147,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     experts.only_own_rows = layout.a2a();
     const MatrixClass kernel = costs_.experts(model_.facts.trtllm_experts, experts, weight.format);
     if (experts_in_use_ > 0 && experts_in_use_ + shard_.num_fused_shared_experts < experts.experts) {
+      experts.loaded_experts = experts.experts;
       experts.experts = experts_in_use_ + shard_.num_fused_shared_experts;
       experts.same_choice = true;
     }

@@ -33,8 +33,10 @@ namespace tpsim::rank {
 
 // With --load-format dummy a DeepSeek V2's router weights are so small that the softmax over the experts,
 // taken in 16 bit, is the same number for all, and the top-k of every token are the same experts
-// (grouped_topk_gpu in SGLang's layers/moe/topk.py; seen on H200 servers, shared/data/serving). Routers that
-// score in fp32 or by sigmoid and a correction bias spread their tokens.
+// (grouped_topk_gpu in SGLang's layers/moe/topk.py; seen on H200 servers, shared/data/serving). A router with
+// a bias (gpt-oss) chooses by it alone: dummy weights are within 1e-3, those of the norm before it, too, so
+// that what the products add is a thirtieth of a bias. Routers that score in fp32 or by sigmoid and a
+// correction bias spread their tokens.
 bool dummy_weights_share_experts(const ModelConfig& model);
 
 class ModeledForward : public RankModel {
@@ -44,8 +46,8 @@ class ModeledForward : public RankModel {
     std::uint32_t sparse_token_bytes = 0;      // attention_layers()
     std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes; empty = eager
     PrefillGraphs prefill_graphs = {};
-    // Experts that tokens are ever sent to; 0: all alike. Dummy weights send every token of a DeepSeek V2 to
-    // the same top_k (sends_all_to_the_same_experts).
+    // Experts that tokens are ever sent to; 0: all alike. Dummy weights send every token of some models to
+    // the same top_k (dummy_weights_share_experts).
     std::uint32_t experts_in_use = 0;
     ExpertLoad expert_load = {};
     LinearAttnBackends linear_attention = {};

@@ -225,6 +225,8 @@ TEST(Deployment, AFolderWithoutWeightsIsServedWithDummyOnes) {
   EXPECT_TRUE(even.warnings.empty());
   EXPECT_EQ(resolve(folder.string(), {"--expert-distribution", "uniform"}).weights.experts_in_use, 0u);
   EXPECT_EQ(resolve("deepseek-v2-lite", {}).weights.experts_in_use, 0u);
+  EXPECT_EQ(resolve("gpt-oss-20b", {}).weights.experts_in_use, 0u);
+  EXPECT_EQ(resolve("gpt-oss-20b", {"--load-format", "dummy"}).weights.experts_in_use, 4u);
   std::ofstream(folder / "model.safetensors") << "weights";
   EXPECT_EQ(resolve(folder.string(), {}).weights.experts_in_use, 0u);
   std::filesystem::remove_all(folder);

@@ -69,7 +69,10 @@ TEST(MatrixKernel, WhichKernelRunsWhere) {
   EXPECT_EQ(expert_kernel({}, h200, 256, 256, 257, false), MatrixClass::kMoeDefault);
   EXPECT_EQ(expert_kernel({}, b200, 128, 384, 1, true), MatrixClass::kMoeTrtllm);
   EXPECT_EQ(expert_kernel(kMxfp4, b200, 32, 2880, 1, false), MatrixClass::kMoeMxfp4Fp8);
-  EXPECT_EQ(expert_kernel(kMxfp4, h200, 32, 2880, 1, false), MatrixClass::kMoeMxfp4);
+  EXPECT_EQ(expert_kernel(kMxfp4, h200, 32, 2880, 1, false), MatrixClass::kMoeTritonKernels);
+  EXPECT_EQ(expert_kernel(kMxfp4, h200, 16, 2880, 1, false, 2), MatrixClass::kMoeMxfp4)
+      << "SGLang takes triton_kernels where one rank has all experts";
+  EXPECT_EQ(expert_kernel(kMxfp4, a100, 32, 2880, 1, false), MatrixClass::kMoeMxfp4);
   EXPECT_TRUE(chooses_trtllm(TrtllmExperts::k16BitFp8OrNvfp4, kBlocks, b200));
   EXPECT_FALSE(chooses_trtllm(TrtllmExperts::k16BitFp8OrNvfp4, kBlocks, h200));
   EXPECT_FALSE(chooses_trtllm(TrtllmExperts::kNone, {}, b200));

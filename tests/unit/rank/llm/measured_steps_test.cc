@@ -152,6 +152,60 @@ TEST(MeasuredMlaSteps, DecodeWithGraphs) {
   }
 }
 
+// gpt-oss-20b with dummy weights: every token at the same four experts. Decode steps: medians of the server's
+// log. Prefills of several prompts: time between the first tokens of two that follow each other.
+class MeasuredGptOss : public ::testing::Test {
+ protected:
+  double ms(proto::ForwardMode mode, std::uint32_t requests, std::uint32_t tokens) {
+    const std::vector<std::uint32_t> lens(requests, tokens), none(requests, 0);
+    attention::ForwardMetadata metadata;
+    metadata.forward_mode = mode;
+    if (mode == proto::DECODE) {
+      metadata.decode_seq_lens = lens;
+      metadata.capture_bucket = requests;
+    } else {
+      metadata.extend_lens = lens;
+      metadata.extend_prefix_lens = none;
+    }
+    return 1e3 * total(forward_.forward(metadata));
+  }
+
+  const proto::HardwareProfile profile_ = load_hardware("h200-sxm");
+  const ModelConfig model_ = load_model_config("gpt-oss-20b");
+  ModeledForward forward_{model_,
+                          profile_,
+                          make_shard(model_, 1, 0),
+                          attention::create_attention_backend("fa3", profile_, 1),
+                          {.cuda_graph_bs = capture_batch_sizes(256),
+                           .prefill_graphs = {.tokens = capture_prefill_tokens(8192)},
+                           .experts_in_use = model_.moe.top_k}};
+};
+
+TEST_F(MeasuredGptOss, Decode) {
+  ASSERT_TRUE(dummy_weights_share_experts(model_));
+  struct Case {
+    std::uint32_t requests, kv;
+    double ms;
+  };
+  for (const Case& c :
+       {Case{1, 1120, 3.539}, Case{2, 1297, 3.621}, Case{4, 1063, 4.000}, Case{8, 1145, 4.055},
+        Case{12, 1137, 4.145}, Case{16, 1152, 4.147}, Case{32, 625, 4.299}, Case{32, 1132, 4.398},
+        Case{32, 4251, 4.975}, Case{128, 516, 6.674}, Case{128, 744, 6.818}}) {
+    EXPECT_NEAR(ms(proto::DECODE, c.requests, c.kv) / c.ms, 1, 0.06) << c.requests << " of " << c.kv;
+  }
+}
+
+TEST_F(MeasuredGptOss, Prefill) {
+  struct Case {
+    std::uint32_t requests, tokens;
+    double ms;
+  };
+  for (const Case& c : {Case{4, 1024, 48.2}, Case{1, 4096, 55.4}, Case{16, 512, 101.6}, Case{8, 1024, 102.9},
+                        Case{2, 4096, 106.8}}) {
+    EXPECT_NEAR(ms(proto::EXTEND, c.requests, c.tokens) / c.ms, 1, 0.12) << c.requests << " of " << c.tokens;
+  }
+}
+
 TEST(PrefillGraphs, BucketsAreSglangs) {
   PrefillGraphs graphs{.tokens = capture_prefill_tokens(8192)};
   EXPECT_EQ(graphs.tokens.size(), 58U);
