@@ -92,6 +92,7 @@ BatchStreamReader::BatchStreamReader(std::filesystem::path file) : file_(std::mo
 
 bool BatchStreamReader::next(proto::ForwardBatch& batch) {
   bool end = false;  // good only between two messages
+  batch.Clear();     // the parser merges
   if (ParseDelimitedFromZeroCopyStream(&batch, &*input_, &end)) {
     ++batches_;
     return true;
