@@ -131,7 +131,8 @@ std::vector<std::string_view> matrix_classes(const Deployment& run) {
     const bool trtllm = rank::chooses_trtllm(run.model.facts.trtllm_experts, weight.format, run.hardware);
     for (const double tokens : {1.0, weight.experts + 1.0}) {  // few, and more than there are experts
       add(rank::expert_kernel(weight.format, run.hardware, weight.experts,
-                              static_cast<std::uint32_t>(weight.n / 2), tokens, trtllm, run.parallel.layout.ep_size));
+                              static_cast<std::uint32_t>(weight.n / 2), tokens, trtllm,
+                              run.parallel.layout.ep_size));
     }
   }
   return names;

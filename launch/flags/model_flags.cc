@@ -18,12 +18,12 @@ void declare_model(FlagSet& flags, ModelArgs& args) {
   flags.add_value("--executor", "KIND",
                   "modeled: ranks price their batches; numeric: they compute them (default modeled)",
                   word({"modeled", "numeric"}, args.executor));
-  flags.add_value(
-      "--load-format", "FORMAT",
-      "of weights: auto, safetensors (for numeric execution), or dummy, seeded random ones: a "
-      "DeepSeek-V2 or gpt-oss is then priced with every token at the same experts (default auto; dummy for a folder "
-      "without weights in modeled execution)",
-      word({"auto", "safetensors", "dummy"}, args.load_format));
+  flags.add_value("--load-format", "FORMAT",
+                  "of weights: auto, safetensors (for numeric execution), or dummy, seeded random ones: a "
+                  "DeepSeek-V2 or gpt-oss is then priced with every token at the same experts (default auto; "
+                  "dummy for a folder "
+                  "without weights in modeled execution)",
+                  word({"auto", "safetensors", "dummy"}, args.load_format));
   flags.add_value("--dtype", "TYPE",
                   "of weights: auto, bfloat16, float16, half, or float32 and float for numeric execution "
                   "(default auto: the model's)",
