@@ -26,6 +26,7 @@
 #include "proto/base/text.h"
 #include "rank/parallel/deployment_executor.h"
 #include "scheduler/engine.h"
+#include "scheduler/workload/streamed_workload.h"
 
 namespace tpsim::launch {
 namespace {
@@ -165,7 +166,7 @@ int generate_on(const Stage& stage, const GenerateArgs& args, const Deployment& 
   Outputs outputs(prompts.size());
   RunMonitor monitor(outputs, progress);
   const proto::RunReport report =
-      scheduler::run_workload(deployment.scheduler, {}, workload, tolerant, monitor);
+      scheduler::run_workload(deployment.scheduler, {}, scheduler::WorkloadView(workload), tolerant, monitor);
   if (!report.stopped_early()) {
     executor->finish();
     check_completed(prompts, outputs.all());

@@ -29,6 +29,7 @@
 #include "rank/parallel/deployment_executor.h"
 #include "scheduler/engine.h"
 #include "scheduler/workload/images.h"
+#include "scheduler/workload/streamed_workload.h"
 
 namespace tpsim::launch {
 namespace {
@@ -235,7 +236,8 @@ Outputs run_variant(const std::vector<Deployment>& deployments, const VerifyPlan
   scheduler::LoadConfig load;
   load.max_concurrency = batched ? 0 : 1;
   Outputs outputs(plan.prompts.size());
-  scheduler::run_workload(deployments.front().scheduler, load, workload, executor, outputs);
+  scheduler::run_workload(deployments.front().scheduler, load, scheduler::WorkloadView(workload), executor,
+                          outputs);
   StopFlag::throw_if_requested();
   if (executor.loss()) throw rank::RankLost(*executor.loss());
   for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
@@ -282,7 +284,7 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> expanded_passes(const Deplo
 // Gemma 3 under a backend that lets the tokens of an image see each other: what they see depends on the
 // passes, which are known of prompts that are served alone and without reuse.
 bool sees_by_pass(const Deployment& deployment, const scheduler::Workload& workload) {
-  return deployment.model.vision.both_ways && scheduler::has_images(workload) &&
+  return deployment.model.vision.both_ways && scheduler::WorkloadView(workload).outline().images &&
          deployment.make_backend()->masks_images();
 }
 
