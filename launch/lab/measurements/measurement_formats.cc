@@ -12,11 +12,12 @@
 namespace tpsim::launch {
 namespace {
 
-constexpr std::array<MeasurementFormat, 6> kFormats = {{
+constexpr std::array<MeasurementFormat, 7> kFormats = {{
     {"requests", is_requests_file, read_requests_file},
     {"kit", is_kit_file, read_kit_file},
     {"loads", is_loads_file, read_loads_file},
     {"benchmark", is_benchmark_file, read_benchmark_file},
+    {"published", is_published_file, read_published_file},
     {"bench_serving", is_bench_serving_file, read_bench_serving_file},
     {"server log", is_server_log, read_server_log_file},
 }};
